@@ -13,8 +13,8 @@ pub const COMMAND: &str = "read-with-otf2";
 pub fn main(order: &str, anchor: &str) {
     let anchor = CString::new(anchor).expect("a name without NUL");
     let mut locations = Vec::new();
-    // SAFETY: all handles are used in the order that the library requires, and the reader is closed once; the vector is
-    // what the callback for locations takes it for, and outlives the reading of definitions.
+    // SAFETY: all handles are used in the order that the library requires, and the reader is closed once; the vector has the type
+    // that the callback for locations expects, and outlives the reading of definitions.
     let events = unsafe {
         let reader = sys::OTF2_Reader_Open(anchor.as_ptr());
         assert!(!reader.is_null(), "no trace");
@@ -81,7 +81,7 @@ unsafe fn read_merged(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
     read
 }
 
-/// Reads one location after the other: events of different locations are not in the order of time.
+/// Reads one location after the other, so events of different locations are not in the order of time.
 ///
 /// # Safety
 /// `reader` is open, with its event files.
@@ -122,7 +122,7 @@ unsafe extern "C" fn on_location(
     _: u64,
     _: sys::OTF2_LocationGroupRef,
 ) -> sys::OTF2_CallbackCode {
-    // SAFETY: the callback is registered with such a vector, which nobody else uses while definitions are read.
+    // SAFETY: the callback is registered with a vector of this type, which nothing else uses while definitions are read.
     unsafe { (*user_data.cast::<Vec<u64>>()).push(location) };
     sys::OTF2_CALLBACK_SUCCESS
 }
@@ -131,7 +131,7 @@ unsafe extern "C" fn on_location(
 /// and the messages among them.
 pub const WRITE_COMMAND: &str = "write-with-otf2";
 
-/// Writes the events that the collector gets as its load with OTF2's library alone.
+/// Writes the events of the collector's load with OTF2's library alone.
 pub fn write_main(locations: &str, events: &str, calls_per_message: &str, directory: &str) {
     let number = |text: &str| text.parse::<u64>().expect("a number");
     let (locations, events) = (number(locations), number(events));

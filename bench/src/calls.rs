@@ -5,7 +5,7 @@ use crate::{Figure, child, medians};
 
 const RANKS: u64 = 8;
 const EVENTS: u64 = 16_000_000;
-/// A row of the table is some 40 bytes.
+/// A trace has 12 bytes for each event, and the table about 40 bytes for each row (two events).
 const BYTES: u64 = EVENTS * 12 + EVENTS * 20;
 const ROUNDS: usize = 3;
 const MILLION_LEAST: f64 = 3.0;
@@ -39,14 +39,14 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let million = |seconds: f64| calls / 1e6 / seconds;
     Ok(vec![
         figure(
-            "attribute --calls: rows, a second of CPU time beyond that without them",
+            "attribute --calls: rows per second of additional CPU time",
             "million",
             million(with - without),
             "at least",
             MILLION_LEAST,
         ),
         figure(
-            "attribute --calls: rows, a second of CPU time with all that it does",
+            "attribute --calls: rows per second of all CPU time",
             "million",
             million(with),
             "the same calls without a table",

@@ -1,5 +1,5 @@
-//! The collector as a process whose rings are filled as many processes would: what an event costs it with and without a trace,
-//! how much memory it takes, whether the number of locations matters, and what it costs when nothing happens.
+//! Measures a collector process while this program fills its rings as many processes would: the cost of an event with and without
+//! a trace, the memory, whether the number of locations matters, and the cost when nothing happens.
 
 use crate::load::{Feed, Load, Pattern, event_bytes};
 use crate::{Figure, child, median, medians};
@@ -14,7 +14,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What the ranks of a program do: some hundred call paths each, up to 20 frames deep.
+/// The load of a typical program: each rank has some hundred call paths, up to 20 frames deep.
 const RANKS: Load = Load {
     processes: 8,
     threads: 1,
@@ -36,7 +36,8 @@ fn throughput() -> anyhow::Result<Figure> {
     })
 }
 
-/// The records are kept while the program runs and become OTF2 when it has ended: measures both, and how long a user waits.
+/// Measures the cost of a trace: records are kept while the program runs and written as OTF2 after it. Also measures how long a
+/// user waits for that.
 fn traced() -> anyhow::Result<[Figure; 3]> {
     const EVENTS: u64 = 32_000_000;
     let load = Load { trace: true, ..RANKS };
@@ -94,8 +95,8 @@ fn written_bare(
     child::run(command.arg(calls_per_message.to_string()).arg(directory))
 }
 
-/// How long a user waits when the program has ended: without messages, with a message in one of ten enters and leaves, and with
-/// one in each call; and what OTF2's library alone takes for the first and the last of these. All times are per enter or leave.
+/// Measures how long a user waits after the program's end: without messages, with a message for every ten enters and leaves, and
+/// with one in each call. The first and the last are compared with OTF2's library alone. All times are per enter or leave.
 pub fn messages() -> anyhow::Result<Vec<Figure>> {
     const EVENTS: u64 = 16_000_000;
     let waited = |calls_per_message| -> anyhow::Result<f64> {
@@ -137,7 +138,8 @@ pub fn messages() -> anyhow::Result<Vec<Figure>> {
 /// Events per second of all locations together.
 const RATE: f64 = 4e6;
 
-/// The memory for an hour of a program with 20,000 events a second, which is written in 18 seconds, and for a tenth of it.
+/// Measures the memory for as many events as a program with 20,000 events per second has in an hour, written within 18 seconds,
+/// and for a tenth of them.
 pub fn memory() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 64, pattern: Pattern::Tree { deep: 4, wide: 6 }, ..RANKS };
     let peak = |seconds| -> anyhow::Result<f64> {
@@ -152,12 +154,12 @@ pub fn memory() -> anyhow::Result<Vec<Figure>> {
     let figure =
         |what, value| Figure { what, value, unit: "MB", yardstick: "at most", yardstick_value: 64.0 };
     Ok(vec![
-        figure("collector: most memory, 64 locations, 100,000 call paths", peak(1_800)?),
+        figure("collector: peak memory, 64 locations, 100,000 call paths", peak(1_800)?),
         figure("collector: the same, ten times the events (an hour's worth)", peak(18_000)?),
     ])
 }
 
-/// The cost of 1,098,048 call paths on 8 ranks, each of which is called at least twice.
+/// Measures the cost of 1,098,048 call paths on 8 ranks. Each path is called at least twice.
 pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
     const CALL_PATHS: f64 = 1_098_048.0;
     let load = Load { processes: 8, pattern: Pattern::Tree { deep: 6, wide: 7 }, ..RANKS };
@@ -192,7 +194,7 @@ pub const LOAD_COMMAND: &str = "--load";
 pub fn load(processes: &str, threads: &str, seconds: &str) -> anyhow::Result<()> {
     let load = Load { processes: processes.parse()?, threads: threads.parse()?, ..LOCATIONS };
     let cost = Feed::start(&load)?.settled_cpu_per_event(RATE, Duration::from_secs(seconds.parse()?))?;
-    println!("{cost:.2} ns an event");
+    println!("{cost:.2} ns per event");
     Ok(())
 }
 
@@ -214,12 +216,12 @@ pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
     }])
 }
 
-/// A full node: the size of its shared memory, the descriptors and files of its collector, and how often something is written.
+/// Measures a full node: the size of its shared memory, the collector's descriptors and files, and how often it writes.
 pub fn many_ranks() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 128, trace: true, ..RANKS };
     let of = Feed::start(&load)?.footprint(1e6, Duration::from_secs(4))?;
     let figure = |what, value, unit, yardstick_value| {
-        let yardstick = "at most; before there was a limit: 1,074 MB, 530, 258 and 3,600";
+        let yardstick = "at most; without the limit: 1,074 MB, 530, 258 and 3,600";
         Figure { what, value, unit, yardstick, yardstick_value }
     };
     Ok(vec![

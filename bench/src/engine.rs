@@ -9,7 +9,7 @@ const EVENTS: u64 = 8_000_000;
 const DEPTH: u64 = 20;
 /// Events of one rank between two samples of the device. With more ranks there are more events between two samples.
 const EVENTS_PER_SAMPLE: u64 = 125;
-/// The hard case: most frames that receive energy at a sample were entered only once since the sample before.
+/// The hard case: most frames that receive energy from a sample were entered only once since the previous sample.
 const FEW_EVENTS_PER_SAMPLE: u64 = 2;
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
@@ -19,7 +19,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let least = unsafe { library.get::<unsafe extern "C" fn(u64, u64) -> u64>(b"least_engine")? };
     let least = |ranks| {
         let begun = Instant::now();
-        // SAFETY: it takes any numbers above 0.
+        // SAFETY: the function accepts any numbers above 0.
         std::hint::black_box(unsafe { least(std::hint::black_box(ranks), EVENTS) });
         begun.elapsed().as_nanos() as f64 / EVENTS as f64
     };
@@ -46,7 +46,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         figure(
             "engine: an event, 512 ranks, 2 events each per sample",
             hard,
-            "the one with 125 events per sample",
+            "the same with 125 events per sample",
             many,
         ),
     ])

@@ -1,5 +1,5 @@
-//! The event path as Score-P sees it: the built library is called through its function pointers while a collector runs. Its
-//! yardsticks are a plugin in C that does the least possible, and callbacks that only count.
+//! Measures the event path as Score-P uses it: the built library is called through its function pointers while a collector runs.
+//! Its yardsticks are a plugin in C that does the least possible, and callbacks that only count.
 
 use crate::{Figure, child, in_turn, least, median, medians};
 use scorep_abi::{
@@ -33,7 +33,7 @@ pub const RECORDED_CHILD: &str = "--events-recorded";
 const MINIMAL_C: &str = "C plugin that stores 16 bytes and a position";
 const COUNTING: &str = "a callback that increments a counter";
 
-/// Runs this program as such a child with these variables, and returns the numbers that it prints.
+/// Runs this program as a child with this option and these variables, and returns the numbers that it prints.
 fn numbers_of(child: &str, variables: &[(&str, &OsStr)]) -> anyhow::Result<Vec<f64>> {
     let mut command = Command::new(std::env::current_exe()?);
     let ran = child::run(command.arg(child).envs(variables.iter().copied()))?;
@@ -127,7 +127,7 @@ impl Functions {
         let Functions { enter, leave } = std::hint::black_box(self);
         for _ in 0..calls {
             let now = ampere_ring::clock::ticks();
-            // SAFETY: a plugin's own functions, called as Score-P does, or ones that take anything.
+            // SAFETY: these are a plugin's functions, called as Score-P calls them, or functions that accept any arguments.
             unsafe {
                 enter(std::ptr::null_mut(), now, 1, std::ptr::null_mut());
                 leave(std::ptr::null_mut(), now, 1, std::ptr::null_mut());
@@ -201,8 +201,8 @@ fn recorded() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Runs in the child. Prints nanoseconds per event, of ampere and of the yardsticks, and which part of the calls was coalesced or
-/// suppressed.
+/// Runs in the child. Prints nanoseconds per event, of ampere and of the yardsticks, and the fraction of the calls that was
+/// coalesced or suppressed.
 pub fn recorded_child() {
     const ROUNDS: usize = 9;
     const CALLS: u64 = 500;

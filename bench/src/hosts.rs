@@ -14,7 +14,7 @@ const ROUNDS: usize = 5;
 /// The library that `ampere run` preloads, relative to the folder of this program.
 pub const PRELOADED: &str = "ampere-preload/x86_64/libampere_preload.so";
 
-/// Memory in which Score-P keeps a trace in each process. It writes what does not fit while the program runs.
+/// The memory in which Score-P keeps each process' part of a trace. If it is full, Score-P writes to disk while the program runs.
 const SCOREP_MEMORY: &str = "1500M";
 /// Free space that Score-P's trace of HPL needs.
 const SCOREP_TRACE_BYTES: u64 = 8 << 30;
@@ -32,7 +32,7 @@ const SCOREP: &str = "Score-P";
 pub const OF_MPI: [(&str, &str); 3] =
     [("OPENBLAS_NUM_THREADS", "1"), ("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
 
-/// What is missing, and why.
+/// Which programs are missing, and why.
 type Missed = Option<(&'static str, anyhow::Error)>;
 
 /// One way to run a program.
@@ -44,8 +44,8 @@ struct Way {
     ampere: Option<&'static str>,
 }
 
-/// All ways to run a program, and why those under Score-P are missing. `build` makes the program from a name, a command in front
-/// of the compiler, and an option.
+/// Returns all ways to run a program, and the reason if those under Score-P are missing. `build` makes the program from a name, a
+/// command in front of the compiler, and an option.
 fn ways(
     build: impl Fn(&str, &[&str], &[&str]) -> anyhow::Result<PathBuf>,
 ) -> anyhow::Result<(Vec<Way>, Missed)> {
@@ -201,7 +201,7 @@ pub fn calls() -> anyhow::Result<Vec<Value>> {
     })
 }
 
-/// Builds `xhpl` with `before` in front of the compiler and these options, and returns its directory.
+/// Builds `xhpl` with the command `before` in front of the compiler and with these options. Returns its directory.
 pub fn build_hpl(name: &str, before: &[&str], options: &[&str]) -> anyhow::Result<PathBuf> {
     ["mpicc", "mpirun"].iter().try_for_each(|program| need(program))?;
     let place = child::beside("bench-hpl");
@@ -210,7 +210,7 @@ pub fn build_hpl(name: &str, before: &[&str], options: &[&str]) -> anyhow::Resul
         script.arg(&place);
         script
     };
-    // The source comes from Debian's archive, where that can be reached.
+    // The source is downloaded from Debian's archive, if that can be reached.
     child::run(&mut script()).map_err(|error| Missing(format!("{error:#}")))?;
     if !Path::new("/usr/include/x86_64-linux-gnu/cblas.h").exists() {
         return Err(Missing("no OpenBLAS".to_owned()).into());

@@ -20,7 +20,7 @@ const CHANGES: u32 = 240;
 /// The step is neither a divisor nor a multiple of the collector's periods, so that changes fall at all phases of these.
 const STEP_SECONDS: f64 = 0.083;
 const WATTS: f64 = 1000.0;
-/// By this time the collector knows its clock and its counters.
+/// By then the collector has determined its clock and opened its counters.
 const BEGINS_SECONDS: f64 = 3.0;
 const SCRAPE_PERIOD: Duration = Duration::from_millis(5);
 
@@ -34,7 +34,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             what: "latency: a counter's change to /metrics, median",
             value: part(0.5),
             unit: "ms",
-            yardstick: "asked for at most, of the 99th percentile",
+            yardstick: "limit, for the 99th percentile",
             yardstick_value: 250.0,
         },
         Figure {
@@ -111,7 +111,7 @@ fn scrape(address: &str) -> std::io::Result<String> {
     Ok(body)
 }
 
-/// The latencies of the changes between two times. At the second one the counter stands still for good.
+/// Returns the latencies of the changes between two times. After the second one the counter no longer changes.
 fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> anyhow::Result<Vec<f64>> {
     let (_, all) = *scrapes.last().context("no scrape showed any energy")?;
     let last_step = (end / STEP_SECONDS).floor();
@@ -119,7 +119,11 @@ fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> anyhow::Result<Vec
     let shown = |joules: f64| {
         let behind = (all - joules) / (STEP_SECONDS * WATTS);
         let whole = (behind - behind.round()).abs() < 0.01;
-        if whole { Ok(last_step - behind.round()) } else { Err(anyhow!("{behind} steps are not whole")) }
+        if whole {
+            Ok(last_step - behind.round())
+        } else {
+            Err(anyhow!("{behind} is not a whole number of steps"))
+        }
     };
     let mut next = (begin / STEP_SECONDS).ceil();
     let mut latencies = Vec::new();

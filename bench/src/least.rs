@@ -9,7 +9,7 @@ pub fn directory() -> PathBuf {
     child::beside("bench-programs")
 }
 
-/// The plugin (`least.c`), by the name under which Score-P looks for it.
+/// Returns the file name under which Score-P looks for the plugin (`least.c`).
 pub fn plugin() -> PathBuf {
     directory().join("libscorep_substrate_least.so")
 }
@@ -27,7 +27,7 @@ pub fn build_lossless() -> anyhow::Result<PathBuf> {
     build("least.c", &["-DLOSSLESS"], "libscorep_substrate_lossless.so")
 }
 
-/// A plugin that takes no event.
+/// Builds a plugin that receives no events.
 pub fn build_nothing() -> anyhow::Result<PathBuf> {
     build("nothing.c", &[], "libnothing.so")
 }

@@ -27,7 +27,7 @@ pub struct Load {
     pub most_series: u32,
 }
 
-/// What each location repeats.
+/// The events that each location repeats.
 #[derive(Clone, Copy)]
 pub enum Pattern {
     /// Like a program: some hundred call paths, up to 20 frames deep. One of `calls_per_message` calls sends or receives; 0 means
@@ -46,7 +46,7 @@ pub struct Feed {
     _shm: tempfile::TempDir,
     output: tempfile::TempDir,
     session: Session,
-    /// `None` once it has been waited for.
+    /// The collector's process; `None` after it has been waited for.
     collector: Option<Child>,
     hosts: Vec<Child>,
     logs: Vec<LogWriter>,
@@ -76,15 +76,15 @@ pub struct Outcome {
     /// Size of the trace's event files.
     pub trace_bytes: f64,
     pub peak_bytes: f64,
-    /// The longest time from the write of a record to its read, as seen twice a millisecond. It is known for a run at a given
-    /// rate.
+    /// The longest time between writing and reading a record, checked twice per millisecond. It is measured only for a run at a
+    /// given rate.
     pub longest_wait_seconds: f64,
     pub summary: serde_json::Value,
     /// Sizes of summary.json, summary.txt and report.html.
     pub results_bytes: [f64; 3],
 }
 
-/// What a run takes of its node while it is running.
+/// The resources of its node that a run uses while it is running.
 pub struct Footprint {
     /// Size of the session in shared memory.
     pub shared_bytes: f64,
@@ -153,7 +153,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Adds a process that does nothing and stands for the one that would write.
+    /// Adds a process that does nothing, in place of the one whose events this program writes.
     fn add_process(&mut self, number: u32, load: &Load) -> anyhow::Result<()> {
         let host = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
         let pid = host.id();
@@ -230,7 +230,8 @@ impl Feed {
         self.finish(written)
     }
 
-    /// CPU nanoseconds of all threads per event, once the collector knows all processes and has read each ring.
+    /// Returns the CPU nanoseconds of all threads per event, measured after the collector has found all processes and read each
+    /// ring.
     pub fn settled_cpu_per_event(mut self, rate: f64, duration: Duration) -> anyhow::Result<f64> {
         let before = self.write_at_rate(rate, SETTLING)?;
         let begun = self.cpu_nanoseconds()?;
@@ -253,7 +254,7 @@ impl Feed {
         Ok(written)
     }
 
-    /// Measures what a run at this rate takes of the node.
+    /// Measures the node's resources that a run at this rate uses.
     pub fn footprint(mut self, rate: f64, duration: Duration) -> anyhow::Result<Footprint> {
         let mut written = self.write_at_rate(rate, duration)?; // until the collector has settled
         let before = self.write_calls()?;
@@ -294,7 +295,7 @@ impl Feed {
         Ok(share)
     }
 
-    /// Writes a chunk on every location. Its times lie between those of the chunk before and now.
+    /// Writes a chunk on every location. Its times lie between those of the previous chunk and now.
     fn write_chunks(&mut self) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let chunk = CHUNK.min(self.pattern.len());

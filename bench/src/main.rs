@@ -37,7 +37,7 @@ use std::fmt::{Display, Formatter};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Something that this machine lacks.
+/// An error for something that this machine lacks.
 #[derive(Debug)]
 pub struct Missing(pub String);
 
@@ -137,7 +137,7 @@ fn measure(wanted: &[&str]) -> anyhow::Result<ExitCode> {
         new.iter().for_each(results::print);
         lines.extend(new);
     }
-    // The file is for runs of all groups.
+    // The file is written only if all groups ran.
     if wanted.is_empty() {
         let document = results::document(&lines, &start);
         std::fs::write(RESULTS, serde_json::to_string_pretty(&document)? + "\n").context(RESULTS)?;

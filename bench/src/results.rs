@@ -1,4 +1,4 @@
-//! What was measured: as lines on the terminal, as JSON, and as the tables of bench/README.md.
+//! Prints the results on the terminal, as JSON, and as the tables of bench/README.md.
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -183,7 +183,7 @@ fn with_tables(text: &str, results: &Value) -> anyhow::Result<String> {
 fn measured_on(results: &Value) -> String {
     let text = |key: &str| results[key].as_str().unwrap_or("unknown");
     format!(
-        "Measured on {} at commit {} on {}; load average when it began: {}.\n",
+        "Measured on {} at commit {} on {}; load average at the start: {}.\n",
         text("date"),
         text("commit"),
         text("machine"),

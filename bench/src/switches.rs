@@ -10,7 +10,7 @@ const ROUNDS: usize = 13;
 /// A round of the program has two switches: 10,000 a second of CPU time.
 const SECONDS_PER_ROUND: f64 = 2e-4;
 const ROUNDS_OF_PROGRAM: u32 = 5000;
-/// The work by which it is found out how much takes as long as a round.
+/// The amount of work with which the speed is measured, to find how much work takes as long as a round.
 const TRIED_WORK: f64 = 50_000.0;
 const SLEEPERS_SECONDS: &str = "10";
 

@@ -30,7 +30,8 @@ pub struct AttributeArguments {
     /// Settings file, such as ampere.toml: mainly which metric belongs to which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
-    /// How a sample interval's joules go to the frames in it [default: active if the trace has CPU times, otherwise time_sliced]
+    /// How the joules of a sample interval are divided among the frames in it [default: active if the trace has CPU times,
+    /// otherwise time_sliced]
     #[arg(long, value_parser = policy_parser())]
     policy: Option<Policy>,
     /// Attribute time like a counter as well: a profile of the ranks' time, which needs no energy metric
@@ -73,16 +74,16 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
         arguments.format = Format::Json;
     }
     if arguments.format.is_of_events() {
-        let only = "this form is made by ampere report, also of a trace: ampere report TRACE -f FORM";
+        let only = "ampere report makes this format: ampere report TRACE -f FORM";
         crate::usage::wrong("attribute", ErrorKind::ArgumentConflict, only);
     }
     let results =
         arguments.output.iter().flat_map(|directory| output::RESULTS.map(|name| directory.join(name)));
     let results: Vec<PathBuf> = results.collect();
-    // If there are several processes, the last one may have written the files when others start.
+    // If a launcher started several processes, the last one may already have written the files when others start.
     let is_first = LaunchedProcess::by_launcher().is_none_or(|process| process.rank == 0);
     if let Some(path) = results.iter().find(|path| is_first && path.exists()) {
-        bail!("{} exists already: choose another directory with -o", path.display());
+        bail!("{} already exists: choose another directory with -o", path.display());
     }
     remove_when_interrupted(results.iter().map(|path| unfinished(path)).collect())
         .context("cannot wait for signals")?;
@@ -124,18 +125,18 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where there is more than the first lines.
+/// Returns lines about where to find more than the first tables.
 fn more(arguments: &AttributeArguments) -> Vec<String> {
     match &arguments.output {
         Some(directory) => {
             let page = directory.join(output::PAGE);
             vec![page.display().to_string(), format!("ampere report {}", directory.display())]
         }
-        None => vec!["all tables and the page: with -o DIR, then ampere report DIR".to_owned()],
+        None => vec!["for all tables and the page, use -o DIR and then ampere report DIR".to_owned()],
     }
 }
 
-/// Returns the trace in a directory, or what is named itself.
+/// Returns the trace in the named directory, or the named file itself.
 pub fn trace_in(named: &Path) -> PathBuf {
     let in_directory = named.is_dir().then(|| trace_beside(named).ok()).flatten();
     in_directory.unwrap_or_else(|| named.to_owned())

@@ -1,4 +1,4 @@
-//! `ampere attribute` that a launcher starts several times: `mpirun -n 8 ampere attribute TRACE -o DIR`. Each process attributes
+//! Lets a launcher start `ampere attribute` several times: `mpirun -n 8 ampere attribute TRACE -o DIR`. Each process attributes
 //! some of the trace's nodes and leaves their figures in the output directory. The last process to finish joins them.
 //!
 //! If a process dies, the figures are not joined. Those of the others are kept, and the same command uses them.
@@ -29,7 +29,7 @@ impl LaunchedProcess {
         Some(LaunchedProcess { rank, size })
     }
 
-    /// Attributes a share. Returns the joined figures if all other shares are there.
+    /// Attributes this process' share. Returns the joined figures if all other shares have been attributed.
     pub fn attribute(self, trace: &Path, how: How, directory: &Path) -> anyhow::Result<Option<Attributed>> {
         let shares = shares_of(trace, self.size as usize)?;
         let Some(share) = shares.get(self.rank as usize) else { return Ok(None) };
@@ -54,7 +54,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Returns a key of what the figures were computed from: only figures with the same key are joined.
+/// Returns a key for the inputs of the figures. Only figures with the same key are joined.
 fn key(trace: &Path, how: &How) -> anyhow::Result<u64> {
     let mut hash = DefaultHasher::new();
     let anchor = std::fs::read(trace).with_context(|| format!("cannot read {}", trace.display()))?;
@@ -76,7 +76,7 @@ impl Files<'_> {
         self.directory.join(format!(".ampere-share-{:016x}-{share}-of-{}.json", self.key, self.count))
     }
 
-    /// Returns all figures and removes their files; returns `None` if some are not there yet or another process takes them.
+    /// Returns all figures and removes their files; returns `None` if some are still missing, or if another process takes them.
     fn take(&self) -> anyhow::Result<Option<Vec<Part>>> {
         let all: Vec<PathBuf> = (0..self.count).map(|share| self.of(share)).collect();
         if !all.iter().all(|file| file.exists()) {

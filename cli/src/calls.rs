@@ -50,7 +50,7 @@ pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attribu
 #[derive(Clone, Copy)]
 enum Form<'a> {
     Csv,
-    /// With a second file for the call paths.
+    /// A Parquet file, and the path of a second file for the call paths.
     Parquet(&'a Path),
 }
 
@@ -71,7 +71,7 @@ fn attribute_into(
 ) -> anyhow::Result<Attributed> {
     let only = how.only;
     let directory = calls.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let spill_file = unfinished(&directory.join("calls that wait"));
+    let spill_file = unfinished(&directory.join("waiting calls"));
     let about = vec![("trace", trace.display().to_string())];
     let begin_pass = |clock| {
         // Each pass starts anew.
@@ -127,7 +127,8 @@ impl CallSink for ParquetSink {
     }
 }
 
-/// Columns of a file of calls, as in Parquet, but for the call path: here it is its regions from the outermost in.
+/// The columns of a CSV file of calls. They are those of Parquet, but the call path is written as its regions, the outermost
+/// first.
 const COLUMNS: [&str; 14] = [
     "node",
     "rank",

@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct CompareArguments {
-    /// Output directories of runs; changes are relative to the first. With others after `--`: the first group
+    /// Output directories of runs; changes are relative to the first. If directories follow after `--`, these are the first group
     #[arg(required = true, num_args = 1.., value_hint = ValueHint::DirPath, value_parser = path_parser())]
     directories: Vec<PathBuf>,
     /// After `--`: a second group, whose mean is compared with the first group's
@@ -33,7 +33,7 @@ pub struct CompareArguments {
     /// The same as -f json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Write it there instead of to standard output
+    /// Write to this file instead of to standard output
     #[arg(short, long, value_parser = path_parser())]
     output: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
     let CompareArguments { directories, others, per, format, json, output } = arguments;
     let format = if json { Form::Json } else { format };
     if others.is_empty() && directories.len() < 2 {
-        let words = "one run alone: name another one to compare it with";
+        let words = "there is only one run: name another one to compare it with";
         crate::usage::wrong("compare", ErrorKind::TooFewValues, words);
     }
     let bar = Progress::of("runs");
@@ -65,11 +65,7 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         for run in groups.iter().flatten() {
             let is_new = run.summary.run.id.is_empty()
                 || seen.insert((run.summary.run.id.clone(), run.summary.run.start.clone()));
-            ensure!(
-                is_new,
-                "{} is a run that was named before: a run that counts twice shows nothing about noise",
-                run.name
-            );
+            ensure!(is_new, "{} was named twice: the same run cannot show noise", run.name);
         }
         groups
     };

@@ -1,4 +1,5 @@
-//! Finds the other parts of ampere: next to this program (a build), or in the same installation's `lib`; and programs in PATH.
+//! Finds the other parts of ampere, next to this program (in a build) or in the `lib` of the same installation, and programs in
+//! PATH.
 
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
@@ -112,7 +113,7 @@ impl CannotRun {
         CannotRun { command: command.to_string_lossy().into_owned(), why: why.to_string(), status }
     }
 
-    /// Makes the error for a file that exists and that the kernel refuses.
+    /// Makes the error for a file that exists but that the kernel refuses to run.
     pub fn refused(command: &OsStr, why: &std::io::Error) -> CannotRun {
         CannotRun::new(command, why, 126)
     }

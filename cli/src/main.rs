@@ -2,15 +2,11 @@
 //!
 //! ```text
 //! run/  recover.rs  attribute.rs  report.rs  compare.rs  top/  replay.rs  calibrate/  doctor/      the commands
-//! attribute_ranks.rs  `ampere attribute` that a launcher starts several times
-//! calls.rs            `ampere attribute --calls`
-//! timeline.rs         `ampere report -f timeline`
-//! usage.rs            examples of each command, and messages about wrong usage
-//! write_file.rs       writes a file that the user has named
-//! collector/          starts the collector of `ampere run` and `ampere replay`, restarts it, and asks it for figures
-//! terminal/           what people see on a terminal
-//! installation.rs     finds ampere's other programs and libraries
-//! shipped.rs          manual pages, completions and references for `make install`
+//! attribute_ranks.rs lets a launcher start `ampere attribute` several times calls.rs `ampere attribute --calls` timeline.rs
+//! `ampere report -f timeline` usage.rs examples of each command, and messages about wrong usage write_file.rs writes a file that
+//! the user has named collector/ starts the collector of `ampere run` and `ampere replay`, restarts it, and requests figures from
+//! it terminal/ what people see on a terminal installation.rs finds ampere's other programs and libraries shipped.rs manual
+//! pages, completions and references for `make install`
 //! ```
 #![forbid(unsafe_code)]
 
@@ -86,7 +82,7 @@ fn main() -> ExitCode {
     let arguments = matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
     let arguments = arguments.unwrap_or_else(|why| usage::exit(why));
     if !matches!(arguments.command, Command::Doctor(_) | Command::Probe(_) | Command::Witness) {
-        warn_of_misspelt_variables(); // the doctor has them among its findings
+        warn_of_misspelt_variables(); // the doctor reports them itself
     }
     let result = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
@@ -117,7 +113,7 @@ fn warn_of_misspelt_variables() {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     for name in names.filter(|name| name.starts_with(PREFIX) && setting(name).is_none()) {
         if let Some(meant) = Setting::meant_by(&name) {
-            say!("ampere: {name} is not known and changes nothing: did you mean {}?", meant.variable);
+            say!("ampere: {name} is not known and has no effect: did you mean {}?", meant.variable);
         }
     }
 }

@@ -19,10 +19,10 @@ pub struct RecoverArguments {
     /// Output directory of a run that was killed, or its session in shared memory; without it, recoverable runs are listed
     #[arg(value_hint = clap::ValueHint::DirPath, value_parser = path_parser())]
     directory: Option<PathBuf>,
-    /// Where the results of a session go that has no output directory any more
+    /// Where to write the results if the run's output directory no longer exists
     #[arg(short, long, requires = "directory", value_parser = path_parser())]
     output: Option<PathBuf>,
-    /// Remove what is left instead of finishing the run
+    /// Remove the remains of the run instead of finishing it
     #[arg(long, conflicts_with = "output", requires = "directory")]
     discard: bool,
 }
@@ -43,10 +43,10 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     {
         let shown = claimed.directory.display();
         anyhow::bail!(
-            "its records are in {shown}, and its results go there: leave -o out, or move them afterwards"
+            "its records are in {shown}, and its results are written there: omit -o, or move them afterwards"
         );
     }
-    // A failure for one node's part does not keep the others from being finished.
+    // If one node's part cannot be finished, the others still are.
     for left in errors.into_iter().map(Err).chain(found.into_iter().map(Ok)) {
         let done = left.and_then(|left| match arguments.discard {
             true => finish::discard(left),
@@ -67,11 +67,11 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Finishes the interrupted parts of a run that no process collects any more, on all of its nodes, and prints a line about it.
-/// Returns whether anything was finished.
+/// Finishes the parts of a run that were interrupted and no longer have a collector, on all of its nodes, and prints a line about
+/// it. Returns whether anything was finished.
 pub fn finish_if_cut_off(directory: &Path) -> bool {
     if ampere_owned::other_owner(directory).is_some() {
-        return false; // `ampere report` prints whose it is
+        return false; // `ampere report` prints to whom it belongs
     }
     let found = finish::find(directory).unwrap_or_default();
     let is_cut_off = |left: &Leftover| left.in_use.is_none() && left.has_events();
@@ -86,11 +86,13 @@ pub fn finish_if_cut_off(directory: &Path) -> bool {
         match finish::recover(left, None) {
             Ok(Recovered::Finished(finished)) => {
                 let output = finished.output.display();
-                say!("ampere: {output}: the run was cut off: its results were made now, of what it has left");
+                say!(
+                    "ampere: {output}: the run was interrupted; its results have now been recovered from its records"
+                );
                 are_finished = true;
             }
-            Ok(Recovered::Removed(place, why)) => say!("ampere: {place}: the run was cut off, and {why}"),
-            Err(why) => say!("ampere: the run was cut off and cannot be finished: {why}"),
+            Ok(Recovered::Removed(place, why)) => say!("ampere: {place}: the run was interrupted, and {why}"),
+            Err(why) => say!("ampere: the run was interrupted and cannot be finished: {why}"),
         }
     }
     join_nodes(directory);
@@ -101,10 +103,10 @@ pub fn finish_if_cut_off(directory: &Path) -> bool {
 fn join_nodes(directory: &Path) {
     let run = nodes::run_in(directory);
     if let Some(Err(why)) = run.map(|run| nodes::join_traces(directory, &run)) {
-        say!("ampere: the traces of the nodes stay apart: {why}");
+        say!("ampere: the traces of the nodes were not joined: {why}");
     }
     if let Some(Err(why)) = nodes::run_in(directory).map(|run| join_figures(directory, &run)) {
-        say!("ampere: the figures of the nodes stay apart: {why}");
+        say!("ampere: the figures of the nodes were not joined: {why}");
     }
 }
 
@@ -116,7 +118,7 @@ pub fn why_unfinished(directory: &Path) -> Option<String> {
         .find_map(|left| left.err().map(|why| why.to_string()))
 }
 
-/// Waits to see whether runs of other nodes have ended: the only sign is that nothing changes any more.
+/// Waits to see whether runs of other nodes have ended. The only sign of that is that their files no longer change.
 fn look_for_writers(found: &mut [Leftover]) {
     let doubtful = || found.iter().filter(|left| left.may_be_written);
     if let Some(first) = doubtful().next() {
@@ -127,13 +129,13 @@ fn look_for_writers(found: &mut [Leftover]) {
         };
         let (node, seconds) = (printable(node), leftover::SILENCE_MAX.as_secs());
         say!(
-            "ampere: the run of {node}{others} was written to lately: waiting {seconds} s to see whether it still is"
+            "ampere: files of the run on {node}{others} changed recently: waiting {seconds} s to see whether they still do"
         );
         leftover::watch(found, leftover::SILENCE_MAX);
     }
 }
 
-/// Shows what was finished. Returns whether everything could be.
+/// Shows what was finished. Returns whether everything was.
 fn show_finished(finished: &Finished) -> bool {
     let output = finished.output.display();
     if !finished.figures_stay {
@@ -147,19 +149,19 @@ fn show_finished(finished: &Finished) -> bool {
     match finished.trace {
         Traced::NotYet => {
             let why = note("no complete trace");
-            say!("ampere: {output} has no trace: {why}; correct that and do it again");
+            say!("ampere: {output} has no trace: {why}; correct that and run this command again");
         }
         Traced::Never => say!("ampere: {output} will have no trace: {}", note("there is no trace")),
         Traced::Made if finished.figures_stay => say!(
-            "ampere: {output} has a trace now, as far as its records go; its summary, which knows the whole run, is as it was"
+            "ampere: {output} now has a trace of the remaining records; its summary covers the whole run and is unchanged"
         ),
         Traced::Made => {}
     }
     finished.trace == Traced::Made
 }
 
-/// The number of levels below the current directory that are searched: jobs often have directories of their own, in those of
-/// experiments.
+/// The number of levels below the current directory that are searched: experiments often have directories with a directory for
+/// each job.
 const LEVELS: usize = 3;
 /// The maximum number of directories that are searched: a home directory may have millions of files.
 const DIRECTORIES_MAX: usize = 4096;
@@ -195,12 +197,12 @@ fn list() -> anyhow::Result<ExitCode> {
     }
     if !is_all {
         say!(
-            "ampere: {} contains more than {DIRECTORIES_MAX} directories, and the others were not searched: name a directory further down",
+            "ampere: {} contains more than {DIRECTORIES_MAX} directories, and the rest were not searched: name a directory further down",
             here.display()
         );
     }
     for left in &recoverable {
-        // A reader that closes the pipe does not need more.
+        // An error is ignored, because a reader that closes the pipe does not need more.
         let _ = writeln!(std::io::stdout(), "{}", printable(&line(left)));
     }
     Ok(ExitCode::SUCCESS)
@@ -225,7 +227,11 @@ fn line(left: &Leftover) -> String {
         plural(u64::from(left.ranks), "rank"),
         plural(left.events, "event"),
         directory.map_or_else(String::new, |path| path.display().to_string()),
-        if left.may_be_written { "(written to lately: it may still run)".to_owned() } else { String::new() },
+        if left.may_be_written {
+            "(files changed recently: it may still be running)".to_owned()
+        } else {
+            String::new()
+        },
     ]
     .map(|word| printable(&word))
     .join("  ")

@@ -25,7 +25,7 @@ pub struct ReplayArguments {
     /// The trace's anchor file, traces.otf2, or its directory
     #[arg(value_hint = clap::ValueHint::FilePath)]
     trace: PathBuf,
-    /// Play this many times as fast as the trace was recorded; 0 or "max": as fast as possible
+    /// How many times as fast as it was recorded the trace is played; 0 or "max": as fast as possible
     #[arg(long, value_name = "N", default_value = "1")]
     speed: Speed,
     /// Settings file, such as ampere.toml: mainly which metric belongs to which device
@@ -57,7 +57,7 @@ impl std::str::FromStr for Lag {
     }
 }
 
-/// The error for a text that is not a number of seconds.
+/// An error: the text is not a number of seconds.
 #[derive(Debug, thiserror::Error)]
 #[error("use a number of seconds of 0 or more")]
 struct NoSeconds;
@@ -81,7 +81,7 @@ pub fn replay(mut arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
     for note in &replay.notes {
         say!("ampere: {note}");
     }
-    // An interrupted replay also has results, for what has been played.
+    // An interrupted replay also has results, for the part that has been played.
     let stop = asked_to_end().map_err(anyhow::Error::msg)?;
     let session = Session::open_or_create(&format!("s-{}", run_name()))?;
     let replaying =
@@ -122,7 +122,7 @@ impl Replaying<'_> {
         let expected = run::Expected { why_nothing, score_p: false, quiet: false };
         run::report(session, &output, results, &expected);
         if self.is_interrupted() {
-            say!("ampere: interrupted: the results are of what had been played by then");
+            say!("ampere: interrupted: the results cover the part that was played");
         }
         played?;
         let is_whole = results == Results::Written && !self.is_interrupted();

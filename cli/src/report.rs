@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 /// An upper bound on the time in which a collector answers requests.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// A running job rewrites its figures more often than this: younger ones may be of a running job.
+/// A running job rewrites its figures more often than this, so newer ones may belong to a running job.
 const RECENT: Duration = Duration::from_secs(30);
 const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
@@ -67,7 +67,7 @@ pub struct ReportArguments {
     timeline: TimelineArguments,
 }
 
-/// What the width of a box stands for.
+/// What the width of a box shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Metric {
     Joules,
@@ -80,7 +80,7 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     }
     let dynamic_only = arguments.metric == Metric::Dynamic;
     if dynamic_only && !matches!(arguments.format, Format::Flamegraph | Format::Folded) {
-        let only = "--metric dynamic is for -f flamegraph and -f folded: the other forms have both";
+        let only = "--metric dynamic is only for -f flamegraph and -f folded: the other formats show both";
         crate::usage::wrong("report", ErrorKind::ArgumentConflict, only);
     }
     let choice = Choice { devices: arguments.device, view: arguments.view, dynamic_only };
@@ -89,7 +89,7 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         crate::usage::wrong(
             "report",
             ErrorKind::ArgumentConflict,
-            &format!("{option} is for -f timeline alone"),
+            &format!("{option} is only for -f timeline"),
         );
     }
     let named = given(&arguments.directory).map_or_else(last_run, |directory| Ok(directory.to_owned()))?;
@@ -133,7 +133,7 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
 pub fn write_summary(summary: &Summary, format: Format, output: Option<&Path>) -> anyhow::Result<ExitCode> {
     let screen = if output.is_none() { screen_of(&io::stdout()) } else { Screen::FILE };
     if output.is_none() && io::stdout().is_terminal() && format == Format::Parquet {
-        bail!("Parquet is not for a terminal: name its file with -o");
+        bail!("Parquet cannot be written to a terminal: name a file with -o");
     }
     let report = render(summary, format, screen)?;
     if let Some(path) = output {
@@ -147,7 +147,7 @@ pub fn write_summary(summary: &Summary, format: Format, output: Option<&Path>) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the newest run in the working directory, and prints which it is.
+/// Returns the newest run in the working directory, and prints its name.
 fn last_run() -> anyhow::Result<PathBuf> {
     let here = Path::new(".");
     if is_output(here) {
@@ -170,7 +170,7 @@ fn last_run() -> anyhow::Result<PathBuf> {
     Ok(last)
 }
 
-/// Returns the output directory that a run's trace is in; anything else is returned as it was named.
+/// Returns the output directory that contains a run's trace; any other path is returned unchanged.
 fn output_of(named: &Path) -> PathBuf {
     let directory = named.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if is_trace(named) && is_output(directory) { directory.to_owned() } else { named.to_owned() }
@@ -180,7 +180,7 @@ fn is_trace(named: &Path) -> bool {
     named.extension().is_some_and(|of| of == "otf2") && named.is_file()
 }
 
-/// Returns the trace if it is one that no summary is of, so that it has to be attributed.
+/// Returns the trace if there is no summary of it, so that it has to be attributed.
 fn foreign_trace(named: &Path) -> Option<PathBuf> {
     if is_trace(named) {
         return Some(named.to_owned());
@@ -189,7 +189,7 @@ fn foreign_trace(named: &Path) -> Option<PathBuf> {
     if is_of_run { None } else { chrome::trace_beside(named).ok() }
 }
 
-/// Attributes a trace that no summary is of, for devices and views that were chosen.
+/// Attributes a trace without a summary, for the chosen devices and views.
 fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<Summary> {
     let bar = Progress::default();
     let mut step = bar.step();
@@ -204,7 +204,7 @@ fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<
     Ok(summary)
 }
 
-/// Returns the run's trace, and those of nodes that are not in it.
+/// Returns the run's trace, and the traces of nodes that it does not contain.
 fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     finish_if_cut_off(directory);
     let first = summary_of_node(directory)?;
@@ -228,7 +228,7 @@ fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Writes a database under another name, and puts it in its place when it is complete.
+/// Writes a database under another name, and renames it when it is complete.
 #[cfg(feature = "sqlite")]
 fn write_database(
     parts: &[Part],
@@ -239,7 +239,7 @@ fn write_database(
     let path = output.context("a database cannot go to standard output: name its file with -o")?;
     ensure!(
         path.symlink_metadata().map_or(true, |there| there.is_file()),
-        "cannot write {}: it is no plain file",
+        "cannot write {}: it is not a regular file",
         path.display()
     );
     let warnings = write_database_beside(parts, choice, config, path)
@@ -272,7 +272,7 @@ fn write_database_beside(
 
 #[cfg(not(feature = "sqlite"))]
 fn write_database(_: &[Part], _: &Choice, _: &Config, _: Option<&Path>) -> anyhow::Result<ExitCode> {
-    bail!("this build has no SQLite: `make build` makes one that has it")
+    bail!("this build lacks SQLite: `make build` includes it")
 }
 
 /// Writes events while they are read, because a trace may not fit into memory.
@@ -327,12 +327,12 @@ pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyho
         let answer = summary_of_node(&node.directory).and_then(|summary| {
             // The node's collector may have ended, and another one may answer at its address.
             let is_same = summary.run.id == first.run.id && summary.run.nodes != first.run.nodes;
-            is_same.then_some(summary).context("what answers at its address is another run")
+            is_same.then_some(summary).context("the collector at its address belongs to another run")
         });
         match answer {
             Ok(summary) => others.push(summary),
             Err(why) => {
-                missing.push(format!("{} is left out: {}", node.directory.display(), one_line(&*why)))
+                missing.push(format!("{} is not included: {}", node.directory.display(), one_line(&*why)))
             }
         }
     }
@@ -356,7 +356,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
                 bail!("{} (it has no figures yet)", printable(&foreign_run(directory, owner)));
             }
             bail!(
-                "{shown} is of a run that was killed: ampere recover {shown} says why there are no results yet"
+                "{shown} belongs to a run that was killed: ampere recover {shown} reports why there are no results yet"
             )
         }
         Err(error) => {
@@ -389,16 +389,17 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     }
     if let Some(owner) = ampere_owned::other_owner(directory) {
         let whose = printable(&foreign_run(directory, owner));
-        say!("ampere: {whose}: the figures are those of {end}, as they were written last");
+        say!("ampere: {whose}: these are the last figures, written at {end}");
         return Ok(summary);
     }
-    let why =
-        why_unfinished(directory).or(unanswered).unwrap_or_else(|| "its records are not here".to_owned());
-    say!("ampere: {shown}: the figures as they were written at {end}: {why}");
+    let why = why_unfinished(directory)
+        .or(unanswered)
+        .unwrap_or_else(|| "its records are not on this node".to_owned());
+    say!("ampere: {shown}: these figures were written at {end}: {why}");
     Ok(summary)
 }
 
-/// Files of which each output directory has one.
+/// The files that show that a directory is an output directory: it has at least one of them.
 const OUTPUT_FILES: [&str; 2] = ["summary.json", "collector.json"];
 
 fn is_output(directory: &Path) -> bool {
@@ -410,7 +411,7 @@ fn all_outputs_below(directory: &Path) -> Vec<PathBuf> {
     entries.filter(|path| is_output(path)).collect()
 }
 
-/// Returns some output directories in a directory that is not one itself.
+/// Returns some output directories that are in a directory which is not one itself.
 fn outputs_below(directory: &Path) -> Vec<String> {
     let all = all_outputs_below(directory);
     let mut found: Vec<String> = all.iter().map(|path| printable(&path.to_string_lossy())).collect();

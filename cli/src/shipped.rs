@@ -1,5 +1,5 @@
-//! Manual pages and completions, made from the command line's own definition, which `make install` puts in place; and the
-//! references in the documentation, made from the tables of settings and metrics.
+//! Writes what `make install` installs besides programs: manual pages and completions, from the definition of the command line,
+//! and the references of the documentation, from the tables of settings and metrics.
 
 use crate::usage::EXAMPLES;
 use ampere_settings::reference;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub struct ShippedArguments {
-    /// `man/man1`, `completions` and `docs` are made there
+    /// The directory in which `man/man1`, `completions` and `docs` are made
     directory: PathBuf,
 }
 
@@ -68,7 +68,7 @@ pub fn write(arguments: ShippedArguments, command: &Command) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes the commands that ampere calls itself.
+/// Removes the commands that only ampere itself calls.
 fn shown(command: &Command) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let visible = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
@@ -80,7 +80,7 @@ fn shown(command: &Command) -> Command {
         .subcommands(visible)
 }
 
-/// What is completed in the place of a command's first argument, as options of bash's `compgen`.
+/// What bash completes for the first argument of each command, as options of its `compgen`.
 const COMPLETED: [(&str, &str); 7] = [
     ("attribute", "-f"),
     ("compare", "-d"),
@@ -91,7 +91,7 @@ const COMPLETED: [(&str, &str); 7] = [
     ("top", "-d"),
 ];
 
-/// Clap's completion for bash offers options in the place of an argument. This offers paths there.
+/// Lets bash complete an argument with paths. Clap's completion offers only options there.
 fn complete_paths(script: &Path) -> std::io::Result<()> {
     let mut text = std::fs::read_to_string(script)?;
     let words = "COMPREPLY=( $(compgen -W \"${opts}\" -- \"${cur}\") )";
@@ -135,7 +135,7 @@ fn write_pages(mut command: Command, directory: &Path) -> std::io::Result<()> {
     for (title, text) in SECTIONS {
         more.control("SH", [title]).text([roman(text)]);
     }
-    // Searches do not find a name that is broken at a line's end.
+    // Names are not broken at the end of a line, because searches would not find them.
     more.control("nh", []).control("SH", ["ENVIRONMENT"]).text([roman(
         "Each setting has a variable, which takes precedence over the file; ampere doctor checks those that are set.",
     )]);

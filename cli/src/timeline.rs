@@ -42,25 +42,26 @@ pub struct TimelineArguments {
     /// `timeline`: only the time in which a device has at least this many watts, and the joules of that time; no parts
     #[arg(long, value_name = "WATTS", conflicts_with_all = ["bins", "every", "region"], value_parser = watts)]
     above: Option<f64>,
-    /// `timeline`: the joules of each call of this region instead, in order; a function's name is enough, without its arguments
+    /// `timeline`: the joules of each call of this region, in order, instead of bins; a function's name is enough, without its
+    /// arguments
     #[arg(long, value_name = "NAME", conflicts_with_all = ["bins", "every", "by"])]
     region: Option<String>,
 }
 
 fn duration(text: &str) -> anyhow::Result<Duration> {
     let duration = parse_duration(text)?;
-    ensure!(!duration.is_zero(), "it takes longer than 0");
+    ensure!(!duration.is_zero(), "use a time longer than 0");
     Ok(duration)
 }
 
 fn watts(text: &str) -> anyhow::Result<f64> {
     let watts: f64 = text.trim_end_matches(['W', ' ']).parse()?;
-    ensure!(watts.is_finite() && watts >= 0.0, "a number of watts from 0 on");
+    ensure!(watts.is_finite() && watts >= 0.0, "use a number of watts of 0 or more");
     Ok(watts)
 }
 
 impl TimelineArguments {
-    /// Returns the first of these options that was given, because other formats do not have them.
+    /// Returns the first of these options that was given, because it is an error with other formats.
     pub fn given(&self) -> Option<&'static str> {
         let all = [
             ("--bins", self.bins.is_some()),
@@ -112,18 +113,18 @@ impl Run<'_> {
             None if arguments.above.is_some() => 1.0,
             None => length / f64::from(arguments.bins.unwrap_or(BINS)),
         };
-        ensure!(seconds > 0.0, "the trace does not say how long it is: give a length of bins with --every");
+        ensure!(seconds > 0.0, "the length of the trace is unknown: set the length of bins with --every");
         let bins = if arguments.above.is_some() { 1.0 } else { length / seconds };
-        ensure!(bins <= BINS_MAX as f64, "that would be {bins:.0} bins: at most {BINS_MAX} are made");
+        ensure!(bins <= BINS_MAX as f64, "that would be {bins:.0} bins, and at most {BINS_MAX} are allowed");
         let by = arguments.by.unwrap_or_default();
         ensure!(
             by != By::Balance || arguments.above.is_none(),
-            "--above is not for --by balance: that compares all of the time"
+            "--above cannot be used with --by balance, which compares the whole time"
         );
         let kept = Kept::default();
         self.attribute(&begins, |clock, begin, part| {
             let devices = match by {
-                // No joule may be counted twice.
+                // Devices that are contained in others are left out, because no joule may be counted twice.
                 By::Balance if self.choice.devices.is_empty() => {
                     topmost(&part.summary).map(|device| device.name.clone()).collect()
                 }
@@ -136,7 +137,7 @@ impl Run<'_> {
         let by_name = ("by", by.as_str().into());
         if let Some(watts) = arguments.above {
             if series.is_empty() {
-                say!("ampere: no device had {watts} W or more from one sample to the next");
+                say!("ampere: no device had {watts} W or more between two samples");
             }
             return Ok((above(by, &series), head([by_name, ("above_watts", watts.into())])));
         }
@@ -211,16 +212,16 @@ fn find_region<'a>(wanted: &str, names: &BTreeSet<&'a str>) -> anyhow::Result<&'
             say!("ampere: the region is {one}");
             Ok(one)
         }
-        [] => bail!("there is no region {wanted:?}: {}", offered(wanted, names.iter().copied())),
+        [] => bail!("no region is named {wanted:?}: {}", offered(wanted, names.iter().copied())),
         _ => bail!(
-            "there are {} regions {wanted:?}: name one of {}",
+            "{} regions are named {wanted:?}: name one of {}",
             named.len(),
             listed(named.iter().copied())
         ),
     }
 }
 
-/// Returns each trace's start, in seconds after the start of the first of them.
+/// Returns each trace's start, in seconds after the earliest start.
 fn begins(spans: &[Span]) -> Vec<f64> {
     let first = spans.iter().filter_map(|span| span.begin).min().unwrap_or(0);
     spans.iter().map(|span| span.begin.map_or(0.0, |begin| (begin - first) as f64 / 1e9)).collect()

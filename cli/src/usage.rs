@@ -39,7 +39,10 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "compare",
         &[
             ("ampere compare before after", "compares two runs"),
-            ("ampere compare a1 a2 a3 -- b1 b2 b3", "compares groups of runs, and says what is noise"),
+            (
+                "ampere compare a1 a2 a3 -- b1 b2 b3",
+                "compares groups of runs, and shows which differences are noise",
+            ),
         ],
     ),
     (
@@ -53,15 +56,12 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "replay",
         &[("ampere replay traces.otf2 --speed 10", "plays a trace ten times as fast as it was recorded")],
     ),
-    ("recover", &[("ampere recover out", "finishes the run that writes to out and was killed")]),
+    ("recover", &[("ampere recover out", "finishes the killed run whose output directory is out")]),
     (
         "doctor",
-        &[
-            ("ampere doctor", "checks this node"),
-            ("ampere doctor --json", "prints the findings for programs"),
-        ],
+        &[("ampere doctor", "checks this node"), ("ampere doctor --json", "prints the findings as JSON")],
     ),
-    ("calibrate", &[("ampere calibrate", "measures how far this node's counters lag")]),
+    ("calibrate", &[("ampere calibrate", "measures the delay of this node's counters")]),
 ];
 
 /// The command line with its examples.
@@ -85,8 +85,8 @@ pub fn wrong(command_name: &str, kind: ErrorKind, words: &str) -> ! {
     exit(why)
 }
 
-/// Exits with status 2, or 0 after help. The shell may have replaced a pattern by names of files that anyone chose: if an
-/// argument is not plain text, the message is printed without colours and control characters.
+/// Exits with status 2, or 0 after help. The shell may have replaced a pattern with names of files that somebody else chose. If
+/// an argument is not plain text, the message is printed without colours and control characters.
 pub fn exit(mut why: clap::Error) -> ! {
     remove_misleading_tips(&mut why);
     let is_text = |word: std::ffi::OsString| {
@@ -100,7 +100,8 @@ pub fn exit(mut why: clap::Error) -> ! {
     std::process::exit(why.exit_code())
 }
 
-/// Clap offers an unknown option as a value after `--`, which is never meant, and commands that only ampere itself calls.
+/// Removes misleading tips of clap: to pass an unknown option after `--`, which is never meant, and commands that only ampere
+/// itself calls.
 fn remove_misleading_tips(why: &mut clap::Error) {
     if why.kind() == ErrorKind::UnknownArgument {
         why.remove(ContextKind::Suggested);

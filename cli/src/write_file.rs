@@ -5,7 +5,7 @@ use anyhow::Context;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes a file completely or not at all. A file that is not a regular one, or that a link leads to, is written to and not
+/// Writes a file completely or not at all. A file that is not a regular file, or to which a link leads, is written to and not
 /// replaced.
 pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let there = std::fs::symlink_metadata(path).ok();
@@ -32,7 +32,7 @@ pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()
 fn leads_to_descriptor(path: &Path) -> io::Result<bool> {
     let mut at = path.to_owned();
     for _ in 0..40 {
-        // Everybody may write into /dev/shm.
+        // Every user may write into /dev/shm.
         if at.starts_with("/proc") || at.starts_with("/dev") && !at.starts_with("/dev/shm") {
             return Ok(true);
         }

@@ -1,11 +1,11 @@
-//! Where the collector runs: on the CPUs of `AMPERE_COLLECTOR_CPUS`, else where `ampere run` was started. A collector that a
-//! rank starts may be bound to the rank's core: it runs anywhere in the CPU set of the job's control group.
+//! Chooses the CPUs of the collector: those of `AMPERE_COLLECTOR_CPUS`, else those of `ampere run`. A collector that a rank
+//! starts would be bound to the rank's core, so it may run on the whole CPU set of the job's control group.
 
 use ampere_settings::Cpus;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The CPUs of `AMPERE_COLLECTOR_CPUS` cannot be used; in one line.
+/// An error: the CPUs of `AMPERE_COLLECTOR_CPUS` cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot run on the CPUs of AMPERE_COLLECTOR_CPUS: {why}; this job has {allowed}")]
 pub struct AffinityError {
@@ -13,27 +13,27 @@ pub struct AffinityError {
     allowed: String,
 }
 
-/// Makes this thread and those that it will start run on these CPUs. After an error they run where they ran before.
+/// Makes this thread and those that it starts later run on these CPUs. After an error, nothing has changed.
 pub fn run_on(cpus: &Cpus) -> Result<(), AffinityError> {
     let mut wanted = CpuSet::new();
     cpus.0.iter().for_each(|cpu| wanted.set(*cpu));
     sched_setaffinity(None, &wanted).map_err(|why| AffinityError { why, allowed: allowed() })
 }
 
-/// Makes this thread run on all CPUs of the job's control group: the kernel leaves out the others. If that fails, it stays
-/// where it is.
+/// Lets this thread run on all CPUs of the job's control group. It asks for all CPUs, and the kernel excludes those of other
+/// jobs. If that fails, nothing changes.
 pub fn leave_the_ranks_core() {
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
     let _ = sched_setaffinity(None, &all);
 }
 
-/// How many CPUs this process may use.
+/// Returns the number of CPUs that this process may use.
 pub fn count() -> usize {
     sched_getaffinity(None).map_or(1, |set| set.count() as usize)
 }
 
-/// The CPUs that this process may use, as a list: "0-3,8".
+/// Returns the CPUs that this process may use, as a list like "0-3,8".
 fn allowed() -> String {
     let Ok(set) = sched_getaffinity(None) else { return "others".to_owned() };
     let mut ranges: Vec<(usize, usize)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The run's events and samples in the order of time, on their way into the engine.
+//! The pipeline of a live run, which brings events and samples into the order of time and hands them to the engine.
 
 use crate::options::Options;
 use crate::sampling::clock::SessionClock;
@@ -10,31 +10,32 @@ use ampere_trace::power;
 use ampere_trace::spool::SpoolDirectory;
 use std::time::{Duration, Instant};
 
-/// What is handed over waits no longer than this for a counter to confirm a rise.
+/// An upper bound on waiting for a counter to confirm a rise before events are handed over.
 const RISE_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// What exists once the run's clock is known.
+/// The parts of a run that exist once its clock is known.
 pub(crate) struct LiveTimeline {
     pub clock: SessionClock,
-    /// An event has shown that it is this clock.
+    /// Whether an event has confirmed the clock.
     pub clock_is_certain: bool,
     pub pipeline: Pipeline,
-    /// What its recorder leaves behind, if power is recorded.
+    /// The attributed power that the recorder has written, if power is recorded.
     pub power: power::Values,
-    /// Everything before this is in the pipeline, but for what GPU streams have not reported.
+    /// All events before this time are in the pipeline, except those that GPU streams have not reported yet.
     pub watermark: Timestamp,
-    /// What is before this has been handed to the engine.
+    /// Everything before this time has been handed to the engine.
     pub done_until: Timestamp,
-    /// How far a location has been read whose ring had more than could be taken at once.
+    /// The time up to which a location has been read whose ring had more records than can be taken at once.
     pub behind: Option<Timestamp>,
-    /// The last watermark, and since when it has been that.
+    /// The last watermark, and the time since which it has not changed.
     waits_at: Option<(Timestamp, Instant)>,
-    /// A silent GPU stream is waited for this part of `stream_lag`: 1 at first, less once too many events wait.
+    /// The fraction of `stream_lag` for which a silent GPU stream is waited for. It is 1 at first, and less after too many events
+    /// had to wait.
     pub stream_lag_factor: f64,
 }
 
 impl LiveTimeline {
-    /// `spool`: where the attributed power waits for the trace.
+    /// Makes the pipeline. `spool` is the directory for the attributed power until the trace is written.
     pub fn new(
         clock: SessionClock,
         clock_is_certain: bool,
@@ -65,8 +66,8 @@ impl LiveTimeline {
         self.clock.now(session)
     }
 
-    /// Hands over what is before the watermark. `longest_lag` is how long a silent GPU stream is waited for (the setting
-    /// `stream_lag`; in a replay, what the trace needs). `awaits_streams`: a process may still define its first stream.
+    /// Hands over everything before the watermark. `longest_lag` is the longest time for which a silent GPU stream is waited for
+    /// (the setting `stream_lag`, or what a replayed trace needs). `awaits_streams`: a process may still define its first stream.
     pub fn advance(&mut self, longest_lag: u64, awaits_streams: bool) {
         let watermark = self.watermark.saturating_sub(self.pipeline.attributor.longest_delay_ticks());
         let watermark = self.decided_until(watermark);
@@ -76,10 +77,10 @@ impl LiveTimeline {
         self.pipeline.advance_late(watermark, longest_lag, awaits_streams);
     }
 
-    /// Up to when everything may be handed over: not beyond a sample that may still come. The live figures cannot wait for a
-    /// counter that moves seldom.
+    /// Returns the time up to which everything may be handed over. It is not later than a sample that may still arrive, but live
+    /// figures cannot wait long for a counter that rarely changes.
     fn decided_until(&mut self, watermark: Timestamp) -> Timestamp {
-        // In a replay, time stands still when all has been played.
+        // In a replay, time stops when everything has been played.
         if self.waits_at.is_none_or(|(at, _)| at != watermark) {
             self.waits_at = Some((watermark, Instant::now()));
         }
@@ -95,7 +96,7 @@ impl LiveTimeline {
         watermark.min(undecided)
     }
 
-    /// Hands over all that is there: nothing will come any more.
+    /// Hands over everything, because no more events will arrive.
     pub fn advance_to_the_end(&mut self) {
         self.pipeline.advance_to_the_end();
         self.pipeline.attributor.learn_baselines();

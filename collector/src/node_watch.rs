@@ -101,23 +101,23 @@ impl NodeWatch {
         }
     }
 
-    /// Returns notes about the work of others that the counters include.
+    /// Returns notes about other programs whose energy the counters include.
     pub(crate) fn notes(&self, attributor: &Attributor) -> Vec<String> {
         let mut energies = attributor.devices.iter().filter(|d| d.info.unit == Unit::Joules).peekable();
         if energies.peek().is_none() {
             return Vec::new();
         }
         let means = if energies.all(|device| device.info.quality == Quality::Estimated) {
-            "this run's joules are the estimate of its own CPU time, and the idle watts of all CPUs that it may use"
+            "this run's joules are estimated from its own CPU time and the idle watts of all CPUs that it may use"
         } else {
-            "what the counters count of others' work is in this run's joules, too"
+            "this run's joules include the energy of other programs on the node"
         };
         let others = self.neighbours.words();
-        let others = others.map(|others| format!("measured on this node at the same time: {others}"));
+        let others = others.map(|others| format!("other runs on this node at the same time: {others}"));
         let busy = self.cpu.filter(NodeCpu::has_others);
         let busy = busy.map(|cpu| {
             let part = 100.0 * cpu.own_busy_seconds / cpu.node_busy_seconds;
-            format!("{part:.1} % of the node's busy CPU time was this run's own, the rest was others'")
+            format!("{part:.1} % of the node's busy CPU time was this run's own, the rest was that of other programs")
         });
         let mut notes: Vec<String> = others.into_iter().chain(busy).collect();
         notes.iter_mut().take(1).for_each(|first| *first += &format!("; {means}"));

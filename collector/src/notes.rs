@@ -2,12 +2,12 @@
 
 use ampere_model::text::short;
 
-/// The notes that are kept; more than a reader can use.
+/// The maximum number of notes that are kept, which is more than a reader can use.
 const NOTES_MAX: usize = 200;
-/// Characters of a note: names and paths of an application may be in it.
+/// The maximum number of characters of a note, which may contain names and paths of an application.
 const NOTE_CHARACTERS_MAX: usize = 1000;
 
-/// The notes of a run, and whether one of them is about something that is lost.
+/// The notes of a run, and whether one of them reports a loss.
 #[derive(Debug, Default)]
 pub struct Notes {
     lines: Vec<String>,
@@ -16,7 +16,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Adds a line, unless it is there already or there are too many.
+    /// Adds a note, unless the same one exists or there are too many.
     pub fn add(&mut self, line: impl Into<String>) {
         let line = cut(line.into());
         if self.lines.contains(&line) {
@@ -32,7 +32,7 @@ impl Notes {
         lines.into_iter().for_each(|line| self.add(line));
     }
 
-    /// Something of the run is lost: it is incomplete from now on.
+    /// Adds a note about a loss, which makes the run incomplete.
     pub fn add_loss(&mut self, line: impl Into<String>) {
         self.is_incomplete = true;
         self.add(line);
@@ -52,10 +52,10 @@ impl Notes {
 }
 
 impl Notes {
-    /// These, and others that are made at the end: no more and no longer ones than a reader can use.
+    /// Returns these notes and others that are made at the end, within the limits on their number and length.
     pub fn with(&self, others: Vec<String>) -> Vec<String> {
         let mut all: Vec<String> = self.lines.iter().cloned().chain(others.into_iter().map(cut)).collect();
-        // The last ones are sums over the run.
+        // The notes that are made at the end are sums over the run, so they are kept.
         let left_out = self.left_out + all.len().saturating_sub(NOTES_MAX);
         if left_out > 0 {
             let after = self.lines.len().min(NOTES_MAX / 2);

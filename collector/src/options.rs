@@ -32,7 +32,7 @@ pub struct Options {
     pub replay: Option<Replay>,
     /// The manifest, with what an earlier collector has found out, if there was one.
     pub manifest: Manifest,
-    /// The summary that a run has left that was cut off: it has what is in no record.
+    /// The summary that an interrupted run has left, which contains facts that are in no record.
     pub left: Option<Box<Summary>>,
     /// The reason for this collector.
     pub mode: Mode,
@@ -81,7 +81,7 @@ impl Options {
 
     pub(crate) fn save_manifest(&self, spool: &SpoolDirectory, notes: &mut Notes) {
         if let Err(why) = self.manifest.save(&spool.directory) {
-            notes.add(format!("{why}: were the collector killed, the run could not be recovered"));
+            notes.add(format!("{why}: if the collector is killed, the run cannot be recovered"));
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Becomes true at the first SIGTERM or SIGINT, so that the caller can end in order. Later ones are ignored, because results
-/// are being written. Fails if its thread cannot be started.
+/// Returns a flag that becomes true at the first SIGTERM or SIGINT, so that the caller can end properly. Later signals are
+/// ignored, because results are being written. Fails if its thread cannot be started.
 pub fn asked_to_end() -> std::io::Result<Arc<AtomicBool>> {
     let asked = Arc::new(AtomicBool::new(false));
     let first = asked.clone();

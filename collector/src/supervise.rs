@@ -1,4 +1,4 @@
-//! Restarting a collector that was killed.
+//! Restarts a collector that was killed.
 //!
 //! A collector that ends by itself has reported why, and another one would end for the same reason. One that a signal has killed
 //! (out of memory, an administrator, a defect) is replaced: only the samples of a few milliseconds are lost.
@@ -9,10 +9,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// What has killed this many collectors will kill the next one, too.
+/// After this many restarts, the next collector would probably be killed, too.
 pub const RESTARTS_MAX: u32 = 5;
 
-/// How often a collector was restarted.
+/// The number of restarts of a collector.
 #[derive(Debug, Default)]
 pub struct Restarts(u32);
 
@@ -27,8 +27,8 @@ impl Restarts {
     }
 }
 
-/// Starts a process, with retries while memory, processes or descriptors are short: they may be when a collector was killed for
-/// its memory. It tries for as long as a program waits for room in its ring (`AMPERE_EVENTS=all`).
+/// Starts a process, and retries while memory, processes or descriptors are short, as they may be when a collector was killed
+/// because memory was short. It retries for as long as a program waits for space in its ring (`AMPERE_EVENTS=all`).
 pub fn start_patiently<T>(mut start: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     let mut pause = Duration::from_millis(20);
     loop {

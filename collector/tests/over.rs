@@ -117,7 +117,7 @@ fn without_records_on_disk_a_takeover_notes_the_lost_beginning_once() {
     let notes = &summary.run.notes;
     assert!(!summary.run.complete);
     assert!(!notes.iter().any(|note| note.contains("cannot open")), "{notes:#?}");
-    assert_eq!(notes.iter().filter(|note| note.contains("another one went on")).count(), 1, "{notes:#?}");
+    assert_eq!(notes.iter().filter(|note| note.contains("another one took over")).count(), 1, "{notes:#?}");
 }
 
 /// The process lives and writes on to a file without a name.
@@ -143,7 +143,7 @@ fn a_ring_that_was_removed_by_hand_is_noted() {
     let (summary, _) = run.finish(true).expect("results");
     let notes = summary.run.notes.join("\n");
     assert_eq!((summary.run.complete, summary.quality.records.events), (false, 22), "{notes}");
-    assert!(notes.contains("only those in 21 records on disk"), "{notes}");
+    assert!(notes.contains("in the 21 records on disk are included"), "{notes}");
 }
 
 #[test]

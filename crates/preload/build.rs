@@ -1,4 +1,4 @@
-//! Compiles the preloaded library with the C compiler, and puts it where cargo puts libraries: `target/release/ampere-preload`.
+//! Compiles the preloaded library with the C compiler, and puts it next to cargo's libraries, in `target/release/ampere-preload`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ const PLATFORMS: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "."];
 /// Values of the loader's `$PLATFORM` in 32-bit programs.
 const PLATFORMS_32: [&str; 4] = ["i386", "i486", "i586", "i686"];
 
-/// The library uses no C library and nothing that needs one, and takes few pages.
+/// With these options, the library does not use the C library or anything that needs one, and has few pages.
 const OPTIONS: &[&str] = &[
     "-std=gnu11",
     "-O2",

@@ -40,13 +40,13 @@ impl<'a> Bytes<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// A short text; bytes that are not UTF-8 are replaced.
+    /// Returns a short text. Bytes that are not UTF-8 are replaced.
     pub fn text(&mut self) -> String {
         let length = usize::from(self.u8());
         String::from_utf8_lossy(self.take(length)).into_owned()
     }
 
-    /// A number that is small, close to a limit, or arbitrary.
+    /// Returns a number that is small, close to a limit, or arbitrary.
     pub fn odd_u64(&mut self) -> u64 {
         match self.u8() {
             0..=127 => u64::from(self.u16()),

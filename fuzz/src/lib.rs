@@ -1,16 +1,14 @@
-//! Fuzz targets. Each gives arbitrary bytes to one reader and asserts what holds for all inputs. A panic, a hang, or unlimited
-//! use of memory is a defect of the reader.
+//! Fuzz targets. Each one passes arbitrary bytes to one reader and asserts properties that hold for all inputs. A panic, a hang,
+//! or unlimited use of memory is a defect of the reader.
 //!
 //! ```text
 //! src/targets/    one file for each target
 //! src/bytes.rs    bytes as numbers, for inputs with a structure
 //! src/scratch.rs  a directory for inputs that are files
-//! src/nesting.rs  checks that every stream of events has to pass
-//! src/one.rs      runs single inputs, or unguided ones for OTF2, which is not built to be guided
-//! src/guided.rs   libFuzzer's main: `scripts/fuzz` builds it, guided by coverage, with AddressSanitizer
-//! src/mutate.rs   a simple mutator for `tests/short.rs`, which needs neither
-//! seeds/          the first inputs, from real runs; make_seeds.rs takes them from a session and a trace
-//! regressions/    inputs that once showed a defect
+//! src/nesting.rs checks for every stream of events src/one.rs runs single inputs, or unguided ones for OTF2, which is not built
+//! to be guided src/guided.rs libFuzzer's main: `scripts/fuzz` builds it, guided by coverage, with AddressSanitizer src/mutate.rs
+//! a simple mutator for `tests/short.rs`, which needs neither seeds/ the first inputs, from real runs; make_seeds.rs takes them
+//! from a session and a trace regressions/ inputs that once showed a defect
 //! ```
 
 pub mod bytes;
@@ -54,7 +52,7 @@ pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// The target's seeds, and the inputs that once showed a defect.
+/// Returns the target's seeds, and the inputs that once showed a defect.
 pub fn inputs(target: &Target) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for kind in ["seeds", "regressions"] {

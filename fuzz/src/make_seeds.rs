@@ -52,7 +52,7 @@ fn main() {
             );
         }
     }
-    // A whole session has the first log and each ring, with rounds of the loop in between.
+    // The seed for a whole session has the first log and each ring, with rounds of the loop in between.
     let mut whole = vec![0];
     let program = logs.iter().find(|log| log.len() > 600).cloned().unwrap_or_default();
     let part = &program[..program.len().min(2000)];
@@ -71,12 +71,16 @@ fn main() {
     put("spool", "shared-0", &left_over(&logs, &rings, true));
 }
 
-/// Replaces the process whose log it is by the one after which targets name their files.
+/// Replaces the number of the process in its log by the one that the targets use in the names of their files.
 fn rename_process(log: &mut [u8], process: u32) {
     let own = u32::from_le_bytes(log[5..9].try_into().expect("four bytes"));
     log[5..9].copy_from_slice(&process.to_le_bytes());
     let (own, process) = (format!("{own}.").into_bytes(), format!("{process}.").into_bytes());
-    assert_eq!(own.len(), process.len(), "names in a log keep their lengths: take a session of others");
+    assert_eq!(
+        own.len(),
+        process.len(),
+        "pids must have five digits, so that names in the log keep their lengths: use another session"
+    );
     for at in 0..log.len() - own.len() {
         if log[at..].starts_with(&own) {
             log[at..at + own.len()].copy_from_slice(&process);
@@ -84,7 +88,8 @@ fn rename_process(log: &mut [u8], process: u32) {
     }
 }
 
-/// The logs of the program and the sampler with a part of a ring of each, or with records on disk in place of the rings.
+/// Makes the files that a run has left: the logs of the program and the sampler, with a part of a ring of each or with records on
+/// disk in place of the rings.
 fn left_over(logs: &[Vec<u8>], rings: &[(String, Vec<u8>)], in_shared_memory: bool) -> Vec<u8> {
     let mut whole = vec![if in_shared_memory { 2 } else { 1 }, 0];
     let program = logs.iter().max_by_key(|log| log.len());

@@ -1,5 +1,5 @@
-//! Checks decoded events: they have to nest and their time must not go back, whatever the records were. Then the engine gets
-//! them.
+//! Checks decoded events: they must nest, and their times must not decrease, whatever the records were. Then passes them to the
+//! engine.
 
 use ampere_attribution::LocationIndex;
 use ampere_model::MetricValue;

@@ -30,7 +30,7 @@ fn remove_leftovers(root: &Path) {
     }
 }
 
-/// This thread's directory with this name.
+/// Returns this thread's directory with this name.
 pub fn directory(name: &str) -> PathBuf {
     let directory = SCRATCH.with(|scratch| scratch.path().join(name));
     std::fs::create_dir_all(&directory).expect("a directory in the scratch directory");

@@ -1,5 +1,6 @@
-//! The live page's stream of events: the page once a second, to each browser as fast as it reads. A browser that does not read
-//! gets nothing more, and as every connection the stream ends after half a minute: the page asks for the next.
+//! Sends the live page's stream of events: the page, once a second, to each browser as fast as the browser reads. A browser that
+//! does not read gets nothing more. Like every connection, the stream ends after half a minute, and the page requests the next
+//! one.
 
 use crate::http::{Service, Wanted};
 use ampere_collector::serving::page;
@@ -16,21 +17,23 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// A stream ends by itself before its connection is closed: to a browser that would be an error.
+/// The duration of a stream. It ends before its connection is closed, because a browser reports a closed connection as an error.
 const LENGTH: Duration = Duration::from_secs(25);
-/// How often a page is sent.
+/// The period with which a page is sent.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A page that was made for another reader so short a time ago is sent.
+/// A page for another reader that is younger than this is sent again.
 const PAGE_AGE: Duration = Duration::from_millis(900);
-/// Making its tables takes this part of the collector's loop at most: with very many call paths they are made less often.
+/// Making the page's tables takes at most one part in this many of the collector's time. With very many call paths, they are made
+/// less often.
 const PART_MAX: u32 = 100;
-/// Ranks that have pages of their own at the same time: each one takes its part of the loop, whoever asks.
+/// The maximum number of ranks with pages of their own at the same time, because each of these takes its part of the collector's
+/// time.
 const RANKS_MAX: usize = 8;
-/// How long to wait for the collector's loop.
+/// The time limit for an answer of the collector's loop.
 const LOOP_LIMIT: Duration = Duration::from_secs(5);
 /// The maximum number of streams at once; it leaves connections for Prometheus.
 const STREAMS_MAX: usize = 32;
-/// The name by which a page counts among those that scrape.
+/// The name under which a page is listed among the scrapers.
 const AGENT: &str = "ampere's page";
 
 /// The pages that are currently shown.
@@ -54,7 +57,7 @@ impl Default for Pages {
 }
 
 impl Service {
-    /// The current page, or the last one if the run has ended. `None` if the collector has no time for it at the moment.
+    /// Returns the current page, or the last one if the run has ended; `None` if the collector is too busy at the moment.
     pub(crate) async fn page(&self, rank: Option<usize>) -> Option<Arc<Page>> {
         let page = self.page_of_this_node(rank).await?;
         Some(self.job().map_or_else(|| page.clone(), |job| Arc::new(page.with_job(&job))))
@@ -65,7 +68,7 @@ impl Service {
         if let Some(page) = last.get() {
             return Some(page);
         }
-        let mut made = self.pages.made.lock().await; // one asks the loop, the others wait for the same page
+        let mut made = self.pages.made.lock().await; // one request asks the loop, the others wait for the same page
         made.retain(|_, made| made.until > Instant::now());
         if let Some(Made { at, page, .. }) = made.get(&rank) {
             let age = at.elapsed();
@@ -92,7 +95,8 @@ impl Service {
 }
 
 impl Service {
-    /// When the run has ended and no stream is left, all have the final figures: nothing more is waited for.
+    /// Records that a stream has ended. When the run has ended and there is no stream left, all pages have the final figures, and
+    /// the collector does not wait for them any longer.
     pub(crate) fn stream_ended(&self, from: Option<IpAddr>) {
         let is_last =
             self.latest.page.get().is_some() && self.pages.places.available_permits() == STREAMS_MAX;
@@ -110,14 +114,14 @@ pub(crate) struct Events(Pin<Box<dyn Future<Output = Next>>>);
 pub(crate) struct Reader {
     /// The reader's address; `None` if it came through a Unix socket.
     pub address: Option<IpAddr>,
-    /// Whether the reader may see the command, the job and notes, too.
+    /// Whether the reader may also see the command, the job and notes.
     pub sees_all: bool,
 }
 
-/// An event, and what the one after it is made of; `None`: the stream has ended.
+/// An event, and the source of the next one; `None` if the stream has ended.
 type Next = Option<(Bytes, Source)>;
 
-/// What the next event of a stream is made of.
+/// The source of the next event of a stream.
 struct Source {
     service: Rc<Service>,
     rank: Option<usize>,
@@ -130,7 +134,8 @@ struct Source {
 }
 
 impl Events {
-    /// A stream and its place, which is given back when its connection has ended. `None`: there are too many already.
+    /// Opens a stream, with a permit that is returned when its connection has ended; `None` if there are too many streams
+    /// already.
     pub fn open(
         service: &Rc<Service>,
         rank: Option<usize>,
@@ -154,7 +159,7 @@ impl Source {
         let event = match self.service.page(self.rank).await {
             Some(page) if self.reader.sees_all => self.event(&page),
             Some(page) => self.event(&Arc::new(page.for_everybody())),
-            None => Bytes::from_static(b": the collector has no time just now\n\n"),
+            None => Bytes::from_static(b": the collector is too busy at the moment\n\n"),
         };
         Some((event, self))
     }

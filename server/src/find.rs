@@ -1,4 +1,4 @@
-//! The other nodes' collectors, as the first node's output directory has them.
+//! Finds the collectors of the other nodes in the first node's output directory.
 
 use ampere_collector::run_directory::manifest::Manifest;
 use ampere_collector::run_directory::nodes::head;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Nodes of a run that are gathered.
+/// The maximum number of nodes of a run that are gathered.
 const NODES_MAX: usize = 4096;
 /// The maximum number of a node's addresses that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -26,24 +26,24 @@ pub struct Found {
     pub summary: Option<(f64, bool)>,
 }
 
-/// Why there is no address; each in one line.
+/// The reason why there is no address, as a message of one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreachable {
-    /// It has not begun to serve, or does not any more.
+    /// The collector does not serve yet, or no longer serves.
     #[error("its collector serves nothing")]
     NotAnnounced,
     /// The collector has announced a socket.
-    #[error("its collector serves at a Unix socket, which other nodes do not reach")]
+    #[error("its collector serves on a Unix socket, which other nodes cannot reach")]
     Socket,
     /// The collector has announced a loopback address.
-    #[error("its collector serves on loopback alone")]
+    #[error("its collector serves only on loopback")]
     Loopback,
-    /// There is no network that both have.
-    #[error("its collector has no address that other nodes reach")]
+    /// The nodes have no network in common.
+    #[error("its collector has no address that other nodes can reach")]
     NoAddress,
 }
 
-/// The run's nodes in subdirectories of this user's, without those in `known`. `run`: its id.
+/// Returns the nodes of the run with the id `run` in subdirectories that belong to this user, without those in `known`.
 pub fn nodes(directory: &Path, run: &str, known: &BTreeSet<String>) -> Vec<Found> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries
@@ -64,15 +64,16 @@ fn node(directory: &Path, name: String, run: &str) -> Option<Found> {
         return None;
     }
     let is_this_machine = manifest.is_some_and(|manifest| manifest.is_of_this_machine());
-    // What others put there is asked nothing.
+    // No requests are sent to addresses that other users have put there.
     let announced = Announcement::read(directory).filter(|found| found.is_own);
     let places =
         announced.map_or(Err(Unreachable::NotAnnounced), |of| places(&of, is_this_machine, &own_addresses()));
     Some(Found { name, places, summary })
 }
 
-/// Returns the addresses at which the node can be asked. A loopback address is used only if the node is this machine. An address
-/// that both nodes have, such as that of a bridge for containers, leads to this node: it is used only if there is no other.
+/// Returns the addresses at which the node's collector may answer. A loopback address is used only if the node is this machine.
+/// An address that both nodes have, such as that of a bridge for containers, leads to this node: it is used only if there is no
+/// other.
 fn places(of: &Announcement, is_this_machine: bool, own: &[IpAddr]) -> Result<Vec<SocketAddr>, Unreachable> {
     if of.url.starts_with(UNIX) {
         return Err(Unreachable::Socket);

@@ -1,6 +1,6 @@
 //! Asks each of the run's other nodes for its report: once a second, or less often if there are many nodes, so that the work of a
-//! second has a limit. Each node is asked independently of the others, with limits on time and length: a node that is slow, dead
-//! or lies does not delay the others.
+//! second has a limit. Each node is asked independently of the others, with limits on time and length, so that a slow, dead or
+//! hostile node does not delay the others.
 
 use super::find::{self, Found};
 use crate::http::{Service, Wanted, accept_on};
@@ -19,24 +19,24 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// How often a node is asked, if there are few.
+/// The period with which a node is asked, if there are few nodes.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Nodes that are asked in a second: a thousand nodes are asked every quarter of a minute.
+/// The maximum number of nodes that are asked per second, so that each of a thousand nodes is asked four times per minute.
 const ASKED_PER_SECOND_MAX: usize = 64;
-/// What is due so soon is asked together: it costs less than to wake for each.
+/// Requests that are due within this time are sent together, which costs less than waking up for each.
 const TOGETHER: Duration = Duration::from_millis(200);
-/// How long an answer may take, with the connection.
+/// The time limit for an answer, including the connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// A node that does not answer is asked less and less often, but at least this often.
+/// A node that does not answer is asked less and less often; this is the longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(16);
 /// After this number of failures in a row a node counts as gone, and a note gives the reason.
 const FAILURES_MAX: u32 = 4;
-/// Nodes that are asked at once: of those that answer, and of those that do not.
+/// The maximum number of requests at the same time: to nodes that answer, and to nodes that do not.
 const AT_ONCE: usize = 64;
 const FAILING_AT_ONCE: usize = 16;
 /// The maximum number of notes about nodes.
 const NOTES_MAX: usize = 10;
-/// How often nodes are looked for: in the first minute of a run, and then.
+/// The periods of searching for nodes: in the first minute of a run, and after that.
 const FIRST_LOOKS: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(5);
@@ -47,11 +47,11 @@ pub struct Gathering {
     pub output: Output,
     pub run: String,
     pub node: String,
-    /// The address at which this collector listens, if it may also listen on the network as soon as there are other nodes.
+    /// The address on which this collector listens, if it may also listen on the network as soon as there are other nodes.
     pub may_open_on: Option<SocketAddr>,
 }
 
-/// Why a node has reported nothing; each in one line.
+/// The reason why a node has not reported, as a message of one line.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("{0}")]
@@ -84,7 +84,7 @@ struct Gatherer {
     notes: usize,
 }
 
-/// Gathers as long as the collector serves.
+/// Gathers reports while the collector serves.
 pub(crate) async fn gather(service: Rc<Service>, of: Gathering) {
     let begun = Instant::now();
     let (nodes, answers) = Default::default();
@@ -116,7 +116,7 @@ pub(crate) async fn gather(service: Rc<Service>, of: Gathering) {
 }
 
 impl Gatherer {
-    /// Looks for nodes, in a thread of its own: a network's file system may be slow.
+    /// Searches for nodes, in a thread of its own, because a network file system may be slow.
     fn look(&self) -> JoinHandle<Vec<Found>> {
         let is_fine = |node: &&Asked| node.is_over || node.failures == 0 && node.places.is_ok();
         let known = self.nodes.iter().filter(|(_, node)| is_fine(node)).map(|(name, _)| name.clone());
@@ -139,14 +139,14 @@ impl Gatherer {
         }
         drop(nodes);
         let is_over = found.summary.is_some_and(|(_, is_final)| is_final);
-        // The first questions are spread over time.
+        // The first requests are spread over time.
         let due = Instant::now() + PERIOD * self.nodes.len() as u32 / ASKED_PER_SECOND_MAX as u32;
         let first = Asked { places: found.places.clone(), due, failures: 0, is_asked: false, is_over };
         let node = self.nodes.entry(found.name).or_insert(first);
         (node.places, node.is_over) = (found.places, is_over);
     }
 
-    /// There are other nodes: listens on the network, too, with the token.
+    /// To be called when there are other nodes. Also listens on the network, with the token.
     fn open(&mut self) {
         let access = &self.service.access;
         if !access.has_set_token() {
@@ -170,12 +170,12 @@ impl Gatherer {
         }
     }
 
-    /// The time between two questions to one node.
+    /// Returns the time between two requests to one node.
     fn period(&self) -> Duration {
         PERIOD.max(PERIOD * self.nodes.len() as u32 / ASKED_PER_SECOND_MAX as u32)
     }
 
-    /// When the next is due.
+    /// Sends the requests that are due. Returns the time when the next one is due.
     fn ask_those_due(&mut self) -> Instant {
         let now = Instant::now();
         let mut next = now + PERIOD;
@@ -212,7 +212,7 @@ impl Gatherer {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.is_asked = false;
         let taken = answer.and_then(|(report, place)| {
-            // What answers first is asked first from now on.
+            // The address that answered is tried first from now on.
             node.places = Ok(std::iter::once(place)
                 .chain(node.places.iter().flatten().copied().filter(|at| *at != place))
                 .collect());
@@ -235,13 +235,13 @@ impl Gatherer {
                 self.service.nodes.borrow_mut().has_problem(name, &why, is_gone);
                 if is_new {
                     let name = short(name, 64);
-                    self.note(format!("node {name}: {why}; the job's sums keep its last figures"));
+                    self.note(format!("node {name}: {why}; the job's sums contain its last figures"));
                 }
             }
         }
     }
 
-    /// A few at most: the page and /nodes say the same of each node.
+    /// Adds a note. There are only a few notes, because the page and /nodes show the reason for each node.
     fn note(&mut self, line: String) {
         self.notes += 1;
         if self.notes <= NOTES_MAX {
@@ -250,7 +250,7 @@ impl Gatherer {
     }
 }
 
-/// A message of this run and node.
+/// Checks that a report belongs to this run and node.
 fn checked(report: NodeReport, name: &str, run: &str) -> Result<NodeReport, Refused> {
     if !report.run.is_empty() && report.run != run {
         return Err(Refused::OtherRun);
@@ -261,7 +261,7 @@ fn checked(report: NodeReport, name: &str, run: &str) -> Result<NodeReport, Refu
     Ok(report)
 }
 
-/// Asks at each place until one answers.
+/// Tries the addresses until one answers.
 async fn ask(places: Vec<SocketAddr>, token: Option<Token>) -> Result<(Vec<u8>, SocketAddr), Failure> {
     let mut failure = Failure::Unreachable(find::Unreachable::NoAddress);
     for place in places {
@@ -284,7 +284,8 @@ async fn ask(places: Vec<SocketAddr>, token: Option<Token>) -> Result<(Vec<u8>, 
 /// The path at which a node serves its report.
 pub const PATH: &str = "/node.json";
 
-/// The token is not sent to whoever holds the address: if it is asked for, the answer shows that it is known.
+/// Asks at one address. The token itself is not sent, because any user's program may have the address; if a token is required,
+/// the request contains a proof of knowing it.
 async fn ask_at(place: SocketAddr, token: Option<&Token>) -> std::io::Result<Vec<u8>> {
     let answer = exchange(place, None).await?;
     let proof = token.and_then(|token| client::proof_for(&answer, token, &proof::place(Some(place)), PATH));

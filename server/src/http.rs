@@ -1,5 +1,5 @@
-//! The HTTP server of the live page, /metrics, /summary.json, /nodes and the figures that ampere's own programs ask for. It has a
-//! thread of its own, so that a scrape never makes the collector's loop wait.
+//! The HTTP server of the live page, /metrics, /summary.json, /nodes and the figures for ampere's own programs. It has a thread
+//! of its own, so that a scrape never delays the collector's loop.
 //!
 //! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. Limits hold
 //! for the size and time of a request's head, the time of a connection and the number of connections.
@@ -42,40 +42,40 @@ pub const HEAD_LIMIT: Duration = Duration::from_secs(5);
 const CROWDED_HEAD_LIMIT: Duration = Duration::from_millis(250);
 const HEAD_BYTES: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
-/// A connection is closed after this time, whatever it still waits for.
+/// A connection is closed after this time, even if it still waits for something.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
 /// Further connections wait in the kernel until one ends.
 const CONNECTIONS_MAX: usize = 128;
-/// How long to wait after a failed accept before the next one.
+/// The time between a failed accept and the next one.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// How long to wait for a summary.
+/// The time limit for a summary.
 const SUMMARY_LIMIT: Duration = Duration::from_secs(5);
-/// Making a summary costs the collector's loop time, so a summary younger than this is sent again.
+/// Making a summary takes time of the collector's loop, so a summary younger than this is sent again.
 const SUMMARY_AGE: Duration = Duration::from_secs(1);
 
 /// A request to the collector's loop, with the channel for its answer.
 pub enum Wanted {
     Summary(oneshot::Sender<Box<Summary>>),
-    /// The page, with the call paths of one rank alone or of all, and how long it took to make.
+    /// Make the page, with the call paths of one rank or of all. The answer also has the time that this took.
     Page(Option<usize>, oneshot::Sender<(Page, Duration)>),
-    /// A line for the run's notes.
+    /// Add a line to the run's notes.
     Note(String),
 }
 
 pub struct Server {
     /// The address: `http://127.0.0.1:9977` or `unix:/path`.
     pub url: String,
-    /// What users should know about where it listens, one line each.
+    /// Notes for users about the address, one line each.
     pub notes: Vec<String>,
     /// The Prometheus servers that have scraped it.
     pub scrapers: Scrapers,
-    /// Its name while it lingers: see [`ampere_endpoint::linger`].
+    /// The server's name while it lingers: see [`ampere_endpoint::linger`].
     pub lingers_as: String,
     /// The socket's file, which is removed with the server.
     _socket: Option<SocketFile>,
 }
 
-/// Why metrics are not served; each in one line.
+/// The reason why metrics are not served, as a message of one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// There is nothing to listen on.
@@ -94,7 +94,7 @@ pub struct Service {
     pub(crate) summaries: Sender<Wanted>,
     pub(crate) access: Access,
     pub(crate) scrapers: Scrapers,
-    /// What was encoded last, and its text: for everybody, and for those who may see all.
+    /// The figures that were last encoded, and their text: for every user, and for those who may see everything.
     metrics: [Mutex<Option<(Figures, Bytes)>>; 2],
     /// The other nodes of the run.
     pub(crate) nodes: RefCell<Nodes>,
@@ -102,18 +102,19 @@ pub struct Service {
     pub(crate) pages: Pages,
 }
 
-/// This node's, and those of all nodes if there are several.
+/// The figures of this node, and those of all nodes if there are several.
 type Figures = (Arc<Snapshot>, Option<Arc<Job>>);
 
 #[derive(Default)]
 struct SummaryCache {
     /// The last summary, and when it was made.
     last: Option<(Instant, Bytes)>,
-    /// The summary that the loop was asked for, and when.
+    /// The summary that was requested from the loop, and the time of the request.
     asked: Option<(Instant, oneshot::Receiver<Box<Summary>>)>,
 }
 
-/// Listens where it is wanted, or on the next free port, and serves until the process ends. `gathering`: on a run's first node.
+/// Listens on the wanted address, or on the next free port, and serves until the process ends. `gathering` is set on a run's
+/// first node.
 pub fn serve(
     wanted: &Listen,
     access: Access,
@@ -126,7 +127,7 @@ pub fn serve(
     let mut notes: Vec<String> = note.into_iter().collect();
     if bound.is_open_to_others() {
         notes.push(format!(
-            "metrics are on {url}, which is not this node's alone: clients with the token can read them"
+            "metrics are on {url}, which other nodes can reach: clients with the token can read them"
         ));
     }
     // An address set by the user is left as it is; only the default may later be opened to the network.
@@ -189,7 +190,7 @@ pub(crate) async fn accept_on(listener: std::net::TcpListener, service: Rc<Servi
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Without its own address a server does not know who asks.
+                // Without its own address, the server cannot find out the client's user.
                 let Ok(own) = stream.local_addr() else { continue };
                 let from = Some(Ends { peer, own });
                 spawn_connection(stream, from, service.clone(), (place, head_limit(&places)));
@@ -199,7 +200,7 @@ pub(crate) async fn accept_on(listener: std::net::TcpListener, service: Rc<Servi
     }
 }
 
-/// How long the next connection may take for its request's head.
+/// Returns the time limit for the head of the next connection's request.
 fn head_limit(places: &Semaphore) -> Duration {
     let is_crowded = places.available_permits() < CONNECTIONS_MAX / 2;
     if is_crowded { CROWDED_HEAD_LIMIT } else { HEAD_LIMIT }
@@ -212,7 +213,7 @@ fn spawn_connection(
     (place, head_limit): (OwnedSemaphorePermit, Duration),
 ) {
     tokio::task::spawn_local(async move {
-        // A client that closes early or sends nonsense concerns only itself.
+        // Errors of a client that closes early or sends nonsense are ignored.
         let _ =
             tokio::time::timeout(CONNECTION_LIMIT, serve_connection(stream, from, service, head_limit)).await;
         drop(place);
@@ -250,27 +251,27 @@ pub async fn serve_connection(
 
 #[derive(Default)]
 struct Asked {
-    /// If it is a scrape: the scraper, and whether it gets the final figures.
+    /// For a scrape: the scraper, and whether it gets the final figures.
     scrape: Cell<Option<(Scraper, bool)>>,
-    /// If it is a stream of events: its place.
+    /// For a stream of events: its permit.
     stream: Cell<Option<OwnedSemaphorePermit>>,
 }
 
 impl Service {
-    /// A service without scrapers yet.
+    /// Makes a service, which has no scrapers yet.
     pub fn new(latest: Latest, summaries: Sender<Wanted>, access: Access) -> Service {
         let (scrapers, metrics, summary) = (Scrapers::default(), Default::default(), Mutex::default());
         let (nodes, pages) = Default::default();
         Service { latest, summaries, access, scrapers, metrics, nodes, summary, pages }
     }
 
-    /// The figures of all nodes; `None` of a run on one.
+    /// Returns the figures of all nodes; `None` for a run on one node.
     pub(crate) fn job(&self) -> Option<Arc<Job>> {
         let mut nodes = self.nodes.borrow_mut();
         (!nodes.is_empty()).then(|| nodes.job(|| NodeReport::of(&self.latest.look())))
     }
 
-    /// Answers a request. All answers but the live page's stream of events are from `answer_whole`.
+    /// Answers a request. All answers except the live page's stream of events are made by `answer_whole`.
     async fn answer(
         self: &Rc<Self>,
         request: &Request<Incoming>,
@@ -293,7 +294,7 @@ impl Service {
             let mut response = Response::new(Either::Right(events));
             add_headers(&mut response, "text/event-stream");
             let headers = response.headers_mut();
-            // A proxy that collects an answer, or packs it, would hold each event back until the next.
+            // A proxy that collects or compresses an answer would delay each event until the next one.
             headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
             return response;
@@ -301,7 +302,7 @@ impl Service {
         self.answer_whole(request, (from, has_token), &asked.scrape).await.map(Either::Left)
     }
 
-    /// Whether a request came with the token, or why it is not answered.
+    /// Returns whether a request came with the token, or the reason why it is not answered.
     fn admit(
         &self,
         request: &Request<Incoming>,
@@ -321,7 +322,7 @@ impl Service {
                 )
                 .into());
             }
-            // A browser sends no token with its first request. The page has no data in it, and asks for the token.
+            // A browser sends no token with its first request. The page contains no data, and asks for the token.
             Err(Refusal::Token) if is_page => false,
             Err(Refusal::Token) => {
                 return Err(self.wants_token(
@@ -337,7 +338,7 @@ impl Service {
         }
     }
 
-    /// The refusal of a request without a token, and what ampere's own clients answer to it.
+    /// Returns the refusal of a request without a token, with a challenge that ampere's own clients answer.
     fn wants_token(&self, why: &'static str) -> Response<Full<Bytes>> {
         let mut refusal = text(StatusCode::UNAUTHORIZED, why);
         let headers = refusal.headers_mut();
@@ -376,10 +377,10 @@ impl Service {
             }
             "/summary.json" if sees_all(has_token, from) => self.summary().await,
             "/summary.json" => self.wants_token(
-                "a summary has the command and notes: they are for the run's user, or with a token\n",
+                "a summary has the command and notes, which only the run's user may see, or a client with a token\n",
             ),
             gather::PATH => {
-                // The first node's collector has to get the final figures, too.
+                // The first node's collector must get the final figures, too.
                 let report = NodeReport::of(&self.latest.look());
                 scrape.set(Some(((address, gather::PATH.to_owned()), report.is_last)));
                 json(serde_json::to_string(&report))
@@ -393,7 +394,7 @@ impl Service {
                     Some(page) if sees_all(has_token, from) => json(serde_json::to_string(&*page)),
                     Some(page) => json(serde_json::to_string(&page.for_everybody())),
                     None => {
-                        text(StatusCode::SERVICE_UNAVAILABLE, "the collector has no time for it just now\n")
+                        text(StatusCode::SERVICE_UNAVAILABLE, "the collector is too busy at the moment\n")
                     }
                 },
                 Err(NoRank) => bad_query(),
@@ -408,7 +409,8 @@ impl Service {
         }
     }
 
-    /// The answer, and whether it contains the final figures. The command and the batch system's job are not for everybody.
+    /// Returns the answer, and whether it contains the final figures. Not every user may see the command and the batch system's
+    /// job.
     async fn metrics(
         &self,
         format: TextFormat,
@@ -443,11 +445,11 @@ impl Service {
         if let Some((_, body)) = cache.last.as_ref().filter(|(made, _)| made.elapsed() < SUMMARY_AGE) {
             return reply(StatusCode::OK, "application/json", body.clone());
         }
-        // The loop may still be making a summary for a client that has gone: the next client gets it.
+        // The loop may still be making a summary for a client that has closed its connection. The next client gets it.
         cache.asked.take_if(|(when, _)| when.elapsed() > SUMMARY_LIMIT);
         if cache.asked.is_none() {
             let (ask, told) = oneshot::channel();
-            // This does not wait: if the loop has too many requests already, it is busy or ending.
+            // This does not wait. If the loop has too many requests already, it is busy or ending.
             if self.summaries.try_send(Wanted::Summary(ask)).is_err() {
                 return run_is_ending();
             }
@@ -463,31 +465,32 @@ impl Service {
     }
 }
 
-/// Whether a client may see the command, the job and notes: it has the token, or it is the user, which a Unix socket of mode 0600
-/// ensures. Over loopback the kernel is asked, which takes a moment: only where it makes a difference.
+/// Whether a client may see the command, the job and notes. It may if it has the token, or if it is a process of this user. A
+/// Unix socket with mode 0600 ensures the latter. For a connection over loopback the kernel is asked. That takes a moment, so it
+/// is done only if it makes a difference.
 fn sees_all(has_token: bool, from: Option<Ends>) -> bool {
     has_token || from.is_none_or(peer::is_own_user)
 }
 
-/// The rank that a page asks for, by its place among the choices.
+/// Returns the rank that a page requests, by its index among the choices.
 fn rank_of(request: &Request<Incoming>) -> Result<Option<usize>, NoRank> {
     let Some(query) = request.uri().query() else { return Ok(None) };
     let rank = query.strip_prefix("rank=").and_then(|rank| rank.parse().ok());
     rank.map(Some).ok_or(NoRank)
 }
 
-/// A query that is no rank.
+/// An error: a query is not a rank.
 struct NoRank;
 
 fn bad_query() -> Response<Full<Bytes>> {
-    text(StatusCode::BAD_REQUEST, "a query can be rank= and a number\n")
+    text(StatusCode::BAD_REQUEST, "a query must be rank= and a number\n")
 }
 
 fn run_is_ending() -> Response<Full<Bytes>> {
     text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n")
 }
 
-/// The host that a request names, if any. `Err`: it names several, or what cannot be a name.
+/// Returns the host that a request names, if any; `Err` if it names several, or something that cannot be a name.
 fn host_of(request: &Request<Incoming>) -> Result<Option<&str>, ()> {
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.as_str()));
@@ -521,7 +524,7 @@ fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Resp
 fn add_headers<B>(response: &mut Response<B>, kind: &'static str) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    // The names in the body come from an application: a browser must not guess that it is a page.
+    // The names in the body come from an application, so a browser must not guess that the body is a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

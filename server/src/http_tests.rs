@@ -1,4 +1,4 @@
-//! Over real connections: what is answered, to which requests, and how long slow clients can keep others waiting.
+//! Tests over real connections: which requests are answered, and how long slow clients can delay others.
 
 use super::*;
 use ampere_collector::serving::latest::Latest;
@@ -18,7 +18,7 @@ fn start(wanted: &str, token: Option<&Path>) -> (Server, Access) {
     config.metrics.token_file = token.map(Path::to_owned);
     let access = Access::load(&config).unwrap();
     let (summaries, asked) = crossbeam_channel::bounded::<Wanted>(16);
-    // In the place of the collector's loop, which answers one request at a time.
+    // This thread replaces the collector's loop, which answers one request at a time.
     std::thread::spawn(move || {
         let attributor = ampere_timeline::attributor::Attributor::new(Config::default(), 1);
         while let Ok(wanted) = asked.recv() {
@@ -126,7 +126,7 @@ fn without_the_token_every_path_is_refused_alike() {
     for secret in [Secret::Sent(token), Secret::Proved(token)] {
         assert!(client::get(&server.url, "/page.json?rank=3", secret, LIMIT).is_ok());
     }
-    // A browser cannot send it with its first request: the page has no data, and asks for it.
+    // A browser cannot send the token with its first request. The page has no data, and asks for the token.
     let page = String::from_utf8(client::get(&server.url, "/", Secret::None, LIMIT).unwrap()).unwrap();
     assert!(page.contains("data-token=\"wanted\"") && !page.contains("id=\"data\""), "{page}");
     let evil = format!("GET / HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
@@ -148,7 +148,7 @@ fn a_socket_serves_the_same_as_an_address() {
 #[test]
 fn listening_beyond_this_node_is_noted() {
     let (server, _) = start("0.0.0.0:0", None);
-    assert!(server.notes[0].contains("not this node's alone"), "{:?}", server.notes);
+    assert!(server.notes[0].contains("which other nodes can reach"), "{:?}", server.notes);
 }
 
 /// Clients that send nothing or half a request take all the connections; their heads' time limit frees them.
@@ -158,7 +158,7 @@ fn slow_clients_keep_others_waiting_for_a_moment_only() {
     let at = address(&server);
     let mut slow = Vec::new();
     for number in 0..3 * CONNECTIONS_MAX {
-        // Where they come faster than they are accepted, the kernel lets one wait for a second.
+        // If connections arrive faster than they are accepted, the kernel delays one by a second.
         let Ok(mut stream) = TcpStream::connect_timeout(&at, Duration::from_secs(5)) else { break };
         let part: &[u8] = match number % 3 {
             0 => b"",
@@ -170,7 +170,7 @@ fn slow_clients_keep_others_waiting_for_a_moment_only() {
     }
     assert!(slow.len() > 2 * CONNECTIONS_MAX, "{}", slow.len());
     let begun = Instant::now();
-    // One byte now and then does not extend the limit.
+    // A byte from time to time does not extend the limit.
     let (done, ended) = std::sync::mpsc::channel::<()>();
     let dripping = std::thread::spawn(move || {
         while ended.recv_timeout(Duration::from_millis(500)).is_err() {
@@ -182,11 +182,11 @@ fn slow_clients_keep_others_waiting_for_a_moment_only() {
     done.send(()).unwrap();
     dripping.join().unwrap();
     assert_eq!(status(&answer), "200", "after {waited:?}");
-    // Several rounds of slow clients come before it, of which the first half of the places is not given back before HEAD_LIMIT.
+    // Several rounds of slow clients are served first, and the first half of the connections is not freed before HEAD_LIMIT.
     assert!(waited < HEAD_LIMIT / 2, "{waited:?}");
 }
 
-/// Making a summary costs the collector's loop time.
+/// Making a summary takes time of the collector's loop.
 #[test]
 fn a_summary_is_sent_again_while_it_is_young() {
     let (server, _) = start("127.0.0.1:0", None);
@@ -223,7 +223,7 @@ fn a_page_comes_whole_once_and_then_what_is_new() {
     assert!(pages.iter().all(|page| page.state == ampere_report::page::State::Running), "{pages:?}");
 }
 
-/// Browsers that ask for events and read nothing.
+/// The streams belong to browsers that request events and read nothing.
 #[test]
 fn streams_that_are_not_read_leave_places_for_others() {
     let (server, _) = start("127.0.0.1:0", None);
@@ -275,7 +275,7 @@ fn whoever_asks_for_every_rank_takes_little_of_the_loop() {
     let answers: Vec<String> = (0..20).map(|rank| ask_for(&format!("?rank={rank}"))).collect();
     assert_eq!(status(&ask_for("")), "200", "all ranks together");
     let made = answers.iter().filter(|answer| status(answer) == "200").count();
-    // Within a page's age; on a busy machine it takes longer.
+    // The requests take less time than a page's age, except on a busy machine.
     assert!(made <= 8 || begun.elapsed() > Duration::from_millis(800), "{made} of {answers:?}");
     assert!(made >= 8 && answers.iter().all(|answer| ["200", "503"].contains(&status(answer))));
 }

@@ -1,7 +1,7 @@
-//! `ampere-collector`: one process per node, started by `ampere run` or by the plugin. Not for use by hand.
+//! `ampere-collector`: one process per node, started by `ampere run` or by the plugin. It is not meant to be started by hand.
 //!
 //! With `--detach` it starts a supervisor and returns when the collector is ready; with `--supervise` it starts the collector
-//! and replaces it if it is killed; with neither it collects.
+//! and replaces it if it is killed; with neither, it collects.
 
 #[path = "main/collect.rs"]
 mod collect;
@@ -30,16 +30,17 @@ struct Arguments {
     /// Start the collector, and another one whenever it is killed.
     #[arg(long)]
     supervise: bool,
-    /// Where the results go, else AMPERE_OUTPUT.
+    /// The directory of the results; by default AMPERE_OUTPUT.
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// The file of settings, else AMPERE_CONFIG.
+    /// The settings file; by default AMPERE_CONFIG.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// The address to listen at, else AMPERE_LISTEN.
+    /// The address to listen on; by default AMPERE_LISTEN.
     #[arg(long)]
     listen: Option<String>,
-    /// Collect until standard input is closed, whichever processes come and go: `ampere run` closes it when the command ends.
+    /// Collect until standard input is closed, independently of which processes start and end: `ampere run` closes it when the
+    /// command ends.
     #[arg(long)]
     until_input_closes: bool,
     /// The run is a trace that `ampere replay` plays: the file that describes it (the session's replay.json).
@@ -52,11 +53,11 @@ struct Arguments {
     command: Vec<OsString>,
 }
 
-/// How long to wait for the lock of a collector that is just dying.
+/// The time limit for getting the lock of a collector that is just ending.
 const TAKE_OVER_LIMIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    // SAFETY: nothing has been opened and no thread started.
+    // SAFETY: nothing has been opened, and no thread has been started.
     unsafe { ampere_signal_safety::close_inherited_fds_and_reset_signals() };
     let arguments = Arguments::parse();
     if arguments.detach {
@@ -84,7 +85,7 @@ fn main() -> ExitCode {
     let directory = session.directory().to_owned();
     match collect::collect(session, arguments) {
         Ok(served) => {
-            // The results are written, and no process waits for this one any more.
+            // The results are written, and no process waits for this one any longer.
             let _asks = served.and_then(collect::Served::linger);
             ExitCode::SUCCESS
         }
@@ -97,12 +98,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes a line to the log. A failure is ignored: the log may be in a shared memory that is full.
+/// Writes a line to the log. A failure is ignored, because the log may be in shared memory that is full.
 fn log(line: &str) {
     let _ = writeln!(std::io::stderr(), "ampere-collector: {line}");
 }
 
-/// Leaves the reason in the session, where the processes that wait for the collector find it.
+/// Writes the reason into the session, where the processes that wait for the collector find it.
 fn report_failure(directory: &Path, why: &str) {
     let session = Session::open(directory);
     if session.as_ref().is_ok_and(Session::is_given_up) {
@@ -114,7 +115,7 @@ fn report_failure(directory: &Path, why: &str) {
     }
 }
 
-/// Takes the collector's lock until this process ends. `None` if another process has it and keeps it.
+/// Takes the collector's lock until this process ends. Returns `None` if another process holds it and does not release it.
 fn lock_collector(session: &Session) -> Result<Option<HeldLock>, ampere_ring::Error> {
     let begun = Instant::now();
     loop {

@@ -1,7 +1,7 @@
-//! A snapshot as OpenMetrics text, encoded by prometheus-client.
+//! Writes a snapshot as OpenMetrics text, encoded by prometheus-client.
 //!
-//! [`METRICS`] is the table of what is exported, with the tables of losses: names, units, labels and help texts. All series of a
-//! scrape come from one snapshot, so that its sums are consistent.
+//! [`METRICS`] and the tables of losses list all metrics with their names, units, labels and help texts. All series of a scrape
+//! come from one snapshot, so that its sums are consistent.
 
 use ampere_counters::Quantity;
 use ampere_figures::losses::{ReadingLosses, RecordLosses};
@@ -21,14 +21,14 @@ use std::sync::Arc;
 /// The content type of [`encode`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Longer values of labels are cut: names of functions come from the application and can have any length.
+/// Longer values of labels are cut, because names of functions come from the application and can have any length.
 const LABEL_BYTES_MAX: usize = 512;
 
-/// Typical length of a line of the text: its memory is allocated at once.
+/// The typical length of a line, used to allocate the memory of the text at once.
 const TYPICAL_SERIES_BYTES: usize = 128;
 
-/// A snapshot as OpenMetrics text. A metric without any series is left out. `job`: of a run on several nodes. `names_job`: the
-/// batch system's job is named.
+/// Encodes a snapshot as OpenMetrics text. A metric without any series is left out. `job` has the figures of a run on several
+/// nodes. `names_job`: whether the batch system's job is named.
 pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>, names_job: bool) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     let series = snapshot.region_energy.len() + snapshot.kernel_energy.len() + 2 * snapshot.region_time.len();
@@ -41,13 +41,13 @@ pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>, names_job: bool) -
 /// An exported metric. Every series has the label `node`, this node's if it is not among [`Metric::labels`].
 #[derive(Clone, Debug)]
 pub struct Metric {
-    /// The name without the unit and the `_total`, which prometheus-client appends.
+    /// The name without the unit and `_total`, which prometheus-client appends.
     stem: &'static str,
     unit: Option<Unit>,
     kind: MetricType,
-    /// Names of the labels, without `node` where that is this node.
+    /// Names of the labels, without `node` if that is this node.
     pub labels: &'static [&'static str],
-    /// What it means, in one line.
+    /// Its meaning, in one line.
     pub help: &'static str,
     series: Values,
 }
@@ -59,7 +59,7 @@ enum Values {
     OfDevices(fn(&ReadingLosses) -> u64),
 }
 
-/// All metrics: first those in [`METRICS`], then a counter for each count of losses.
+/// Returns all metrics: first those in [`METRICS`], then a counter for each count of losses.
 pub fn all() -> impl Iterator<Item = Metric> {
     let of_ranks = RecordLosses::ALL.iter().map(|count| Metric {
         series: Values::OfRanks(count.get),
@@ -73,19 +73,19 @@ pub fn all() -> impl Iterator<Item = Metric> {
 }
 
 impl Metric {
-    /// The name of its series, as a scrape has it: `ampere_device_energy_joules_total`.
+    /// Returns the name of its series in a scrape: `ampere_device_energy_joules_total`.
     pub fn name(&self) -> String {
         let unit = self.unit.as_ref().map_or_else(String::new, |unit| format!("_{}", unit.as_str()));
         let total = if self.is_counter() { "_total" } else { "" };
         format!("{}{unit}{total}", self.stem)
     }
 
-    /// Whether it is a counter; else it is a gauge.
+    /// Whether it is a counter; otherwise it is a gauge.
     pub fn is_counter(&self) -> bool {
         matches!(self.kind, MetricType::Counter)
     }
 
-    /// Whether its series are of other nodes, too.
+    /// Whether it has series of other nodes, too.
     pub fn names_node(&self) -> bool {
         self.labels.first() == Some(&"node")
     }
@@ -117,7 +117,8 @@ impl Metric {
     }
 }
 
-/// A label's value: of a long one its begin, and a number that is different for different values and the same in every scrape.
+/// Returns a label's value. A long value is cut, and a number is appended that differs for different values and is the same in
+/// every scrape.
 fn bounded(value: &str) -> Cow<'_, str> {
     if value.len() <= LABEL_BYTES_MAX {
         return Cow::Borrowed(value);
@@ -129,7 +130,7 @@ fn bounded(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}...#{hash:016x}", &value[..begin]))
 }
 
-/// Each series as the values of its labels, in the order of their names, and its value.
+/// Series, each with the values of its labels, in the order of their names, and its value.
 type Series<'a> = Vec<(Vec<&'a str>, f64)>;
 
 const fn counter(
@@ -155,10 +156,10 @@ const fn gauge(
 const JOULES: Option<Unit> = Some(Unit::Joules);
 const SECONDS: Option<Unit> = Some(Unit::Seconds);
 
-/// All metrics but the counts of losses, in the order in which they are exported.
+/// All metrics except the counts of losses, in the order in which they are exported.
 #[rustfmt::skip]
 static METRICS: &[Metric] = &[
-    // The quality of the figures is on the series itself: energy="estimated" is no measurement.
+    // The series itself has the quality of the figures: energy="estimated" is not a measurement.
     counter(
         "ampere_device_energy", JOULES, &["device", "energy"],
         "Energy of a device since the run began, as of the last attributed sample",
@@ -166,22 +167,22 @@ static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_device_power_watts", &["device", "energy"],
-        "Power of a device over the last second that was sampled; absent if that is long ago",
+        "Power of a device over the last second that was sampled; absent if that is too long ago",
         |s| s.per_device_with_quality(|d| d.watts),
     ),
     gauge(
         "ampere_device_baseline_watts", &["device", "kind"],
-        "Power that a device draws without the job; kind says where the figure comes from; absent if it is not known",
+        "Power that a device draws without the job; kind is the origin of the figure; absent if it is not known",
         Scrape::baselines,
     ),
     gauge(
         "ampere_device_info", &["device", "source", "energy", "kind", "within"],
-        "1; where a device's energy figures come from, what it is, and which device also contains its joules",
+        "1; the labels are the source of a device's energy figures, its kind, and the device that also contains its joules",
         |s| s.snapshot.devices.iter().map(|d| (vec![&*d.device, &d.source, &d.energy, &d.kind, &d.within], 1.0)).collect(),
     ),
     gauge(
         "ampere_device_reported_power_watts", &["device", "kind"],
-        "Power of a device as the device reports it; kind says whether it is an average or the current power",
+        "Power of a device as the device reports it; kind is average or current",
         |s| s.reported(Quantity::Power),
     ),
     gauge(
@@ -216,7 +217,7 @@ static METRICS: &[Metric] = &[
     ),
     counter(
         "ampere_region_dynamic_energy", JOULES, &["rank", "device", "region"],
-        "The part of ampere_region_energy_joules_total above what the device draws in any case; absent where it is not known who was active",
+        "The dynamic part of ampere_region_energy_joules_total, above what the device always draws; absent if activity is not known",
         Scrape::dynamic_energy,
     ),
     counter(
@@ -226,7 +227,7 @@ static METRICS: &[Metric] = &[
     ),
     counter(
         "ampere_idle_energy", JOULES, &["device", "view"],
-        "Energy spent while no consumer of the view was active",
+        "Energy used while no consumer of the view was active",
         Scrape::idle_energy,
     ),
     counter(
@@ -236,7 +237,7 @@ static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_pending_energy_joules", &["device"],
-        "Energy that the kernels view has not attributed yet: GPU streams report late",
+        "Energy that the kernels view has not attributed yet, because GPU streams report late",
         |s| s.per_device(|d| d.division.pending_joules_kernels),
     ),
     counter(
@@ -276,12 +277,12 @@ static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_ring_fill_ratio", &["rank"],
-        "How full a rank's fullest ring is",
+        "Fill level of a rank's fullest ring",
         |s| s.per_rank(|r| r.ring_fill_ratio),
     ),
     gauge(
         "ampere_lag_seconds", &[],
-        "How far attribution is behind the application",
+        "Time by which attribution is behind the application",
         |s| of_node(s.snapshot.collector.lag_seconds),
     ),
     gauge(
@@ -294,7 +295,7 @@ static METRICS: &[Metric] = &[
         "Resident memory of the collector",
         |s| of_node(s.snapshot.collector.collector_rss_bytes as f64),
     ),
-    // In a replay nothing is sampled: the following seven metrics are absent.
+    // In a replay nothing is sampled, so the following seven metrics are absent.
     counter(
         "ampere_sampler_readings", None, &["device"],
         "Successful readings of a device's counter",
@@ -307,12 +308,12 @@ static METRICS: &[Metric] = &[
     ),
     counter(
         "ampere_sampler_deadlines", None, &[],
-        "How often the sampler had to wake up",
+        "Number of times that the sampler had to wake up",
         |s| s.of_sampler(|sampler| sampler.deadlines as f64),
     ),
     counter(
         "ampere_sampler_missed_deadlines", None, &[],
-        "How often the sampler woke up more than a millisecond too late",
+        "Number of times that the sampler woke up more than a millisecond too late",
         |s| s.of_sampler(|sampler| sampler.missed_deadlines as f64),
     ),
     counter(
@@ -332,7 +333,7 @@ static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_sampler_longest_late_seconds", &[],
-        "The longest that the sampler woke up too late",
+        "The longest delay of a wake-up of the sampler",
         |s| s.of_sampler(|sampler| sampler.longest_late_seconds),
     ),
     gauge(
@@ -352,15 +353,16 @@ static METRICS: &[Metric] = &[
          the run's user or with a token",
         Scrape::run_info,
     ),
-    // Only on the first node of a run on several nodes. Sums over ampere_device_* of all nodes do not count them again.
+    // The following metrics exist only on the first node of a run on several nodes. Sums over ampere_device_* of all nodes do not
+    // count them again.
     counter(
         "ampere_job_energy", JOULES, &[],
-        "Energy of all nodes of the run, each by its last figures; the label node is the one that gathers them",
+        "Energy of all nodes of the run, from the last figures of each; the label node is the one that gathers them",
         |s| s.of_job(|job| Some(job.totals.joules)),
     ),
     gauge(
         "ampere_job_power_watts", &[],
-        "Power of all nodes of the run that go on",
+        "Power of all nodes of the run that are still running",
         |s| s.of_job(|job| job.totals.watts),
     ),
     counter(
@@ -375,7 +377,7 @@ static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_job_nodes", &["state"],
-        "Nodes of the run: waiting (has told nothing yet), running, over, or gone (does not answer any more)",
+        "Nodes of the run: waiting (has not reported yet), running, over, or gone (no longer answers)",
         Scrape::nodes_by_state,
     ),
     counter(
@@ -395,7 +397,7 @@ static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_job_node_idle_ratio", &["node"],
-        "Part of a node's energy of late that was spent while no rank was active",
+        "Part of a node's recent energy that was used while no rank was active",
         |s| s.per_node(|node| node.idle_ratio),
     ),
     counter(
@@ -405,12 +407,12 @@ static METRICS: &[Metric] = &[
     ),
     counter(
         "ampere_job_region_energy", JOULES, &["region"],
-        "Exclusive energy of the regions with most of it on all nodes of the run (ranks view)",
+        "Exclusive energy of the regions with the most energy on all nodes of the run (ranks view)",
         |s| s.in_job(|job| job.functions.iter().map(|r| (vec![&*r.name], r.joules)).collect()),
     ),
     counter(
         "ampere_job_kernel_energy", JOULES, &["kernel"],
-        "Exclusive energy of the GPU kernels with most of it on all nodes of the run (kernels view)",
+        "Exclusive energy of the GPU kernels with the most energy on all nodes of the run (kernels view)",
         |s| s.in_job(|job| job.kernels.iter().map(|r| (vec![&*r.name], r.joules)).collect()),
     ),
 ];
@@ -462,7 +464,7 @@ impl Scrape {
         self.snapshot.collector.node_cpu.iter().map(|cpu| (Vec::new(), seconds(cpu))).collect()
     }
 
-    /// The gauges of one quantity. The second label, if the metric has one, names the power or sensor.
+    /// Returns the gauges of one quantity. The second label, if the metric has one, names the power or sensor.
     fn reported(&self, quantity: Quantity) -> Series<'_> {
         let mut series = Vec::new();
         for device in &self.snapshot.devices {

@@ -1,4 +1,4 @@
-//! What a scrape looks like, and how long it takes.
+//! Tests of the text of a scrape, and of the time that it takes.
 
 use super::*;
 use ampere_collector::serving::latest::Latest;
@@ -23,7 +23,7 @@ fn body(snapshot: Snapshot) -> String {
     encode(Arc::new(snapshot), None, true).unwrap()
 }
 
-/// The lines of a family's samples.
+/// Returns the lines of a family's samples.
 fn samples<'a>(body: &'a str, name: &str) -> Vec<&'a str> {
     body.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'))).collect()
 }
@@ -209,7 +209,7 @@ fn names_from_programs_cannot_break_the_format() {
         "ampere_kernel_energy_joules_total{{node=\"{escaped}\",device=\"{escaped}\",kernel=\"{escaped}\"}} 1.0\n"
     );
     assert!(body.contains(&kernel), "{body}");
-    // Each line is one of ampere's comments, or one of its samples, which ends with a number; the end comes once.
+    // Each line is a comment of ampere or a sample, which ends with a number. The end mark occurs once.
     assert_eq!(body.lines().filter(|line| *line == "# EOF").count(), 1);
     for line in body.lines() {
         let comment = ["# HELP ampere_", "# TYPE ampere_", "# UNIT ampere_", "# EOF"];
@@ -221,7 +221,7 @@ fn names_from_programs_cannot_break_the_format() {
     }
 }
 
-/// 64 ranks and 50 functions: 10,000 series.
+/// Returns a snapshot with 64 ranks and 50 functions, which has 10,000 series.
 fn large() -> Snapshot {
     let names = || (0..64u32).flat_map(|rank| (0..50u32).map(move |region| (rank, region)));
     let region = |n: u32| format!("solver::Grid<double, {n}>::relax_block(int, double const*)");
@@ -265,7 +265,8 @@ fn ten_thousand_series_are_encoded_in_ten_milliseconds() {
     assert!(series >= 10_000, "{series}");
     times.sort();
     println!("{series} series, {bytes} bytes: {:?}, the fastest of {} encodings", times[0], times.len());
-    // The fastest encoding: of the others, a loaded machine may have taken the processor away. The figure is of optimized code.
+    // Only the fastest encoding counts, because a loaded machine may have interrupted the others. The limit applies to optimized
+    // code.
     assert!(cfg!(debug_assertions) || times[0] < Duration::from_millis(10), "{:?}", times[0]);
 }
 

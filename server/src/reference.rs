@@ -1,4 +1,4 @@
-//! The reference of all metrics, `docs/src/metrics.md`: made from [`metrics::all`].
+//! The reference of all metrics, `docs/src/metrics.md`, made from [`metrics::all`].
 
 use super::metrics;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ value that is longer than 512 bytes is cut, and ends with a number that is its o
 | --- | --- | --- | --- |
 ";
 
-/// The page of the documentation.
+/// Returns the page of the documentation.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     for metric in metrics::all() {

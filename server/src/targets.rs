@@ -1,4 +1,4 @@
-//! The file by which a collector names itself to Prometheus (`file_sd_configs`), where `[metrics] targets` asks for it.
+//! The file with which Prometheus finds a collector (`file_sd_configs`), written if `[metrics] targets` is set.
 
 use ampere_collector::run_directory::files::RESULT_MODE;
 use ampere_endpoint::listen::UNIX;
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct TargetFile(PathBuf);
 
-/// Why there is no such file.
+/// The reason why there is no such file.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// The run is served at a socket, which Prometheus does not read.
-    #[error("Prometheus cannot find this run in {0}: it is served at a Unix socket")]
+    /// The run is served on a socket, which Prometheus cannot read.
+    #[error("Prometheus cannot find this run in {0}: it is served on a Unix socket")]
     Socket(PathBuf),
     /// The file cannot be written.
     #[error("Prometheus cannot find this run: cannot write {0}: {1}")]
@@ -23,9 +23,11 @@ pub enum TargetError {
 }
 
 impl TargetFile {
-    /// Writes `directory/<run>-<node>.json`. `url`: where metrics are served. `node`: the name by which others reach this node.
+    /// Writes `directory/<run>-<node>.json`. `url` is the address of the metrics. `node` is the name under which other machines
+    /// reach this node.
     ///
-    /// It has no labels: run and job are in `ampere_run_info`, and a target that is also in `static_configs` is scraped once.
+    /// The file has no labels, because run and job are in `ampere_run_info`, and so that a target that is also in
+    /// `static_configs` is scraped once.
     pub fn write(directory: &Path, url: &str, node: &str, run: &str) -> Result<TargetFile, TargetError> {
         if url.starts_with(UNIX) {
             return Err(TargetError::Socket(directory.to_owned()));
@@ -47,7 +49,7 @@ impl Drop for TargetFile {
     }
 }
 
-/// Host and port. A collector that listens on all of its addresses is reached by its node's name.
+/// Returns host and port. A collector that listens on all of its addresses is reached under its node's name.
 fn address(url: &str, node: &str) -> String {
     let address = url.strip_prefix("http://").unwrap_or(url);
     match address.parse::<SocketAddr>() {

@@ -1,20 +1,20 @@
-//! The two text formats of metrics: OpenMetrics, and Prometheus' own for those who ask for it.
+//! The two text formats of metrics: OpenMetrics, and Prometheus' own if it is requested.
 
 use std::fmt::Write;
 
-/// How a scrape is written.
+/// The format of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextFormat {
     /// The text that [`super::metrics::encode`] makes.
     OpenMetrics,
-    /// What Prometheus read before there was OpenMetrics.
+    /// The format of Prometheus from before OpenMetrics.
     Classic,
 }
 
 const CLASSIC_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl TextFormat {
-    /// The one that a request prefers, by its `Accept`. OpenMetrics where it has no preference.
+    /// Returns the format that a request prefers, from its `Accept` header; OpenMetrics if it has no preference.
     pub fn wanted<'a>(accept: impl Iterator<Item = &'a str>) -> TextFormat {
         let ranges: Vec<Range> = accept.flat_map(|line| line.split(',')).filter_map(Range::parse).collect();
         let quality = |kind: &str, subtype: &str, versions: &[&str]| {
@@ -34,7 +34,7 @@ impl TextFormat {
     }
 }
 
-/// A part of `Accept`: `text/plain;version=0.0.4;q=0.5`.
+/// A part of `Accept`, such as `text/plain;version=0.0.4;q=0.5`.
 struct Range<'a> {
     kind: &'a str,
     subtype: &'a str,
@@ -66,13 +66,14 @@ impl Range<'_> {
             && self.version.is_none_or(|version| versions.contains(&version))
     }
 
-    /// The most precise part that fits is the one that counts.
+    /// Returns how precise the range is. The most precise one that matches counts.
     fn precision(&self) -> u8 {
         u8::from(self.kind != "*") + u8::from(self.subtype != "*") + u8::from(self.version.is_some())
     }
 }
 
-/// OpenMetrics text in the classic format: counters are called as their series are, and there is neither a unit nor an end.
+/// Converts OpenMetrics text to the classic format, in which counters have the names of their series, and there are neither units
+/// nor an end mark.
 pub(crate) fn classic(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = "";
@@ -82,7 +83,7 @@ pub(crate) fn classic(open_metrics: &str) -> String {
             help = words;
         } else if let Some((name, kind)) = words("# TYPE ") {
             let total = if kind == "counter" { "_total" } else { "" };
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "# HELP {name}{total} {help}\n# TYPE {name}{total} {kind}");
         } else if !line.starts_with('#') {
             text.push_str(line);
@@ -109,7 +110,7 @@ mod tests {
             "text/plain;q=0.5, application/openmetrics-text",
             "text/plain, application/openmetrics-text",
             "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
-            // Prometheus 2 and 3.
+            // This is the header of Prometheus 2 and 3.
             "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
             "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,\
              application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=1.0.0;q=0.4,*/*;q=0.2",

@@ -498,7 +498,11 @@ fn a_collector_in_the_place_of_a_killed_one_puts_samples_on_the_same_ranks() {
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = json(&place.path("out/summary.json"));
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
-    assert!(notes(&summary).iter().any(|note| note.contains("of the samples of stacks is missing")));
+    assert!(
+        notes(&summary).iter().any(
+            |note| note.contains("stack samples that a killed collector had not yet written are missing")
+        )
+    );
     let rows = rows(&summary);
     for rank in ["MPI Rank 0", "MPI Rank 1"] {
         for path in ["work > main > compute", "work > main > exchange > MPI_Allreduce"] {

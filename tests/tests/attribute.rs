@@ -283,5 +283,5 @@ fn damaged_traces_have_the_same_figures_with_any_number_of_threads() {
     };
     assert_eq!(notes(&one), notes(&four));
     assert!(notes(&one).iter().any(|note| note.contains("no event file")), "{one}");
-    assert!(notes(&one).iter().any(|note| note.contains("up to where its events end")), "{one}");
+    assert!(notes(&one).iter().any(|note| note.contains("up to the end of its events")), "{one}");
 }

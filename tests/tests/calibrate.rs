@@ -139,7 +139,7 @@ fn a_wave_that_is_too_short_is_reported() {
     let (out, said) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        out.contains("GPU-0: aliased: a period of 500 ms is too short")
+        out.contains("GPU-0: aliased: the counter changes too rarely for a period of 500 ms")
             && out.contains("2 s would be enough"),
         "{out}"
     );
@@ -167,11 +167,11 @@ fn a_load_that_makes_no_wave_is_refused() {
         ("exit 3", "sh ended with status 3"),
         ("kill -9 $$", "sh ended by signal 9"),
         ("echo hello", "sh printed no edges: lines \"edge rise NANOSECONDS\""),
-        ("echo edge up 5", "sh: \"edge up 5\" is no edge"),
+        ("echo edge up 5", "sh: \"edge up 5\" is not an edge"),
         ("echo edge rise 5; echo edge fall 6", "sh: too few periods of busy and idle, 1: 4 are needed"),
         (
             "for i in 1 3 5 7 9; do echo edge rise $i; echo edge fall $((i + 1)); done",
-            "its edges are not of CLOCK_MONOTONIC",
+            "the times of its edges are not CLOCK_MONOTONIC",
         ),
     ] {
         fails(&run(&["--", "sh", "-c", script]), 1, why);

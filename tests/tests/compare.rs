@@ -159,9 +159,9 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
         rows.iter().filter(|row| row["by"] == "device").filter_map(|row| row["name"].as_str()).collect();
     assert_eq!(devices, ["GPU-0", "GPU-1", "node"].into());
     for (arguments, code, words) in [
-        (&["compare", "a1"][..], 2, "one run alone"),
-        (&["compare", "a1", "--"], 2, "one run alone"),
-        (&["compare", "a1", "a2", "--", "b1", "a2"], 1, "a2 is a run that was named before"),
+        (&["compare", "a1"][..], 2, "there is only one run"),
+        (&["compare", "a1", "--"], 2, "there is only one run"),
+        (&["compare", "a1", "a2", "--", "b1", "a2"], 1, "a2 was named twice"),
         (&["compare", "a1", "--", "absent"], 1, "absent/summary.json"),
         (&["compare", "a1", "a2", "--", "b1", "-o", "x"], 1, "-o/summary.json"),
         (&["compare", "a1", "a2", "-o", "absent/file"], 1, "cannot write absent/file"),

@@ -70,7 +70,7 @@ fn incomplete(done: &Done, notes: usize) -> serde_json::Value {
 
 /// The notes that the recorded trace always has: its powers are not devices.
 const POWERS_LEFT_OUT: [&[&str]; 2] = [
-    &["left out as powers of devices whose energy is there: A2rocm_smi:::current_socket_power:device=0, \
+    &["left out as powers of devices that have an energy: A2rocm_smi:::current_socket_power:device=0, \
        A2rocm_smi:::current_socket_power:device=1, A2rocm_smi:::current_socket_power:device=2, \
        A2rocm_smi:::current_socket_power:device=3"],
     &[
@@ -144,7 +144,7 @@ fn events_that_are_cut_short_are_attributed_up_to_there() {
     copy(&own, &place.path("cut"));
     cut(&place.path("cut/traces/0.evt"), 0.6);
     let done = attribute(&place, "cut/traces.otf2", &[]);
-    let summary = with_a_warning(&done, &["location 0", "up to where its events end", "cut/traces/0.evt"]);
+    let summary = with_a_warning(&done, &["location 0", "up to the end of its events", "cut/traces/0.evt"]);
     assert!((joules(&summary) - joules(&whole)).abs() < 1e-9, "the samples are all there");
     assert!(summary["quality"]["events"].as_u64() < whole["quality"]["events"].as_u64());
     assert!(summary["quality"]["events"].as_u64() > Some(0));
@@ -224,7 +224,7 @@ fn the_rest_of_a_damaged_score_p_trace_is_attributed() {
     copy(&recorded, &place.path("cut"));
     cut(&place.path("cut/traces").join(&name), 0.5);
     let done = attribute(&place, "cut/traces.otf2", &[]);
-    with_a_warning_before_powers(&done, &[&format!("location {number}"), "up to where its events end"]);
+    with_a_warning_before_powers(&done, &[&format!("location {number}"), "up to the end of its events"]);
 
     copy(&recorded, &place.path("gone"));
     std::fs::remove_file(place.path("gone/traces").join(&name)).expect("it was there");

@@ -254,7 +254,11 @@ fn a_package_whose_counter_stands_still_makes_the_run_incomplete() {
     for zones in cases {
         let (summary, said) = measured(zones);
         assert_eq!(summary["run"]["complete"], false, "{said}");
-        assert!(notes(&summary).contains(": its counter stood still for the last "), "{}", notes(&summary));
+        assert!(
+            notes(&summary).contains(": its counter did not change for the last "),
+            "{}",
+            notes(&summary)
+        );
     }
     // Cores may be switched off while their package counts.
     let (summary, said) =

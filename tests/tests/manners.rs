@@ -291,7 +291,7 @@ fn what_must_be_measured_and_cannot_be_fails() {
         .env("PMI_SIZE", "2")
         .env("PMI_RANK", "1"));
     assert_eq!(rank.code, 1, "{rank:#?}");
-    rank.said_once(&["a rank cannot keep --require"]);
+    rank.said_once(&["--require cannot be used for each rank"]);
     assert!(!place.path("was-run").exists());
     // Other errors are found after it.
     let nothing = require(&place, "nothing", &["true"]);
@@ -311,7 +311,7 @@ fn results_go_next_to_those_of_another_run() {
     let first = std::fs::read(place.path("out/summary.json")).expect("results");
     let second = run(&mut place.ampere_run("out", [&program]));
     assert_eq!(second.code, 7, "{second:#?}");
-    second.said_once(&["out holds the results of another run: these results go to", "out-2"]);
+    second.said_once(&["out holds the results of another run: these results are written to", "out-2"]);
     let third = run(&mut place.bare("out", &program));
     assert_eq!(third.code, 7, "{third:#?}");
     third.said_once(&["the results go to", "out-3 and not to", "out: that directory belongs to another run"]);

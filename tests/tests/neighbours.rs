@@ -123,7 +123,7 @@ fn a_function_that_sleeps_gets_the_idle_watts_alone_while_a_neighbour_burns_all_
     assert!(number(&cpu["node_busy_seconds"]) > 0.5 * seconds + own, "{cpu}");
     let said = notes(&summary);
     for words in [
-        "measured on this node at the same time",
+        "other runs on this node at the same time",
         "of the node's busy CPU time was this run's own",
         "the idle watts of all CPUs that it may use",
     ] {
@@ -192,7 +192,7 @@ fn each_of_two_runs_on_one_node_names_the_other() {
     let (path_1, path_2) = (place.path("first"), place.path("second"));
     let is_named = |body: String, other: &std::path::Path| {
         let words = format!("(in {})", other.display());
-        body.contains("measured on this node at the same time") && body.contains(&words)
+        body.contains("other runs on this node at the same time") && body.contains(&words)
     };
     until("each names the other while it runs", || {
         is_named(shown("first"), &path_2) && is_named(shown("second"), &path_1)
@@ -222,7 +222,7 @@ fn each_of_two_runs_on_one_node_names_the_other() {
     assert_eq!(other.wait().code, 0);
     let said = notes(&place.summary("measured"));
     assert!(
-        is_named(said.clone(), &place.path("other")) && said.contains("in this run's joules, too"),
+        is_named(said.clone(), &place.path("other")) && said.contains("this run's joules include"),
         "{said}"
     );
     let alone = run(place.ampere_run("alone", [program, "0.1"]).env("AMPERE_COUNTERS", "estimate"));

@@ -274,7 +274,7 @@ fn streams_later_than_the_limit_are_attributed_at_the_end() {
     let late = number(&unsettled["quality"], "late_events");
     assert!(late > 0.0);
     let notes = unsettled["run"]["notes"].to_string();
-    assert!(notes.contains("came late, and are charged as of when they came"), "{notes}");
+    assert!(notes.contains("came late and are charged as if they happened when they came"), "{notes}");
     for device in list(&unsettled, "devices") {
         for view in list(device, "views") {
             let parts = ["attributed_joules", "idle_joules", "lost_joules"].map(|key| number(view, key));
@@ -412,7 +412,10 @@ fn of_a_truncated_trace_the_rest_is_played() {
     let output = succeed(&mut replay(&place, &trace, "time_sliced", &["--speed", "max"]));
     let said = text(&output.stderr);
     let number = synthetic_trace::MAIN_OF_RANK_1.to_string();
-    assert!(said.contains(&format!("location {number} is replayed up to where its events end")), "{said}");
+    assert!(
+        said.contains(&format!("location {number} is replayed only up to the end of its events")),
+        "{said}"
+    );
     let live = place.summary("out");
     assert_eq!(live["run"]["complete"], false);
     assert!(live["run"]["notes"][0].as_str().is_some_and(|note| note.contains(&number)), "{}", live["run"]);

@@ -47,7 +47,7 @@ fn each_format_of_a_running_and_of_an_ended_run() {
     for command in ["report", "top"] {
         let done = run(place.ampere([command, "dead"]).current_dir(place.path("")));
         assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");
-        done.said_once(&["is another run", "ampere recover dead"]);
+        done.said_once(&["belongs to another run", "ampere recover dead"]);
     }
     // `ampere top` finds the same run and shows it until it ends.
     let watching = start(&mut place.ampere(["top"]));
@@ -194,7 +194,7 @@ fn nodes_of_a_job_are_shown_as_one() {
     until("this one is", || announced(&place.path("out")).is_some());
     let facts = std::fs::read(facts).expect("what the run is finished with");
     let notes = summary("out")["run"]["notes"].to_string();
-    assert!(notes.contains("answers on node-b alone"), "its address is its own: {notes}");
+    assert!(notes.contains("can be reached only on node-b"), "its address is its own: {notes}");
     let address = announced(&place.path("out")).expect("it runs").address();
     until("this one knows of both", || {
         http::get(address, "/nodes").is_ok_and(|nodes| nodes.body.contains("node-b"))

@@ -334,7 +334,7 @@ fn devices_within_a_node_are_not_added_to_it() {
         assert!((number(baseline, "watts") - watts).abs() < 0.05 * watts, "{baseline}");
     }
     let notes = |output: &str| place.summary(output)["run"]["notes"].to_string();
-    let learned = "what a device draws anyway became known only while it ran";
+    let learned = "the static power of a device became known only during the run";
     assert!(
         notes("out").contains(&format!("{learned}: the figures below were computed again")),
         "{notes:?}",
@@ -345,7 +345,7 @@ fn devices_within_a_node_are_not_added_to_it() {
     untraced.env("AMPERE_COUNTERS", "auto").env("AMPERE_SYS_ROOT", node.root.path());
     succeed(untraced.env("AMPERE_TRACE", "off"));
     assert!(
-        notes("untraced").contains(&format!("{learned}, and all joules until then count as dynamic")),
+        notes("untraced").contains(&format!("{learned}, and all earlier joules count as dynamic")),
         "{notes:?}",
         notes = notes("untraced")
     );
@@ -627,7 +627,7 @@ fn a_node_outside_the_slurm_job_is_named() {
     let done = jobs::run(command.env("SLURM_JOB_ID", "17").env("SLURM_JOB_NODELIST", "no-such-node[1-2]"));
     assert_eq!(done.code, 0, "{done:#?}");
     assert!(
-        done.stderr.contains("is no node of Slurm job 17, and its joules are in the run's total"),
+        done.stderr.contains("does not belong to Slurm job 17, but the run's total includes its joules"),
         "{done:#?}"
     );
 }

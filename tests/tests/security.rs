@@ -124,7 +124,7 @@ fn a_token_file_that_others_can_read_is_refused_before_anything_starts() {
         place.ampere_run("out", ["touch", &trace]).env("AMPERE_TOKEN_FILE", &file).output().expect("it runs");
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("is open to others: chmod 600"), "{said}");
+    assert!(said.contains("is accessible to other users: use chmod 600"), "{said}");
     assert!(!Path::new(&trace).exists());
 }
 
@@ -177,7 +177,7 @@ fn directories_of_other_users_are_not_used() {
     as_other(&place, "mkdir -m 777 out; touch precious; ln -s ../precious out/traces.def");
     let output = place.ampere_run("out", ["echo", "done"]).output().expect("it runs");
     assert!(
-        text(&output.stderr).contains("out holds the results of another run: these results go to"),
+        text(&output.stderr).contains("out holds the results of another run: these results are written to"),
         "{}",
         text(&output.stderr)
     );

@@ -231,7 +231,7 @@ fn a_node_that_is_killed_is_added_later() {
         let there = place.on_another_node("node-b", &there);
         let report = run(place.command("sh").args(["-c", &there]).current_dir(place.path("")));
         assert_eq!(report.code, 0, "{report:#?}");
-        report.said_once(&["out/node-b", "the run was cut off: its results were made now"]);
+        report.said_once(&["out/node-b", "the run was interrupted; its results have now been recovered"]);
         assert!(leaves(&place).iter().any(|line| line == "node-b main"), "{:?}", leaves(&place));
         assert!(!place.path("out/node-b/traces.otf2").exists());
         assert_whole(&place);

@@ -540,7 +540,7 @@ fn traces_that_cannot_be_attributed() {
         [1]
 
         $ ampere attribute text.otf2
-        ampere: text.otf2: not an OTF2 anchor file (traces.otf2): it does not begin like one
+        ampere: text.otf2: not an OTF2 anchor file (traces.otf2): it does not start like one
         [1]
 
         $ ampere attribute directory
@@ -600,7 +600,7 @@ fn runs_that_are_not_there() {
             [1]
 
             $ ampere top empty
-            ampere: no run is running in empty: it has no collector.json with an address
+            ampere: no run is active in empty: it has no collector.json with an address
             [1]
 
             $ ampere recover absent
@@ -662,14 +662,14 @@ fn doctor() {
           note     amdsmi          no AMD GPU in node/sys/class/kfd/kfd/topology/nodes
           note     cray_pm         no node/sys/cray/pm_counters
           note     rapl            no intel-rapl in node/sys/class/powercap
-          note     hwmon           no sensor of use in node/sys/class/hwmon
+          note     hwmon           no usable sensor in node/sys/class/hwmon
           ok       estimate        1 device, not used by a run: there are counters
           ok       estimate node   moves every #, # W now, in steps of 1 nJ, estimated, 100 W and 4 W per busy core, CPU time from node/proc/stat
           ok       a run reads     rocm_smi
         settings
-          ok       file                     none: the defaults hold
+          ok       file                     none: the defaults apply
           ok       AMPERE_LISTEN            127.0.0.1:0
-          note     AMPERE_POLICIE           is not known and changes nothing -> did you mean AMPERE_POLICY?
+          note     AMPERE_POLICIE           is not known and has no effect -> did you mean AMPERE_POLICY?
           ok       AMPERE_ROCM_SMI_LIBRARY  BUILT/libstand_in_rocm_smi64.so
           ok       AMPERE_SAMPLE            off
           ok       AMPERE_SHM               shm

@@ -171,7 +171,7 @@ fn a_database_that_cannot_be_written_is_named_and_leaves_nothing() {
     for (arguments, words) in [
         (&["out", "-f", "sqlite"][..], "a database cannot go to standard output: name its file with -o"),
         (&["out", "-f", "sqlite", "-o", "absent/file"], "cannot write absent/file"),
-        (&["out", "-f", "sqlite", "-o", "/dev/stdout"], "cannot write /dev/stdout: it is no plain file"),
+        (&["out", "-f", "sqlite", "-o", "/dev/stdout"], "cannot write /dev/stdout: it is not a regular file"),
         (&["alone", "-f", "sqlite", "-o", "precious"], "there is no trace in alone"),
         (&["out", "-f", "sqlite", "-o", "precious", "--device", "GPU-7"], "there is no device \"GPU-7\""),
     ] {

@@ -518,7 +518,7 @@ fn an_unresponsive_collector_is_reported_and_its_last_figures_stay() {
     terminal.until("it is gone", |screen| screen.contains("these are the last figures"));
     terminal.types("q");
     terminal.assert_restored(0);
-    assert!(terminal.screen().contains(&format!("no collector answers at {url} any more")));
+    assert!(terminal.screen().contains(&format!("the collector at {url} no longer answers")));
 }
 
 #[test]

@@ -143,10 +143,10 @@ fn what_cannot_be_shown_is_refused_in_one_line() {
         done.said_once(words);
     };
     refuse(&["--region", "slove"], &["no region \"slove\": there are solve, kernel, main"]);
-    refuse(&["--every", "1ns"], &["that would be 2000001000 bins: at most 1048576"]);
+    refuse(&["--every", "1ns"], &["that would be 2000001000 bins, and at most 1048576"]);
     refuse(&["-o", "absent/file.json"], &["cannot write absent/file.json"]);
     refuse(&["--device", "GPU-9"], &["no device \"GPU-9\""]);
-    refuse(&["--above", "3", "--by", "balance"], &["--above is not for --by balance"]);
+    refuse(&["--above", "3", "--by", "balance"], &["--above cannot be used with --by balance"]);
     for wrong in [
         &["--bins", "0"][..],
         &["--every", "0"],
@@ -160,7 +160,7 @@ fn what_cannot_be_shown_is_refused_in_one_line() {
     }
     let table = run(place.ampere(["report", "gpu", "--by", "rank"]).current_dir(place.path("")));
     assert_eq!((table.code, table.stdout.as_str()), (2, ""), "{table:#?}");
-    assert!(table.stderr.contains("--by is for -f timeline alone"), "{table:#?}");
+    assert!(table.stderr.contains("--by is only for -f timeline"), "{table:#?}");
     std::fs::remove_file(place.path("gpu/traces.otf2")).expect("a trace");
     refuse(&[], &["there is no trace in gpu"]);
     assert!(!files_below(place.directory()).iter().any(|path| path.display().to_string().contains(".part")));
@@ -306,5 +306,5 @@ fn what_ran_above_a_power_and_how_evenly_is_what_the_calls_say() {
         (0, "node,device,view,rank,seconds,joules,watts\n"),
         "{none:#?}"
     );
-    none.said_once(&["no device had 301 W or more from one sample to the next"]);
+    none.said_once(&["no device had 301 W or more between two samples"]);
 }

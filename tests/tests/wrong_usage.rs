@@ -197,7 +197,7 @@ fn a_sampled_program_without_the_score_p_that_was_asked_for_is_incomplete() {
     {
         let done = start(output, options);
         assert_eq!(done.code, code, "{done:#?}");
-        assert!(done.stderr.contains("ampere: neither ranks nor calls are recorded"), "{done:#?}");
+        assert!(done.stderr.contains("ampere: neither ranks nor calls were recorded"), "{done:#?}");
         let of = place.summary(output)["run"].clone();
         assert_eq!(of["complete"], false, "{of}");
         assert!(of["notes"].to_string().contains("--host scorep: no process was built with Score-P"), "{of}");
@@ -396,7 +396,7 @@ fn an_unknown_counter_source_is_reported_before_anything_starts() {
     let summary = place.summary("bare");
     assert_eq!(summary["run"]["energy"], "estimated");
     let notes = summary["run"]["notes"].to_string();
-    assert!(notes.contains("\\\"foo\\\" is not known") && notes.contains("it is left out"), "{notes}");
+    assert!(notes.contains("\\\"foo\\\" is not known") && notes.contains("it is ignored"), "{notes}");
     place.assert_clean();
 }
 

@@ -19,7 +19,7 @@ const PARTS: usize = 10;
 const AROUND: f64 = 0.25;
 /// A counter needs at least this many movements in a period to show its two levels.
 const UPDATES_MIN: f64 = 4.0;
-/// No device uses more power (as in the attribution): a larger step, or one back, is a reset.
+/// No device uses more power than this (the attribution has the same limit). A larger step, or a decrease, is a reset.
 const WATTS_MAX: f64 = 20_000.0;
 /// A response below this fraction of the power does not count, however regular it is.
 const RESPONSE_MIN: f64 = 1e-3;
@@ -54,11 +54,11 @@ pub struct Estimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Responds,
-    /// Its power is the same whether the load is busy or idle.
+    /// The power is the same whether the load is busy or idle.
     NoResponse,
-    /// It moves so rarely that the two phases cannot be distinguished.
+    /// The counter changes so rarely that the two phases cannot be distinguished.
     Aliased,
-    /// It did not move, or could not be read, during the wave.
+    /// The counter did not change, or could not be read, during the wave.
     Still,
 }
 
@@ -203,7 +203,7 @@ impl Line {
         if spread > 1e-9 * self.weight { (self.xy - self.x * self.y / self.weight) / spread } else { 0.0 }
     }
 
-    /// Returns the weighted squares that the line leaves. For a line that falls, returns those of a flat one, because a load
+    /// Returns the sum of the weighted squared residuals. For a line that falls, returns those of a flat one, because a load
     /// takes power.
     fn left(&self) -> f64 {
         let all = self.yy - self.y * self.y / self.weight;
@@ -222,7 +222,7 @@ fn best_delay(intervals: &[Interval], wave: &Wave, from: f64, to: f64, steps: us
     let step = (to - from) / steps as f64;
     let grid = (0..=steps).map(|n| from + step * n as f64).map(|delay| (left(delay), delay));
     let best = grid.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(from, |(_, delay)| delay);
-    // The golden section search ends at about a microsecond.
+    // The golden section search stops at about a microsecond.
     let (mut low, mut high) = (best - step, best + step);
     let golden = (5f64.sqrt() - 1.0) / 2.0;
     let (mut a, mut b) = (high - golden * (high - low), low + golden * (high - low));

@@ -129,7 +129,7 @@ fn delay_levels_and_update_period_come_out() {
     close("delay", found.delay, 0.1205, 0.0005);
     close("idle", found.idle, 90.0, 0.5);
     close("busy", found.busy, 400.0, 0.5);
-    // The time of 15 ms is seen with a resolution of a millisecond: the same energy in 15 or 16 ms.
+    // A time of 15 ms is measured with a resolution of a millisecond, so the same energy may seem to take 15 or 16 ms.
     assert!(found.idle_noise.unwrap() < 4.0 && found.busy_noise.unwrap() < 16.0, "{found:?}");
     assert!((0.0005..0.002).contains(&found.delay_error), "{found:?}");
     let update = MadeUp { jitter: 0.002, ..MadeUp::default() }.estimate().update.unwrap();
@@ -141,15 +141,19 @@ fn delay_levels_and_update_period_come_out() {
 fn the_delay_of_every_kind_of_counter_is_found() {
     for (what, made_up, within) in [
         ("every reading", MadeUp { update: 0.001, ..MadeUp::default() }, 0.001),
-        ("Cray's, ten a second", MadeUp { update: 0.1, tick_joules: 1.0, ..MadeUp::default() }, 0.004),
+        (
+            "HPE Cray's counter, ten updates per second",
+            MadeUp { update: 0.1, tick_joules: 1.0, ..MadeUp::default() },
+            0.004,
+        ),
         ("not punctual", MadeUp { update: 0.1, jitter: 0.03, ..MadeUp::default() }, 0.002),
-        ("at its limit", MadeUp { update: 0.24, jitter: 0.01, ..MadeUp::default() }, 0.01),
+        ("at the limit of the method", MadeUp { update: 0.24, jitter: 0.01, ..MadeUp::default() }, 0.01),
         ("no lag", MadeUp { delay: 0.0, ..MadeUp::default() }, 0.001),
-        ("small load of a large node", MadeUp { idle: 3000.0, busy: 3050.0, ..MadeUp::default() }, 0.002),
+        ("a small load on a large node", MadeUp { idle: 3000.0, busy: 3050.0, ..MadeUp::default() }, 0.002),
         ("a short wave", MadeUp { period: 0.2, delay: 0.03, periods: 50, ..MadeUp::default() }, 0.001),
         ("seldom busy", MadeUp { duty: 0.1, ..MadeUp::default() }, 0.001),
         ("mostly busy", MadeUp { duty: 0.9, ..MadeUp::default() }, 0.001),
-        ("nothing when idle: it stands still", MadeUp { idle: 0.0, ..MadeUp::default() }, 0.001),
+        ("no power when idle", MadeUp { idle: 0.0, ..MadeUp::default() }, 0.001),
         ("few periods", MadeUp { periods: 4, ..MadeUp::default() }, 0.001),
         ("noise", MadeUp { noise: 40.0, ..MadeUp::default() }, 0.004),
         ("half the movements missed", MadeUp { missed: 0.5, ..MadeUp::default() }, 0.002),
@@ -211,12 +215,12 @@ fn a_counter_that_does_not_see_the_load_has_no_delay() {
             close("mean", outcome.mean_watts.unwrap(), 90.0, 5.0);
         }
     }
-    // Another load that is unrelated to the wave, every 0.7 to 1.3 s, is no response either.
+    // Another load that is unrelated to the wave, every 0.7 to 1.3 s, is not a response either.
     let made_up = MadeUp::default();
     let other = MadeUp { period: 0.77, periods: 26, ..MadeUp::default() };
     let outcome = estimate(&other.movements(1), &made_up.wave(), 0.001);
     assert_eq!(outcome.verdict, Verdict::NoResponse, "{outcome:?}");
-    // A power that falls while the load is busy is no response.
+    // A power that falls while the load is busy is not a response.
     let inverse = MadeUp { idle: 400.0, busy: 90.0, delay: 0.1, duty: 0.3, ..MadeUp::default() };
     let found = inverse.estimate();
     assert!(found.response.is_none_or(|r| r.busy > r.idle), "{found:?}");
@@ -341,8 +345,8 @@ proptest! {
         };
         let outcome = estimate(&made_up.movements(seed), &made_up.wave(), made_up.reading);
         if outcome.verdict == Verdict::NoResponse {
-            // A dozen readings in a period, or much noise, may hide a wave.
-            prop_assert!(noise > 0.15 * amplitude || update > 0.08, "nothing hides this wave");
+            // With only a dozen readings in a period, or with much noise, the wave may not be found.
+            prop_assert!(noise > 0.15 * amplitude || update > 0.08, "this wave must be found");
             return Ok(());
         }
         prop_assert_eq!(outcome.verdict, Verdict::Responds);

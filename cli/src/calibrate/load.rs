@@ -42,7 +42,7 @@ pub fn spin(
     mut progress: impl FnMut(Duration),
 ) -> anyhow::Result<Vec<Edge>> {
     let begun = Instant::now();
-    let begin_ns = monotonic_ns() + 50_000_000; // by then all threads are there
+    let begin_ns = monotonic_ns() + 50_000_000; // by then all threads have started
     let (half_ns, stopped) = (period.as_nanos() as u64 / 2, Arc::new(AtomicBool::new(false)));
     let workers: std::io::Result<Vec<JoinHandle<Vec<Edge>>>> = (0..threads)
         .map(|_| {
@@ -67,7 +67,8 @@ pub fn spin(
     Ok(median_edges(&edges))
 }
 
-/// Returns for each edge the time when half of the threads had passed it: a single thread that lost its core does not matter.
+/// Returns for each edge the time when half of the threads had passed it, so that a single thread that lost its core does not
+/// matter.
 fn median_edges(threads: &[Vec<Edge>]) -> Vec<Edge> {
     let count = threads.iter().map(Vec::len).min().unwrap_or(0);
     let edge = |number: usize| {
@@ -137,7 +138,7 @@ pub fn run(
     let counted = count.clone();
     let reader = std::thread::spawn(move || read_edges(output, &counted, |line| say!("{line}")));
     let status = wait(&mut child, &shown, stop, || progress(count.load(Ordering::Relaxed)))?;
-    // A process that the command left behind may hold its output open: only what came until now is used then.
+    // A process that the command left behind may keep its output open. Then only the output until now is used.
     let until = Instant::now() + END_LIMIT;
     while !reader.is_finished() && Instant::now() < until {
         std::thread::sleep(NAP);
@@ -182,7 +183,7 @@ fn wait(
         }
         if begun.elapsed() > LOAD_MAX {
             end(child);
-            bail!("{shown} still runs after {} s: 20 s are enough", LOAD_MAX.as_secs());
+            bail!("{shown} is still running after {} s: 20 s are enough", LOAD_MAX.as_secs());
         }
         progress();
         std::thread::sleep(NAP);
@@ -227,7 +228,7 @@ fn read_edges(
                 let shown: String = text.chars().take(80).collect();
                 wrong.get_or_insert_with(|| {
                     anyhow::anyhow!(
-                        "{shown:?} is no edge: \"edge rise NANOSECONDS\" or \"edge fall NANOSECONDS\""
+                        "{shown:?} is not an edge: \"edge rise NANOSECONDS\" or \"edge fall NANOSECONDS\""
                     )
                 });
             }
@@ -290,7 +291,7 @@ mod tests {
             read_edges("edge rise 1\nedge x\nedge y\nedge fall 2\nhello\n".as_bytes(), &count, |line| {
                 assert_eq!(line, "hello")
             });
-        assert!(read.unwrap_err().to_string().starts_with("\"edge x\" is no edge"));
+        assert!(read.unwrap_err().to_string().starts_with("\"edge x\" is not an edge"));
         assert_eq!(count.load(Ordering::Relaxed), 2);
         let long = "x".repeat(3 * LINE_MAX as usize);
         assert_eq!(read_edges(format!("{long}\nedge rise 7").as_bytes(), &count, |_| {}).unwrap().len(), 1);

@@ -41,10 +41,10 @@ pub struct CalibrateArguments {
     /// Busy for half of this time, idle for the other half
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, conflicts_with = "command")]
     period: Duration,
-    /// How long, at least four periods
+    /// Duration of the load, at least four periods
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration, conflicts_with = "command")]
     duration: Duration,
-    /// Settings of the counters, a file such as ampere.toml
+    /// A file with the settings of the counters, such as ampere.toml
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// Print what was found as JSON
@@ -130,14 +130,14 @@ fn check_usage(arguments: &CalibrateArguments) {
     }
     if duration < period * PERIODS_MIN as u32 {
         wrong(format!(
-            "a duration of {duration:?} is less than {PERIODS_MIN} periods of {period:?}: a longer one, or shorter periods"
+            "a duration of {duration:?} is less than {PERIODS_MIN} periods of {period:?}: set a longer duration or a shorter period"
         ));
     }
 }
 
 fn why_none(absent: &[String]) -> String {
     if absent.is_empty() {
-        "AMPERE_COUNTERS asks for none that is here".to_owned()
+        "AMPERE_COUNTERS names no counter of this node".to_owned()
     } else {
         absent.join("; ")
     }
@@ -193,13 +193,16 @@ fn name(load: &Load) -> &str {
     load.command.first().map_or("the load", String::as_str)
 }
 
-/// Refuses edges by another clock, or by another machine's, which are at completely different times.
+/// Refuses edges whose times are from another clock or another machine: those are completely different.
 fn check_clock(wave: &Wave, counters: &[sample::Counter], load: &Load) -> anyhow::Result<()> {
     let now = load::monotonic_ns();
     let first = counters.iter().filter_map(|counter| counter.movements.first()).map(|(at, _)| *at).min();
     let end = wave.origin_ns.saturating_add((wave.end() * 1e9) as u64);
     if end > now || first.is_some_and(|first| end < first) {
-        bail!("{}: its edges are not of CLOCK_MONOTONIC of this machine, while it ran", name(load));
+        bail!(
+            "{}: the times of its edges are not CLOCK_MONOTONIC of this machine during the load",
+            name(load)
+        );
     }
     Ok(())
 }

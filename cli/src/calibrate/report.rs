@@ -117,7 +117,7 @@ impl Report<'_> {
             Verdict::Aliased => {
                 let longer = estimate.update.map_or(0.0, |update| 10.0 * update.median);
                 lines.push(format!(
-                    "aliased: a period of {period} is too short for a counter that moves so seldom; {} would be enough",
+                    "aliased: the counter changes too rarely for a period of {period}; {} would be enough",
                     time(longer)
                 ));
             }

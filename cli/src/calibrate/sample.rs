@@ -21,7 +21,7 @@ pub struct Counter {
     pub error: Option<String>,
     /// The time between two readings.
     pub period: Duration,
-    /// The time for which it is not read again; zero for a counter that is read every time.
+    /// The counter is not read again for this time; zero for a counter that is read every time.
     pause: Duration,
     due: Instant,
 }
@@ -46,7 +46,7 @@ impl Sampling {
                         counter.read(source.as_mut(), number);
                     }
                 }
-                // Missed readings are not made up for.
+                // Missed readings are skipped.
                 due = (due + period).max(Instant::now());
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
             }
@@ -59,9 +59,7 @@ impl Sampling {
     /// Ends the thread and returns the counters.
     pub fn stop(self) -> anyhow::Result<Vec<Counter>> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread
-            .join()
-            .map_err(|_| anyhow::anyhow!("the thread that reads the counters ended before its time"))
+        self.thread.join().map_err(|_| anyhow::anyhow!("the thread that reads the counters ended early"))
     }
 }
 

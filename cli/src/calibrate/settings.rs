@@ -19,7 +19,7 @@ pub fn sections(settings: &[Setting]) -> String {
 fn section(setting: &Setting) -> String {
     let metric = escape_pattern(&setting.metric);
     let is_literal = !metric.contains('\'') && !metric.contains(char::is_control);
-    // A literal string, as patterns are written everywhere: with backslashes as they are.
+    // A literal string of TOML keeps the backslashes of the pattern.
     let metric = if is_literal { format!("'{metric}'") } else { quoted(&metric) };
     format!(
         "[[device]]\nname = {}\nmetric = {metric}\n# ampere calibrate, {}\ndelay = \"{:.1}ms\"\nbaseline_watts = {:.1}\n",

@@ -25,8 +25,8 @@ pub struct Wave {
 }
 
 impl Wave {
-    /// The error text is printed after the load's name and a colon. A fall before the first rise, and a rise after the last fall,
-    /// are left out, because they bound no busy phase.
+    /// Makes a wave of edges. A fall before the first rise, and a rise after the last fall, are left out, because they bound no
+    /// busy phase. The error text is printed after the load's name and a colon.
     pub fn new(edges: &[Edge]) -> anyhow::Result<Wave> {
         let first = edges.iter().position(|edge| edge.rises).unwrap_or(edges.len());
         let last = edges.iter().rposition(|edge| !edge.rises).map_or(0, |last| last + 1);
@@ -34,7 +34,7 @@ impl Wave {
         let wrong = edges.windows(2).find(|pair| pair[0].rises == pair[1].rises);
         if let Some([_, second]) = wrong {
             let which = if second.rises { "rise" } else { "fall" };
-            bail!("two edges \"{which}\" follow each other, at {} ns", second.at_ns);
+            bail!("the edge \"{which}\" appears twice in a row, at {} ns", second.at_ns);
         }
         if let Some([first, second]) = edges.windows(2).find(|pair| pair[1].at_ns <= pair[0].at_ns) {
             bail!("its edges go back in time, from {} ns to {} ns", first.at_ns, second.at_ns);
@@ -93,7 +93,7 @@ impl Wave {
     }
 }
 
-/// Computes the busy time for ascending times, so that each step needs almost no time.
+/// Computes the busy time for ascending times, which makes each step fast.
 pub struct Cursor<'a> {
     wave: &'a Wave,
     next: usize,

@@ -1,4 +1,4 @@
-//! Where a run's collector is: its output directory has the address while the run continues.
+//! Finds a run's collector: while the run continues, its output directory has the collector's address.
 
 use ampere_collector::run_directory::output::foreign_run;
 use ampere_endpoint::access::Token;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Addresses of a node that are tried.
+/// The maximum number of a node's addresses that are tried.
 const ADDRESSES_MAX: usize = 4;
 
 /// The collector of the run in a directory.
@@ -22,12 +22,12 @@ pub struct Announced {
     run: String,
     /// The addresses of its node, if it listens on all of them.
     addresses: Vec<IpAddr>,
-    /// This user's collector has announced it.
+    /// Whether the announcement was written by a collector of this user.
     is_own: bool,
 }
 
 impl Announced {
-    /// `None` without such a file, as before the run and after it.
+    /// Reads the announcement in a run's output directory. Returns `None` if there is none, as before and after the run.
     pub fn of(directory: &Path) -> Option<Announced> {
         let Announcement { url, node, run, addresses, is_own } = Announcement::read(directory)?;
         let [url, node, run] = [url, node, run].map(|word| printable(&word));
@@ -41,7 +41,8 @@ impl Announced {
         directories.find_map(|directory| Token::beside(directory).ok())
     }
 
-    /// Where it is asked, the best first. "Any address" means any of its own node.
+    /// Returns the URLs to try, the best first. A collector that listens on any address is tried at the addresses of its own
+    /// node.
     fn urls(&self, is_here: bool) -> Vec<String> {
         let wildcard = ["http://0.0.0.0:", "http://[::]:"].iter().find_map(|any| self.url.strip_prefix(any));
         match wildcard.filter(|_| !is_here).and_then(|port| port.parse().ok()) {
@@ -55,8 +56,9 @@ impl Announced {
         }
     }
 
-    /// Asks for something at one of the collector's addresses. Where another user's file has the address, there is no word of a
-    /// token; at this user's own, the token is not sent, but shown to be known, as anybody may hold the port by now.
+    /// Sends a request to one of the collector's addresses. If the announcement was written by another user, no token is used. If
+    /// it is this user's, the token itself is not sent, only a proof of knowing it, because another process may have taken over
+    /// the port.
     pub fn ask(
         &self,
         url: &str,
@@ -69,7 +71,8 @@ impl Announced {
         client::get(url, path, token.map_or(Secret::None, Secret::Proved), limit)
     }
 
-    /// Asks the collector. What answers at that address may be another one, mostly another run's on this node: an error.
+    /// Sends a request to the collector. It is an error if something else answers at that address, for example the collector of
+    /// another run on this node.
     pub fn get<T>(
         &self,
         path: &str,
@@ -86,7 +89,7 @@ impl Announced {
         let is_local = |host: &str| ["127.", "[::1]"].iter().any(|local| host.starts_with(local));
         if !is_here && urls[0].strip_prefix("http://").is_none_or(is_local) {
             bail!(
-                "its collector answers on {node} alone ({}): ask there, or have it serve with --listen where it can be reached",
+                "its collector can be reached only on {node} ({}): run this command there, or start the run with a --listen address that other nodes can reach",
                 self.url
             );
         }
@@ -103,7 +106,7 @@ impl Announced {
         let is_reached = |answer: &Result<_, _>| !matches!(answer, Err(client::Error::Unreachable { .. }));
         let mut answers = urls.iter().map(|url| (url, self.ask(url, path, token, limit)));
         let (mut url, mut answer) = answers.next().context("no address")?;
-        // A name that is not known here is of a node whose addresses are.
+        // If the node's name cannot be resolved here, its announced addresses are used.
         if !is_reached(&answer)
             && let Some(reached) = answers.find(|(_, answer)| is_reached(answer))
         {
@@ -112,16 +115,17 @@ impl Announced {
         let answer = match answer {
             Err(why @ client::Error::Unreachable { .. }) => bail!("{why}: {}", advice()),
             Err(client::Error::WantsToken { .. }) if !self.is_own => bail!(
-                "the run in {} is another user's, and its collector gives its figures to that user alone: no token is used there",
+                "the run in {} belongs to another user, and its collector requires a token; no token is sent to another user's collector",
                 self.directory.display()
             ),
             answer => answer?,
         };
-        let answer: T = serde_json::from_slice(&answer)
-            .with_context(|| format!("what answers at {url} is no collector of this ampere"))?;
-        let run = printable(run_of(&answer)); // not known yet just after its start
+        let answer: T = serde_json::from_slice(&answer).with_context(|| {
+            format!("the program that answers at {url} is not a collector of this version of ampere")
+        })?;
+        let run = printable(run_of(&answer)); // a collector that has just started has no id yet
         if !self.run.is_empty() && !run.is_empty() && run != self.run {
-            bail!("what answers at {url} is another run: {}", advice());
+            bail!("the collector at {url} belongs to another run: {}", advice());
         }
         Ok(answer)
     }
@@ -136,7 +140,7 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef0123";
 
-    /// Answers some requests, and gives what was asked.
+    /// Answers requests with these answers, and returns the requests.
     fn serve(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -194,7 +198,7 @@ mod tests {
         let announced = Announced { is_own: false, ..announce(output.path(), &url) };
         let token = Token::beside(output.path()).expect("a token");
         let why = announced.get("/x", Some(&token), Duration::from_secs(5), |run: &String| run).unwrap_err();
-        assert!(why.to_string().contains("is another user's"), "{why}");
+        assert!(why.to_string().contains("belongs to another user"), "{why}");
         let requests = asked.join().expect("a request");
         assert!(!requests[0].contains("authorization") && requests.len() == 1, "{requests:?}");
     }

@@ -1,4 +1,4 @@
-//! Keeps a collector alive: starts another one in its place when it is killed.
+//! Keeps a collector running: if it is killed, another one is started in its place.
 
 use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_figures::summary::SignalNumber;
@@ -13,21 +13,21 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a collector may take to be ready, and to write the results.
+/// The time limit for a collector to be ready, and for it to write the results.
 const START_LIMIT: Duration = Duration::from_secs(20);
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
 
-/// How often it is looked whether the collector is ready, or has finished: often at first, for runs that are short.
+/// The period of checking whether the collector is ready or has finished. It is short at first, for short runs.
 const LOOK_PERIOD: Duration = Duration::from_micros(200);
 const LATER_LOOK_PERIOD: Duration = Duration::from_millis(2);
 const OFTEN_MAX: Duration = Duration::from_millis(50);
 
-/// The sleep between two looks, when this time has been waited.
+/// Returns the time to sleep between two checks after having waited for `waited`.
 fn look_period(waited: Duration) -> Duration {
     if waited < OFTEN_MAX { LOOK_PERIOD } else { LATER_LOOK_PERIOD }
 }
 
-/// How a collector is started.
+/// The options with which a collector is started.
 pub struct Start {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
@@ -36,7 +36,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// The collector continues until its standard input is closed.
+    /// Starts a collector, which runs until its standard input is closed.
     fn spawn(&self, session: &Path) -> std::io::Result<Child> {
         let log = ampere_ring::files::append_private(&session.join("collector.log"));
         Command::new(&self.program)
@@ -53,12 +53,12 @@ impl Start {
     }
 }
 
-/// What became of a run's results.
+/// The state of a run's results after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Results {
     Written,
     Missing,
-    /// Writing them takes longer than the time to wait.
+    /// The results were still being written at the time limit.
     StillWritten,
 }
 
@@ -67,14 +67,14 @@ struct Kept {
     start: Start,
     child: Child,
     restarts: Restarts,
-    /// The command has ended: the collector is to finish.
+    /// Whether the command has ended, so that the collector is to finish.
     closing: bool,
-    /// How it ended for good.
+    /// The exit status of a collector that is not replaced.
     ended: Option<ExitStatus>,
 }
 
 impl Kept {
-    /// Puts another collector in its place if it was killed.
+    /// Starts another collector if this one was killed.
     fn tend(&mut self) {
         if self.ended.is_some() {
             return;
@@ -84,7 +84,7 @@ impl Kept {
             && let Ok(mut child) = start_patiently(|| self.start.spawn(self.session.directory()))
         {
             if let Some(signal) = status.signal() {
-                say!("ampere: the collector was killed by {}: another one takes over", SignalNumber(signal));
+                say!("ampere: the collector was killed by {}; another one takes over", SignalNumber(signal));
             }
             if self.closing {
                 drop(child.stdin.take());
@@ -105,14 +105,14 @@ impl Kept {
 }
 
 pub struct Keeper {
-    /// Shows other processes that this one waits for the results, also from another pid namespace.
+    /// Shows other processes, even in another pid namespace, that this one waits for the results.
     _waits: Option<HeldLock>,
     kept: Arc<Mutex<Kept>>,
 }
 
 impl Keeper {
-    /// Starts a collector and waits until it is ready. If it cannot start, the session is removed. `meanwhile`: what is done
-    /// while it gets ready.
+    /// Starts a collector and waits until it is ready. If it cannot start, the session is removed. `meanwhile` is called while
+    /// the collector gets ready.
     pub fn start(session: &Session, start: Start, meanwhile: impl FnOnce()) -> anyhow::Result<Keeper> {
         let mut child = start.spawn(session.directory()).with_context(|| start.cannot())?;
         meanwhile();
@@ -143,12 +143,12 @@ impl Keeper {
         let kept = Kept { session, start, child, restarts, closing: false, ended: None };
         let kept = Arc::new(Mutex::new(kept));
         let tended = kept.clone();
-        // Without this thread, it is found at the end that the collector was killed.
+        // If this thread cannot be started, a killed collector is noticed only at the end.
         let _ = std::thread::Builder::new().name("ampere-keeper".to_owned()).spawn(move || tend(&tended));
         Ok(Keeper { _waits: waits, kept })
     }
 
-    /// The end may be near: the collector brings to disk what it knows.
+    /// Asks the collector to write what it has to disk, because the run may be about to end.
     pub fn urge(&self) {
         if let Some(stdin) = &mut lock(&self.kept).child.stdin {
             let _ = stdin.write_all(b"\n");
@@ -176,7 +176,7 @@ impl Keeper {
                 let is_finished = kept.session.collector_state() == CollectorState::Finished;
                 return if is_done || is_finished { Results::Written } else { Results::Missing };
             }
-            // A collector that has finished may still serve its final figures for a while.
+            // A collector that has finished may serve its final figures for some time.
             if kept.session.collector_state() == CollectorState::Finished {
                 return Results::Written;
             }
@@ -192,14 +192,14 @@ impl Keeper {
         }
     }
 
-    /// The command was not started: there is nothing to collect.
+    /// Ends the collector of a command that could not be started.
     pub fn give_up(self) {
         self.close();
         let mut kept = lock(&self.kept);
         let _ = kept.child.wait();
     }
 
-    /// The command has ended: the collector begins to write the results.
+    /// Lets the collector write the results, because the command has ended.
     pub fn close(&self) {
         let mut kept = lock(&self.kept);
         kept.closing = true;
@@ -207,7 +207,7 @@ impl Keeper {
     }
 }
 
-/// Waits for the collector's end, and leaves its status to be taken under the lock.
+/// Waits for the collector's end, then takes its status under the lock.
 fn tend(kept: &Mutex<Kept>) {
     loop {
         let child = {
@@ -218,7 +218,7 @@ fn tend(kept: &Mutex<Kept>) {
                 None => Pid::from_child(&kept.child),
             }
         };
-        // The call fails if the status was taken meanwhile.
+        // The call fails if another thread has taken the status.
         let _ = waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     }
 }

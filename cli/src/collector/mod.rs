@@ -1,4 +1,4 @@
-//! The collector of `ampere run` and `ampere replay`: how it is started, restarted and asked.
+//! The collector of `ampere run` and `ampere replay`: how it is started, restarted and reached.
 //!
 //! `keeper.rs` starts another one when it was killed; `announced.rs` finds the address of a running one.
 
@@ -13,10 +13,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::str::FromStr;
 
-/// The variable of the setting of stacks.
+/// The variable that sets whether and how often stacks are sampled.
 pub const SAMPLE: &str = "AMPERE_SAMPLE";
 
-/// What a collector is started with.
+/// The options of a collector that is to be started.
 pub struct Wanted<'a> {
     pub output: Option<&'a Path>,
     pub config: Option<&'a Path>,
@@ -29,7 +29,7 @@ pub struct Wanted<'a> {
     pub replay: Option<&'a Path>,
 }
 
-/// An address for /metrics. `None` where the text is empty, as from `AMPERE_LISTEN=$UNSET`.
+/// An address for /metrics; `None` if the text is empty, as with `AMPERE_LISTEN=$UNSET`.
 #[derive(Clone)]
 pub struct Address(pub Option<Listen>);
 
@@ -38,7 +38,7 @@ pub fn address(text: &str) -> Result<Address, <Listen as FromStr>::Err> {
     if text.is_empty() { Ok(Address(None)) } else { text.parse().map(|address| Address(Some(address))) }
 }
 
-/// A name for a run that no other has.
+/// Returns a unique name for a run.
 pub fn run_name() -> String {
     let pid = std::process::id();
     let nanoseconds =
@@ -46,15 +46,15 @@ pub fn run_name() -> String {
     format!("run-{pid}-{:x}", nanoseconds & 0xffff_ffff_ffff)
 }
 
-/// Starts a collector and waits until it is ready. It is replaced when it is killed. If it cannot start, the session is
-/// removed. `meanwhile`: what is done while it gets ready.
+/// Starts a collector and waits until it is ready. If it is killed, it is replaced; if it cannot start, the session is removed.
+/// `meanwhile` is called while it gets ready.
 pub fn start(
     installation: &Installation,
     session: &Session,
     wanted: &Wanted,
     meanwhile: impl FnOnce(),
 ) -> anyhow::Result<Keeper> {
-    // In one word each: a path may begin with a hyphen.
+    // Each option and its path are one word, because a path may begin with a hyphen.
     let option = |name: &str, value: &OsStr| {
         let mut word = OsString::from(format!("--{name}="));
         word.push(value);

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How long a program may take to print its version.
 pub const VERSION_LIMIT: Duration = Duration::from_secs(5);
-/// The time for the last output after the end, and for the end after a kill: a process that waits for a device may not end then.
+/// The time to wait for the last output after the end, and for the end after a kill. A process that waits for a device may not
+/// end even when killed.
 const AFTERWARDS: Duration = Duration::from_millis(500);
 /// An upper bound on the output that is kept.
 const BYTES_MAX: usize = 1 << 20;

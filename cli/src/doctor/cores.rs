@@ -46,10 +46,10 @@ fn look_at_cores(group: &mut Group, cores: &Cores) {
     if allowed == 1 {
         let advice =
             "if the job has no more, give it a core more than its ranks need, or expect coalesced calls";
-        let found = format!("{found} in this allocation: the collector shares it with the program");
+        let found = format!("{found} in this allocation, which the collector shares with the program");
         group.note("cores", found, Some(advice.to_owned()));
     } else if allowed < online {
-        let advice = "if the job is to have all of them: ask the launcher for more, or take its binding off"
+        let advice = "if the job is meant to have all of them, ask the launcher for more cores or switch off its binding"
             .to_owned();
         group.note("cores", format!("{found} by affinity"), Some(advice));
     } else {

@@ -47,7 +47,7 @@ struct Probed {
     bad_end: Option<String>,
 }
 
-/// Probes all sources at once. Together they take a second, or two if both of AMD's libraries are there.
+/// Probes all sources at once. This takes a second, or two seconds if both of AMD's libraries are installed.
 pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) {
     let asked: Vec<(&'static str, Probed)> = std::thread::scope(|scope| {
         // AMD's two libraries share locks.
@@ -63,8 +63,8 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
     let chosen = Chosen(SourceSettings::from_environment().names);
     let crashed = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && probed.bad_end.is_some());
     let has = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && !probed.devices.is_empty());
-    // A run opens the sources together, so that no counter is there twice. A source that crashed when opened alone would take
-    // the whole process down.
+    // A run opens the sources together, so that no counter is read twice. A source that crashed when opened alone would take the
+    // whole process down.
     let run_would_crash =
         asked.iter().any(|(name, probed)| probed.bad_end.is_some() && chosen.opens(name, &has));
     let run = (!run_would_crash).then(|| ask(program, config, "run", OPEN_LIMIT));
@@ -74,7 +74,7 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
     for (name, probed) in &asked {
         let read: Vec<&str> = match opened {
             Some(run) => run.devices.iter().filter(|d| d.source == *name).map(|d| d.name.as_str()).collect(),
-            // They were not opened together: the rules of `select.rs` predict which of them a run would read.
+            // The sources were not opened together, so the rules of `select.rs` predict which of them a run would read.
             None if chosen.opens(name, &has) => probed.devices.iter().map(|d| d.name.as_str()).collect(),
             None => Vec::new(),
         };
@@ -203,9 +203,9 @@ fn tell(
         let others: Vec<&str> =
             COUNTER_SOURCES.into_iter().filter(|other| !crashed(other) && has(other)).collect();
         let advice = format!("export {ENV_COUNTERS}={}", without(&others));
-        // A source that a run does not open does no harm to it.
+        // A source that a run does not open cannot harm the run.
         let status = if chosen.opens(name, has) { Status::Problem } else { Status::Note };
-        let advice = (status == Status::Problem).then(|| format!("leave it out: {advice}"));
+        let advice = (status == Status::Problem).then(|| format!("exclude it: {advice}"));
         return group.add(name, status, format!("{how}{library}"), advice);
     }
     if source.devices.is_empty() {
@@ -278,12 +278,12 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
     group.ok(&name, words.join(", "));
 }
 
-/// Reports where a run's joules come from, over all sources.
+/// Reports which sources the joules of a run come from.
 fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
     const NAME: &str = "a run reads";
     if let Some(how) = &run.bad_end {
         let advice = format!("try sources one by one, for example: export {ENV_COUNTERS}=estimate");
-        return group.problem(NAME, format!("all sources together: it {how}"), advice);
+        return group.problem(NAME, format!("opening all sources together: it {how}"), advice);
     }
     let used: Vec<&Source> = sources.iter().filter(|source| source.used).collect();
     let names: Vec<&str> = used.iter().map(|source| source.name).collect();
@@ -297,10 +297,10 @@ fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen
         }
         ([], _) => {
             let advice = format!("see above, or: export {ENV_COUNTERS}=estimate");
-            group.note(NAME, "no counter: calls and times will be known, and no energy", Some(advice));
+            group.note(NAME, "no counter: a run will have calls and times, but no energy", Some(advice));
         }
         (["estimate"], Some(_)) => {
-            let advice = "its watts are set by [estimate] in the settings".to_owned();
+            let advice = "its watts are set in [estimate] in the settings".to_owned();
             group.note(NAME, format!("an estimate, by {ENV_COUNTERS}"), Some(advice));
         }
         (["estimate"], None) => {
@@ -364,7 +364,7 @@ fn energy(joules: f64) -> String {
 
 /// Returns the path of this program, to start it again.
 pub fn own_path() -> PathBuf {
-    // This is the running file, even if it was replaced meanwhile.
+    // This path leads to the running program, even if its file was replaced.
     PathBuf::from("/proc/self/exe")
 }
 

@@ -8,9 +8,9 @@ use std::io::{self, Write};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// What was checked is there and works.
+    /// The checked part is present and works.
     Ok,
-    /// What was checked is missing or deserves attention. `ampere run` works all the same.
+    /// The checked part is missing or deserves attention, but `ampere run` works.
     Note,
     /// `ampere run` does not work, or measures nothing, until this is corrected.
     Problem,

@@ -69,7 +69,7 @@ fn wanted_bytes(cores: usize) -> u64 {
     wanted.unwrap_or_else(|| (1 << share.max(1).ilog2()).clamp(least, RING_BYTES))
 }
 
-/// Tries a ring of the usual size, or else the smallest.
+/// Tries to make a ring of the usual size, or else of the smallest.
 fn try_rings(group: &mut Group, session: &Path, cores: usize) -> Result<(), Error> {
     let path = session.join("0.0.ring");
     let wanted = wanted_bytes(cores);
@@ -78,7 +78,7 @@ fn try_rings(group: &mut Group, session: &Path, cores: usize) -> Result<(), Erro
         Err(Error::NoSpace { .. }) => {
             RingProducer::create(&path, RING_RECORDS_MIN, 0)?;
             let found = format!(
-                "no room for one ring of {}: smaller ones are made, and calls may be suppressed",
+                "no room for one ring of {}: a run makes smaller ones, and calls may be suppressed",
                 bytes(wanted)
             );
             group.note("ring", found, Some(more_room()));
@@ -108,7 +108,11 @@ fn space(group: &mut Group, root: &Path, cores: usize) {
     );
     if i128::from(kind.f_type) != TMPFS_MAGIC {
         let advice = "set AMPERE_SHM to a directory in a tmpfs".to_owned();
-        group.note("space", format!("{found}; it is no tmpfs: events would go to a disk"), Some(advice));
+        group.note(
+            "space",
+            format!("{found}; it is not a tmpfs, so events would be written to a disk"),
+            Some(advice),
+        );
     } else if (rings as usize) <= cores {
         // A full node has a ring for each rank, and the sampler's.
         group.note(
@@ -131,7 +135,7 @@ struct Left {
     running: usize,
 }
 
-/// Whether a run has ended without results, and has records of which they can be made.
+/// Whether a run has ended without results, and has left records from which they can be made.
 fn is_recoverable(session: &Path) -> bool {
     Leftover::of_session(session).is_some_and(|left| left.in_use.is_none() && left.has_events())
 }
@@ -164,12 +168,12 @@ fn left_behind(group: &mut Group, base: &Path) {
             continue;
         }
         let records = plural(session.processes as u64, "process");
-        let found = format!("{since}: records of {records} whose collector ended before its time");
+        let found = format!("{since}: records of {records} whose collector ended early");
         let path = session.path.display();
-        let finish = format!("ampere recover {path} makes trace and summary of it; or rm -r {path}");
+        let finish = format!("ampere recover {path} makes a trace and a summary of it; or rm -r {path}");
         if session.running > 0 {
-            let found = format!("{found}; {} of them may still run", session.running);
-            group.note(&name, found, Some(format!("when the job has ended: {finish}")));
+            let found = format!("{found}; {} of them may still be running", session.running);
+            group.note(&name, found, Some(format!("after the job has ended: {finish}")));
         } else {
             group.note(&name, format!("{found}; it is not removed automatically"), Some(finish));
         }
@@ -181,14 +185,14 @@ fn left_behind(group: &mut Group, base: &Path) {
         group.note("more", found, Some(format!("look into {}", base.display())));
     }
     if running == 0 && left.is_empty() {
-        group.ok("sessions", format!("none left in {}", base.display()));
+        group.ok("sessions", format!("no old sessions in {}", base.display()));
     }
 }
 
 fn measure(path: PathBuf, age: Duration) -> Left {
     use std::os::unix::fs::MetadataExt;
     let (mut size, mut processes, mut running) = (0, 0, 0);
-    // The session of a metric plugin has no records, whatever logs it has.
+    // The session of a metric plugin has no records, even if it has logs.
     let may_have_records = !path.to_string_lossy().ends_with(ampere_ring::session::METRICS_ONLY);
     for file in std::fs::read_dir(&path).into_iter().flatten().flatten() {
         size += file.metadata().map_or(0, |data| data.blocks() * 512);

@@ -10,8 +10,8 @@
 //! stacks.rs     sampling of stacks         findings.rs  findings, one line each, and JSON
 //! ```
 //!
-//! The doctor does what a run does in the same way, where possible by the same code, and undoes it. It continues whatever a
-//! vendor's library or an `mpirun` does.
+//! The doctor does what a run does, where possible with the same code, and undoes it. It continues even if a vendor's library or
+//! an `mpirun` crashes or hangs.
 
 mod batch;
 mod child;
@@ -45,10 +45,10 @@ pub struct DoctorArguments {
     /// Settings of the run to check for [default: AMPERE_CONFIG]
     #[arg(long, value_parser = path_parser())]
     config: Option<PathBuf>,
-    /// Where it is to serve /metrics [default: AMPERE_LISTEN, or 127.0.0.1:9977]
+    /// Where the run is to serve /metrics [default: AMPERE_LISTEN, or 127.0.0.1:9977]
     #[arg(long)]
     listen: Option<String>,
-    /// Print all as JSON
+    /// Print everything as JSON
     #[arg(long)]
     json: bool,
 }
@@ -80,7 +80,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     let program = counters::own_path();
     let root = SourceSettings::from_environment().sys_root;
     let cores = cores::Cores::count();
-    // This is done before the counters are opened: their threads would be on the cores while the clock is measured.
+    // This is done before the counters are opened, because their threads would use the cores while the clock is measured.
     let clock = cores::look(&cores, &root);
     let (mut checks, installation) = installation::look();
     let (found, sources) = counters::look(&program, wanted.config.as_deref());

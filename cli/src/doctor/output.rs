@@ -8,7 +8,7 @@ use ampere_endpoint::listen::{self, BindError, Listen};
 use ampere_settings::Config;
 use std::path::Path;
 
-/// Free space below this is soon used up: a trace has 10 bytes for each event, and 16 more during the run.
+/// Less free space than this is soon used up, because a trace needs 10 bytes per event, and 16 more during the run.
 const LITTLE: u64 = 1 << 30;
 
 pub fn look(wanted: &Wanted) -> Vec<Check> {
@@ -60,7 +60,7 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
     }
 }
 
-/// Tests whether files can be written by writing one: permissions are not enough, for example on network file systems.
+/// Tests whether files can be written by writing one, because permissions do not show it, for example on network file systems.
 fn try_to_write(directory: &Path) -> std::io::Result<()> {
     let trial = directory.join(format!(".ampere-doctor-{}", std::process::id()));
     std::fs::create_dir(&trial)?;
@@ -76,7 +76,7 @@ fn look_at_port(group: &mut Group, wanted: Option<&str>) {
     match listen::bind(&wanted) {
         Ok((_, Some(note))) => group.note("metrics", note, None),
         Ok((bound, None)) if bound.is_open_to_others() => {
-            let found = format!("{}/metrics, which is not this node's alone", bound.url());
+            let found = format!("{}/metrics, which other nodes can reach", bound.url());
             group.note(
                 "metrics",
                 found,
@@ -95,7 +95,7 @@ fn look_at_port(group: &mut Group, wanted: Option<&str>) {
     }
 }
 
-/// Checks the token of requests: a run is refused if it cannot be used.
+/// Checks the token of requests. A run does not start if the token cannot be used.
 fn look_at_token(group: &mut Group, config: Option<&Path>) {
     // Other mistakes in the settings are findings of their own.
     let Ok(config) = Config::load(config) else { return };

@@ -32,7 +32,7 @@ pub enum Message {
         devices: Vec<Device>,
         notes: Vec<String>,
     },
-    /// The counters were watched; in the order of the devices.
+    /// How the counters moved while they were watched, in the order of the devices.
     Watched(Vec<Motion>),
     /// Everything is closed, and the process is about to end.
     Closed,
@@ -56,7 +56,7 @@ pub struct Device {
     pub library: Option<PathBuf>,
 }
 
-/// How a counter was seen to move.
+/// How a counter moved while it was watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Motion {
     pub changes: u32,
@@ -156,7 +156,7 @@ pub fn mapped(wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
     paths.find(is_wanted).map(Path::to_owned)
 }
 
-/// What is seen of a device while it is watched.
+/// The observations of a device while it is watched.
 #[derive(Default)]
 struct Watched {
     /// The latest value: raw for an integrated power, otherwise nanojoules.
@@ -172,7 +172,7 @@ struct Watched {
     motion: Motion,
 }
 
-/// Reads all counters every millisecond, as the sampler does, for this time.
+/// Reads all counters every millisecond for this time, as the sampler does.
 fn watch(sources: &mut [Box<dyn Source>], time: Duration) -> Vec<Motion> {
     let mut all: Vec<Vec<Watched>> =
         sources.iter().map(|source| source.devices().iter().map(|_| Watched::default()).collect()).collect();
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(motion.changes, 3);
         assert!((motion.update_seconds.unwrap() - 0.010).abs() < 1e-9, "{motion:?}");
         assert!((motion.watts.unwrap() - 150.0).abs() < 1e-6, "{motion:?}");
-        // There are 25 ms without a reading, and changes as fast as the readings.
+        // In the first case there are 25 ms without a reading. In the second, the counter changes with every reading.
         let missed = watched(&[(0, 0), (10, 1), (20, 2), (30, 3), (55, 5), (60, 6), (70, 7)]);
         assert!((missed.update_seconds.unwrap() - 0.00875).abs() < 1e-9, "{missed:?}");
         let quick = watched(&[(0, 0), (1, 1), (3, 2), (4, 3), (6, 4), (7, 5)]);

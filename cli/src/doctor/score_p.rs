@@ -35,7 +35,11 @@ pub fn look(program: &Path, installation: Option<&Installation>) -> Vec<Check> {
             }
             Ok(path) => {
                 let where_ = path.map_or_else(|| "elsewhere".to_owned(), |path| path.display().to_string());
-                group.note(name, format!("the loader finds {file} of another ampere: {where_}"), line);
+                group.note(
+                    name,
+                    format!("the loader finds {file} of another installation of ampere: {where_}"),
+                    line,
+                );
             }
             Err(why) => {
                 let line = line.map(|line| format!("for Score-P without ampere run: {line}"));
@@ -90,7 +94,8 @@ fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<Pat
     }
 }
 
-/// Whether programs that are not installed next to this library find it. ampere's own programs are, and look there first.
+/// Whether programs that are not installed next to this library find it. ampere's own programs are installed there, and look
+/// there first.
 fn is_found_by_others(library: &Path) -> bool {
     let directory = library.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();

@@ -10,7 +10,7 @@ pub fn look(wanted: &Wanted) -> Vec<Check> {
     let mut group = Group::new("settings");
     match &wanted.config {
         Some(path) => look_at_file(&mut group, path),
-        None => group.ok("file", "none: the defaults hold"),
+        None => group.ok("file", "none: the defaults apply"),
     }
     let mut set: Vec<(String, String)> = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
@@ -42,7 +42,7 @@ fn look_at_variable(group: &mut Group, name: &str, value: &str) {
         let meant = Setting::meant_by(name);
         let advice = meant
             .map_or_else(|| format!("unset {name}"), |meant| format!("did you mean {}?", meant.variable));
-        return group.note(name, "is not known and changes nothing", Some(advice));
+        return group.note(name, "is not known and has no effect", Some(advice));
     };
     let advice = format!("correct it, or unset {name}");
     match (setting.check(value), setting.if_wrong) {
@@ -51,7 +51,7 @@ fn look_at_variable(group: &mut Group, name: &str, value: &str) {
         }
         (Ok(()), _) => group.ok(name, if value.is_empty() { "is empty" } else { value }),
         (Err(why), IfWrong::Refused | IfWrong::RefusedByRun) => group.problem(name, why.to_string(), advice),
-        (Err(why), IfWrong::LeftOut) => group.note(name, format!("{why}; it is left out"), Some(advice)),
+        (Err(why), IfWrong::LeftOut) => group.note(name, format!("{why}; it is ignored"), Some(advice)),
     }
 }
 

@@ -18,14 +18,14 @@ pub fn look() -> Vec<Check> {
         Ok(path) => {
             let told = child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT).ok();
             let version =
-                told.and_then(|told| version_in(&told.stdout)).unwrap_or_else(|| "of no version".to_owned());
+                told.and_then(|told| version_in(&told.stdout)).unwrap_or_else(|| "of an unknown version".to_owned());
             group.ok("otf2-print", format!("{version}, {}", path.display()));
         }
         Err(_) => group.note(
             "otf2-print",
-            "is not in PATH: traces are written all the same",
+            "is not in PATH; traces are written without it",
             Some(
-                "to look into them: Debian's package otf2-tools, or the bin directory of OTF2 or Score-P"
+                "to print traces, install Debian's package otf2-tools, or add the bin directory of OTF2 or Score-P to PATH"
                     .to_owned(),
             ),
         ),

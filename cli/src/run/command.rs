@@ -24,7 +24,7 @@ pub fn unchanged(arguments: &RunArguments) -> Command {
     command
 }
 
-/// The variable with the library that programs load if they mark ranges by NVTX.
+/// The variable with the library that programs load if they mark ranges with NVTX.
 pub const NVTX_LIBRARY: &str = "NVTX_INJECTION64_PATH";
 
 /// Makes the command with the environment that lets its processes find the plugin and the settings.
@@ -44,7 +44,7 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
     if arguments.host != Host::Scorep && installation.is_preloadable() {
         // The embedded host does nothing if it finds Score-P in the process.
         command.env("LD_PRELOAD", prepend(&installation.preloaded, "LD_PRELOAD", ':'));
-        // If another tool already records NVTX's ranges, it continues to do so.
+        // If another tool already records NVTX ranges, it is left in place.
         if std::env::var_os(NVTX_LIBRARY).is_none_or(|other| other.is_empty()) {
             command.env(NVTX_LIBRARY, &installation.host);
         }
@@ -90,7 +90,7 @@ fn has_entry(list: &OsStr, entry: &Path) -> bool {
     list.as_bytes().split(|byte| *byte == b':').any(|one| one == entry.as_os_str().as_bytes())
 }
 
-/// Makes the command as one of the ranks that a launcher has started: its plugin starts the collector.
+/// Makes the command of a rank that a launcher has started. Its plugin starts the collector.
 pub fn as_rank(arguments: &RunArguments, installation: &Installation) -> Command {
     let mut command = measured(arguments, installation);
     if let Some(path) = given(&arguments.output).and_then(|path| std::path::absolute(path).ok()) {
@@ -147,7 +147,7 @@ pub fn become_command(mut command: Command) -> CannotRun {
     CannotRun::refused(command.get_program(), &error)
 }
 
-/// Returns the command as a script for the shell if the kernel does not know the file as a program, as shells do.
+/// As shells do, returns a command that runs the file as a shell script if the kernel does not recognise it as a program.
 fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command> {
     if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
         return Err(error);
@@ -157,7 +157,7 @@ fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command
     Ok(with_words(command, OsStr::new("/bin/sh"), &words))
 }
 
-/// Whether processes or memory have run out: ampere's own processes may use what the command lacks.
+/// Whether a limit on processes or memory was reached. Without ampere's own processes, the command may fit.
 pub fn is_a_limit(error: &std::io::Error) -> bool {
     let limits = [Errno::AGAIN, Errno::NOMEM].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|code| limits.contains(&code))
@@ -167,13 +167,13 @@ pub fn is_a_limit(error: &std::io::Error) -> bool {
 pub struct Ended {
     pub pid: u32,
     pub status: ExitStatus,
-    /// The CPU time that it used, including the children that it waited for.
+    /// The CPU time of the command and of the children that it waited for.
     pub cpu_time: Duration,
 }
 
-/// Waits for the command. Signals that are meant for it are passed on, and do not end this process before its work is done.
-/// Without a listener or a thread, it only waits. `at_order` is called when a signal asks the command to end, and `at_end` as
-/// soon as it has ended.
+/// Waits for the command. Signals that are meant for the command are passed on to it, and do not end this process before its work
+/// is done. Without a listener or a thread, it only waits. `at_order` is called when a signal asks the command to end, and
+/// `at_end` as soon as it has ended.
 pub fn wait_for(
     mut child: Child,
     listener: Option<Listener>,

@@ -1,6 +1,6 @@
-//! `ampere run` that a launcher starts once for each rank: `srun -n 8 ampere run -- ./program`. Separate runs would each count
-//! the joules of the whole node. So each process becomes its rank and finds the others by the name that the launcher gave the
-//! job, as plugins do without `ampere run`.
+//! Lets a launcher start `ampere run` once for each rank: `srun -n 8 ampere run -- ./program`. Separate runs would each count the
+//! joules of the whole node. So each process becomes its rank and finds the others by the name that the launcher gave the job, as
+//! plugins do without `ampere run`.
 
 use super::command::{become_command, with_words};
 use crate::installation::{CannotRun, Installation};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// The time after which the command starts, even if its start is not sampled then.
+/// The time after which the command is started even if the collector is not ready to sample it.
 const READY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Returns which of several ranks this process is; `None` without a launcher.
@@ -27,7 +27,7 @@ pub fn become_rank(mut command: Command, rank: u32, installation: &Installation)
     let announced = announce(&command, installation);
     if rank == 0 {
         match &announced {
-            Ok(None) => {} // the plugin reports that it does not find the session
+            Ok(None) => {} // the plugin reports that it cannot find the session
             Ok(Some(output)) => say!(
                 "ampere: ampere run was started once for each rank: a node's ranks are one run, results in {}; for the live table \
                  start it once, before the launcher",

@@ -1,11 +1,12 @@
 //! Adds options for launchers that need to know which variables the other nodes get.
 //!
-//! Slurm's, Flux's, MPICH's and Intel's launchers pass the whole environment on, Open MPI's only its own variables. Its variable
-//! for further ones (`OMPI_MCA_mca_base_env_list`) would be inherited by everything, and a launcher in a script that is also
-//! given a `-x` refuses to start. So the option is added only where the command is Open MPI's launcher.
+//! The launchers of Slurm, Flux, MPICH and Intel MPI pass on the whole environment. Open MPI's passes on only its own variables.
+//! Its variable for further ones (`OMPI_MCA_mca_base_env_list`) would be inherited by all processes of the command, and a
+//! launcher that is also given `-x` would then refuse to start. So the option `-x` is added, and only if the command is Open
+//! MPI's launcher.
 //!
 //! `srun` in a batch script with `--export=NONE` or a list passes on the variables that SLURM_EXPORT_ENV names. The needed names
-//! are added to that variable, whatever the command is. The rest of the environment is not passed on, as the user wants it.
+//! are added to that variable for every command. The rest of the environment is not passed on, because the user chose that.
 
 use crate::installation;
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ const SLURM_LIST: &str = "SLURM_EXPORT_ENV";
 /// The variables of the measured command that other nodes need, besides ampere's own.
 const NEEDED: [&str; 4] =
     ["LD_PRELOAD", "LD_LIBRARY_PATH", "SCOREP_SUBSTRATE_PLUGINS", super::command::NVTX_LIBRARY];
-/// Larger programs are not read, because launchers are small.
+/// At most this many bytes of a program are read, because launchers are small.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Returns the command with the options that its launcher needs.
@@ -64,8 +65,8 @@ fn needed(command: &Command) -> BTreeSet<String> {
     names.filter(|name| all().any(|needed| needed == name) || name.starts_with("AMPERE_")).collect()
 }
 
-/// Adds the needed names that Slurm's list lacks; returns `None` if the list need not change. After NONE, `srun` reads no
-/// further.
+/// Adds the needed names that are missing in Slurm's list. Returns `None` if the list need not change. After NONE, `srun` reads
+/// no further.
 fn slurm_list(list: &str, needed: BTreeSet<String>) -> Option<String> {
     let is = |word: &str, one: &&str| one.eq_ignore_ascii_case(word);
     let own: Vec<&str> = list.split(',').take_while(|one| !is("NONE", one) && !is("NIL", one)).collect();
@@ -104,8 +105,8 @@ fn is_passed(words: &[OsString], name: &str) -> bool {
     })
 }
 
-/// Whether a program is Open MPI's launcher, by its name and by the name of the program that it is or starts, because other
-/// launchers have the same names.
+/// Whether a program is Open MPI's launcher. Other launchers have the same names, so the file that the name leads to is checked
+/// as well.
 fn is_open_mpis(program: &OsStr) -> bool {
     let has_name = Path::new(program).file_name().and_then(OsStr::to_str).is_some_and(|n| NAMES.contains(&n));
     let Some(path) = installation::program(program).ok().filter(|_| has_name) else { return false };
@@ -114,7 +115,7 @@ fn is_open_mpis(program: &OsStr) -> bool {
         return true;
     }
     let mut bytes = Vec::new();
-    // Since version 5, the launcher is a program that starts this one.
+    // Since version 5, the launcher starts this program, so it contains this name.
     let starts = b"prterun";
     File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)).is_ok()
         && bytes.windows(starts.len()).any(|part| part == starts)

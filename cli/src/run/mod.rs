@@ -1,9 +1,8 @@
 //! `ampere run`: a collector, the command, and its results.
 //!
 //! ```text
-//! command.rs   the command: environment, start, end       signals.rs  signals that are meant for it
-//! launched.rs  `ampere run` behind a launcher              outcome.rs  what is shown of the results
-//! launcher.rs  options for a launcher
+//! command.rs the command: environment, start, end signals.rs signals for the command launched.rs `ampere run` behind a launcher
+//! outcome.rs shows the results launcher.rs options for a launcher
 //! ```
 
 mod command;
@@ -45,13 +44,13 @@ pub struct RunArguments {
     /// Where the results go [default: ./ampere-<date>_<time>_<id>]
     #[arg(short, long, env = "AMPERE_OUTPUT", value_parser = path_parser())]
     output: Option<PathBuf>,
-    /// Settings, a file such as ampere.toml
+    /// Settings file, such as ampere.toml
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// Where /metrics is served: an address, unix:/path, or off [default: 127.0.0.1:9977, or the next free port]
     #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
     listen: Option<Address>,
-    /// What measures: Score-P in the program, or ampere's own host preloaded into it
+    /// What records events: Score-P in the program, or ampere's own host, preloaded into it
     #[arg(long, visible_alias = "recorder", value_enum, default_value = "auto")]
     host: Host,
     /// Which sources of energy counters are opened, such as rapl,nvml [default: all that have a device, else the estimate]
@@ -63,17 +62,17 @@ pub struct RunArguments {
     /// Whether a trace is written [default: on]
     #[arg(long, value_enum, value_name = "on|off")]
     trace: Option<Switch>,
-    /// Functions that are not recorded: a filter file of Score-P's, as `ampere report -f scorep-filter` makes it
+    /// A Score-P filter file with functions that are not recorded; `ampere report -f scorep-filter` makes one
     #[arg(long, value_name = "FILE", value_parser = path_parser())]
     filter: Option<PathBuf>,
     /// Sample the call paths of programs that are not instrumented: auto (each ms of CPU time; the default), off, or a time such
     /// as 5ms
     #[arg(long, visible_alias = "stacks", value_name = "auto|off|PERIOD", value_parser = value_of(SAMPLE))]
     sample: Option<String>,
-    /// End with an error where the command cannot be measured, instead of running it all the same
+    /// End with an error if the command cannot be measured, instead of running it without being measured
     #[arg(long)]
     require: bool,
-    /// Print nothing but what is wrong: no live table, and no results at the end
+    /// Print only errors and warnings: no live table, and no results at the end
     #[arg(short, long)]
     quiet: bool,
     /// The variables that the other options set.
@@ -101,14 +100,14 @@ enum Switch {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Host {
-    /// Score-P where the program was built with it, else the embedded host
+    /// Score-P if the program was built with it, else the embedded host
     Auto,
     Scorep,
     Embedded,
 }
 
 impl Host {
-    /// Returns the reason why a command may have had no event.
+    /// Returns the reason why a command may have no events.
     fn why_nothing(self) -> &'static str {
         match self {
             Host::Auto => {
@@ -116,7 +115,7 @@ impl Host {
                  -finstrument-functions or by Score-P, and none used enough CPU time to be sampled"
             }
             Host::Scorep => {
-                "no process of the command that can see this run was built with Score-P; without --host scorep, MPI's functions are measured all the same"
+                "no process of the command that can see this run was built with Score-P; without --host scorep, MPI functions are still measured"
             }
             Host::Embedded => {
                 "no process of the command that can see this run called MPI, or a function compiled with \
@@ -127,7 +126,7 @@ impl Host {
 }
 
 impl RunArguments {
-    /// Returns how the run's collector is to be started.
+    /// Returns the options with which the run's collector is started.
     fn wanted(&self) -> Wanted<'_> {
         Wanted {
             output: given(&self.output),
@@ -139,7 +138,7 @@ impl RunArguments {
         }
     }
 
-    /// Loads the settings, and keeps what the options set for the processes of the run.
+    /// Loads the settings, and keeps the variables that the options set for the processes of the run.
     fn config(&mut self) -> anyhow::Result<Config> {
         let trace = self.trace.map(|trace| (trace == Switch::On).to_string());
         let options = [
@@ -158,7 +157,7 @@ impl RunArguments {
         Ok(config)
     }
 
-    /// Reports why the command is not measured, once for all ranks. With `--require` that is an error.
+    /// Reports, once for all ranks, why the command is not measured. With `--require`, this is an error.
     fn note_unmeasured(&self, rank: Option<u32>, why: &dyn Display) -> anyhow::Result<()> {
         ensure!(!self.require, "{why}; the command is not run, because of --require");
         if rank.unwrap_or(0) == 0 {
@@ -188,7 +187,7 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
     if let Some(rank) = rank {
         ensure!(
             !arguments.require,
-            "a rank cannot keep --require: start ampere run once, before the launcher"
+            "--require cannot be used for each rank: start ampere run once, in front of the launcher"
         );
         let rank_command = command::as_rank(&arguments, &installation);
         return Err(launched::become_rank(rank_command, rank, &installation).into());
@@ -198,8 +197,8 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
     }
     if let Some(job) = launcher::job_elsewhere(|name| std::env::var(name).ok(), &node_name()) {
         say!(
-            "ampere: {} is no node of Slurm job {}, and its joules are in the run's total all the same: start ampere run on a node of \
-             the job's, by srun --pty bash before it, or as srun ampere run",
+            "ampere: {} does not belong to Slurm job {}, but the run's total includes its joules: start ampere run on a node of the \
+             job, in srun --pty bash or as srun ampere run",
             node_name(),
             printable(&job)
         );
@@ -215,16 +214,16 @@ fn measure(
 ) -> anyhow::Result<ExitCode> {
     if arguments.host != Host::Scorep && !installation.is_preloadable() {
         say!(
-            "ampere: {} cannot be preloaded, for a blank or a colon in its path: only what is built with Score-P is measured; \
+            "ampere: {} cannot be preloaded, because its path contains a blank or a colon: only programs built with Score-P are measured; \
              install ampere elsewhere",
             installation.host.display()
         );
     }
     let existing = existing_directories(given(&arguments.output));
     let name = run_name();
-    // The witness is started before the command, so that it gets every signal that the command gets; by this thread, because the
-    // kernel ends it with the thread that started it; and while the collector gets ready, which samples only what this process
-    // starts later.
+    // The witness is started before the command, so that it gets every signal that the command gets. It is started by this
+    // thread, because the kernel ends it together with the thread that started it. It is started while the collector gets ready,
+    // because the collector samples only processes that are started later.
     let mut witness = None;
     let started = start_collector(arguments, installation, &name, || witness = Witness::start());
     let (session, collector) = match started {
@@ -279,13 +278,11 @@ fn end_of(ended: &command::Ended) -> CommandEnd {
     }
 }
 
-/// Reports a filter that cannot be used as an error before the job starts, because Score-P would end the program.
+/// Refuses a filter that cannot be used, before the job starts. Score-P would end the program.
 fn check_filter(path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Filter::parse(&text)
-        .map(drop)
-        .with_context(|| format!("{} is no filter file of Score-P's", path.display()))
+    Filter::parse(&text).map(drop).with_context(|| format!("{} is not a Score-P filter file", path.display()))
 }
 
 fn start_collector(
@@ -319,8 +316,8 @@ fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow:
     Ok(command::code_of(command::wait_for(child, listener, witness, &|| {}, &|_| {})?))
 }
 
-/// Reports a mistake in the variables of counter sources, as in any setting, as an error before the job starts. The collector,
-/// which under Score-P alone is started by the job, ignores such a variable.
+/// Refuses a mistake in the variables of counter sources before the job starts, as in any setting. The collector, which under
+/// Score-P alone is started by the job, ignores such a variable.
 pub fn check_counters(config: &Config) -> anyhow::Result<()> {
     config.left_out.first().map_or(Ok(()), |why| Err(anyhow::anyhow!("{why}")))
 }
@@ -332,9 +329,11 @@ fn note_other_output(wanted: Option<&Path>, output: &Path) {
     if ![wanted.to_owned(), own, distinct].iter().any(|wanted| is_same(wanted, output)) {
         let why = match holds_results(wanted) {
             true => "holds the results of another run",
-            false => "is in use by another run, or holds one that was killed (`ampere recover` finishes it)",
+            false => {
+                "is in use by another run, or has the records of a killed one (`ampere recover` finishes it)"
+            }
         };
-        say!("ampere: {} {why}: these results go to {}", wanted.display(), output.display());
+        say!("ampere: {} {why}: these results are written to {}", wanted.display(), output.display());
     }
 }
 
@@ -350,7 +349,7 @@ fn existing_directories(wanted: Option<&Path>) -> Vec<PathBuf> {
 /// Removes what the collector has written for a command that never ran. A directory that existed before is kept, with the user's
 /// files in it.
 fn remove_results(output: &Path, run_id: &str, existed: bool) {
-    // Any trace there is the collector's: there was none when it claimed the directory.
+    // Any trace in the directory was written by the collector, because there was none when it claimed the directory.
     let results = RESULTS.into_iter().filter(|name| *name != PAGE || !holds_foreign_page(output, run_id));
     for name in results.chain(["collector.json", "traces.otf2", "traces.def"]) {
         let _ = ampere_owned::remove_file(&output.join(name));

@@ -11,17 +11,17 @@ use ampere_report::first;
 use ampere_ring::{Session, files};
 use std::path::Path;
 
-/// What is expected of a run, and what is printed of it.
+/// What is expected of a run, and how much is printed.
 pub struct Expected<'a> {
     /// The reason if there was no event.
     pub why_nothing: &'a str,
-    /// Score-P has to record the events.
+    /// Whether Score-P has to record the events.
     pub score_p: bool,
-    /// Only what is wrong is printed.
+    /// Whether only errors and warnings are printed.
     pub quiet: bool,
 }
 
-/// Shows the results, or why there are none. Returns whether what was expected was measured.
+/// Shows the results, or why there are none. Returns whether the run was measured as expected.
 pub fn report(session: &Session, output: &Path, results: Results, expected: &Expected) -> bool {
     if results == Results::StillWritten {
         say!(
@@ -34,15 +34,15 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
         let why = files::read_text(&session.directory().join("failure"));
         let left = if output.is_dir() { output } else { session.directory() };
         say!(
-            "ampere: the collector failed: {}; what is left can be finished: ampere recover {}",
-            if why.is_empty() { "it ended before its time" } else { why.trim() },
+            "ampere: the collector failed: {}; ampere recover {} finishes the run from its records",
+            if why.is_empty() { "it ended early" } else { why.trim() },
             left.display()
         );
         return false;
     }
-    // Nodes that have ended just now are in it, too.
+    // This includes nodes that have ended just now.
     if let Some(Err(why)) = nodes::run_in(output).map(|run| join_figures(output, &run)) {
-        say!("ampere: the figures of the nodes stay apart: {why}");
+        say!("ampere: the figures of the nodes were not joined: {why}");
     }
     let summary = ampere_owned::read(&output.join("summary.json"), BYTES_MAX)
         .ok()
@@ -54,10 +54,7 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
     if !has_events {
         say!("ampere: nothing was measured: {}", expected.why_nothing);
     } else if !is_recorded {
-        say!(
-            "ampere: neither ranks nor calls are recorded, and what there is was sampled: {}",
-            expected.why_nothing
-        );
+        say!("ampere: neither ranks nor calls were recorded, only samples: {}", expected.why_nothing);
     }
     if !expected.quiet {
         show(&summary, output);
@@ -74,19 +71,19 @@ pub fn show(summary: &Summary, output: &Path) {
     let notes = first::notes(&summary.run).map_or_else(String::new, |notes| format!(" ({notes})"));
     look.push(format!("ampere report {}{notes}", shown(output)));
     let lines = first::render(summary, screen_of(&std::io::stderr()), &look);
-    // Whoever tells the program's lines from ampere's knows the end by this line.
+    // This line lets readers and scripts tell the program's lines from ampere's.
     let nodes = printable(&first::names::nodes_of(&summary.run.nodes));
     say_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
 }
 
-/// A path without the working directory, where it is below that.
+/// Returns a path relative to the working directory, if it is inside of that.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let below = here.and_then(|here| path.strip_prefix(here).ok());
     printable(&below.unwrap_or(path).display().to_string())
 }
 
-/// A line about nodes that are not in the lines below, because they have not ended.
+/// Prints a line about nodes that are not in the result, because they have not ended.
 fn say_what_is_missing(run: &Run, output: &Path) {
     let others = nodes::below(output, &run.id);
     let missing = nodes::beyond(run, &others).count();

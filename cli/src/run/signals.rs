@@ -1,9 +1,9 @@
 //! Passes on signals that come to `ampere run` and are meant for its command.
 //!
-//! A signal to a job is sent to one process, to a process group, or to all processes. If the command has already received it, it
-//! must not receive it again: many programs, including mpirun, take a second one as an order to end at once. So there is a
-//! witness, a process next to the command that only reports which signals it receives. What the witness has received, the command
-//! has received as well; what only this process receives is passed on.
+//! A signal to a job is sent to one process, to a process group, or to all processes. The command must not receive a signal
+//! twice: many programs, including mpirun, take a second one as an order to end at once. So there is a witness, a process next to
+//! the command that only reports which signals it receives. If the witness has received a signal, the command has received it as
+//! well. A signal that only this process receives is passed on.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
@@ -31,9 +31,9 @@ const SIGNALS: [Signal; 8] = [
 ];
 /// Signals that ask a program to end. Flux sends SIGALRM when a job's time has ended.
 const ORDERS_TO_END: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM];
-/// Signals that a terminal sends to the whole process group: without a witness they are not passed on.
+/// Signals that a terminal sends to the whole process group. Without a witness they are not passed on.
 const OF_TERMINALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
-/// The longest time by which the witness may get a signal later than this process.
+/// The longest time between the arrivals of one signal at this process and at the witness.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 /// An event, with the signal's index in [`SIGNALS`].
@@ -42,9 +42,9 @@ enum News {
     Got(usize),
     /// The witness process has received the signal.
     Witnessed(usize),
-    /// This process received one [`TOGETHER`] ago, so the witness will not receive it.
+    /// This process received a signal [`TOGETHER`] ago, so the witness will not receive it.
     Due(usize),
-    /// The witness received one that long ago, so this process will not receive it.
+    /// The witness received a signal that long ago, so this process will not receive it.
     Past(usize),
     /// The witness has ended.
     Gone,
@@ -62,7 +62,7 @@ impl Witness {
         let (says, its) = UnixStream::pair().ok()?;
         let own = std::env::current_exe().ok()?;
         let mut command = Command::new(own);
-        // It has another name, so that it does not receive signals that are sent to `ampere` by name.
+        // The witness has another name, so that it does not receive signals that are sent to `ampere` by name.
         command
             .arg0("signal-witness")
             .arg("witness")
@@ -76,12 +76,12 @@ impl Witness {
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        // It is not waited for, because this process ends soon, too.
+        // This process does not wait for the witness, because it ends soon itself.
         let _ = self.child.kill();
     }
 }
 
-/// Sends `news` for each signal that comes.
+/// Sends a message to `news` for each signal that arrives.
 fn listen(news: &UnboundedSender<News>, kind: fn(usize) -> News) {
     for (number, name) in SIGNALS.iter().enumerate() {
         let Ok(mut stream) = signal(SignalKind::from_raw(name.as_raw())) else { continue };
@@ -102,8 +102,7 @@ fn later(news: &UnboundedSender<News>, what: News) {
     });
 }
 
-/// Receives the signals that come to this process. It is made before the command is started: from then on no signal ends this
-/// process.
+/// Receives this process' signals. It is made before the command is started. From then on, no signal ends this process.
 pub struct Listener {
     runtime: Runtime,
     news: UnboundedSender<News>,
@@ -113,7 +112,7 @@ pub struct Listener {
 impl Listener {
     /// Starts to receive signals; returns `None` if no descriptors are left for that.
     pub fn start() -> Option<Listener> {
-        // Tokio panics if it finds no descriptors for its signals, so some are opened on trial.
+        // Tokio panics if there are no descriptors left for its signals, so this opens some to find out.
         let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
         drop(descriptors.ok()?);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
@@ -144,8 +143,8 @@ async fn pass_on(
     loop {
         let one = tokio::select! {
             _ = &mut over => {
-                // A signal that was sent to the command and to this process is received here. Otherwise it would count as an
-                // order not to wait for the results.
+                // The signals that are still on their way are received here. Later they would count as an order not to wait for
+                // the results.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 return;
             }
@@ -204,8 +203,8 @@ fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
     true
 }
 
-/// Lets a second order to end stop this process while results are written after the command, which may take long if a file system
-/// hangs. The collector continues on its own.
+/// While results are written after the command's end, lets another signal end this process, because writing may take long if a
+/// file system hangs. The collector continues on its own.
 pub fn stop_waiting_when_asked(output: &Path, status: i32) {
     let output = output.to_owned();
     let listen = move || {
@@ -224,7 +223,7 @@ pub fn stop_waiting_when_asked(output: &Path, status: i32) {
                     say!("ampere: the collector is still writing to {shown}");
                     std::process::exit(status);
                 }
-                say!("ampere: the command has ended, and its results are being written to {shown}: interrupt again not to wait for them");
+                say!("ampere: the command has ended, and its results are being written to {shown}: interrupt again to stop waiting");
             }
         });
     };
@@ -235,7 +234,7 @@ fn is_apart(process: Pid) -> bool {
     rustix::process::getpgid(Some(process)).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
-/// Runs the process that witnesses signals.
+/// Runs the witness process.
 pub fn witness() -> anyhow::Result<ExitCode> {
     // This process must end if its parent is killed.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

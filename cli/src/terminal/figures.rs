@@ -1,4 +1,4 @@
-//! The latest figures of a run that continues, and tables of them.
+//! The latest figures of a running job, and tables of them.
 
 use super::table::{Column, Row, Table, Value, column};
 use ampere_figures::nodes::gathered::Nodes;
@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Seconds of power that are kept.
 const HISTORY_MAX: usize = 120;
-/// Beside a command's output functions with less of the whole are not shown.
+/// The table below a command's output leaves out functions with a smaller share of the whole.
 const SHARE_MIN: f64 = 0.001;
 /// A row's power is its mean since the newest snapshot that is at least this many seconds old.
 const RATE_SECONDS: f64 = 2.0;
 
-/// The figures that are known of a run.
+/// The known figures of a run.
 #[derive(Default)]
 pub struct Figures {
     pub snapshot: Snapshot,
@@ -26,7 +26,7 @@ pub struct Figures {
     pub page: Option<Page>,
     /// The figures of all nodes, if there are several.
     pub job: Option<Job>,
-    /// The figures of the node whose collector is asked, as new as its snapshot.
+    /// The figures of the node whose collector answers, at the time of its snapshot.
     own: Nodes,
     own_line: Job,
     /// The power of each device, one value for each second.
@@ -34,7 +34,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// What readers should know: the notes of the node, then those that only its page has.
+    /// Returns the notes of the node, then those that only its page has.
     pub fn notes(&self) -> impl Iterator<Item = &String> {
         let of_page = self.page.iter().flat_map(|page| &page.notes);
         self.snapshot.notes.iter().chain(of_page.filter(|note| !self.snapshot.notes.contains(note)))
@@ -57,7 +57,7 @@ impl Figures {
         self.own_line = self.own.sum(&NodeReport::of(&self.snapshot));
     }
 
-    /// No other figures will come: the run has ended.
+    /// Marks the figures as final, because the run has ended.
     pub fn end(&mut self) {
         self.snapshot.is_last = true;
         self.own_line = self.own.sum(&NodeReport::of(&self.snapshot));
@@ -67,7 +67,7 @@ impl Figures {
         }
     }
 
-    /// A page knows of the power before this program began.
+    /// Takes a page, and from it the power before this program was started.
     pub fn see_page(&mut self, page: Page) {
         if self.page.is_none() {
             for series in &page.power {
@@ -80,7 +80,7 @@ impl Figures {
         self.page = Some(page);
     }
 
-    /// The ranks whose call paths can be asked for, in the collector's order.
+    /// The ranks whose call paths can be requested, in the collector's order.
     pub fn rank_choices(&self) -> &[String] {
         let tables = self.page.as_ref().and_then(|page| page.tables.as_ref());
         tables.map_or(&[][..], |tables| &tables.ranks.each)
@@ -120,7 +120,7 @@ const BAR: Column = column("", 24, 120);
 
 const FUNCTIONS: &[Column] =
     &[JOULES, SHARE, WATTS, CALLS, column("SECONDS", 10, 78), BAR, column("FUNCTION", 0, 0)];
-/// Where it is known what each function used above what the devices draw in any case: shares and watts are of that.
+/// The columns if the dynamic joules of each function are known. Then shares and watts are those of dynamic joules.
 const FUNCTIONS_DYNAMIC: &[Column] = &[
     column("DYNAMIC J", 12, 0),
     column("TOTAL J", 12, 50),
@@ -131,7 +131,7 @@ const FUNCTIONS_DYNAMIC: &[Column] = &[
     BAR,
     column("FUNCTION", 0, 0),
 ];
-/// Beside the output of a command.
+/// The columns of the table below a command's output.
 const FEW: &[Column] = &[column("J", 12, 0), SHARE, column("", 24, 60), column("FUNCTION", 0, 0)];
 const FUNCTIONS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("FUNCTION", 0, 0)];
 const KERNELS: &[Column] = &[JOULES, SHARE, WATTS, BAR, column("KERNEL", 0, 0)];
@@ -167,10 +167,10 @@ const NODES: &[Column] = &[
     column("NODE", 0, 0),
 ];
 
-/// Joules, by whatever they are of.
+/// Joules by the name of a function, rank or device.
 type Sums<'a> = BTreeMap<&'a str, f64>;
 
-/// Rows with joules of a whole, and their power.
+/// Rows with their share of the joules, and their power.
 struct Parts<'a> {
     sums: Sums<'a>,
     earlier: Sums<'a>,
@@ -305,7 +305,7 @@ pub fn few(snapshot: &Snapshot, most: usize) -> Table {
     table
 }
 
-/// `whole_job`: of all nodes, if there are several.
+/// Returns the table of functions. `whole_job`: those of all nodes, if there are several.
 pub fn functions(figures: &Figures, whole_job: bool) -> Table {
     let parts = match figures.job().filter(|_| whole_job) {
         Some(job) => {
@@ -405,7 +405,7 @@ pub fn devices(figures: &Figures) -> Table {
     Table { columns: DEVICES, rows, nothing: "no device yet" }
 }
 
-/// If the run is on one node, that one.
+/// Returns the table of nodes. If the run is on one node, it has only that one.
 pub fn nodes(figures: &Figures) -> Table {
     let job = figures.job().unwrap_or(&figures.own_line);
     let whole = job.totals.joules;

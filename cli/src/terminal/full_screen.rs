@@ -1,4 +1,4 @@
-//! The whole terminal for one program: given back as it was, however the program ends.
+//! Uses the whole terminal for one program, and restores it however the program ends.
 
 use super::paint;
 use ratatui_core::buffer::Buffer;
@@ -9,14 +9,14 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// The terminal's other screen, no cursor; and back.
+/// The codes that switch to the terminal's other screen and hide the cursor, and those that switch back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 
-/// How the terminal was; `None` while it is its own.
+/// The state of the terminal before this program took it; `None` while it is not taken.
 static BEFORE: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
 
-/// Where keys are read; `None` where standard output is no terminal, or there are none.
+/// Returns the descriptor from which keys are read; `None` if standard output is not a terminal, or if there is no keyboard.
 pub fn keys() -> Option<OwnedFd> {
     let stdin = std::io::stdin();
     match (std::io::stdout().is_terminal(), stdin.is_terminal()) {
@@ -26,18 +26,19 @@ pub fn keys() -> Option<OwnedFd> {
     }
 }
 
-/// Keys come as they are pressed, and nothing scrolls. Dropping it gives the terminal back.
+/// A terminal that this program has taken: keys arrive as they are pressed, and nothing scrolls. Dropping it restores the
+/// terminal.
 pub struct FullScreen {
     keys: OwnedFd,
     shown: Buffer,
 }
 
 impl FullScreen {
-    /// `keys`: where they are read.
+    /// Takes the terminal. Keys are read from `keys`.
     pub fn open(keys: &OwnedFd) -> std::io::Result<FullScreen> {
         let keys = keys.try_clone()?;
         take(&keys)?;
-        // A panic's message would go with the screen.
+        // The terminal is restored before a panic's message is printed, because the message would disappear with this screen.
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             give_back();
@@ -46,7 +47,8 @@ impl FullScreen {
         Ok(FullScreen { keys, shown: paint::empty(0, 0) })
     }
 
-    /// Gives the terminal back and stops the program, until the shell continues it. Whether it has the terminal again.
+    /// Restores the terminal and stops the program until the shell continues it. Returns whether the program has taken the
+    /// terminal again.
     pub fn suspend(&mut self) -> bool {
         give_back();
         let is_stopped = kill_process(getpid(), Signal::TSTP);
@@ -54,13 +56,13 @@ impl FullScreen {
         is_stopped.is_ok() && take(&self.keys).is_ok()
     }
 
-    /// Columns and lines. A terminal that was made without a size reports 0.
+    /// Returns the terminal's columns and lines. A terminal that was made without a size reports 0.
     pub fn size() -> (u16, u16) {
         let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
         size.map_or((80, 24), |size| (size.ws_col.min(1000), size.ws_row.min(1000)))
     }
 
-    /// Whether the terminal has taken it.
+    /// Draws a picture. Returns whether it could be written.
     pub fn draw(&mut self, picture: Buffer) -> bool {
         let is_taken = print(&paint::change(&self.shown, &picture));
         self.shown = picture;

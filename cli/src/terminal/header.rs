@@ -1,4 +1,4 @@
-//! What stands above the rows: the run, its devices, how good the figures are.
+//! The lines above the rows: the run, its devices, and how good the figures are.
 
 use super::figures::Figures;
 use super::table::watts_text;
@@ -13,12 +13,12 @@ const NAME_CHARS_MAX: usize = 24;
 /// The maximum number of notes that are shown.
 pub const NOTES_MAX: usize = 2;
 
-/// A word where the joules are not measured.
+/// Returns a word for joules that are not measured.
 fn quality(energy: &str) -> &str {
     if energy == "measured" { "" } else { energy }
 }
 
-/// The run's and the node's busy cores; `None` where they are not known.
+/// Returns the busy cores of the run and of the node; `None` if they are not known.
 fn busy(snapshot: &Snapshot) -> Option<String> {
     let cpu = snapshot.collector.node_cpu.filter(|cpu| cpu.seconds > 0.0)?;
     let cores = |busy: f64| busy / cpu.seconds;
@@ -37,13 +37,13 @@ pub fn device_words(snapshot: &Snapshot) -> String {
     words.chain(busy(snapshot)).collect::<Vec<_>>().join(", ")
 }
 
-/// The sum of all nodes.
+/// Describes the sum of all nodes.
 pub fn job_words(job: &Job) -> String {
     let watts = watts_text(job.totals.watts);
     format!("{} nodes: {} J {watts} W", job.nodes.len(), joules(job.totals.joules))
 }
 
-/// How far it is, in the first line.
+/// Returns the state of the run, for the first line.
 pub fn progress(snapshot: &Snapshot) -> String {
     let events = snapshot.losses().records.events;
     format!("{:.1} s  {}  {events} events", snapshot.seconds, processes(snapshot))
@@ -64,7 +64,7 @@ fn processes(snapshot: &Snapshot) -> String {
     }
 }
 
-/// The lines above the views. `height`: of the terminal.
+/// Returns the lines above the views. `height` is that of the terminal.
 pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
     let mut lines = vec![first(figures, width)];
     let most = (usize::from(height).saturating_sub(8) / 4).clamp(1, 10);
@@ -79,7 +79,7 @@ pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// What runs, how long, and the sum.
+/// Returns the first line: the command, how long it has run, and the joules.
 fn first(figures: &Figures, width: u16) -> Line<'static> {
     let snapshot = &figures.snapshot;
     let command = figures.page.as_ref().map(|page| page.run.command.join(" ")).unwrap_or_default();
@@ -94,7 +94,7 @@ fn first(figures: &Figures, width: u16) -> Line<'static> {
     Line::from(format!("{line:<width$}", width = usize::from(width))).reversed()
 }
 
-/// A line for each of the first devices that no other contains, and one for the rest.
+/// Returns a line for each of the first devices that are not in another one, and one line for the rest.
 fn devices(figures: &Figures, most: usize) -> Vec<Line<'static>> {
     let topmost: Vec<&DeviceFigures> = figures.snapshot.topmost().collect();
     let shown = if topmost.len() > most { most - 1 } else { topmost.len() };
@@ -150,7 +150,7 @@ fn history(figures: &Figures, device: &str) -> Span<'static> {
     Span::raw(cells.collect::<String>())
 }
 
-/// How far the figures can be trusted. What is lost stands out.
+/// Returns the line that shows how far the figures can be trusted. Losses are highlighted.
 fn trust(figures: &Figures) -> Line<'static> {
     let snapshot = &figures.snapshot;
     let mut spans = vec![Span::raw(" ")];

@@ -1,14 +1,14 @@
-//! Ctrl-C while a file is written that is there whole or not at all.
+//! Handles Ctrl-C while a file is written, so that no incomplete file is left.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// `None` until signals are waited for.
+/// The unfinished files; `None` until a thread waits for signals.
 static UNFINISHED: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
 
-/// From now on, SIGINT and SIGTERM remove these files and empty directories too, say so in one line, and end the command with the
-/// status that shells give.
+/// From now on, SIGINT and SIGTERM also remove these files and empty directories, print a line about that, and end the command
+/// with the status that shells use.
 pub fn remove_when_interrupted(unfinished: Vec<PathBuf>) -> std::io::Result<()> {
     let mut known = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = &mut *known {

@@ -1,4 +1,4 @@
-//! Keys, from the bytes that terminals send for them.
+//! Recognises keys by the bytes that terminals send for them.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
@@ -21,7 +21,7 @@ pub enum Key {
     Suspend,
 }
 
-/// What follows an escape, but for the function keys up to four, which also come as `ESC O P` to `S`.
+/// The bytes that follow an escape. F1 to F4 can also be sent as `ESC O P` to `ESC O S`.
 const SEQUENCES: [(&[u8], Key); 33] = [
     (b"[A", Key::Up),
     (b"OA", Key::Up),
@@ -58,8 +58,7 @@ const SEQUENCES: [(&[u8], Key); 33] = [
     (b"[21~", Key::Function(10)),
 ];
 
-/// The keys that were pressed. What a terminal sends for one key comes in one piece: an escape at the end is the key of that
-/// name.
+/// Returns the pressed keys. A terminal sends the bytes of one key in one piece, so an escape at the end is the Escape key.
 pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     while let Some((first, rest)) = bytes.split_first() {
@@ -79,13 +78,13 @@ pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
     keys
 }
 
-/// The key of what follows an escape, and the length of both.
+/// Returns the key whose bytes follow an escape, and the length including the escape.
 fn escaped(rest: &[u8]) -> (Option<Key>, usize) {
     if let Some((sequence, key)) = SEQUENCES.iter().find(|(sequence, _)| rest.starts_with(sequence)) {
         return (Some(*key), 1 + sequence.len());
     }
     match rest {
-        // Another key's: it ends with a letter or a tilde.
+        // The sequence of an unknown key ends with a letter or a tilde.
         [b'[', parameters @ ..] => {
             let end = parameters.iter().position(|byte| matches!(byte, 0x40..=0x7e) && *byte != b'[');
             (None, 2 + end.map_or(parameters.len(), |end| end + 1))

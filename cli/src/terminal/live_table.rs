@@ -1,4 +1,4 @@
-//! The live table: at the bottom of the terminal while the command runs, or elsewhere a line now and then.
+//! The live table at the bottom of the terminal while the command runs. If there is no terminal, a line is printed now and then.
 
 use super::figures::{few, largest};
 use super::header::{device_words, job_words, progress};
@@ -23,18 +23,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const TABLE_PERIOD: Duration = Duration::from_millis(500);
-/// A line in a batch job's output: after a second, then often in the first minute, then once in each.
+/// The times of lines in a batch job's output: the first after a second, then often in the first minute, then once per minute.
 const FIRST_LINE: Duration = Duration::from_secs(1);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
 const LATER_LINE_PERIOD: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(60);
-/// Where a collector shows all nodes.
+/// The path of the request for all nodes' figures.
 pub const NODES: &str = "/nodes";
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// Functions in the table: a third of the terminal, within these.
+/// The table of functions takes a third of the terminal, within these limits.
 const ROWS_MIN: u16 = 6;
 const ROWS_MAX: u16 = 16;
-/// Above the functions the run and its devices, and below them where the ranks are.
+/// The number of other lines: the run and its devices above the functions, and the ranks below them.
 const OTHER_ROWS: u16 = 3;
 const NAME_CHARS_MAX: usize = 80;
 
@@ -44,7 +44,7 @@ pub struct LiveTable {
 }
 
 impl LiveTable {
-    /// `output` has the collector's address in `collector.json`. `token`: what it asks of requests.
+    /// Starts the table. `output` has the collector's address in `collector.json`. `token` is the one that requests must present.
     pub fn start(output: &Path, token: Option<Token>) -> LiveTable {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, directory) = (stop.clone(), output.to_owned());
@@ -53,7 +53,7 @@ impl LiveTable {
             let metrics = if url.starts_with("http") { format!("{url}/metrics") } else { url.clone() };
             say!("ampere: live metrics at {metrics}, results in {}", output.display());
         } else {
-            say!("ampere: no live metrics (the summary's notes say why), results in {}", output.display());
+            say!("ampere: no live metrics (see the notes of the summary), results in {}", output.display());
         }
         let thread = announced.and_then(|announced| {
             std::thread::Builder::new()
@@ -92,7 +92,7 @@ fn show(output: &Path, mut announced: Announced, token: Option<&Token>, stop: &A
         }
         next += period(screen.is_some());
         let Some(snapshot) = fetch::<Snapshot>(&announced, "/snapshot.json", token) else {
-            // Another collector may have taken its place.
+            // Another collector may have replaced it, with another address.
             announced = Announced::of(output).unwrap_or(announced);
             continue;
         };
@@ -110,7 +110,8 @@ fn fetch<T: DeserializeOwned>(announced: &Announced, path: &str, token: Option<&
     serde_json::from_slice(&announced.ask(&announced.url, path, token, ANSWER_LIMIT).ok()?).ok()
 }
 
-/// `job`: of a run on several nodes their sum comes first, and the rest is named as this node's.
+/// Returns a line of the output. `job`: if the run has several nodes, their sum comes first, and the rest is marked as this
+/// node's.
 pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
     let top: Vec<String> = largest(snapshot, 3)
         .into_iter()

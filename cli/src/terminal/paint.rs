@@ -1,4 +1,4 @@
-//! Cells of a picture as a terminal's codes.
+//! Converts the cells of a picture to terminal codes.
 
 use ratatui_core::buffer::{Buffer, Cell};
 use ratatui_core::layout::Rect;
@@ -6,10 +6,10 @@ use ratatui_core::style::{Color, Modifier};
 use ratatui_core::text::Line;
 use std::fmt::Write;
 
-/// Plain again, whatever came before.
+/// The code that resets the style.
 const PLAIN: &str = "\x1b[0m";
 
-/// Writes a line of a picture; what lies outside of it is left out, and an ellipsis shows that.
+/// Writes a line into a picture. A line that is too long is cut and ends with an ellipsis.
 pub fn put(picture: &mut Buffer, x: u16, y: u16, line: &Line) {
     let area = *picture.area();
     if y >= area.bottom() || x >= area.right() {
@@ -21,7 +21,7 @@ pub fn put(picture: &mut Buffer, x: u16, y: u16, line: &Line) {
     }
 }
 
-/// What is different in `to`. Pictures of different sizes are different everywhere: then the screen is wiped first.
+/// Returns the codes that change the picture `from` into `to`. If their sizes differ, the screen is wiped and drawn anew.
 pub fn change(from: &Buffer, to: &Buffer) -> String {
     if from.area() == to.area() {
         return codes(&from.diff(to));
@@ -29,7 +29,7 @@ pub fn change(from: &Buffer, to: &Buffer) -> String {
     format!("{PLAIN}\x1b[2J{}", whole(to))
 }
 
-/// All of it, on lines that are empty.
+/// Returns the codes for the whole picture on an empty screen.
 pub fn whole(picture: &Buffer) -> String {
     codes(&Buffer::empty(*picture.area()).diff(picture))
 }
@@ -46,7 +46,7 @@ fn codes(cells: &[(u16, u16, &Cell)]) -> String {
             style = Some(new);
         }
         text.push_str(cell.symbol());
-        // Terminals do not agree on how wide some characters are: after them the place is named anew.
+        // Terminals disagree on the width of some characters, so the cursor is positioned again after them.
         let mut chars = cell.symbol().chars();
         let is_simple = matches!((chars.next(), chars.next()), (Some(' '..='~' | '─'..='█'), None));
         next = is_simple.then_some((x + 1, *y));
@@ -78,12 +78,12 @@ fn put_style(text: &mut String, (fg, bg, modifier): (Color, Color, Modifier)) {
     text.push('m');
 }
 
-/// A picture without any content.
+/// Returns an empty picture.
 pub fn empty(width: u16, height: u16) -> Buffer {
     Buffer::empty(Rect::new(0, 0, width, height))
 }
 
-/// A picture's characters, without blanks at the ends of lines.
+/// Returns a picture's characters, without blanks at the ends of lines.
 #[cfg(test)]
 pub fn text(picture: &Buffer) -> String {
     let width = usize::from(picture.area().width).max(1);
@@ -92,7 +92,7 @@ pub fn text(picture: &Buffer) -> String {
     lines.fold(String::new(), |text, line| text + &line + "\n")
 }
 
-/// The same where all lines may begin with blanks, which `expect!` leaves out.
+/// Like [`text`], with a bar in front of each line, because `expect!` removes indentation that all lines have.
 #[cfg(test)]
 pub fn framed(picture: &Buffer) -> String {
     text(picture).lines().map(|line| format!("|{line}\n")).collect()

@@ -1,4 +1,4 @@
-//! How far a command has come: a line on the terminal that is written anew a few times a second. Elsewhere there is none.
+//! Shows progress in a line on the terminal, which is updated a few times per second. Without a terminal, nothing is shown.
 
 use ampere_model::text::short;
 use ampere_report::text::bar;
@@ -11,11 +11,11 @@ const PERIOD_MS: u64 = 100;
 /// The width of the bar in characters.
 const BAR: usize = 24;
 
-/// It is wiped when this is dropped.
+/// A line that is wiped when this is dropped.
 pub struct StatusLine {
     begun: Instant,
     is_terminal: bool,
-    /// When it is written next, in milliseconds since it began; 0: it has not been written.
+    /// When the line is written next, in milliseconds since the start; 0 if it has not been written.
     due_ms: AtomicU64,
 }
 
@@ -27,7 +27,7 @@ impl Default for StatusLine {
 }
 
 impl StatusLine {
-    /// Standard error is no terminal.
+    /// Whether nothing is shown, because standard error is not a terminal.
     pub fn is_hidden(&self) -> bool {
         !self.is_terminal
     }
@@ -36,7 +36,7 @@ impl StatusLine {
         self.begun.elapsed()
     }
 
-    /// `part`: how much of all is done, where that is known.
+    /// Writes the line if it is due. `part` is the completed fraction, if that is known.
     pub fn write(&self, part: Option<f64>, words: impl FnOnce() -> String) {
         let now = self.elapsed().as_millis() as u64;
         if self.is_hidden() || now < self.due_ms.load(Ordering::Relaxed) {
@@ -63,7 +63,7 @@ fn print(text: &str) {
     let _ = terminal.write_all(text.as_bytes()).and_then(|()| terminal.flush());
 }
 
-/// How far a trace has been read.
+/// Shows how far a trace has been read.
 pub struct Progress {
     line: StatusLine,
     /// The unit of what is counted.
@@ -81,7 +81,7 @@ impl Progress {
         Progress { line: StatusLine::default(), unit }
     }
 
-    /// To be called with what is done, and with all. What is done at once shows nothing.
+    /// Returns a function to be called with the completed and the total number. If everything is done at once, nothing is shown.
     pub fn step(&self) -> impl FnMut(u64, u64) {
         |done, expected| {
             if done > 0 && expected > 0 {

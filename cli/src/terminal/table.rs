@@ -1,4 +1,4 @@
-//! Rows of figures, as `ampere top` and `ampere run` draw them: the last column is the rows' names.
+//! Rows of figures, as `ampere top` and `ampere run` draw them. The last column has the names of the rows.
 
 use super::paint::put;
 use ampere_model::order::largest_first;
@@ -10,9 +10,9 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
-/// Characters of a text that is not the rows' name.
+/// The maximum number of characters of a text other than the row's name.
 const WORD_MAX: u16 = 24;
-/// Characters that the rows' names have before other texts have more than their columns' width.
+/// The minimum number of characters for names of rows. Other texts get more than their columns' width only if names have these.
 const NAME_CHARS_MIN: u16 = 24;
 const SELECTED: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
 const TITLES: Style = Style::new().fg(Color::Black).bg(Color::Green);
@@ -20,11 +20,11 @@ const TITLES: Style = Style::new().fg(Color::Black).bg(Color::Green);
 pub struct Column {
     pub title: &'static str,
     pub width: u16,
-    /// Columns that the terminal must have for it to be shown.
+    /// The minimum width of a terminal that shows this column.
     pub from: u16,
 }
 
-/// The width of a column of numbers; the last column gets what is left.
+/// Makes a column. `width` is that of a column of numbers; the last column gets the remaining width.
 pub const fn column(title: &'static str, width: u16, from: u16) -> Column {
     Column { title, width, from }
 }
@@ -32,7 +32,7 @@ pub const fn column(title: &'static str, width: u16, from: u16) -> Column {
 #[derive(Clone, Debug)]
 pub enum Value {
     Joules(f64),
-    /// Joules in a table without titles.
+    /// Joules with their unit, for a table without titles.
     WithUnit(f64),
     Watts(Option<f64>),
     /// A part of the whole.
@@ -57,7 +57,7 @@ impl Value {
         }
     }
 
-    /// The sum of two of one column.
+    /// Adds a value of the same column.
     fn add(&mut self, other: &Value) {
         match (self, other) {
             (Value::Joules(sum), Value::Joules(more))
@@ -85,7 +85,7 @@ impl Value {
     }
 }
 
-/// Power, which is not known of all.
+/// Formats a power; `None` if it is not known.
 pub fn watts_text(watts: Option<f64>) -> String {
     match watts.map(|watts| watts.max(0.0)) {
         None => "-".to_owned(),
@@ -115,14 +115,14 @@ impl Row {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sort {
     pub column: usize,
-    /// The smallest first, or of names the last.
+    /// Whether the smallest value, or the last name, comes first.
     pub reversed: bool,
 }
 
 pub struct Table {
     pub columns: &'static [Column],
     pub rows: Vec<Row>,
-    /// Why there are no rows.
+    /// The text that is shown if there are no rows.
     pub nothing: &'static str,
 }
 
@@ -150,7 +150,7 @@ pub fn sort_rows(rows: &mut [Row], sort: Sort) {
 }
 
 impl Table {
-    /// The last rows whose share is below this become one.
+    /// Combines the last rows, whose shares are below this, into one.
     pub fn sum_last(&mut self, least_share: f64) {
         let is_small =
             |row: &Row| row.values.iter().any(|v| matches!(v, Value::Share(share) if *share < least_share));
@@ -168,7 +168,8 @@ impl Table {
         self.rows.push(sum);
     }
 
-    /// Characters of each column, of those that are shown: texts have as many as they need, if the rows' names have room then.
+    /// Returns the widths of the columns that are shown. Texts get the width that they need if that leaves room for the names of
+    /// the rows.
     fn widths(&self, width: u16) -> Vec<u16> {
         let last = self.columns.len() - 1;
         let widths = self.columns.iter().map(|column| if width >= column.from { column.width } else { 0 });
@@ -221,7 +222,7 @@ impl Table {
         }
     }
 
-    /// A line of the columns that fit: numbers to the right, texts and pictures to the left.
+    /// Makes a line of the columns that fit, with numbers aligned to the right, and texts and bars to the left.
     fn line(&self, (width, widths): (u16, &[u16]), cell: impl Fn(usize, u16) -> String) -> Line<'static> {
         let mut line = String::from(" ");
         let name = self.columns.len() - 1;
@@ -244,7 +245,7 @@ fn is_left(value: &Value) -> bool {
     matches!(value, Value::Text(_) | Value::Bar(_))
 }
 
-/// Where lines are short, the middle of a name is left out, but for the blanks before it.
+/// Cuts the middle of a name that is too long, but keeps the blanks in front of it.
 fn name(text: &str, width: u16) -> String {
     let blanks = text.len() - text.trim_start_matches(' ').len();
     let (indent, rest) = text.split_at(blanks);
@@ -262,7 +263,7 @@ fn title(columns: &[Column], at: usize, sort: Sort) -> String {
     format!("{}{mark}", columns[at].title)
 }
 
-/// A row of titles of its own, without a table.
+/// The style of titles.
 pub const fn heading() -> Style {
     TITLES.add_modifier(Modifier::BOLD)
 }

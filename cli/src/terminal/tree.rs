@@ -1,4 +1,4 @@
-//! Call paths as a tree that opens and closes: the flame graph in lines.
+//! Shows call paths as a tree with nodes that can be opened and closed.
 
 use super::table::{Column, Row, Sort, Table, Value, column, sort_rows};
 use ampere_report::page::{Flame, Page};
@@ -12,23 +12,23 @@ const COLUMNS: &[Column] = &[
     column("", 24, 120),
     column("CALL PATH", 0, 0),
 ];
-/// A call path with this part of the whole is open at first.
+/// A call path with at least this share of the whole is open at first.
 const OPEN_SHARE: f64 = 0.05;
-/// Between the names of a key; no name has it.
+/// Separates the names in a key. No name contains it.
 const SEPARATOR: char = '\u{1f}';
 
-/// Which call paths are open, by key.
+/// For each key, whether its call path is open.
 pub type Open = HashMap<String, bool>;
 
-/// What decides which lines there are, and in which order.
+/// The choices that determine the lines and their order.
 pub struct Shown<'a> {
     pub open: &'a mut Open,
     pub sort: Sort,
-    /// In lower case: call paths without it, and without it below them, are left out.
+    /// A text in lower case. Call paths that neither contain it nor have one below them that does are left out.
     pub filter: &'a str,
 }
 
-/// The boxes of a picture, with what is below each.
+/// The boxes of a flame graph, with the boxes below each.
 struct Boxes<'a> {
     flame: &'a Flame,
     names: &'a [String],
@@ -37,7 +37,7 @@ struct Boxes<'a> {
     whole: f64,
 }
 
-/// A box that is to be shown, by whom it is called, and how deep it is.
+/// A box that is to be shown, its caller, and its depth.
 struct Next {
     at: usize,
     depth: usize,
@@ -50,7 +50,7 @@ impl<'a> Boxes<'a> {
         let mut inclusive = flame.joules[..count].to_vec();
         let mut children = vec![Vec::new(); count];
         for at in (1..count).rev() {
-            // A caller comes before what it calls, whatever a collector reports.
+            // A caller must come before the functions that it calls, even if a collector reports something else.
             let caller = (flame.caller[at] as usize).min(at - 1);
             inclusive[caller] += inclusive[at];
             children[caller].push(at);
@@ -150,17 +150,17 @@ pub fn tree(page: Option<&Page>, mut shown: Shown) -> Table {
         let names = tables.map_or(&[][..], |tables| &tables.names);
         Boxes::of(flame, names).add_to(&mut rows, &mut shown);
     }
-    Table { columns: COLUMNS, rows, nothing: "the collector has no time for call paths just now" }
+    Table { columns: COLUMNS, rows, nothing: "the collector is too busy to send call paths at the moment" }
 }
 
-/// Opens or closes a call path; with `None` whatever it is not.
+/// Opens or closes a call path. `None` opens a closed one and closes an open one.
 pub fn toggle(open: &mut Open, key: &str, to: Option<bool>) {
     if let Some(is_open) = open.get_mut(key) {
         *is_open = to.unwrap_or(!*is_open);
     }
 }
 
-/// Opens all above a call path.
+/// Opens all call paths that contain this one.
 pub fn open_above(open: &mut Open, key: &str) {
     for (end, _) in key.match_indices(SEPARATOR) {
         if let Some(is_open) = open.get_mut(&key[..end]) {
@@ -176,7 +176,7 @@ mod tests {
     use crate::terminal::table::Drawn;
     use ampere_report::page::Tables;
 
-    /// main calls solve, which calls MPI_Send, and init.
+    /// In this flame graph, main calls init and solve, and solve calls MPI_Send.
     pub fn flame() -> (Flame, Vec<String>) {
         let names = ["main", "solve", "MPI_Send", "init"].map(str::to_owned).to_vec();
         let flame = Flame {

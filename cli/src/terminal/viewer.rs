@@ -1,4 +1,4 @@
-//! `ampere top` as a program with keys: which view is shown, what a key does, and the whole picture.
+//! The interactive part of `ampere top`: which view is shown, what a key does, and the whole picture.
 
 use super::figures::{self, Figures};
 use super::keys::Key;
@@ -29,7 +29,7 @@ impl View {
         ["functions", "ranks", "kernels", "devices", "nodes", "tree"][self as usize]
     }
 
-    /// The column by which it is sorted at first: the joules, or of ranks their order.
+    /// The column by which a view is sorted at first: the joules, or for ranks their number.
     fn column(self) -> usize {
         usize::from(self == View::Ranks)
     }
@@ -48,20 +48,20 @@ enum Words {
     Notes,
 }
 
-/// What the last line asks for.
+/// What the user is typing into the last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prompt {
     Search,
     Filter,
 }
 
-/// What a key asks the program for.
+/// A request to the program that a key makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Nothing,
-    /// Other figures than those that have come.
+    /// Request other figures than the present ones.
     Figures,
-    /// To stop until the shell continues it.
+    /// Stop until the shell continues the program.
     Suspend,
     Quit,
 }
@@ -78,7 +78,7 @@ pub struct Viewer {
     words: Option<Words>,
     is_paused: bool,
     whole_job: bool,
-    /// The tree is of this rank alone.
+    /// The rank whose call paths are shown; `None` for all.
     rank: Option<String>,
     list: List,
 }
@@ -87,13 +87,13 @@ pub struct Viewer {
 struct List {
     table: Table,
     cursor: usize,
-    /// The first row that is seen, and how many are.
+    /// The first visible row, and the number of visible rows.
     first: usize,
     height: usize,
 }
 
 impl List {
-    /// Other rows: the cursor stays on its own, unless it is on the first.
+    /// Replaces the rows. The cursor stays on its row, unless it is on the first.
     fn replace(&mut self, table: Table) {
         let old = self.table.rows.get(self.cursor).map(|row| row.key.clone());
         self.table = table;
@@ -140,7 +140,7 @@ impl Viewer {
         self.view
     }
 
-    /// The place of the tree's rank among those that a collector knows.
+    /// Returns the index of the tree's rank among those that a collector knows.
     pub fn rank(&self) -> Option<usize> {
         let rank = self.rank.as_ref()?;
         self.figures.rank_choices().iter().position(|known| known == rank)
@@ -150,7 +150,7 @@ impl Viewer {
         self.is_paused
     }
 
-    /// After other figures have come, or another view was chosen.
+    /// Makes the rows anew after new figures have arrived or another view was chosen.
     pub fn refresh(&mut self) {
         let (sort, filter) = (self.sorts[self.view as usize], self.filter.to_lowercase());
         let mut table = match self.view {
@@ -167,7 +167,7 @@ impl Viewer {
         if self.view != View::Tree {
             if !filter.is_empty() {
                 table.rows.retain(|row| row.contains(&filter));
-                table.nothing = "no row has these words: Escape shows all";
+                table.nothing = "no row contains this text: Escape shows all";
             }
             sort_rows(&mut table.rows, sort);
             let is_all = filter.is_empty() && self.search.is_empty();
@@ -259,7 +259,7 @@ impl Viewer {
         Asked::Figures
     }
 
-    /// All ranks, and then each: "10" comes after "9".
+    /// Selects the next of: all ranks together, then each rank in numerical order.
     fn next_rank(&mut self, step: isize) -> Asked {
         let mut ranks: Vec<&String> = self.figures.rank_choices().iter().collect();
         ranks.sort_by_key(|rank| (rank.len(), *rank));
@@ -269,7 +269,7 @@ impl Viewer {
         Asked::Figures
     }
 
-    /// Shows the call paths of the rank under the cursor, if its collector is the one that is asked.
+    /// Shows the call paths of the rank under the cursor, if the rank belongs to the collector that answers.
     fn show_tree_of_rank(&mut self) -> Asked {
         let choices = self.figures.rank_choices();
         let Some(rank) = self.list.key().filter(|rank| choices.iter().any(|known| known == rank)) else {
@@ -279,7 +279,7 @@ impl Viewer {
         self.show(View::Tree)
     }
 
-    /// The next column that is shown and has an order.
+    /// Sorts by the next visible column.
     fn sort_by_next(&mut self, step: usize) {
         let columns = self.list.table.columns;
         let sort = &mut self.sorts[self.view as usize];
@@ -316,7 +316,7 @@ impl Viewer {
                 words.clear();
                 self.prompt = None;
             }
-            // An arrow ends what is typed, and moves.
+            // An arrow ends the input, and moves the cursor.
             _ => {
                 self.prompt = None;
                 self.moves(key);
@@ -328,13 +328,13 @@ impl Viewer {
         }
     }
 
-    /// Goes to the next row with the words, from the one that is `from` rows on.
+    /// Moves to the next row that contains the text, starting `from` rows below the cursor.
     fn find(&mut self, from: usize) {
         let words = self.search.to_lowercase();
         if words.is_empty() {
             return;
         }
-        // In a tree what is closed is found, too.
+        // In a tree, rows below closed call paths are found as well.
         if self.view == View::Tree {
             let mut all = tree::Open::new();
             let sort = self.sorts[View::Tree as usize];
@@ -351,7 +351,7 @@ impl Viewer {
         }
     }
 
-    /// The whole picture. `problem`: why the figures are old.
+    /// Draws the whole picture. `problem` is the reason if the figures are old.
     pub fn draw(&mut self, (width, height): (u16, u16), problem: Option<&str>) -> Buffer {
         let mut picture = empty(width, height);
         let mut lines = header::lines(&self.figures, width, height);
@@ -377,7 +377,7 @@ impl Viewer {
         picture
     }
 
-    /// The views, and what changes what is seen of them.
+    /// Returns the line with the names of the views and the current choices.
     fn tabs(&self, width: u16) -> Line<'static> {
         let mut spans = vec![Span::raw(" ")];
         let shown = |view: View| width >= ALL_VIEWS || view == self.view;
@@ -436,7 +436,7 @@ impl Viewer {
     }
 }
 
-/// The last line, from the most important key on.
+/// Returns the last line, with the most important keys first.
 fn keys_line(width: u16) -> Line<'static> {
     const KEYS: [(&str, &str); 9] = [
         ("F1", "Help"),
@@ -467,24 +467,24 @@ const HELP: [(&str, &str); 18] = [
     ("1 to 6, Tab", "functions, ranks, kernels, devices, nodes, tree"),
     ("arrows, PgUp PgDn", "move; Home and End: first and last row"),
     ("F3 or /", "search; n or F3: the next one"),
-    ("F4 or \\", "show only rows with these words; Escape: all"),
+    ("F4 or \\", "show only rows with this text; Escape: all"),
     ("F5 or t", "call paths as a tree, and back"),
     ("Enter + -", "open and close a call path"),
-    ("r, R", "call paths of the next rank alone, of all; Enter on a rank"),
+    ("r, R", "call paths of the next rank, or of all; also Enter on a rank"),
     ("F6 or >", "sort by the next column; <: by the one before"),
     ("I", "sort the other way round"),
-    ("a", "of several nodes: all, or the first alone"),
+    ("a", "with several nodes: all, or only the first"),
     ("Space", "pause: the figures stand still"),
     ("N", "the notes above, in full"),
     ("q F10 Ctrl-C", "quit; the run continues"),
-    ("Ctrl-Z", "back to the shell, until fg"),
-    ("SHARE", "of the joules of all devices that no other contains"),
-    ("WATTS", "over the last two seconds"),
-    ("SELF", "joules of a function without what it calls"),
+    ("Ctrl-Z", "return to the shell, until fg"),
+    ("SHARE", "share of the joules of all devices, each joule counted once"),
+    ("WATTS", "mean power of the last two seconds"),
+    ("SELF", "joules of a function without the functions that it calls"),
     ("LOST, BAD", "events not recorded; readings not believed"),
 ];
 
-/// A note as a point of a list.
+/// Wraps a note as an item of a list.
 fn wrapped(note: &str, width: u16) -> Vec<String> {
     let mut lines = vec![" -".to_owned()];
     for word in note.split(' ') {

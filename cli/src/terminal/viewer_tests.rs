@@ -12,7 +12,8 @@ use ampere_report::page::{Flame, Page, Tables};
 use expect_test::{Expect, expect};
 use std::sync::Arc;
 
-/// Two ranks on a node with a GPU. `seconds`: since it began, in each of which solve used 100 J and MPI_Send 20 J.
+/// Makes a snapshot of two ranks on a node with a GPU, `seconds` after the start. In each second, solve used 100 J and MPI_Send
+/// 20 J.
 fn snapshot(seconds: f64) -> Snapshot {
     let device = |name: &str, energy: &str, joules: f64| DeviceFigures {
         device: name.to_owned(),
@@ -254,7 +255,7 @@ fn rows_are_sorted_filtered_and_found_by_keys() {
     assert_eq!(viewer.press(Key::Escape), Asked::Nothing);
     assert_eq!(viewer.list.table.rows.len(), 2);
     press(&mut viewer, "\\nonsense\n");
-    assert!(text(&viewer.draw((80, 16), None)).contains("no row has these words"));
+    assert!(text(&viewer.draw((80, 16), None)).contains("no row contains this text"));
 }
 
 #[test]
@@ -455,18 +456,18 @@ fn help_names_the_keys_and_any_key_goes_back() {
               1 to 6, Tab        functions, ranks, kernels, devices, nodes, tree
               arrows, PgUp PgDn  move; Home and End: first and last row
               F3 or /            search; n or F3: the next one
-              F4 or \            show only rows with these words; Escape: all
+              F4 or \            show only rows with this text; Escape: all
               F5 or t            call paths as a tree, and back
               Enter + -          open and close a call path
-              r, R               call paths of the next rank alone, of all; Enter on a rank
+              r, R               call paths of the next rank, or of all; also Enter on a rank
               F6 or >            sort by the next column; <: by the one before
               I                  sort the other way round
-              a                  of several nodes: all, or the first alone
+              a                  with several nodes: all, or only the first
               Space              pause: the figures stand still
               N                  the notes above, in full
               q F10 Ctrl-C       quit; the run continues
-              Ctrl-Z             back to the shell, until fg
-              SHARE              of the joules of all devices that no other contains
+              Ctrl-Z             return to the shell, until fg
+              SHARE              share of the joules of all devices, each joule counted once
               WATTS              over the last two seconds
             F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
         "#]],

@@ -20,7 +20,8 @@ pub fn say_line(line: &str) {
     let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }
 
-/// How wide a stream's terminal is, and whether it shows colours. If the stream is no terminal, lines are as wide as `COLUMNS`.
+/// Returns the width of a stream's terminal, and whether it shows colours. If the stream is not a terminal, the width is
+/// `COLUMNS`.
 pub fn screen_of(stream: &(impl AsFd + IsTerminal)) -> Screen {
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
     let of_terminal = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col));
@@ -30,31 +31,33 @@ pub fn screen_of(stream: &(impl AsFd + IsTerminal)) -> Screen {
     Screen::new(width, stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb)
 }
 
-/// Prints lines that are fit to print on standard error, at once, with the colours that are in them.
+/// Prints lines, which must be printable, to standard error in one call, with the colours in them.
 pub fn say_in_colour(lines: &str) {
     let _ = io::stderr().write_all(lines.as_bytes());
 }
 
-/// A path of the command line or the environment. An empty one, as from `AMPERE_OUTPUT=$UNSET`, counts as none: see [`given`].
+/// Parses a path of the command line or the environment. An empty one, as with `AMPERE_OUTPUT=$UNSET`, counts as none: see
+/// [`given`].
 pub fn path_parser() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-/// The path, unless it is empty.
+/// Returns the path, unless it is empty.
 pub fn given(path: &Option<PathBuf>) -> Option<&Path> {
     path.as_deref().filter(|path| !path.as_os_str().is_empty())
 }
 
-/// Whether a write failed because the reader has closed the pipe: it has seen enough, which is no failure.
+/// Whether a write failed because the reader has closed the pipe. That is not a failure, because the reader does not need more.
 pub fn is_closed_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
 
-/// Standard output. A terminal gets what is fit to print: names are the application's, or those of whoever wrote a summary.
+/// Standard output. Only printable text is written to a terminal, because names come from the application or from the author of a
+/// summary.
 pub enum Output {
     /// The text is written unchanged.
     Plain(StdoutLock<'static>),
-    /// With the begin of a character that is not whole yet.
+    /// A terminal, and the first bytes of a character that is not complete yet.
     Terminal(StdoutLock<'static>, Vec<u8>),
 }
 
@@ -93,8 +96,8 @@ impl Write for Output {
     }
 }
 
-/// Writes to standard output, whose own buffer is flushed at every line end: a summary may have a million lines. `what` is
-/// for the error's message.
+/// Writes to standard output through a buffer. Its own buffer is flushed at every end of a line, and a summary may have a million
+/// lines. `what` is named in the error.
 pub fn print(what: &str, write: impl FnOnce(&mut BufWriter<Output>) -> io::Result<()>) -> anyhow::Result<()> {
     print_to(Output::standard(), what, write)
 }

@@ -24,7 +24,7 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// What is named, or this user's only run on this node.
+    /// Returns the named collector, or that of this user's only run on this node.
     pub fn of(target: Option<String>) -> anyhow::Result<Asked> {
         let is_address = |target: &String| target.starts_with("http://") || target.starts_with("unix:");
         Ok(match target.filter(|target| !target.is_empty()) {
@@ -34,7 +34,7 @@ impl Asked {
         })
     }
 
-    /// `run_of`: the run that an answer is about.
+    /// Requests figures. `run_of` returns the run that an answer belongs to.
     pub fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -46,22 +46,22 @@ impl Asked {
             Asked::Directory(directory) => {
                 let announced = Announced::of(directory).with_context(|| {
                     format!(
-                        "no run is running in {}: it has no collector.json with an address",
+                        "no run is active in {}: it has no collector.json with an address",
                         directory.display()
                     )
                 })?;
                 announced.get(path, token, limit, run_of)
             }
             Asked::Address(url) => {
-                // The user has named this address: it is asked as with curl.
+                // The user has named this address, so the request is sent as curl would send it.
                 let answer = client::get(url, path, token.map_or(Secret::None, Secret::Sent), limit)?;
                 serde_json::from_slice(&answer)
-                    .with_context(|| format!("{url} is no collector of this ampere"))
+                    .with_context(|| format!("{url} is not a collector of this version of ampere"))
             }
         }
     }
 
-    /// A run that was cut off is finished, and its results are shown. `false`: it was not.
+    /// Finishes a run that was interrupted, and shows its results. Returns `false` if it was not interrupted.
     pub fn shows_if_cut_off(&self) -> anyhow::Result<bool> {
         let Asked::Directory(directory) = self else { return Ok(false) };
         if !finish_if_cut_off(directory) {
@@ -70,7 +70,7 @@ impl Asked {
         show_results(directory).map(|()| true)
     }
 
-    /// Shows the results of a run that has ended. `false`: it has not.
+    /// Shows the results of a run that has ended. Returns `false` if it has not ended.
     pub fn shows_if_over(&self) -> anyhow::Result<bool> {
         let Asked::Directory(directory) = self else { return Ok(false) };
         if self.results().is_none() {
@@ -83,19 +83,19 @@ impl Asked {
         show_results(directory).map(|()| true)
     }
 
-    /// Where the results of a run that has ended are.
+    /// Returns the directory with the results of a run that has ended.
     pub fn results(&self) -> Option<PathBuf> {
         let Asked::Directory(directory) = self else { return None };
         let summary = directory.join("summary.json");
         head(&summary).is_some_and(|run| !run.running).then_some(summary)
     }
 
-    /// The message when no collector answers any more.
+    /// Returns the message that no collector answers any more.
     pub fn end(&self) -> String {
         match (self, self.results()) {
-            (Asked::Address(url), _) => format!("no collector answers at {} any more", printable(url)),
+            (Asked::Address(url), _) => format!("the collector at {} no longer answers", printable(url)),
             (_, Some(summary)) => format!("the run has ended: {}", summary.display()),
-            (_, None) => "its collector does not answer any more".to_owned(),
+            (_, None) => "its collector no longer answers".to_owned(),
         }
     }
 }
@@ -106,7 +106,7 @@ fn show_results(directory: &Path) -> anyhow::Result<()> {
     print_in_colour("the report", |out| out.write_all(&table))
 }
 
-/// The output directory of this user's run on this node, if there is just one.
+/// Returns the output directory of this user's run on this node, if there is exactly one.
 fn only_run() -> anyhow::Result<PathBuf> {
     let running = leftover::sessions().into_iter().filter(|session| session.in_use.is_some());
     let mut directories: Vec<PathBuf> =

@@ -1,4 +1,4 @@
-//! `ampere top`: a run that was started elsewhere, on the whole terminal, or in lines where there is none.
+//! `ampere top`: shows a run that was started elsewhere on the whole terminal, or in lines if there is no terminal.
 //!
 //! ```text
 //! asked.rs   which collector is asked        watching.rs  asks it, and waits for keys and signals
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const LINE_PERIOD: Duration = Duration::from_secs(5);
-/// A collector that has not answered this many times is gone; one that was killed is replaced sooner.
+/// A collector that has not answered this many requests has ended. One that was killed is replaced sooner.
 const UNANSWERED: u32 = 5;
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -56,7 +56,7 @@ fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::R
         let job = asked.get(NODES, token, ANSWER_LIMIT, |job: &Job| &job.run).ok();
         let mut out = std::io::stdout().lock();
         if writeln!(out, "{}", printable(&line(&shown, job.as_ref()))).and_then(|()| out.flush()).is_err() {
-            return Ok(ExitCode::SUCCESS); // the reader has gone
+            return Ok(ExitCode::SUCCESS); // the reader has closed the pipe
         }
         drop(out);
         let mut pause = LINE_PERIOD;
@@ -65,7 +65,7 @@ fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::R
             match snapshot(asked, token) {
                 Ok(snapshot) => break snapshot,
                 Err(_) if silent == UNANSWERED => return end(asked),
-                // Another collector may take its place.
+                // Another collector may replace it.
                 Err(_) => (silent, pause) = (silent + 1, RETRY),
             }
         };
@@ -73,7 +73,7 @@ fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::R
     }
 }
 
-/// What is said when no collector answers any more.
+/// Ends the command when no collector answers any more.
 fn end(asked: &Asked) -> anyhow::Result<ExitCode> {
     if !asked.shows_if_cut_off()? {
         say!("ampere: {}", asked.end());

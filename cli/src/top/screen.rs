@@ -20,7 +20,7 @@ enum End {
     Signal(i32),
 }
 
-/// Shows a run until the user quits. `None` where there is no terminal for that.
+/// Shows a run until the user quits. Returns `None` if there is no terminal.
 pub fn show(asked: &Asked, token: Option<&Token>) -> Option<anyhow::Result<ExitCode>> {
     let keys = full_screen::keys()?;
     let (send, news) = channel();
@@ -37,7 +37,7 @@ pub fn show(asked: &Asked, token: Option<&Token>) -> Option<anyhow::Result<ExitC
     let mut shown = Shown { screen, viewer: Viewer::default(), answered: Instant::now(), unanswered: None };
     let end = shown.follow(asked, &asking, &news);
     let is_silent = shown.unanswered.is_some();
-    drop(shown); // the terminal is the user's again
+    drop(shown); // this restores the terminal
     Some(match end {
         End::Signal(signal) => Ok(ExitCode::from(128u8.wrapping_add(signal as u8))),
         End::Quit if is_silent => super::end(asked),
@@ -48,7 +48,7 @@ pub fn show(asked: &Asked, token: Option<&Token>) -> Option<anyhow::Result<ExitC
 struct Shown {
     screen: FullScreen,
     viewer: Viewer,
-    /// When figures last came, and why none have come since.
+    /// The time of the last answer, and the reason if there has been none since.
     answered: Instant,
     unanswered: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Shown {
                 Err(RecvTimeoutError::Disconnected) => return End::Quit,
                 Ok(first) => first,
             };
-            // What has come meanwhile is one picture.
+            // All messages that have arrived are shown in one picture.
             for one in std::iter::once(first).chain(news.try_iter()) {
                 match one {
                     News::Ended(signal) => return End::Signal(signal),
@@ -103,7 +103,7 @@ impl Shown {
 
     fn see(&mut self, answer: Answer) {
         (self.answered, self.unanswered) = (Instant::now(), None);
-        // A view that has just been chosen has no figures yet.
+        // A view that has just been chosen has no figures yet, so they are requested.
         let viewer = &mut self.viewer;
         if viewer.is_paused() {
             return;
@@ -116,7 +116,7 @@ impl Shown {
         viewer.refresh();
     }
 
-    /// Why the figures are old.
+    /// Returns the reason if the figures are old.
     fn problem(&self, asked: &Asked) -> Option<String> {
         let age = self.answered.elapsed();
         let Some(why) = &self.unanswered else {
@@ -124,7 +124,7 @@ impl Shown {
         };
         Some(match asked.results() {
             Some(_) => "the run has ended: q quits and prints where its results are".to_owned(),
-            None => format!("no answer for {} s, these are the last figures: {why}", age.as_secs()),
+            None => format!("no answer for {} s; these are the last figures: {why}", age.as_secs()),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What comes to `ampere top` on the whole terminal: figures, keys, signals.
+//! The events for `ampere top` on the whole terminal: figures, keys and signals.
 
 use super::asked::Asked;
 use crate::terminal::keys::{Key, keys};
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// A collector on another node may be slow: the keys do not wait for it.
+/// The time limit for an answer. A collector on another node may be slow, and keys do not wait for it.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Asking takes this part of the time at most: answers of very large runs take long.
+/// Requests take at most one part in this many of the time, because answers of very large runs take long.
 const PART_MAX: u32 = 20;
 
 /// After a signal the program ends within this time.
@@ -27,32 +27,32 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 
 pub enum News {
     Figures(Box<Answer>),
-    /// Why there is no answer, in one line.
+    /// There is no answer, for this reason (one line).
     Unanswered(String),
     Key(Key),
     Resized,
-    /// A signal, or the terminal has gone.
+    /// A signal arrived, or the terminal was closed.
     Ended(i32),
 }
 
-/// What a collector has reported.
+/// The figures that a collector has sent.
 pub struct Answer {
     pub snapshot: Snapshot,
     pub page: Option<Page>,
     pub job: Option<Job>,
 }
 
-/// What is asked for besides the snapshot.
+/// What is requested in addition to the snapshot.
 #[derive(Clone, Default)]
 pub struct Wish {
-    /// Call paths are wanted, too.
+    /// Whether call paths are requested.
     pub tree: bool,
     pub nodes: bool,
-    /// Call paths of this rank alone, by its place among the choices.
+    /// The index of the rank whose call paths are requested, among the choices; `None` for all.
     pub rank: Option<usize>,
 }
 
-/// The thread that asks the collector.
+/// The thread that sends requests to the collector.
 pub struct Asking {
     wish: Arc<Mutex<Wish>>,
     thread: Thread,
@@ -70,7 +70,7 @@ impl Asking {
         self.wish.lock().unwrap_or_else(PoisonError::into_inner).clone_from(wish);
     }
 
-    /// Asks for new figures without waiting.
+    /// Makes the thread request new figures at once.
     pub fn now(&self) {
         self.thread.unpark();
     }
@@ -81,7 +81,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Th
 }
 
 fn ask(asked: &Asked, token: Option<&Token>, wish: &Mutex<Wish>, news: &Sender<News>) {
-    // At first all is asked for: the page has the power until now, and there may be several nodes.
+    // At first everything is requested, because the page has the power until now, and there may be several nodes.
     let (mut has_page, mut has_nodes, mut is_several) = (false, false, false);
     loop {
         let begun = Instant::now();
@@ -111,7 +111,7 @@ fn ask(asked: &Asked, token: Option<&Token>, wish: &Mutex<Wish>, news: &Sender<N
     }
 }
 
-/// Keys until the terminal goes away.
+/// Sends keys until the terminal is closed.
 pub fn read_keys(terminal: OwnedFd, news: Sender<News>) -> std::io::Result<()> {
     let mut terminal = std::fs::File::from(terminal);
     let read = move || {
@@ -131,7 +131,7 @@ pub fn read_keys(terminal: OwnedFd, news: Sender<News>) -> std::io::Result<()> {
     spawn("ampere-top-keys", read).map(drop)
 }
 
-/// Another size of the terminal, and signals that end programs: none does that any more from now on.
+/// Sends changes of the terminal's size, and signals that would end this program. From now on they do not end it.
 pub fn listen(news: Sender<News>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
@@ -141,7 +141,7 @@ pub fn listen(news: Sender<News>) -> std::io::Result<()> {
         tokio::spawn(async move {
             signals.recv().await;
             let _ = news.send(News::Ended(kind.as_raw_value()));
-            // A terminal that takes nothing more holds back what is written to it.
+            // A write to a terminal that is stopped does not return, so this thread ends the program.
             tokio::time::sleep(END_LIMIT).await;
             std::process::exit(128 + kind.as_raw_value());
         });

@@ -1,4 +1,4 @@
-//! Finds what the run did not see: compares the CPU time that the kernel has counted with the time that is in rows.
+//! Finds what was not measured, by comparing the CPU time that the kernel has counted with the time in the rows.
 
 use super::Finish;
 use crate::node_watch::NodeWatch;
@@ -8,17 +8,17 @@ use ampere_settings::StackPeriod;
 use ampere_timeline::attributor::Attributor;
 use std::collections::HashMap;
 
-/// If more than this part of the CPU time is in no row, a note reports it.
+/// If more than this fraction of the CPU time is in no row, a note reports it.
 const PART_MAX: f64 = 0.05;
-/// Fewer missing seconds are not reported: the kernel counts in steps, and threads' last moments have no sample.
+/// Fewer missing seconds are not reported, because the kernel counts in steps and the last moments of threads have no sample.
 const SECONDS_MIN: f64 = 0.1;
 
 /// Seconds of CPU time, by the process' pid and start time.
 type Seconds = HashMap<(u32, u64), f64>;
 
 impl Finish {
-    /// Returns, for each process, the time in its rows; and the time of its threads that record nothing while its main thread
-    /// does, which the main thread's rows would hide.
+    /// Returns, for each process, the time in its rows. Also returns the time of threads that record nothing while their main
+    /// thread does, because the main thread's rows would hide it.
     fn seconds_of_processes(&self, attributor: &Attributor) -> (Seconds, Seconds) {
         let (mut in_rows, mut hidden) = (Seconds::new(), Seconds::new());
         for process in &self.run.ingest.processes {
@@ -51,7 +51,7 @@ impl Finish {
             let of = |map: &Seconds| map.get(&(process.pid, process.started)).copied().unwrap_or(0.0);
             (used, (used - of(&in_rows)).max(of(&hidden).min(used)).max(0.0))
         };
-        // Children that were too short for a look have rows that nothing is known to have used.
+        // The kernel's CPU time of very short children is unknown, although they have rows.
         let unknown = in_rows.iter().filter(|(key, _)| !used.iter().any(|of| (of.pid, of.started) == **key));
         let missing = all
             - used.iter().map(of_process).map(|(used, missing)| used - missing).sum::<f64>()
@@ -73,10 +73,12 @@ impl Finish {
             100.0 * missing / all
         );
         let why = match is_switched_off {
-            true => "stacks are not sampled (--sample off), and their joules count as idle",
-            false => "threads or processes that were neither sampled nor recorded then",
+            true => "stacks are not sampled (--sample off), and the joules of this time count as idle",
+            false => {
+                "they belong to threads or processes that were neither sampled nor recorded at that time"
+            }
         };
-        // Without samples, no rows are expected of a launcher whose ranks record themselves: it is no loss.
+        // Without samples, a launcher whose ranks are recorded has no rows, and that is not a loss.
         match is_switched_off && !in_rows.is_empty() {
             true => self.run.notes.add(said + why),
             false => self.run.notes.add_loss(said + why),

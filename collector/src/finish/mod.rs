@@ -1,12 +1,11 @@
 //! The end of a run, step by step.
 //!
 //! ```text
-//! mod.rs       the steps: everything is attributed, the figures are written, then the trace, then the final figures
-//! summary.rs   what a run's summary contains       results.rs   files that are written into the output directory
-//! running.rs   the summary that is on disk during the run
-//! settling.rs  figures that are computed again from the trace     cpu_time_check.rs   CPU time that is in no row
-//! whole_run.rs the figures of all nodes as one
-//! preloaded.rs processes that the preloaded library left alone     unseen.rs   programs whose MPI calls cannot be recorded
+//! mod.rs the steps: attribute everything, write the figures, then the trace, then the final figures summary.rs what a run's
+//! summary contains results.rs files that are written into the output directory running.rs the summary that is on disk during the
+//! run settling.rs figures that are computed again from the trace cpu_time_check.rs CPU time that is in no row whole_run.rs the
+//! figures of all nodes as one preloaded.rs processes that the preloaded library left alone unseen.rs programs whose MPI calls
+//! cannot be recorded
 //! ```
 
 mod cpu_time_check;
@@ -42,15 +41,15 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use summary::RunSummary;
 
-/// How many of the processes that still run are named.
+/// The maximum number of running processes that a note names.
 const NAMED_MAX: usize = 8;
 
-/// The trace of at most this number of events is written in a few milliseconds: the figures wait for it.
+/// A trace of at most this number of events is written in a few milliseconds, so the figures are written after it.
 const EVENTS_AT_ONCE: u64 = 10_000;
 
 struct Traced {
     is_whole: bool,
-    /// Whether there is no trace, and the records stay, so that it can be made later.
+    /// Whether there is no trace, and the records are kept to make it later.
     keeps_records: bool,
 }
 
@@ -60,13 +59,13 @@ impl LiveRun {
         Finish { run: self }.finish(is_over)
     }
 
-    /// Makes trace and summary of what is left of a run that has ended. The error is one line.
+    /// Makes the trace and the summary of a run that has ended from its remaining records. The error is one line.
     pub fn recover(self) -> Result<(Summary, Session), ResultsError> {
         Finish { run: self }.recover()
     }
 }
 
-/// A run on the way to its results.
+/// A run whose results are being made.
 struct Finish {
     run: LiveRun,
 }
@@ -88,7 +87,7 @@ impl Finish {
         self.remake_output()?;
         process_ends::look_for_unread(&mut self.run.ingest, &mut self.run.notes);
         self.note_missing_parts();
-        // The figures are ready: they are on disk before a trace that takes its time is begun.
+        // The figures are ready, and are written before a trace that may take long.
         let summary = self.run.summary(false);
         let are_written = summary.quality.records.events > EVENTS_AT_ONCE;
         if are_written {
@@ -97,10 +96,10 @@ impl Finish {
         let is_settled = self.unsettled(&summary).is_empty();
         let mut traced = self.write_trace(is_over, is_settled);
         let (summary, is_settled) = self.complete_summary(summary, is_over && traced.is_whole, &mut traced);
-        // Tables that are there and complete are described again, and not written again.
+        // If the tables on disk are complete, only their description is written again.
         match self.write_final_figures(&summary, are_written && !is_settled) {
             Err(why) if are_written => {
-                eprintln!("ampere-collector: {why}: the figures are those of before the trace was written");
+                eprintln!("ampere-collector: {why}: the figures are those from before the trace was written");
             }
             Err(why) => return Err(self.write_elsewhere(why)),
             Ok(()) => {}
@@ -114,7 +113,8 @@ impl Finish {
         Ok((summary, self.run.session))
     }
 
-    /// Removes the records by the run's own copy of the manifest: the one in the output directory may have been removed with it.
+    /// Removes the records that the run's own copy of the manifest lists, because the one in the output directory may have been
+    /// removed.
     fn remove_records(&self) {
         let records = self.run.options.manifest.records.iter();
         let own = records.filter(|records| spool_place::is_of(records, &self.run.ingest.spool.directory));
@@ -135,9 +135,9 @@ impl Finish {
         let manifest = &self.run.options.manifest;
         if self.run.options.mode == Mode::RecoveryFromDisk && !manifest.progress.is_drained {
             self.run.notes.add_loss(if manifest.progress.has_ended {
-                "the disk had no room for all records, and the shared memory that had the others is gone: they are lost"
+                "the disk had no room for all records, and the shared memory with the others is gone: they are lost"
             } else {
-                "the shared memory of the run is gone: what was not yet on disk is lost"
+                "the shared memory of the run is gone: records that were not yet on disk are lost"
             });
         }
         if manifest.progress.losses.is_incomplete
@@ -148,8 +148,8 @@ impl Finish {
         self.run.notes.extend(manifest.progress.losses.notes.iter().cloned());
         self.run.notes.extend(self.run.options.left.iter().flat_map(|left| left.run.notes.iter().cloned()));
         if !manifest.progress.has_ended {
-            self.run.notes.add("it was cut off with its collector: this was made of what was left");
-            // Which samples the kernel still had is not known.
+            self.run.notes.add("the run and its collector were killed: these results were recovered from the remaining records");
+            // It is not known which samples the kernel still had.
             if self.run.ingest.processes.iter().any(Process::has_samples) {
                 self.run.notes.set_incomplete();
             }
@@ -157,7 +157,7 @@ impl Finish {
         self.finish(true)
     }
 
-    /// Everything that processes have recorded is read, and what is still open ends.
+    /// Reads everything that processes have recorded, and ends the frames that are still open.
     fn read_everything(&mut self) {
         self.run.read_definitions();
         self.wait_for_clock();
@@ -167,13 +167,13 @@ impl Finish {
             .for_each(|process| liveness::close_locations(&mut self.run, process));
     }
 
-    /// A run may be over before it was known which clock its events have, and how fast that goes.
+    /// Determines the clock of the events, and its rate, if the run ended before they were known.
     fn wait_for_clock(&mut self) {
         if !self.run.clock_is_certain() {
             clock::find_clock(&mut self.run);
             if self.run.timeline.as_ref().is_some_and(|timeline| timeline.clock.timer != Timer::usual()) {
                 self.run.notes.add_loss(
-                    "it was over before the counters were read by the clock of its events (SCOREP_TIMER)",
+                    "the run ended before the counters were read with the clock of its events (SCOREP_TIMER)",
                 );
             }
         }
@@ -183,7 +183,8 @@ impl Finish {
         }
     }
 
-    /// Names the processes that the command has left running. What they have recorded until now is in the figures.
+    /// Adds a note that names the processes that the command has left running. The figures include what they have recorded until
+    /// now.
     fn note_still_running(&mut self) {
         if self.run.options.mode != Mode::Collector || !self.run.command_has_ended() {
             return;
@@ -198,12 +199,12 @@ impl Finish {
             named.push(format!("{} more", running.len() - NAMED_MAX));
         }
         self.run.notes.add(format!(
-            "the command has ended, and processes of it still run: they were measured up to its end: {}",
+            "the command has ended, but some of its processes are still running; they were measured until its end: {}",
             named.join(", ")
         ));
     }
 
-    /// Programs and pids of processes of the run that still run, and of which there are neither samples nor a record.
+    /// Returns the programs and pids of the run's processes that are still running and have neither samples nor records.
     fn unrecorded_and_running(&self) -> Vec<String> {
         let Some(node) = &self.run.node else { return Vec::new() };
         node.read_processes();
@@ -213,7 +214,7 @@ impl Finish {
         };
         let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
         let launcher = rustix::process::getppid().and_then(|pid| program(pid.as_raw_nonzero().get() as u32));
-        // `ampere run` has a child of its own.
+        // The witness is a child of `ampere run`, with the same program.
         let is_of_the_command = |of: &ProcessCpu| launcher.is_none() || program(of.pid) != launcher;
         let runs = |of: &ProcessCpu| is_alive(of.pid, of.started) && !is_ending(of.pid);
         let running =
@@ -230,9 +231,9 @@ impl Finish {
         }
     }
 
-    /// The sampler reads its counters a last time, and all of its samples are taken.
+    /// Lets the sampler read its counters a last time, and takes all of its samples.
     fn end_sampling(&mut self) {
-        // What ended processes used last is in the sampler's last reading.
+        // The sampler's last reading is to include the last CPU time of processes that have ended.
         if let Some(node) = &self.run.node {
             self.run.command_end.iter().for_each(|end| node.command_used(end.cpu_ns));
             node.read_processes();
@@ -247,14 +248,14 @@ impl Finish {
             timeline.pipeline.attributor.end_sampling(now);
         }
         self.run.sampling.stop(&mut self.run.notes);
-        clock::find_devices(&mut self.run); // its last news
+        clock::find_devices(&mut self.run); // the devices that the sampler announced last
         self.run.drain_samples();
         let Some(timeline) = &mut self.run.timeline else { return };
         timeline.pipeline.end_samples();
         self.run.spool_taken();
     }
 
-    /// What is odd about the settings, now that everything is known.
+    /// Adds notes about settings that do not match the run, now that everything about it is known.
     fn note_odd_settings(&mut self) {
         let Some(timeline) = &self.run.timeline else { return };
         let attributor = &timeline.pipeline.attributor;
@@ -269,12 +270,12 @@ impl Finish {
         if !self.run.ingest.disk.is_of(&self.run.options.output) {
             let remade = output::remake(&self.run.options.output, &self.run.options.run_id);
             self.run.output_again = remade.map_err(|why| self.write_elsewhere(why.into()))?;
-            self.run.notes.add("the output directory was removed while the job ran, and has been made again");
+            self.run.notes.add("the output directory was removed while the job ran, and was made again");
         }
         Ok(())
     }
 
-    /// Other nodes' parts, ranks that never came, or why nothing was recorded.
+    /// Adds notes about the parts of other nodes, about missing ranks, or about why nothing was recorded.
     fn note_missing_parts(&mut self) {
         let other_nodes = nodes::first_of(&self.run.options.output, &self.run.options.manifest);
         let missing = self.run_summary().note_of_missing_ranks(other_nodes.is_none());
@@ -289,7 +290,7 @@ impl Finish {
             && self.run.options.replay.is_none()
         {
             self.run.notes.add(
-                "nothing of it was recorded: no process of it that can see this run made MPI calls or has instrumented \
+                "nothing was recorded: no process that can see this run made MPI calls or has instrumented \
                  functions (-finstrument-functions, or Score-P)",
             );
         }
@@ -304,7 +305,7 @@ impl Finish {
     fn write_trace(&mut self, is_over: bool, is_settled: bool) -> Traced {
         let is_empty = self.is_empty();
         if is_empty {
-            self.run.notes.add("it was over before anything could be recorded: there is no trace");
+            self.run.notes.add("the run ended before anything could be recorded: there is no trace");
         }
         let is_wanted = !is_empty && self.run.ingest.spool.wanted;
         if is_wanted && !output::holds_trace(&self.run.options.output) {
@@ -327,7 +328,7 @@ impl Finish {
         match written {
             Ok(0) => {}
             Ok(left_out) => self.run.notes.add(format!(
-                "the trace lacks {left_out} MPI messages and collectives: it does not have all processes of their communicators"
+                "the trace lacks {left_out} MPI messages and collectives, because it does not contain all processes of their communicators"
             )),
             Err(NoTrace { why, .. }) => self.run.notes.add(why),
         }
@@ -347,7 +348,7 @@ impl Finish {
         let _ = manifest.save(&self.run.ingest.spool.directory);
     }
 
-    /// The power that is attributed to each location. None, where the trace is attributed again before it is known.
+    /// Returns the power that is attributed to each location; empty if it is known only after the trace is attributed again.
     fn power(&mut self, is_settled: bool) -> Vec<Option<Spool>> {
         let is_whole = !self.run_summary().trace_is_cut();
         let Some(timeline) = &mut self.run.timeline else { return Vec::new() };
@@ -380,13 +381,13 @@ impl Finish {
         write::write(&self.run.options.output, &self.run.ingest.spool.directory, &run)
     }
 
-    /// Notes in the manifest what is needed to make the trace later. The rings go now: that need not miss them.
+    /// Saves in the manifest what is needed to make the trace later, when the rings no longer exist.
     fn keep_records(&mut self, no_trace: &NoTrace, is_cut: bool) {
         let losses = self.losses();
         let is_there = output::holds_trace(&self.run.options.output);
         let reads_rings = self.run.options.mode != Mode::RecoveryFromDisk;
         let manifest = &mut self.run.options.manifest;
-        // What could not be written has been taken away again, as a rule.
+        // A trace that could not be written completely has usually been removed again.
         manifest.progress.trace_begun &= no_trace.was_begun && is_there;
         manifest.progress.is_drained |= reads_rings && !is_cut;
         manifest.progress.losses = losses;
@@ -395,7 +396,7 @@ impl Finish {
         self.run.command_end.iter().for_each(|end| end.save(&self.run.ingest.spool.directory));
     }
 
-    /// What is lost for a trace that is made when the rings are gone.
+    /// Returns the losses for a trace that is made after the rings are gone.
     fn losses(&self) -> SavedLosses {
         let before = &self.run.options.manifest.progress.losses;
         let mut records = before.records;
@@ -407,25 +408,25 @@ impl Finish {
         }
     }
 
-    /// Why there is no trace: no event showed which clock its times are from.
+    /// Returns the reason why there is no trace: no event showed which clock its times are from.
     fn why_nothing_is_left(&self) -> String {
         let read = self.run.ingest.locations().map(|location| location.reader.ring.position());
         match read.fold(0, u64::saturating_add) {
             0 => "no process wrote any event: there is no trace".to_owned(),
             read => format!(
-                "{read} records had been taken out of shared memory, and are lost with what was on disk: there is no trace"
+                "{read} records had been moved from shared memory to disk, and are lost: there is no trace"
             ),
         }
     }
 
-    /// The summary as it stays. Whether its tables were computed again from the trace: where events came late, links changed, or
-    /// readings were revised.
+    /// Returns the final summary, and whether its tables were computed again from the trace, because events came late, links
+    /// changed, or readings were revised.
     fn complete_summary(&mut self, before: Summary, complete: bool, traced: &mut Traced) -> (Summary, bool) {
         if output::holds_foreign_page(&self.run.options.output, &self.run.options.run_id) {
             let page = output::PAGE;
-            self.run
-                .notes
-                .add(format!("{page} is another run's, and stays: ampere report -f html makes the page"));
+            self.run.notes.add(format!(
+                "{page} belongs to another run and is kept: ampere report -f html makes the page of this one"
+            ));
         }
         let mut summary = self
             .run_summary()
@@ -438,18 +439,17 @@ impl Finish {
         let there_is_no_trace = "there is no trace to compute the figures from again";
         if summary.quality.records.late_events > 0 {
             summary.run.notes.push(format!(
-                "{} events came late, and are charged as of when they came: {there_is_no_trace}",
+                "{} events came late and are charged as if they happened when they came: {there_is_no_trace}",
                 summary.quality.records.late_events
             ));
         }
         if self.links_moved() {
-            let note = format!("{LINKS_MOVED}, and joules until then were shared by what was known");
+            let note = format!("{LINKS_MOVED}, and earlier joules were divided without knowing it");
             summary.run.notes.push(note);
         }
         if self.has_learned_baselines() {
-            let note = format!(
-                "{BASELINES_LEARNED}, and all joules until then count as dynamic: {there_is_no_trace}"
-            );
+            let note =
+                format!("{BASELINES_LEARNED}, and all earlier joules count as dynamic: {there_is_no_trace}");
             summary.run.notes.push(note);
         }
         (summary, false)

@@ -1,5 +1,5 @@
-//! What the preloaded library says of processes in which nothing is recorded: an empty file for each, in the session's directory.
-//! Its name begins with [`PREFIX`] and a letter, which is the reason (`crates/preload/src/stub.h`).
+//! Reports processes in which nothing is recorded. For each one, the preloaded library leaves an empty file in the session's
+//! directory. Its name starts with [`PREFIX`] and a letter for the reason (`crates/preload/src/stub.h`).
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const REASONS: [(char, &str); 3] = [
     ('p', "not recorded in full, because the system does not let ampere put wrappers in front of some calls"),
 ];
 
-/// A note for each reason.
+/// Returns a note for each reason.
 pub(super) fn notes(session: &Path) -> Vec<String> {
     let files = std::fs::read_dir(session).into_iter().flatten().flatten();
     let reasons: Vec<char> =

@@ -10,7 +10,7 @@ use ampere_report::first::screen::Screen;
 use ampere_report::json;
 use std::path::{Path, PathBuf};
 
-/// Why results are not where they belong, in one line.
+/// The reason why results are not in the output directory, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
     #[error(transparent)]
@@ -26,7 +26,7 @@ pub enum ResultsError {
 }
 
 impl Finish {
-    /// Writes the tables, unless those in the output directory know more than the records that are left.
+    /// Writes the tables, unless those in the output directory are more complete than the remaining records.
     pub(super) fn write_figures(&self, summary: &Summary) -> Result<(), ResultsError> {
         match knows_more(&self.run.options.output, summary) {
             true => end_running(&self.run.options.output),
@@ -49,15 +49,15 @@ impl Finish {
 
     pub(super) fn write_final_page(&self, summary: &Summary) {
         if let Err(why) = self.write_page(summary) {
-            eprintln!("ampere-collector: {why}: ampere report -f html makes it of summary.json");
+            eprintln!("ampere-collector: {why}: ampere report -f html makes it from summary.json");
         }
     }
 
-    /// Figures that the output directory does not take are nowhere else once this process is gone: they are left where
-    /// temporary files are. `why` it does not take them; what becomes of the records is another matter.
+    /// Writes figures that cannot be written to the output directory, for the reason `why`, to the directory of temporary files,
+    /// because they would be lost when this process ends. The records are handled separately.
     pub(super) fn write_elsewhere(&self, why: ResultsError) -> ResultsError {
         if self.run.options.mode != Mode::Collector {
-            return why; // `ampere recover -o` may have another directory
+            return why; // `ampere recover -o` may name another directory
         }
         let directory = std::env::temp_dir().join(output::default_directory(&self.run.options.run_id));
         let is_made = ampere_owned::make(&directory, ampere_owned::PRIVATE_MODE).is_ok();
@@ -74,7 +74,7 @@ impl Finish {
     fn write_page(&self, summary: &Summary) -> Result<(), ResultsError> {
         let directory = &self.run.options.output;
         if output::holds_foreign_page(directory, &summary.run.id) {
-            return Ok(()); // a note says so
+            return Ok(()); // a note reports it
         }
         if !knows_more(directory, summary) {
             return write_page(directory, summary);
@@ -83,15 +83,15 @@ impl Finish {
     }
 }
 
-/// Whether the figures that lie there already are the same run's, of more events: where the disk was full, the records end
-/// early and the figures do not.
+/// Whether the directory already has figures of the same run with more events. If the disk was full, the records end early and
+/// the figures do not.
 pub fn knows_more(directory: &Path, summary: &Summary) -> bool {
     let there = Head::of(&directory.join("summary.json")).filter(|there| there.run.id == summary.run.id);
     let events = |quality: &Losses| quality.records.events.saturating_add(quality.records.coalesced_calls);
     there.is_some_and(|there| events(&there.quality) > events(&summary.quality))
 }
 
-/// `summary.json`, `summary.txt` and `report.html`, each whole or not at all.
+/// Writes `summary.json`, `summary.txt` and `report.html`, each completely or not at all.
 pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
     write_tables(directory, summary)?;
     write_page(directory, summary)
@@ -104,12 +104,12 @@ pub(super) fn write_results_beside(directory: &Path, summary: &Summary) -> Resul
     if is_foreign { Ok(()) } else { write_page(directory, summary) }
 }
 
-/// `summary.json`, whole or not at all.
+/// Writes `summary.json`, completely or not at all.
 pub(crate) fn write_summary(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
     Ok(write_result_with(&directory.join("summary.json"), |file| json::write(file, summary))?)
 }
 
-/// Writes what is known of the run before the tables that are there. Whether that could be done.
+/// Writes a new description of the run in front of the existing tables. Returns whether that was possible.
 fn describe_tables(directory: &Path, summary: &Summary) -> bool {
     let path = directory.join("summary.json");
     let Ok(mut earlier) = ampere_owned::open_own(&path) else { return false };
@@ -117,14 +117,15 @@ fn describe_tables(directory: &Path, summary: &Summary) -> bool {
         && write_text(directory, summary).is_ok()
 }
 
-/// Figures that were written while the run continued are kept if they contain more than what is left otherwise.
+/// Keeps the figures that were written during the run, because they contain more than the remaining records, and marks the run as
+/// ended.
 fn end_running(directory: &Path) -> Result<(), ResultsError> {
     let mut known = read_summary(directory)?;
     if !std::mem::take(&mut known.run.running) {
         return Ok(());
     }
     known.run.notes.push(format!(
-        "it was cut off, and of its last events no records are left: the figures are those of {}, when they were written last",
+        "the run was killed, and its last records are lost: the figures are those that were last written, at {}",
         known.run.end
     ));
     write_tables(directory, &known)

@@ -1,5 +1,5 @@
-//! The summary that is on disk while a run is running. A batch system may kill run and collector at any time, and the records may
-//! then be out of reach: the results always include this summary.
+//! Keeps a summary on disk during the run. A batch system may kill the run and its collector at any time, and the records may
+//! then be out of reach. So there is always at least this summary.
 
 use super::results::{ResultsError, write_summary};
 use super::summary::RunSummary;
@@ -14,20 +14,20 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Making and writing summaries takes at most one part in this many of the run's time.
 const PART: u32 = 100;
 
-/// Keeps `summary.json` up to date. When this is dropped, nothing is written any more.
+/// Keeps `summary.json` up to date until it is dropped.
 pub struct RunningSummary {
     directory: PathBuf,
     started: Instant,
     due: Instant,
     /// The time that making and writing have taken so far.
     spent: Duration,
-    /// Whether the end may be near.
+    /// Whether the run may be about to end.
     is_urgent: bool,
     writing: Option<Writing>,
     has_failed: bool,
 }
 
-/// The summary that a thread is writing: the rings do not wait for a slow file system.
+/// The summary that a thread is writing, so that reading the rings does not wait for a slow file system.
 struct Writing {
     begun: Instant,
     thread: JoinHandle<Result<(), ResultsError>>,
@@ -46,7 +46,7 @@ impl RunningSummary {
         }
     }
 
-    /// Writes the figures of the last round if a summary is due, or if the end may be near (`is_urgent`).
+    /// Writes the figures of the last round if a summary is due, or if the run may be about to end (`is_urgent`).
     pub fn keep(&mut self, run: &LiveRun, is_urgent: bool) {
         self.is_urgent |= is_urgent;
         if self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished()) {
@@ -73,13 +73,13 @@ impl RunningSummary {
         if let Ok(Err(why)) = thread.join()
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            eprintln!("ampere-collector: {why}: the figures as of now are not on disk");
+            eprintln!("ampere-collector: {why}: the latest figures are not on disk");
         }
     }
 }
 
-/// Returns when the next summary is due, after one that was started at the time `begun` of the run and took `took`; all of them
-/// took `spent`. The next one may take as long as the last.
+/// Returns the time when the next summary is due. The last one was started `begun` after the start of the run and took `took`;
+/// all of them took `spent`. It is assumed that the next one takes as long as the last.
 fn next_after(begun: Duration, spent: Duration, took: Duration) -> Duration {
     (begun + PERIOD).max((spent + took) * PART)
 }

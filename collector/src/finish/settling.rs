@@ -1,4 +1,4 @@
-//! Figures that live attribution could not know are computed again, from the trace.
+//! Computes figures again from the trace that live attribution could not know.
 
 use super::{Finish, Traced};
 use crate::run_directory::output;
@@ -13,8 +13,8 @@ use ampere_trace::write::{NoTrace, Power};
 use std::sync::PoisonError;
 
 const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
-pub(super) const BASELINES_LEARNED: &str = "what a device draws anyway became known only while it ran";
-pub(super) const LINKS_MOVED: &str = "which device a location draws from became known only while it ran";
+pub(super) const BASELINES_LEARNED: &str = "the static power of a device became known only during the run";
+pub(super) const LINKS_MOVED: &str = "which device a location draws from became known only during the run";
 
 impl Finish {
     pub(super) fn links_moved(&self) -> bool {
@@ -28,7 +28,8 @@ impl Finish {
             .is_some_and(|timeline| timeline.pipeline.attributor.has_learned_baselines())
     }
 
-    /// Why figures are not yet as they would be, had everything been known in time.
+    /// Returns the reasons why the figures differ from those that would result if everything had been known in time; empty if
+    /// there is none.
     pub(super) fn unsettled(&self, summary: &Summary) -> String {
         let late = summary.quality.records.late_events;
         let late = (late > 0).then(|| format!("{late} events came late"));
@@ -40,15 +41,15 @@ impl Finish {
         late.into_iter().chain(moved).chain(revised).chain(learned).collect::<Vec<_>>().join("; ")
     }
 
-    /// Events that came late, and joules of a location that was not yet known to draw from a device, were charged as well as
-    /// could be at that time. The trace has everything in its place: the final figures are computed again from it. Then their
-    /// power is in it, too.
+    /// Computes the final figures from the trace. Live, late events and joules of locations that were not yet linked to a device
+    /// were charged with what was known at that time; the trace has all events in order. Their power is then written into the
+    /// trace, too.
     pub(super) fn settle(&mut self, summary: &mut Summary, why_again: &str, traced: &mut Traced) {
         let values = power::Values::default();
         let mut again = match self.attribute_trace(&values) {
             Ok(again) => again.summary,
             Err(why) => {
-                let note = format!("{why_again}, and joules are charged as of then: {why:#}");
+                let note = format!("{why_again}, and the figures could not be computed again: {why:#}");
                 return summary.run.notes.push(note);
             }
         };
@@ -67,7 +68,7 @@ impl Finish {
             let Some(same) = again.iter().find(is_it).cloned() else { continue };
             let before = std::mem::replace(device, same);
             (device.source, device.energy) = (before.source, before.energy);
-            // What is not in the trace.
+            // The following is not in the trace.
             (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
         }
         summary.run.total_joules = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
@@ -94,7 +95,7 @@ impl Finish {
         }
     }
 
-    /// The trace as it was, with the power of the figures that are final.
+    /// Writes the trace again, with the power of the final figures.
     fn write_trace_again(&mut self, values: &power::Values, is_over: bool) -> Result<u64, NoTrace> {
         output::remove_unfinished_trace(&self.run.options.output, &mut self.run.options.manifest);
         self.announce_trace();

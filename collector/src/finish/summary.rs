@@ -45,8 +45,8 @@ impl<'a> RunSummary<'a> {
         RunSummary { run }
     }
 
-    /// The current totals and largest rows; `None` before there are any, and while the successor of a killed collector reads what
-    /// the killed one knew.
+    /// The current totals and largest rows; `None` before there are any, and while the successor of a killed collector reads the
+    /// earlier records.
     pub fn running(&self) -> Option<Summary> {
         let has_figures = self.run.timeline.is_some()
             && self.run.processes_seen() > 0
@@ -146,8 +146,8 @@ impl<'a> RunSummary<'a> {
         }
     }
 
-    /// Returns the readings of the clock by which the nodes' clocks are compared. None is taken now for a run that is recovered,
-    /// because it ended earlier.
+    /// Returns the readings with which the clocks of the nodes are compared. For a recovered run, no reading is taken now,
+    /// because the run ended earlier.
     fn readings_of(&self, clock: &SessionClock) -> Vec<[u64; 2]> {
         if !clock.is_dated() || clock.is_replayed() {
             return Vec::new();
@@ -157,7 +157,8 @@ impl<'a> RunSummary<'a> {
         readings.map(|reading| [clock.at(&reading), reading.realtime_ns]).collect()
     }
 
-    /// The time that the joules are about, first to last sample: its begin and its end (RFC 3339), and its seconds.
+    /// Returns the time from the first to the last sample, which the joules belong to: its start and end (RFC 3339), and its
+    /// seconds.
     fn span(&self) -> (String, String, f64) {
         let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
         let span = self.run.sampling.samples.as_ref().and_then(|samples| samples.span);
@@ -184,7 +185,7 @@ impl<'a> RunSummary<'a> {
         Losses { records, ..Losses::default() }
     }
 
-    /// What is missing of the events of all processes, and of the samples.
+    /// Returns the losses of events of all processes, and of samples.
     pub fn record_losses(&self) -> RecordLosses {
         let mut sum = RecordLosses::default();
         self.run.ingest.processes.iter().for_each(|process| sum.add(&process.record_losses()));
@@ -230,7 +231,7 @@ impl<'a> RunSummary<'a> {
         self.run.notes.with(notes)
     }
 
-    /// A note if the stacks of some ranks were sampled, and those of others were not.
+    /// Returns a note if the stacks of some ranks were sampled, and those of others were not.
     fn note_of_unsampled(&self) -> Option<String> {
         let processes = &self.run.ingest.processes;
         let sampled: HashSet<u32> = processes
@@ -249,7 +250,7 @@ impl<'a> RunSummary<'a> {
         })
     }
 
-    /// Processes that did not end their measurement in order.
+    /// Returns the processes that did not end their measurement properly.
     fn endings(&self) -> Vec<Ending> {
         let clock = self.run.timeline.as_ref().map(|timeline| timeline.clock);
         let date = |time: Option<Timestamp>| {
@@ -271,12 +272,12 @@ impl<'a> RunSummary<'a> {
             Ending { rank, pid, what, time: date(process.life.died_at), signal: signal.map(|s| s.0) }
         };
         let mut endings: Vec<Ending> = died.map(ending).collect();
-        // The one of which nothing is known last.
+        // Processes whose end is unknown come last.
         endings.sort_by_key(|ending| (ending.time.is_empty(), ending.time.clone()));
         endings
     }
 
-    /// The times in which no counter was sampled.
+    /// Returns the times in which no counter was sampled.
     pub fn gaps(&self) -> Vec<Gap> {
         let (Some(samples), Some(timeline)) = (&self.run.sampling.samples, &self.run.timeline) else {
             return Vec::new();
@@ -293,7 +294,7 @@ impl<'a> RunSummary<'a> {
             joules: Some(gap.joules.iter().filter(|(at, _)| on_top(*at)).map(|(_, joules)| joules).sum()),
         });
         let mut gaps: Vec<Gap> = closed.collect();
-        // No counter was read since the collector was killed, and the program went on.
+        // No counter was read after the collector was killed, while the program continued.
         if let (Some((_, last)), Some(event)) = (samples.span, self.run.ingest.last_event())
             && self.run.options.mode != Mode::Collector
             && clock.seconds(event.saturating_sub(last)) > UNSAMPLED_SECONDS
@@ -303,13 +304,14 @@ impl<'a> RunSummary<'a> {
         gaps
     }
 
-    /// Ranks and sizes of the processes. For a process that became other programs, those of the last one.
+    /// Returns the ranks and sizes of MPI processes. For a process that became other programs, they are those of the last one.
     fn mpi_ranks(&self) -> impl Iterator<Item = (u32, u32)> {
         let of_jobs = self.run.ingest.processes.iter().filter(|process| process.replayed.is_none());
         of_jobs.filter(|process| process.life.state != State::Replaced).filter_map(|process| process.rank)
     }
 
-    /// Ranks that the launcher, or MPI, knows of and that never came. `is_alone`: no other node has a part of the run.
+    /// Returns a note about ranks that the launcher or MPI has started and that were not measured. `is_alone`: no other node has
+    /// a part of the run.
     pub fn note_of_missing_ranks(&self, is_alone: bool) -> Option<String> {
         if self.run.options.replay.is_some() {
             return None;
@@ -322,7 +324,7 @@ impl<'a> RunSummary<'a> {
         missing::note_of_this_node(&here, Some((&ranks, size))).or_else(of_all)
     }
 
-    /// Two jobs in one run, one after the other or one by the other, have ranks of the same number.
+    /// Returns a note if several processes have the same rank, because the command ran several MPI jobs.
     fn note_of_equal_ranks(&self) -> Option<String> {
         let ranks = self.mpi_ranks();
         let mut numbers: Vec<u32> = ranks.filter(|(_, size)| *size > 1).map(|(rank, _)| rank).collect();
@@ -334,7 +336,7 @@ impl<'a> RunSummary<'a> {
         ))
     }
 
-    /// Functions are missing because the user wanted it so.
+    /// Returns a note about functions that the user has excluded.
     fn note_of_filter(&self) -> Option<String> {
         let variables = self.run.ingest.processes.iter().flat_map(Process::environment);
         let file = |variable: &String| Some(variable.strip_prefix(ENV_FILTER)?.strip_prefix('=')?.to_owned());
@@ -358,11 +360,11 @@ impl<'a> RunSummary<'a> {
     }
 
     fn note_of_unmeasured(&self) -> Option<String> {
-        let why = "what they used is in the others' joules, or idle; each said why on standard error, on a node's first rank";
+        let why = "their joules count for other processes or as idle; the first rank of a node printed the reason on standard error";
         match self.run.session.unmeasured() {
             0 => None,
-            1 => Some(format!("1 process could not be measured, or not to its end: {why}")),
-            many => Some(format!("{many} processes could not be measured, or not to their end: {why}")),
+            1 => Some(format!("1 process could not be measured, or not until its end: {why}")),
+            many => Some(format!("{many} processes could not be measured, or not until their end: {why}")),
         }
     }
 
@@ -373,7 +375,7 @@ impl<'a> RunSummary<'a> {
         is_over && is_whole && !self.run.notes.is_incomplete() && is_all
     }
 
-    /// Whether the user asked for Score-P's events, and neither this node nor another one has any.
+    /// Whether the user asked for Score-P's events, but no node has any.
     fn lacks_score_p(&self, host: &str) -> bool {
         let is_wanted = std::env::var(ENV_RECORDER).is_ok_and(|recorder| recorder == "scorep");
         let options = &self.run.options;

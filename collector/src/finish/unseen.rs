@@ -1,4 +1,4 @@
-//! Programs whose MPI calls cannot be recorded, or not as they ask for, as their files show: those with a static MPI library,
+//! Finds programs, by their files, whose MPI calls cannot be recorded or not as they ask for: those with a static MPI library,
 //! those that the loader starts in secure mode, and those that switch recording off.
 
 use ampere_model::text::listed;
@@ -12,13 +12,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The note if Score-P was to record the run and no process was built with it.
-pub const NO_SCORE_P: &str = "--host scorep: no process was built with Score-P, so neither ranks nor calls are recorded: what there is was sampled";
+pub const NO_SCORE_P: &str = "--host scorep: no process was built with Score-P, so neither ranks nor calls were recorded, only samples";
 
 /// A note names at most this number of programs.
 const NAMES_MAX: usize = 4;
 
-/// Notes about programs that ran, with whether each was sampled, and about those that a command names: the kernel does not let
-/// other users sample a setuid program.
+/// Returns notes about programs that ran, each with whether it was sampled, and about those that the command names: the latter
+/// are needed because the kernel does not let users sample a setuid program.
 pub(super) fn notes<'a>(ran: impl Iterator<Item = (&'a str, bool)>, command: &[String]) -> Vec<String> {
     let ran: BTreeSet<(PathBuf, bool)> = ran.map(|(path, sampled)| (PathBuf::from(path), sampled)).collect();
     let command = command.to_owned();
@@ -67,7 +67,7 @@ fn name(path: &Path) -> String {
     ampere_model::text::printable(&path.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// The file that a word of a command names. The first word may be a name that is looked up in PATH.
+/// Returns the file that a word of a command names. The first word may be a name that is looked up in PATH.
 fn file_of(word: &str, is_first: bool) -> Option<PathBuf> {
     if word.contains('/') {
         return Some(PathBuf::from(word)).filter(|path| path.is_file());
@@ -76,7 +76,7 @@ fn file_of(word: &str, is_first: bool) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(word)).find(|path| path.is_file())
 }
 
-/// Why a program that this user and group start gets other rights than theirs, if it does.
+/// Returns the reason if a program gets more rights than this user and group.
 fn privilege(program: &Path, user: u32, group: u32) -> Option<&'static str> {
     let about = std::fs::metadata(program).ok().filter(std::fs::Metadata::is_file)?;
     let mode = about.permissions().mode();
@@ -100,12 +100,12 @@ fn is_script(program: &Path) -> bool {
     File::open(program).is_ok_and(|mut file| file.read_exact(&mut begin).is_ok()) && begin == *b"#!"
 }
 
-/// Whether the program itself defines PMPI_Init. One that was stripped does not show it.
+/// Whether the program itself defines PMPI_Init. A stripped program does not show it.
 fn has_own_mpi(program: &Path) -> bool {
     has_symbol(program, |name, is_defined| is_defined && name == "PMPI_Init")
 }
 
-/// Whether the program calls MPI_Pcontrol of a library.
+/// Whether the program calls a library's MPI_Pcontrol.
 fn switches_recording(program: &Path) -> bool {
     has_symbol(program, |name, is_defined| {
         !is_defined && name.trim_end_matches('_').eq_ignore_ascii_case("MPI_Pcontrol")
@@ -198,7 +198,7 @@ mod tests {
             return;
         }
         assert_eq!(privilege(&program, 1000, 1000), Some("has file capabilities"));
-        assert_eq!(privilege(&program, 0, 0), None, "root has them all");
+        assert_eq!(privilege(&program, 0, 0), None, "root has all rights anyway");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o644)).expect("its mode");
         assert_eq!(privilege(&program, 1000, 1000), None, "not executable");
     }
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(with(0o755), [None, None]);
         assert_eq!(with(0o6755), [None, Some("is setuid")]);
         assert_eq!(with(0o4644), [None, None], "not executable");
-        // Without the right of the group to execute it, this bit is a lock's.
+        // If the group may not execute the file, this bit means mandatory locking.
         assert_eq!(with(0o2745), [None, None]);
         // The kernel ignores these bits of a script.
         std::fs::write(&program, "#!/bin/sh\n").expect("a file");

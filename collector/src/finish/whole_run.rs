@@ -1,4 +1,4 @@
-//! The figures of a run on several nodes as one: in the run's directory, and each node's own in a directory with its name.
+//! Joins the figures of a run on several nodes in the run's directory. Each node's own figures are in a directory with its name.
 
 use super::results::{ResultsError, read_summary, write_results_beside};
 use crate::run_directory::nodes::{self, Node};
@@ -7,8 +7,8 @@ use ampere_figures::nodes::summaries::joined;
 use ampere_figures::summary::{Run, Summary};
 use std::path::Path;
 
-/// Files with more bytes in all are not joined here: the collector of the last node would need too much memory. `ampere report`
-/// joins them whenever it shows them.
+/// Larger files (in bytes, all together) are not joined here, because the collector of the last node would need too much memory.
+/// `ampere report` joins them whenever it shows them.
 const BYTES_MAX: u64 = 1 << 28;
 
 /// Joins the figures of the nodes that have ended in the run's directory, which is the first node's. Nothing happens if the first
@@ -42,7 +42,7 @@ pub fn join_figures(directory: &Path, run_id: &str) -> Result<(), ResultsError> 
     let mut parts = parts.into_iter();
     let Some(first) = parts.next() else { return Ok(()) };
     let mut whole = joined(first, parts.collect());
-    // Traces of nodes that end later are joined by the first node's clock.
+    // Traces of nodes that end later are joined with the first node's clock.
     whole.run.clock = there.clock;
     write_results_beside(directory, &whole)
 }

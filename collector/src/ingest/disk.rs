@@ -1,4 +1,4 @@
-//! A disk that is nearly full: records go elsewhere, or the trace of all processes ends early.
+//! Handles a disk that is nearly full: records are written elsewhere, or the trace of all processes ends early.
 
 use super::Ingest;
 use crate::notes::Notes;
@@ -7,8 +7,8 @@ use ampere_trace::spool::Spool;
 use std::path::Path;
 
 impl Ingest {
-    /// Writes further records to the claim in the output directory once others need the space that is left in `directory`, the
-    /// directory of the records if they are not in the claim.
+    /// Writes further records to the claim in the output directory if little space is left in `directory`, the directory of the
+    /// records if they are not in the claim.
     pub fn leave_full_directory(&mut self, directory: Option<&Path>, notes: &mut Notes) {
         let mut store = self.spool.store();
         let is_there = |path: &Path| directory.is_some_and(|directory| path.parent() == Some(directory));
@@ -16,11 +16,14 @@ impl Ingest {
         let is_full = store.bytes_of_part() > 0 && directory.is_some_and(spool_place::is_full);
         if is_full && store.leave_part() {
             let next = store.path().unwrap_or(&path).display();
-            notes.add(format!("{} has little room left: records go to {next} from here on", path.display()));
+            notes.add(format!(
+                "{} has little space left: further records are written to {next}",
+                path.display()
+            ));
         }
     }
 
-    /// Returns the bytes that are left, once the disk has only the space that the trace needs.
+    /// Returns the free bytes if the disk has only the space that the trace needs.
     pub fn shortage(&mut self) -> Option<u64> {
         let spools = || self.locations().filter_map(|location| location.reader.spool.as_ref());
         let recorded = spools().map(Spool::bytes).sum();
@@ -35,7 +38,7 @@ impl Ingest {
         let spools = locations.filter_map(|location| location.reader.spool.as_mut()).chain(samples);
         spools.for_each(|spool| spool.cut());
         notes.add(format!(
-            "{} has only {} MB left: the trace ends early, so that there is room for it; the figures go on",
+            "{} has only {} MB left: the trace ends early, so that there is room for it; the figures continue",
             output.display(),
             left / 1_000_000
         ));

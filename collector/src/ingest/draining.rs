@@ -27,7 +27,7 @@ impl Ingest {
         self.unspooled.is_due()
     }
 
-    /// Whether a ring needs the slots at once of records that were taken out of it.
+    /// Whether a ring is so full that slots of records taken out of it must be freed at once.
     pub fn is_ring_pressed(&self) -> bool {
         self.unspooled.is_pressed
     }
@@ -58,7 +58,7 @@ impl Ingest {
                 live.fullest = live.fullest.max(fill);
                 let waiting = live.reader.ring.waiting_ratio();
                 round.fullest = round.fullest.max(waiting);
-                // What a program records makes the loop quick; when its threads are on a CPU can wait.
+                // Records of the program itself make the loop faster. Records of CPU time can wait.
                 let is_of_program = live.definition.kind != LocationKind::CpuTime;
                 if thorough || waiting >= HARDLY_FILLED {
                     let taken = self.drain_location(at, timeline, now, notes);
@@ -79,7 +79,7 @@ impl Ingest {
         notes: &mut Notes,
     ) -> usize {
         if self[at].index.is_none() {
-            return 0; // the attributor must know it first
+            return 0; // the attributor must know the location first
         }
         let mut batch = std::mem::take(&mut self.batch);
         let mut total = 0;
@@ -112,10 +112,10 @@ impl Ingest {
         total
     }
 
-    /// Makes the others wait for the records that are left in a ring, so that these are not late.
+    /// Makes other streams wait for the records that are left in a ring, so that these are not late.
     fn stays_behind(&mut self, at: Place, timeline: &mut LiveTimeline) {
         let live = &mut self[at];
-        // Only its own merger waits for a GPU stream, and that one does anyway.
+        // Only a GPU stream's own merger waits for it, and does so anyway.
         let is_waited_for = matches!(live.definition.kind, LocationKind::CpuThread | LocationKind::CpuTime);
         if is_waited_for && live.waiting() > 0 {
             let reached = live.reader.decoder.last_time();
@@ -188,7 +188,7 @@ impl Ingest {
     ) {
         let live = &mut self[at];
         live.give_up();
-        notes.add(format!("{} {why}: it is not read further", live.reader.ring.path().display()));
+        notes.add(format!("{} {why}: it is no longer read", live.reader.ring.path().display()));
         self.end_frames(at, now, timeline);
     }
 
@@ -209,8 +209,8 @@ impl Ingest {
     }
 
     /// Reduces the number of events that wait in the pipeline. If they wait for a silent GPU stream, the wait for streams is
-    /// halved. Otherwise no longer waits for rings that were not emptied. A location with events in the future, which would wait
-    /// until then, is not read any further.
+    /// halved. Otherwise, rings that were not emptied are no longer waited for. A location with events in the future, which would
+    /// wait until then, is not read any further.
     pub fn relieve(
         &mut self,
         timeline: &mut LiveTimeline,
@@ -229,7 +229,7 @@ impl Ingest {
         }
         for at in self.places() {
             if !self[at].given_up && self[at].reader.decoder.last_time() > future {
-                let why = "has events of times that are yet to come";
+                let why = "has events with times in the future";
                 self.give_up(at, why, timeline, now, notes);
             }
         }

@@ -1,4 +1,4 @@
-//! Finds processes by their logs, and adds what these define to the attributor.
+//! Finds processes by their logs, and adds the definitions in these to the attributor.
 
 use super::Ingest;
 use crate::ingest::limits;
@@ -57,7 +57,7 @@ fn find_processes(
         }
         if ingest.known_logs.len() >= limits::PROCESSES_MAX {
             let most = limits::PROCESSES_MAX;
-            return notes.add_loss(format!("more than {most} processes: the others are not measured"));
+            return notes.add_loss(format!("more than {most} processes: the rest are not measured"));
         }
         match Process::open(&path, &ingest.spool, replay) {
             Ok(Some(mut process)) => {
@@ -76,7 +76,7 @@ fn find_processes(
             Ok(None) => ingest.generation = u64::MAX, // look again
             Err(why) => {
                 ingest.known_logs.insert(path);
-                notes.add_loss(format!("{why}; what that process did is not measured"));
+                notes.add_loss(format!("{why}; that process is not measured"));
             }
         }
     }
@@ -102,7 +102,7 @@ fn find_commands(ingest: &mut Ingest, session: &Session, node: Option<&NodeWatch
     }
 }
 
-/// Adds the copies that an earlier collector has kept of logs that are gone: their records were kept, too.
+/// Adds the copies that an earlier collector has kept of removed logs, whose records were kept, too.
 fn add_lost_logs(ingest: &Ingest, logs: &mut Vec<PathBuf>, notes: &mut Notes) {
     let is_lost = |name: &str| logs.iter().all(|log| log.file_stem() != Some(name.as_ref()));
     let unpacked = ingest.spool.store().unpack_logs(&ingest.spool.directory, is_lost);
@@ -115,8 +115,8 @@ fn add_lost_logs(ingest: &Ingest, logs: &mut Vec<PathBuf>, notes: &mut Notes) {
     }
 }
 
-/// Returns the number of logs of processes that are not measured. A collector that was killed may have left a log of its own
-/// samples without any definition: that is no process.
+/// Returns the number of logs of processes that are not measured. A killed collector may have left a log of its own samples
+/// without any definition, which does not belong to a process.
 pub fn unknown_logs(ingest: &Ingest, session: &Session) -> usize {
     let logs = leftover::logs_in(session.directory());
     logs.iter().filter(|log| !ingest.known_logs.contains(*log) && !is_log_of_samples(log)).count()
@@ -173,7 +173,7 @@ fn put_samples_on_recorded(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
     }
 }
 
-/// Finds out whose CPU time a location's records are.
+/// Finds out, for each location with CPU times, to which location they belong.
 fn place_cpu_times(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
     for process in 0..ingest.processes.len() {
         for at in 0..ingest.processes[process].locations.len() {
@@ -198,7 +198,7 @@ fn place_cpu_times(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
     }
 }
 
-/// Finds the location whose CPU time a location's records are. Those of threads without one are the CPU time of a new location.
+/// Finds the location that a location's CPU times belong to. If the thread has no location, a new one is added.
 fn place_cpu_time(
     ingest: &Ingest,
     (process, at): (usize, usize),
@@ -214,7 +214,7 @@ fn place_cpu_time(
     if let Some((number, on)) = on.or(here) {
         return Some((on.index?, CpuTimeOf::Location(number, on.definition.id)));
     }
-    // The location of a thread is defined before, in another log, which is about to be read.
+    // The thread's location was defined earlier, in another log, which is about to be read.
     if thread != 0 && of.life.state == State::Running {
         return None;
     }
@@ -242,7 +242,7 @@ fn set_rank(process: &Process, index: LocationIndex, timeline: &mut LiveTimeline
     }
 }
 
-/// Returns the process that records the calls of a sampled process: the last program that it was.
+/// Returns the process that records the calls of a sampled process: that of its last program.
 fn recorded_process(ingest: &Ingest, sampled: usize) -> Option<(usize, &Process)> {
     let of = &ingest.processes[sampled];
     let is_it = |(_, other): &(usize, &Process)| !other.is_sampled() && of.is_same_process(other);

@@ -1,5 +1,5 @@
-//! Upper bounds on what an application can make the collector hold. No correct program reaches them. A program that is defective
-//! or hostile loses its own figures, and the memory of the node is not used up.
+//! Upper bounds on what an application can make the collector hold. No correct program reaches them. A defective or hostile
+//! program loses its own figures, but does not use up the memory of the node.
 
 /// An upper bound on the open frames of one location, which also holds where nothing is attributed and there are no call paths.
 const FRAMES_MAX: usize = 1 << 20;

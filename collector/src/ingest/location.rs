@@ -23,11 +23,11 @@ pub(crate) struct LiveLocation {
     /// The location's number in the pipeline, once it has one.
     pub index: Option<LocationIndex>,
     pub events: u64,
-    /// Whether the ring is not read any further, because its positions make no sense or its records cannot be followed.
+    /// Whether the ring is no longer read, because its positions are impossible or its records cannot be decoded.
     pub given_up: bool,
     /// Whether the location has ended, with its process.
     pub closed: bool,
-    /// What an earlier collector has left of the location.
+    /// What an earlier collector has recorded about the location.
     pub left: Left,
     /// The number of call paths at the last check.
     pub callpaths: usize,
@@ -37,13 +37,13 @@ pub(crate) struct LiveLocation {
     pub is_named: bool,
     /// Whether the frames are samples of a thread's stack.
     pub samples: SampledFrames,
-    /// If its records are CPU time, of which location; `None` until that is known.
+    /// The location whose CPU time the records contain, if they are CPU times; `None` until it is known.
     pub cpu_time_of: Option<CpuTimeOf>,
     /// The CPU time in the last record.
     pub cpu_time: CpuSource,
 }
 
-/// What an earlier collector, which is dead, has left of a location.
+/// What an earlier collector, which has died, has recorded about a location.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Left {
     /// The number of records on disk, if the earlier collector had read more than that.
@@ -56,16 +56,16 @@ pub(crate) struct Left {
     was_retired: bool,
 }
 
-/// A ring's positions are impossible.
+/// An error: a ring's positions are impossible.
 #[derive(Debug, thiserror::Error)]
-#[error("{} states that {write} records were written, but {read} were read: it is damaged and not read further", ring.display())]
+#[error("{} states that {write} records were written, but {read} were read: it is damaged and no longer read", ring.display())]
 pub(crate) struct Damaged {
     ring: PathBuf,
     write: u64,
     read: u64,
 }
 
-/// What became of opening a location.
+/// The result of opening a location.
 pub(crate) struct Opened {
     /// `None` if nothing of the location can be read.
     pub location: Option<LiveLocation>,
@@ -94,12 +94,10 @@ impl LiveLocation {
         let opened = opened.or_else(|error| {
             is_read_in_part = true;
             if on_disk == 0 {
-                complaints.push(format!("{error}; its calls are not among those below"));
+                complaints.push(format!("{error}; its calls are not included"));
                 return Err(error);
             }
-            complaints.push(format!(
-                "{error}; of its calls only those in {on_disk} records on disk are among those below"
-            ));
+            complaints.push(format!("{error}; only its calls in the {on_disk} records on disk are included"));
             RingConsumer::of_missing_ring(&path, on_disk)
         });
         let Ok(ring) = opened else { return Opened { location: None, is_read_in_part } };
@@ -136,7 +134,7 @@ impl LiveLocation {
         }
     }
 
-    /// Returns what is missing of the location's events. If the ring is gone, the suppressed calls are those in its records.
+    /// Returns the losses of the location's events. If the ring is gone, the suppressed calls are those in its records.
     pub fn losses(&self) -> RecordLosses {
         let RingReader { ring, decoder, .. } = &self.reader;
         let repairs = decoder.repairs;
@@ -184,7 +182,7 @@ impl LiveLocation {
         })
     }
 
-    /// Reads the next batch of what an earlier collector has read from the ring. Returns `false` if it cannot be read.
+    /// Reads the next batch of records that an earlier collector has read from the ring. Returns `false` if it cannot be read.
     pub fn read_again(&mut self, batch: &mut Vec<Record>, most: usize) -> bool {
         let end = self.left.known_until.unwrap_or(self.reader.ring.released());
         self.reader.read_again(batch, most, end)

@@ -4,13 +4,11 @@
 //!
 //! ```text
 //! process.rs      one process and its definitions log  location.rs  one location and its ring
-//! ring_reader.rs  a location's or the sampler's ring: from there to disk and to a decoder
-//! finding.rs      finds processes by their logs        draining.rs  copies records out of the rings, decodes them
-//! process_ends.rs ends the open frames of processes that have ended or were killed
-//! disk.rs         sends records elsewhere, or ends the trace, when a disk is nearly full
-//! spooling.rs     brings what was taken out of the rings to disk, in large pieces
-//! limits.rs       how much a process can make the collector hold
-//! reading_again.rs a new collector reads what a killed one had read
+//! ring_reader.rs reads a location's or the sampler's ring, to disk and to a decoder finding.rs finds processes by their logs
+//! draining.rs copies records out of the rings, decodes them process_ends.rs ends the open frames of processes that have ended or
+//! were killed disk.rs writes records elsewhere, or ends the trace, when a disk is nearly full spooling.rs writes records from
+//! the rings to disk, in large pieces limits.rs upper bounds on what a process can make the collector hold reading_again.rs a new
+//! collector reads the records of a killed one again
 //! ```
 
 mod disk;
@@ -46,7 +44,7 @@ use std::time::{Duration, Instant};
 /// An upper bound on waiting for the other ranks that a launcher has started on the node, after all known ranks have ended.
 const LATECOMERS: Duration = Duration::from_secs(5);
 
-/// The processes of a run, and where their records go.
+/// The processes of a run, and the place of their records.
 pub(crate) struct Ingest {
     pub processes: Vec<Process>,
     known_logs: HashSet<PathBuf>,
@@ -67,7 +65,7 @@ pub(crate) struct Ingest {
     callpaths: CallPaths,
     /// Whether processes that had ended before this collector started have been checked.
     has_taken_over: bool,
-    /// The time since which all processes have ended.
+    /// The time when all processes were first found to have ended.
     over_since: Option<Instant>,
     /// This node's name in the run.
     node: String,
@@ -76,11 +74,11 @@ pub(crate) struct Ingest {
 /// What is still expected from a run whose command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlasting {
-    /// Records that an earlier collector had read, and that are being read again.
+    /// The end of reading an earlier collector's records again.
     ReadAgain,
-    /// The end of a process that the kernel is taking down.
+    /// The end of a process that the kernel is ending.
     Ending,
-    /// The ends of ranks, whose launcher may end a little before them, or a process that is about to record.
+    /// The ends of ranks, whose launcher may end shortly before them, or of a process that is about to record.
     Ranks,
     /// The ends of ranks whose launcher was killed.
     OrphanedRanks,
@@ -88,7 +86,7 @@ pub enum Outlasting {
     Others,
 }
 
-/// What one round of the loop found.
+/// The result of one round of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Round {
     /// The records that were taken out of the rings.
@@ -216,7 +214,7 @@ impl Ingest {
         }
     }
 
-    /// Returns programs and pids of the processes that are alive and that the kernel is not taking down.
+    /// Returns programs and pids of the processes that are alive and that the kernel is not ending.
     pub fn still_running(&self) -> BTreeSet<String> {
         let is_over = |process: &Process| {
             let recorded = self.recorded_processes().filter(|other| process.is_same_process(other));
@@ -248,7 +246,8 @@ impl Ingest {
         if !over {
             self.over_since = None;
         }
-        // All ranks have joined before MPI lets one of them end. Other processes get a moment, as one may be about to join.
+        // MPI lets no rank end before all have joined. With other processes, the run continues for a moment, because one may be
+        // about to join.
         let are_ranks =
             self.recorded_processes().all(|process| process.rank.is_some_and(|(_, size)| size > 1));
         let are_all = session.joined() as usize <= self.recorded_processes().count();

@@ -26,9 +26,9 @@ use std::time::Duration;
 pub(crate) enum State {
     #[default]
     Running,
-    /// The process has ended its measurement in order.
+    /// The process has ended its measurement properly.
     Finished,
-    /// The process has ended without the end of its measurement.
+    /// The process has ended without ending its measurement.
     Died,
     /// The process became another program (`exec`).
     Replaced,
@@ -69,11 +69,11 @@ enum FunctionLooks {
     /// The process was in a function of its own at each of this many checks in a row.
     In(u32),
     Recorded,
-    /// The process recorded its functions, and does not any more, or not always.
+    /// The process recorded its functions, but no longer does, or not always.
     Ended,
 }
 
-/// What a process' handles of regions mean in the run.
+/// Maps a process' region handles to regions of the run.
 #[derive(Default)]
 pub(crate) struct RegionHandles {
     /// Regions that the run does not know yet.
@@ -99,11 +99,11 @@ pub(crate) struct Life {
     pub runs_unmeasured: bool,
     /// Whether its log was locked when the process was found.
     holds_log: bool,
-    /// Whether no descriptors of it are held between reads.
+    /// Whether its descriptors are closed between reads.
     releases_descriptors: bool,
 }
 
-/// What is not known of a process.
+/// The losses of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     /// The losses that the process reports at its end; its locations have the other counts.
@@ -152,7 +152,7 @@ impl Looks {
     }
 }
 
-/// An upper bound on undefined handles that are taken for regions. Events with further ones are damaged and left out.
+/// An upper bound on undefined handles that are accepted as regions. Events with further ones count as damaged and are left out.
 const UNDEFINED_MAX: usize = 4096;
 /// An upper bound on the locations of a process.
 const LOCATIONS_MAX: usize = 1 << 14;
@@ -166,7 +166,7 @@ const FIRST_RESERVED_LOCATION: u32 = u32::MAX >> 1;
 pub(crate) enum OpenError {
     #[error(transparent)]
     Log(#[from] ampere_ring::Error),
-    #[error("{} is not the log of process {pid}, as it says: it is not read", log.display())]
+    #[error("{} claims to be the log of process {pid}, but is not: it is not read", log.display())]
     OfAnother { log: PathBuf, pid: u32 },
 }
 
@@ -219,7 +219,9 @@ impl Process {
         if self.losses.complaints.len() < COMPLAINTS_MAX {
             self.losses.complaints.push(line);
         } else if !std::mem::replace(&mut self.losses.complaints_left_out, true) {
-            self.losses.complaints.push(format!("process {}: more of the like", self.info.pid));
+            self.losses
+                .complaints
+                .push(format!("process {}: further complaints of this kind are left out", self.info.pid));
         }
     }
 
@@ -298,9 +300,9 @@ impl Process {
         // The name comes from another process: only its own file next to the log is opened.
         let expected = format!("{}.{id}.ring", self.name);
         let wrong = if definition.ring != expected {
-            Some(format!("{:?} is no name for ring {expected}", definition.ring))
+            Some(format!("{:?} is not a valid name for ring {expected}", definition.ring))
         } else if id >= FIRST_RESERVED_LOCATION || self.locations.len() >= LOCATIONS_MAX {
-            Some(format!("{expected} is one location more than a process can have"))
+            Some(format!("{expected} would be one location more than a process can have"))
         } else if self.locations.iter().any(|known| known.definition.id.0 == id) {
             Some(format!("{expected} is defined twice"))
         } else {
@@ -414,7 +416,7 @@ impl Process {
         self.queues.looks.0 == 0 && self.is_queue_look_due()
     }
 
-    /// Adds to the known GPUs of the processes, by pid and start time. Returns whether this process has new ones.
+    /// Adds GPUs to those known for each process, by pid and start time. Returns whether this process has new ones.
     pub fn find_gpus(&mut self, used: UsedGpus, known: &mut BTreeMap<String, BTreeSet<String>>) -> bool {
         let process = self.pid_and_start();
         let before = known.get(&process).map(BTreeSet::len);
@@ -436,7 +438,7 @@ impl Process {
         true
     }
 
-    /// Sets the GPUs where the driver has had queues of the process, if they are known.
+    /// Sets the GPUs on which the driver has had queues of the process, if they are known.
     pub fn set_gpus(&mut self, gpus: Option<&BTreeSet<String>>) {
         let entry = gpus.map(|gpus| {
             format!("{QUEUES}={}", gpus.iter().map(String::as_str).collect::<Vec<_>>().join(","))
@@ -583,7 +585,7 @@ impl Process {
         }
     }
 
-    /// Whether the process has ended in order, and all that happened in it is known.
+    /// Whether the process has ended properly, and no records of it are lost.
     pub fn is_whole(&self) -> bool {
         let is_over = self.life.state == State::Finished
             || self.life.state == State::Replaced && !self.may_have_lost_calls()
@@ -624,7 +626,7 @@ impl Process {
         self.locations.iter().any(|location| location.given_up)
     }
 
-    /// Returns what is missing of the process' events.
+    /// Returns the losses of the process' events.
     pub fn record_losses(&self) -> RecordLosses {
         let mut sum = self.losses.records;
         self.locations.iter().for_each(|location| sum.add(&location.losses()));
@@ -637,17 +639,19 @@ impl Process {
         let has_calls = calls > 0;
         let calls = match calls {
             0 if self.life.state == State::Finished => "no calls".to_owned(),
-            0 => "how many calls is not known".to_owned(),
+            0 => "the number of calls is unknown".to_owned(),
             calls => format!("{calls} calls"),
         };
         let group = self.group();
         match locations {
             0 if !has_calls => None,
             0 => Some(format!("{group}: {calls} could not be recorded")),
-            1 => Some(format!("{group}: 1 location could not be recorded, for want of memory: {calls}")),
-            many => {
-                Some(format!("{group}: {many} locations could not be recorded, for want of memory: {calls}"))
+            1 => {
+                Some(format!("{group}: 1 location could not be recorded, because memory was short: {calls}"))
             }
+            many => Some(format!(
+                "{group}: {many} locations could not be recorded, because memory was short: {calls}"
+            )),
         }
     }
 
@@ -674,7 +678,7 @@ impl Process {
         }
     }
 
-    /// Returns the number of this program among those that the process was, one after the other.
+    /// Returns the number of this program among those that the process ran, one after the other.
     pub fn program_number(&self) -> u32 {
         let number = self.name.split_once('-').map(|(_, number)| number.trim_start_matches('s'));
         number.and_then(|number| number.parse().ok()).unwrap_or(1)
@@ -686,7 +690,7 @@ impl Process {
         identity(self) == identity(other)
     }
 
-    /// Whether log and rings contain samples of the process' stacks, written by the collector.
+    /// Whether its log and rings contain samples of the process' stacks, written by the collector.
     pub fn is_sampled(&self) -> bool {
         self.info.host == SAMPLED_HOST
     }
@@ -713,8 +717,8 @@ impl Process {
         its == 0 || ours == 0 || its == ours
     }
 
-    /// Whether the process is alive as another program: its log is no longer locked. The lock of a process that dies is released,
-    /// too, but then it has no program any more.
+    /// Whether the process is alive as another program: its log is no longer locked. The lock of a dying process is released,
+    /// too, but then it no longer has a program.
     pub fn is_another_program(&self) -> bool {
         let has_program = || std::fs::read_link(format!("/proc/{}/exe", self.info.pid)).is_ok();
         self.life.holds_log
@@ -725,7 +729,7 @@ impl Process {
             && self.is_alive()
     }
 
-    /// Whether the kernel is taking the process down.
+    /// Whether the kernel is ending the process.
     pub fn is_ending(&self) -> bool {
         self.has_pid_here() && ampere_ring::process::is_ending(self.info.pid)
     }
@@ -735,8 +739,8 @@ impl Process {
         format!("{} (process {})", printable(&program), self.info.pid)
     }
 
-    /// Whether the process is alive. In another pid namespace, as in a container, its log shows it, which is locked while the
-    /// program runs.
+    /// Whether the process is alive. In another pid namespace, as in a container, the lock on its log shows that, which is held
+    /// while the program runs.
     pub fn is_alive(&self) -> bool {
         match &self.handle {
             // Its samples are written until the sampler knows that it has ended.

@@ -1,5 +1,5 @@
-//! Processes that have ended or were killed: the time of the end ([`end_of`]), and the end of their open frames. Their rings are
-//! read to the end before that.
+//! Handles processes that have ended or were killed: finds the time of the end ([`end_of`]), and ends their open frames after
+//! their rings have been read to the end.
 
 use super::{Ingest, finding};
 use crate::ingest::location::{LiveLocation, Place};
@@ -22,7 +22,7 @@ pub fn is_replaced(ingest: &Ingest, process: usize) -> bool {
     ingest.processes.iter().any(|other| ingest.processes[process].is_before(other))
 }
 
-/// Whether a process has ended without writing so to its log.
+/// Whether a process has ended without recording that in its log.
 pub fn has_ended_silently(ingest: &Ingest, process: usize) -> bool {
     let of = &ingest.processes[process];
     !of.is_alive() || of.is_another_program() || is_replaced(ingest, process)
@@ -46,7 +46,7 @@ pub fn end_of(ingest: &Ingest, process: usize, timeline: &LiveTimeline, now: Tim
     match (process.life.program_end, process.life.state) {
         (Some(end), _) => end,
         (None, State::Died | State::Replaced) => {
-            // The next program began no later than it joined.
+            // The next program was started before it joined.
             let next = ingest.processes.iter().filter(|other| process.is_before(other));
             let next = next.map(|other| timeline.clock.at(&other.info.clocks)).min();
             let seen = process.life.seen_alive.unwrap_or(0).min(next.unwrap_or(Timestamp::MAX));
@@ -95,26 +95,26 @@ pub fn close_location(
     ingest.end_frames(at, end, timeline);
 }
 
-/// Notes the records in rings that were not read to their end.
+/// Adds a note about records in rings that were not read.
 pub fn look_for_unread(ingest: &mut Ingest, notes: &mut Notes) {
     let open = ingest.locations_mut().filter(|location| !location.closed);
     let unread = open.map(LiveLocation::waiting).sum::<usize>();
     if unread > 0 {
-        notes.add_loss(format!("{unread} records were not read: what they say is not in the figures below"));
+        notes.add_loss(format!("{unread} records were not read, so the figures do not include them"));
     }
 }
 
-/// Notes the processes that joined when the results were being written.
+/// Adds a note about processes that joined when the results were being written.
 pub fn look_for_latecomers(ingest: &Ingest, session: &Session, notes: &mut Notes) {
     let unknown = finding::unknown_logs(ingest, session);
     if unknown > 0 {
         notes.add_loss(format!(
-            "{unknown} processes began when the results were being written: they were not measured"
+            "{unknown} processes started when the results were being written: they were not measured"
         ));
     }
 }
 
-/// Whether all processes have ended in order, and all that happened in them is known.
+/// Whether all processes have ended properly, and no records of them are lost.
 pub fn is_whole(ingest: &Ingest) -> bool {
     ingest.processes.iter().all(Process::is_whole)
 }

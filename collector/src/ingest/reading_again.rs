@@ -1,10 +1,10 @@
 //! A collector that replaces a dead one.
 //!
-//! A run's figures are a function of its records alone, and none of them is lost: those that the dead collector had taken out of
-//! the rings are in the spool, the others still in the rings. A collector that takes over reads the spool again, through the same
+//! A run's figures depend only on its records, and none of them is lost: those that the dead collector had taken out of the rings
+//! are in the spool, and the others are still in the rings. A collector that takes over reads the spool again, through the same
 //! decoders and the same pipeline into the same engine, and continues with the rings where they were left.
 //!
-//! The program does not wait for that: from the first round on, new records are spooled as usual and decoded after the old ones.
+//! The program does not wait for that. From the first round on, new records are spooled as usual and decoded after the old ones.
 //! Until all are decoded, nothing is published, so that no counter in /metrics ever decreases.
 
 use super::{Ingest, process_ends};
@@ -24,12 +24,12 @@ pub(crate) enum Again {
     Samples,
 }
 
-/// Returns `true` at the first call: processes may have ended while there was no collector.
+/// Returns `true` at the first call, because processes may have ended while there was no collector.
 pub fn begins_to_take_over(ingest: &mut Ingest) -> bool {
     !std::mem::replace(&mut ingest.has_taken_over, true)
 }
 
-/// Writes all records of a process that has ended to disk, from where they are read in the order of time with the rest.
+/// Writes all records of a process that has ended to disk, to be read from there in the order of time with the others.
 pub fn spool_all(ingest: &mut Ingest, process: usize) {
     for location in &mut ingest.processes[process].locations {
         if location.reader.spool.is_some() {
@@ -43,7 +43,7 @@ pub fn spool_all(ingest: &mut Ingest, process: usize) {
 fn again(ingest: &Ingest, samples: Option<&Samples>) -> impl Iterator<Item = (Again, Timestamp)> {
     let locations = ingest.processes.iter().enumerate().flat_map(|(process, of)| {
         let again = move |(at, location): (usize, &LiveLocation)| {
-            location.index?; // the attributor must know it first
+            location.index?; // the attributor must know the location first
             let reached = location.reader.decoder.last_time();
             location.reader.catching_up.map(|_| (Again::Location(Place { process, location: at }), reached))
         };
@@ -58,7 +58,7 @@ pub fn furthest_behind(ingest: &Ingest, samples: Option<&Samples>) -> Option<(Ag
     again(ingest, samples).min_by_key(|(_, reached)| *reached)
 }
 
-/// Decodes the next batch that an earlier collector has read of a location.
+/// Decodes the next batch of a location's records that an earlier collector has read.
 pub fn read_again(
     ingest: &mut Ingest,
     at: Place,
@@ -74,15 +74,15 @@ pub fn read_again(
     } else {
         let (group, name) = (ingest.processes[at.process].group(), &ingest[at].definition.name);
         notes.add_loss(format!(
-            "records of {group}, {name}, on disk cannot be read again: its figures are incomplete"
+            "the records of {group}, {name}, on disk cannot be read: its figures are incomplete"
         ));
     }
     ingest.batch = batch;
     end_if_over(ingest, at, (mode, session), predecessors_last, timeline);
 }
 
-/// Skips the records that an earlier collector has read when the disk was full: the open frames end with the records before
-/// them, and the next records are from the ring.
+/// Skips the records that an earlier collector has read when the disk was full. The open frames end with the records before them,
+/// and the next records come from the ring.
 fn skip_unspooled_records(ingest: &mut Ingest, at: Place, timeline: &mut LiveTimeline, notes: &mut Notes) {
     let live = &mut ingest[at];
     if live.reader.catching_up.is_some() {
@@ -111,13 +111,13 @@ fn end_if_over(
     let of = &mut ingest.processes[process];
     let is_running = of.life.state == State::Running;
     let awaited = if is_running { location..location + 1 } else { 0..of.locations.len() };
-    // A process that has just ended in order may have written records that are not on disk.
+    // A process that has just ended properly may have written records that are not on disk.
     let is_more = |live: &mut LiveLocation| live.reader.catching_up.is_some() || live.waiting() > 0;
     if of.locations[awaited.clone()].iter_mut().any(is_more) {
         return;
     }
     if is_running && of.locations[location].may_go_on() && mode == Mode::Collector && of.is_alive() {
-        // It was closed by a collector that was about to end the run, and is still running.
+        // A collector that was about to end the run has closed the location, but the process is still running.
         of.locations[location].reopen();
         return;
     }

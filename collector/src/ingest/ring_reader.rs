@@ -1,4 +1,4 @@
-//! The reader of one ring, of a location or of the sampler: from the ring to the spool, and to a decoder.
+//! Reads one ring, of a location or of the sampler, into the spool and to a decoder.
 
 use ampere_ring::decoder::Decoder;
 use ampere_ring::{ImpossiblePosition, Record, RingConsumer};
@@ -19,12 +19,12 @@ impl RingReader {
         RingReader { ring, decoder: Decoder::default(), spool, catching_up }
     }
 
-    /// Copies the records to `batch` that wait in the ring and are to be decoded now. Returns the number of records that were
+    /// Copies the records that wait in the ring and are to be decoded now to `batch`. Returns the number of records that were
     /// taken. Their slots are handed back once they are on disk ([`RingReader::hand_back`]).
     pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, ImpossiblePosition> {
         batch.clear();
         let is_unspooled = self.spool.as_ref().is_none_or(Spool::is_cut);
-        // What cannot be spooled stays in the ring until it can be decoded.
+        // Records that cannot be spooled stay in the ring until they can be decoded.
         if self.catching_up.is_some() && self.spool.is_some() && is_unspooled {
             return Ok(0);
         }
@@ -49,12 +49,12 @@ impl RingReader {
         spool.write(self.ring.released(), batch)
     }
 
-    /// Hands back the slots of records that are on disk, or that cannot be written there: then the trace ends early.
+    /// Hands back the slots of records that are on disk, or that cannot be written there, in which case the trace ends early.
     pub fn hand_back(&mut self, is_on_disk: bool) {
         if let Some(spool) = self.spool.as_mut().filter(|_| !is_on_disk) {
             spool.settle();
             if self.catching_up.is_some() {
-                return self.ring.put_back(); // until it can be decoded
+                return self.ring.put_back(); // the records stay in the ring until they can be decoded
             }
         }
         self.ring.release_taken();

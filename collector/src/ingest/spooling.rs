@@ -1,5 +1,5 @@
-//! Writes records from the rings to disk, in large pieces. Records that were taken out of a ring keep their slots until they
-//! are on disk, so that nothing is lost with a collector that is killed.
+//! Writes records from the rings to disk, in large pieces. Records that were taken out of a ring keep their slots until they are
+//! on disk, so that nothing is lost if the collector is killed.
 
 use super::Ingest;
 use crate::ingest::location::Place;
@@ -7,12 +7,12 @@ use crate::notes::Notes;
 use crate::sampling::samples::Samples;
 use std::time::{Duration, Instant};
 
-/// Records are written when this many of all rings wait, or this share of one ring.
+/// Records are written when this many are waiting in all rings together.
 const MANY_RECORDS: u64 = (4 << 20) / 16;
 const MUCH_OF_A_RING: f64 = 1.0 / 8.0;
 /// If a ring is at least this full, its records are written at once.
 const PRESSED: f64 = 1.0 / 4.0;
-/// Records wait for this part of the run's length, so that a long run does not consist of many small pieces.
+/// Records wait at least this long, and longer in a longer run, so that a run does not consist of many small pieces.
 const AGE_MIN: Duration = Duration::from_millis(50);
 const AGE_MAX: Duration = Duration::from_secs(60);
 const AGE_OF_RUN: u32 = 64;
@@ -71,7 +71,7 @@ impl Ingest {
         self.note_spool(result, notes);
     }
 
-    /// Does the same for one location.
+    /// Writes the records of one location to disk, and hands their slots back.
     pub fn spool_location(&mut self, at: Place) {
         let reader = &mut self.processes[at.process].locations[at.location].reader;
         if reader.ring.released() == reader.ring.position() {

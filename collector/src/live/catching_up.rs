@@ -1,4 +1,4 @@
-//! Takes the place of a killed collector: what the killed one had read is decoded again, before anything is published.
+//! Replaces a killed collector: decodes the records that it had read again, before anything is published.
 
 use super::LiveRun;
 use crate::ingest::reading_again::{self, Again};
@@ -6,7 +6,8 @@ use crate::options::Mode;
 use crate::sampling::clock::best_reading;
 use ampere_model::Timestamp;
 
-/// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
+/// The number of batches of an earlier collector's records that are decoded before the rings are read again. This takes about 50
+/// ms.
 const BATCHES_PER_ROUND: usize = 32;
 
 /// Whether records that an earlier collector has read are still to be decoded.
@@ -14,7 +15,7 @@ pub(crate) fn is_catching_up(run: &LiveRun) -> bool {
     reading_again::furthest_behind(&run.ingest, run.sampling.samples.as_ref()).is_some()
 }
 
-/// Decodes more of what earlier collectors have spooled. `limit`: what is later may not have come yet.
+/// Decodes more of the records that earlier collectors have spooled. After `limit`, further events may still arrive.
 pub(crate) fn catch_up(run: &mut LiveRun, limit: Timestamp) {
     for _ in 0..BATCHES_PER_ROUND {
         let samples = run.sampling.samples.as_ref();
@@ -36,17 +37,17 @@ pub(crate) fn catch_up(run: &mut LiveRun, limit: Timestamp) {
     }
 }
 
-/// Notes a loss where records were read and not kept.
+/// Adds a note if an earlier collector has read records that were not kept.
 pub(super) fn look_for_lost_beginnings(run: &mut LiveRun) {
     if !reading_again::take_lost_beginnings(&mut run.ingest) {
         return;
     }
     let now = ampere_figures::clock_text::rfc3339(best_reading().realtime_ns);
     let what = match run.options.mode {
-        Mode::Collector => format!("the collector was killed, and another one went on at {now}"),
+        Mode::Collector => format!("the collector was killed, and another one took over at {now}"),
         _ => "the collector was killed".to_owned(),
     };
     run.notes.add_loss(format!(
-        "{what}: records are kept on disk only for a trace, so what had been measured before is lost"
+        "{what}: records are kept on disk only for a trace, so everything measured before is lost"
     ));
 }

@@ -1,4 +1,4 @@
-//! Finds the clock of the run's timestamps, and the devices that are read by it.
+//! Finds the clock of the run's timestamps, and the devices whose readings it times.
 
 use super::LiveRun;
 use crate::ingest::Ingest;
@@ -88,7 +88,7 @@ pub(crate) fn find_clock(run: &mut LiveRun) {
         Some(Some(timer)) => timer,
         Some(None) => {
             run.notes.add(
-                "cannot tell which clock the events come from (SCOREP_TIMER): nothing is attributed rightly",
+                "it is unknown which clock the events come from (SCOREP_TIMER): the attribution is wrong",
             );
             Timer::usual()
         }
@@ -103,7 +103,7 @@ pub(crate) fn find_clock(run: &mut LiveRun) {
     run.introduce();
 }
 
-/// Attributes by this clock from now on. Samples with times of another clock are discarded: no event precedes them.
+/// Uses this clock from now on. Samples with times of another clock are discarded, which no event precedes.
 pub(crate) fn set_clock(run: &mut LiveRun, timer: Timer) {
     let clock = SessionClock::calibrated(timer, &run.began.clocks);
     let is_certain = run.clock_is_certain();

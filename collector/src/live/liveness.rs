@@ -1,4 +1,4 @@
-//! Which processes still run, what is known of them while they do, and what becomes of those that have ended.
+//! Checks which processes are running, learns what can be known only while they run, and handles those that have ended.
 
 use super::LiveRun;
 use crate::ingest::location::Place;
@@ -10,7 +10,7 @@ use crate::sampling::sampler::Sampler;
 use ampere_counters::UsedGpus;
 use std::time::Instant;
 
-/// Looks at disks and processes, if that is due.
+/// Checks disks and processes, if that is due.
 pub(super) fn check(run: &mut LiveRun) {
     if Instant::now() < run.next_liveness {
         return;
@@ -21,7 +21,7 @@ pub(super) fn check(run: &mut LiveRun) {
         if run.ingest.processes[at].life.state == State::Running
             && process_ends::has_ended_silently(&run.ingest, at)
         {
-            // What it wrote before it ended is in its log and its rings.
+            // The records that it wrote before it ended are in its log and its rings.
             run.ingest.processes[at].read_log(&run.ingest.spool);
             run.introduce();
             if run.ingest.processes[at].life.state == State::Running {
@@ -48,7 +48,7 @@ fn look_at_disks(run: &mut LiveRun) {
         run.spool_taken();
         let samples = run.sampling.samples.as_mut().and_then(|samples| samples.reader.spool.as_mut());
         run.ingest.end_trace(samples, &run.options.output, left, &mut run.notes);
-        // The notes already report what cannot be spooled.
+        // The notes already report an error of spooling.
         run.timeline.iter_mut().for_each(|timeline| _ = timeline.pipeline.attributor.end_recording());
     }
 }
@@ -66,7 +66,8 @@ fn look_at_threads(run: &mut LiveRun, process: usize) {
     }
 }
 
-/// Looks which GPUs a process uses. The driver forgets that when the process ends: the manifest keeps it for the next collector.
+/// Finds out which GPUs a process uses. The driver forgets that when the process ends, so the manifest keeps it for the next
+/// collector.
 fn look_at_queues(run: &mut LiveRun, process: usize) {
     let (Some(node), Some(timeline)) = (&run.node, &run.timeline) else { return };
     let process = &mut run.ingest.processes[process];
@@ -83,10 +84,10 @@ fn look_at_queues(run: &mut LiveRun, process: usize) {
     }
 }
 
-/// Ends what is still open on the locations of a process that has ended, or is taken to have ended.
+/// Ends the open frames on the locations of a process that has ended, or that counts as ended.
 pub(crate) fn close_locations(run: &mut LiveRun, process: usize) {
     while run.clock_is_certain() && run.ingest.processes[process].locations.iter().any(|l| !l.closed) {
-        // Nothing is read of a location that the attributor does not know.
+        // Locations that the attributor does not know are not read.
         run.introduce();
         let known = run.ingest.processes[process].locations.len();
         (0..known).for_each(|location| drain_to_its_end(run, Place { process, location }));
@@ -99,14 +100,15 @@ pub(crate) fn close_locations(run: &mut LiveRun, process: usize) {
             let at = Place { process, location };
             process_ends::close_location(&mut run.ingest, at, end, timeline, place);
         }
-        // Its log may have been read meanwhile, and have defined another one.
+        // The log may have been read again in the meantime, and have defined another location.
         if run.ingest.processes[process].locations.len() == known {
             return;
         }
     }
 }
 
-/// Reads what is in a ring now, and no more: a process that is still running would never let the run end.
+/// Reads only the records that are in a ring now, because otherwise a process that is still running would keep the run from
+/// ending.
 fn drain_to_its_end(run: &mut LiveRun, at: Place) {
     let live = &mut run.ingest[at];
     if live.closed {
@@ -121,13 +123,13 @@ fn drain_to_its_end(run: &mut LiveRun, at: Place) {
         if run.ingest[at].reader.ring.position() == before {
             return;
         }
-        // What is drained waits in the pipeline: it is handed over as far as the others have been read.
+        // The drained events wait in the pipeline, and are handed over as far as the other rings have been read.
         run.advance_to(0);
     }
 }
 
 /// Writes all records of processes that ended while there was no collector to disk, where they are read in the order of time with
-/// the others. Frames that are open in a process that did not end regularly end when the process was last known to run.
+/// the others. The open frames of a process that was killed end when it was last known to run.
 pub(crate) fn take_over_ended_processes(run: &mut LiveRun) {
     if !run.clock_is_certain() || !reading_again::begins_to_take_over(&mut run.ingest) {
         return;
@@ -147,7 +149,7 @@ pub(crate) fn take_over_ended_processes(run: &mut LiveRun) {
     }
 }
 
-/// The GPUs that a process uses now, as their drivers report.
+/// Returns the GPUs that a process uses now, as their drivers report.
 pub(super) fn gpus_of(process: &Process, node: &NodeWatch, sampler: Option<&Sampler>) -> UsedGpus {
     let pid = process.info.pid;
     let of_libraries = sampler.map(|sampler| sampler.gpus_of(pid)).unwrap_or_default();

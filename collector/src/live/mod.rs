@@ -2,9 +2,8 @@
 //!
 //! ```text
 //! mod.rs      one round: read definitions, drain rings, attribute what is certain, publish
-//! clock.rs    which clock the timestamps are of, and the devices that are read by it
-//! liveness.rs which processes still run, and what becomes of those that have ended
-//! stacks.rs   whose stacks are sampled, and when     catching_up.rs  in the place of a killed collector
+//! clock.rs the clock of the timestamps, and the devices that are read with it liveness.rs which processes are running, and what
+//! happens to those that have ended stacks.rs whose stacks are sampled, and when catching_up.rs replaces a killed collector
 //! ```
 
 pub(crate) mod catching_up;
@@ -30,14 +29,15 @@ use ampere_settings::Config;
 use ampere_trace::spool::SpoolDirectory;
 use std::time::{Duration, Instant};
 
-/// All rings are drained, and their events attributed, at least this often. In between, only rings that fill up are: with
-/// hundreds of threads that have few events each, looking at a handful at a time would cost more than the events.
+/// The longest time between two rounds in which all rings are drained and their events attributed. In between, only rings that
+/// fill up are drained: with hundreds of threads that have few events each, reading a handful at a time would cost more than the
+/// events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(100);
 /// All rings are also drained after this number of records, so that these are still in the cache when they are attributed.
 const THOROUGH_RECORDS: usize = 1 << 18;
 /// Upper bound on waiting for stack samples.
 const STACK_WAIT_MAX: Duration = Duration::from_millis(500);
-/// How long the command's start waits for the counters. A vendor's library can take a second.
+/// The longest time for which the command's start waits for the counters. A vendor's library can take a second.
 const COUNTERS_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// A node's run: its parts (ingest, sampling and so on), and when each is due.
@@ -47,13 +47,13 @@ pub struct LiveRun {
     pub(crate) began: Began,
     pub(crate) ingest: Ingest,
     pub(crate) sampling: Sampling,
-    /// `None` until it is known how fast the run's clock goes.
+    /// The pipeline; `None` until the rate of the run's clock is known.
     pub(crate) timeline: Option<LiveTimeline>,
     pub(crate) publisher: Publisher,
     /// `None` in a replay, and in a run that has ended.
     pub(crate) node: Option<NodeWatch>,
     pub(crate) notes: Notes,
-    /// The output directory, where it has been made again.
+    /// The output directory, if it has been made again.
     pub(crate) output_again: Option<ampere_owned::Held>,
     next_thorough: Instant,
     /// Records that were taken out of rings since the last thorough round.
@@ -65,7 +65,7 @@ pub struct LiveRun {
     pub is_idle: bool,
 }
 
-/// The time of the run's start, by all clocks.
+/// The time of the run's start, on all clocks.
 pub(crate) struct Began {
     pub clocks: Clocks,
     pub instant: Instant,
@@ -107,27 +107,27 @@ impl LiveRun {
         Ok(run)
     }
 
-    /// The shared memory that ranks attach to.
+    /// Returns the session: the shared memory that ranks attach to.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The figures that were published last.
+    /// Returns the figures that were published last.
     pub fn latest(&self) -> &Latest {
         &self.publisher.latest
     }
 
-    /// Lines about the run that its summary will have.
+    /// Returns the notes that the summary will contain.
     pub fn notes(&self) -> &[String] {
         self.notes.lines()
     }
 
-    /// A line that the summary will have.
+    /// Adds a note to the summary.
     pub fn add_note(&mut self, line: impl Into<String>) {
         self.notes.add(line);
     }
 
-    /// Ranks and other processes that have attached since the run began.
+    /// Returns the number of ranks and other processes that have attached since the run began.
     pub fn processes_seen(&self) -> usize {
         self.ingest.processes_seen()
     }
@@ -152,7 +152,7 @@ impl LiveRun {
     /// Returns what is still expected after the command of `ampere run` has ended.
     pub fn outlasting(&mut self) -> Option<Outlasting> {
         self.read_definitions();
-        // The end of a location comes after all of its records.
+        // A location ends after all of its records.
         if catching_up::is_catching_up(self) {
             return Some(Outlasting::ReadAgain);
         }
@@ -174,7 +174,7 @@ impl LiveRun {
         self.sampling.sampler.iter().for_each(|sampler| sampler.wait_until_found(COUNTERS_WAIT_MAX));
     }
 
-    /// One round: read definitions, drain rings, attribute what is certain, publish.
+    /// Does one round: reads definitions, drains rings, attributes what is certain, and publishes.
     pub fn round(&mut self) -> Round {
         self.session.beat();
         clock::find_clock_and_devices(self);
@@ -220,7 +220,7 @@ impl LiveRun {
             self.publish();
         }
         if thorough {
-            // This follows publishing, so that what is due next is due at the same time.
+            // This is done after publishing, so that both are next due at the same time.
             (self.next_thorough, self.taken) = (Instant::now() + THOROUGH_PERIOD, 0);
         }
         if let Some(sampler) = &self.sampling.sampler {
@@ -229,8 +229,8 @@ impl LiveRun {
         round
     }
 
-    /// Whether the figures are of an earlier time than those of a killed collector in whose place this one is: published figures
-    /// do not decrease.
+    /// Whether the figures are older than those of the killed collector that this one replaces. They are not published then,
+    /// because published figures must not decrease.
     fn is_behind_predecessor(&self) -> bool {
         self.timeline.as_ref().is_some_and(|timeline| timeline.watermark < self.sampling.predecessors_last)
     }
@@ -304,7 +304,7 @@ impl LiveRun {
         }
     }
 
-    /// Adds what is new to the attributor, once the clock is certain: until then, the attributor may be replaced.
+    /// Adds new definitions to the attributor, once the clock is certain. Until then, the attributor may be replaced.
     pub(crate) fn introduce(&mut self) {
         let Some(timeline) = self.timeline.as_mut().filter(|timeline| timeline.clock_is_certain) else {
             return;
@@ -338,7 +338,7 @@ impl LiveRun {
         self.publish_as(false);
     }
 
-    /// `is_last`: the run has ended.
+    /// Publishes the current figures. `is_last`: the run has ended.
     pub(crate) fn publish_as(&mut self, is_last: bool) {
         self.node.iter_mut().for_each(NodeWatch::look);
         let is_calm = self.is_calm();
@@ -355,7 +355,7 @@ impl LiveRun {
     }
 }
 
-/// Returns the instant of this reading of the clocks; now, if that was before this boot.
+/// Returns the instant of this reading of the clocks, or the present if the reading is from before the last boot.
 fn instant_of(clocks: &Clocks) -> Instant {
     let now = best_reading();
     let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(clocks.monotonic_ns));

@@ -1,4 +1,4 @@
-//! Whose stacks are sampled, and when.
+//! Decides whose stacks are sampled, and when.
 
 use super::LiveRun;
 use crate::node_watch::NodeWatch;
@@ -6,8 +6,8 @@ use crate::stacks::{Activity, StackSampling};
 use ampere_settings::{Policy, StackPeriod};
 use std::time::Duration;
 
-/// Records when threads are on a CPU, and samples stacks, if that is wanted: of what `ampere run` is about to start, or has
-/// started before an earlier collector was killed, and of processes that are found.
+/// Records when threads are on a CPU, and samples stacks if that is wanted. This covers the processes that `ampere run` is about
+/// to start, or has started before an earlier collector was killed, and other processes that are found.
 pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
     if run.options.replay.is_some() {
         return;
@@ -31,7 +31,7 @@ pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
     }
 }
 
-/// Notes what is not known about the times at which threads are on a CPU, and why.
+/// Adds a note if the times at which threads are on a CPU are not fully known, with the reason.
 fn note_activity(run: &mut LiveRun, stacks: &StackSampling) {
     if let Some(activity) = stacks.activity {
         activity.as_str().clone_into(&mut run.options.manifest.progress.activity);
@@ -52,7 +52,7 @@ fn note_activity(run: &mut LiveRun, stacks: &StackSampling) {
     run.notes.add(format!("when threads are on a CPU is not recorded at each switch{because}: {instead}"));
 }
 
-/// Samples the stacks of processes that no sampled process has started: of those that write logs, and of commands.
+/// Samples the stacks of commands, and of processes that write logs, if no sampled process has started them.
 pub(super) fn sample_found(run: &mut LiveRun) {
     for command in run.ingest.take_commands() {
         match &run.sampling.stacks {
@@ -65,8 +65,8 @@ pub(super) fn sample_found(run: &mut LiveRun) {
     run.ingest.take_found().for_each(|process| stacks.add(process));
 }
 
-/// Ends sampling: all samples are in the rings then. Returns the CPU time from one sample to the next if it is not what was asked
-/// for.
+/// Ends sampling, after which all samples are in the rings. Returns the CPU time between two samples if it differs from the
+/// requested one.
 pub(crate) fn end(run: &mut LiveRun) -> Option<Duration> {
     let stacks = run.sampling.stacks.take();
     note_killed_sampler(run, stacks.as_ref().is_some_and(|stacks| stacks.has_samples));
@@ -86,14 +86,15 @@ pub(crate) fn set_period(run: &mut LiveRun, period: Duration) {
     run.timeline.iter_mut().for_each(|timeline| timeline.pipeline.attributor.stack_period = Some(period));
 }
 
-/// Notes what is missing if a collector before this one was killed while it sampled stacks.
+/// Adds a note about missing samples if an earlier collector was killed while it sampled stacks.
 fn note_killed_sampler(run: &mut LiveRun, is_sampled_on: bool) {
     if !run.ingest.processes.iter().any(|process| process.lost_its_sampler() && process.has_samples()) {
         return;
     }
-    let what = "what a killed collector had not yet written of the samples of stacks is missing, and it is not known how much";
+    let what =
+        "stack samples that a killed collector had not yet written are missing; their number is unknown";
     if is_sampled_on {
-        let until = "until another collector sampled on, that time is in the functions before it, or in none but the program";
+        let until = "the time until another collector continued to sample counts for the functions before it, or only for the program";
         run.notes.add(format!("{what}: {until}"));
     } else {
         run.notes.add_loss(format!("{what}: no stack was sampled after that"));

@@ -1,4 +1,4 @@
-//! How the command ended, as `ampere run` leaves it for the collector in the session's directory.
+//! The command's end, which `ampere run` records in the session's directory for the collector.
 
 use crate::run_directory::files::write_own_result;
 use ampere_figures::summary::SignalNumber;

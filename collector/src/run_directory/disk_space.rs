@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The size of the reserve for the summary.
 const RESERVE_BYTES: u64 = 2 << 20;
 const RESERVE: &str = "reserve";
-/// Space that is left to others, at most a twentieth of the file system.
+/// The space that is left to others, but at most a twentieth of the file system.
 const LEFT_TO_OTHERS_BYTES: u64 = 64 << 20;
 
 /// The size of a file system and its free space.

@@ -14,7 +14,7 @@ use ampere_trace::spool::RECORDS;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The age from which files of another node are not in use, however far the nodes' clocks differ.
+/// Files of another node that are older than this are not in use, even if the nodes' clocks differ.
 const LONG_AGO: Duration = Duration::from_secs(600);
 /// The longest time between two writes of a living collector.
 pub const SILENCE_MAX: Duration = manifest::HEARTBEAT.saturating_mul(5).checked_div(2).unwrap();
@@ -31,18 +31,18 @@ pub struct Leftover {
     pub manifest: Option<Manifest>,
     /// When it was last changed.
     pub changed: Option<SystemTime>,
-    /// How many processes have joined.
+    /// The number of processes that have joined.
     pub processes: usize,
     /// The greatest job size that a process reported, or the number of processes with a rank.
     pub ranks: u32,
     /// The number of recorded events.
     pub events: u64,
-    /// Its results are complete: the collector was killed while it cleaned up.
+    /// Whether its results are complete, because the collector was killed only while it cleaned up.
     pub is_done: bool,
-    /// The reason why it must not be touched, in a few words; `None` if it may be.
+    /// The reason why it must not be changed, in a few words; `None` if it may be.
     pub in_use: Option<String>,
-    /// Whether it is another node's or from before a reboot, and was changed lately. Only [`watch`] can find out whether it is in
-    /// use.
+    /// Whether it is from another node or from before a reboot, and was changed recently. Only [`watch`] can find out whether it
+    /// is in use.
     pub may_be_written: bool,
 }
 
@@ -59,15 +59,15 @@ impl Leftover {
         let (processes, ranks, alive) = read_logs(directory, session.is_of_this_boot());
         let locks = session.locks();
         let in_use = if locks.collector {
-            Some(format!("its collector, process {}, runs", session.collector_pid()))
+            Some(format!("its collector, process {}, is running", session.collector_pid()))
         } else if session.is_of_this_boot() && session.has_waiter() {
-            Some("the ampere run that it belongs to runs".to_owned())
+            Some("its `ampere run` is running".to_owned())
         } else if locks.start {
             Some("its collector is being started".to_owned())
         } else {
-            alive.map(|pid| format!("process {pid} of it runs"))
+            alive.map(|pid| format!("its process {pid} is running"))
         };
-        // The rings of ended processes are removed: their records are only on disk.
+        // The rings of ended processes have been removed, and their records are only on disk.
         let spooled = output.as_ref().zip(manifest.as_ref()).filter(|_| in_use.is_none());
         let on_disk = spooled.map_or(0, |(output, manifest)| records_in_spool(&output.spool, manifest));
         Some(Leftover {
@@ -99,16 +99,16 @@ impl Leftover {
             return Err(ManifestError::NoRecords { spool: spool.to_owned(), why });
         }
         let store = manifest.store(spool);
-        let _ = store.unpack_logs(spool, |_| true); // without them it has no process
+        let _ = store.unpack_logs(spool, |_| true); // otherwise no process of it is known
         let (processes, ranks, alive) = read_logs(spool, manifest.is_of_this_boot());
         let newest = written_files(spool, &manifest).filter_map(|path| changed(&path)).max();
         // Nodes' clocks differ: a time in the future counts as recent.
         let young = newest.is_some_and(|time| time.elapsed().map_or(true, |age| age < LONG_AGO));
         let may_be_written = young && !manifest.is_of_this_boot();
         let in_use = if manifest.collector_is_alive() {
-            Some("its collector runs".to_owned())
+            Some("its collector is running".to_owned())
         } else {
-            alive.map(|pid| format!("process {pid} of it runs"))
+            alive.map(|pid| format!("its process {pid} is running"))
         };
         Ok(Leftover {
             session: None,
@@ -137,7 +137,7 @@ impl Leftover {
     }
 }
 
-/// Finds out which of the doubtful leftovers ([`Leftover::may_be_written`]) are in use, by whether they change within `limit`.
+/// Finds out which of the uncertain leftovers ([`Leftover::may_be_written`]) are in use, by whether they change within `limit`.
 /// This needs no comparison of clocks.
 pub fn watch(all: &mut [Leftover], limit: Duration) {
     let begun = Instant::now();
@@ -150,7 +150,7 @@ pub fn watch(all: &mut [Leftover], limit: Duration) {
             let changes = left.stamp() != *before;
             if changes {
                 let node = left.manifest.as_ref().map_or("another node", |manifest| manifest.node.as_str());
-                left.in_use = Some(format!("it is being written, on {node}"));
+                left.in_use = Some(format!("files of it are changing, on {node}"));
             }
             !changes
         });
@@ -275,7 +275,7 @@ fn read_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) 
         let Ok(Some(mut log)) = LogReader::open(&path) else { continue };
         processes += 1;
         let is_held = log.is_held(); // its process may be in another pid namespace
-        // A log that is damaged at some point is used up to there.
+        // A damaged log is used up to the damage.
         let _ = log.read_new(|definition| match definition {
             Definition::Process(process)
                 if is_this_boot && (is_held || is_alive(process.pid, process.start_time)) =>
@@ -329,7 +329,7 @@ mod tests {
         };
         let (now, minute) = (SystemTime::now(), Duration::from_secs(60));
         let left = look(&here, now - 20 * minute);
-        assert!(left.in_use.is_some_and(|why| why.contains("its collector runs")));
+        assert!(left.in_use.is_some_and(|why| why.contains("its collector is running")));
         let left = look(&dead, now);
         assert!(left.in_use.is_none() && !left.may_be_written, "the processes of this node are known");
         assert!(!look(&elsewhere, now - 20 * minute).may_be_written);

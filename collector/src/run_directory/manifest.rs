@@ -81,17 +81,17 @@ pub struct Progress {
     /// Whether the rings are empty, so that everything that was measured is in the records on disk.
     #[serde(default)]
     pub is_drained: bool,
-    /// Whether the collector has ended the run in order, so that only the trace may be missing.
+    /// Whether the collector has ended the run properly, so that only the trace may be missing.
     #[serde(default)]
     pub has_ended: bool,
     /// What only the rings contain, saved before they are removed.
     #[serde(default)]
     pub losses: SavedLosses,
-    /// Whether a trace was started where no file had its names, so that such files are ampere's. Otherwise they are the
-    /// application's, which may write into the same directory.
+    /// Whether a trace was started when no file had its names, so that files with these names are ampere's. Otherwise they belong
+    /// to the application, which may write into the same directory.
     #[serde(default)]
     pub trace_begun: bool,
-    /// How it is known when threads are on a CPU, as the summary names it; empty if that was not found out.
+    /// The source of the times at which threads are on a CPU, as the summary names it; empty if there was none.
     #[serde(default)]
     pub activity: String,
     /// PCI addresses of the GPUs on which the driver has had queues of a process, by the process' pid and start time. An empty
@@ -100,7 +100,7 @@ pub struct Progress {
     pub queues: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What was not recorded of a run.
+/// The losses of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedLosses {
     /// Counts that only the rings contain.
@@ -126,7 +126,7 @@ struct SavedClock {
 #[derive(Debug, thiserror::Error)]
 pub enum NoRecords {
     /// The records are gone. Nodes' own disks are cleared when a job ends, or at a reboot.
-    #[error("its records were in {} and are gone", .0.display())]
+    #[error("its records were in {}, but are gone", .0.display())]
     Gone(PathBuf),
     /// The records are on the disk of another node. `output` is where its results go.
     #[error(
@@ -136,7 +136,7 @@ pub enum NoRecords {
     OnNode { records: PathBuf, node: String, output: PathBuf },
 }
 
-/// Returns the command that starts a program on the node that is named after it.
+/// Returns the command that starts a program on another node. The name of the node follows.
 fn there() -> &'static str {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has_srun = std::env::split_paths(&path).any(|directory| directory.join("srun").is_file());
@@ -149,14 +149,14 @@ pub enum ManifestError {
     /// The file cannot be read.
     #[error("cannot read {}: {why}", .path.display())]
     Unreadable { path: PathBuf, why: std::io::Error },
-    /// The file is no manifest.
+    /// The file is not a manifest.
     #[error("{} is not a file of this version of ampere: {why}", .path.display())]
     Damaged { path: PathBuf, why: serde_json::Error },
     /// The run's records cannot be read.
     #[error("{}: {why}", .spool.display())]
     NoRecords { spool: PathBuf, why: NoRecords },
     /// Another version has written the manifest.
-    #[error("{}: another version of ampere wrote these records (format {found}, {FORMAT} expected): use that one", .path.display())]
+    #[error("{}: another version of ampere wrote these records (format {found}, {FORMAT} expected): use that version", .path.display())]
     Format { path: PathBuf, found: u32 },
 }
 
@@ -215,7 +215,7 @@ impl Manifest {
         let has_records = |directory: &PathBuf| directory.join(RECORDS).exists();
         let directory = self.records.as_ref().filter(|_| !self.directories(spool).iter().any(has_records))?;
         Some(match is_this_node(&self.node) {
-            true if directory.exists() => return None, // there were none yet
+            true if directory.exists() => return None, // there were no records yet
             true => NoRecords::Gone(directory.clone()),
             false => NoRecords::OnNode {
                 records: directory.clone(),
@@ -297,7 +297,8 @@ impl Manifest {
         is_this_node(&self.node) && self.boot == boot_id()
     }
 
-    /// Whether the manifest was written on this machine since its last boot, whatever name the machine had there.
+    /// Whether the manifest was written on this machine since its last boot, even if the machine has another name there (in a
+    /// container).
     pub fn is_of_this_machine(&self) -> bool {
         self.boot == boot_id() && self.boot != [0, 0]
     }
@@ -345,7 +346,8 @@ impl Heartbeat {
     }
 }
 
-/// Removes a spool, its manifest first, so that the rest after an interruption is not taken for an unfinished run.
+/// Removes a spool, beginning with its manifest, so that the remains of an interrupted removal do not look like an unfinished
+/// run.
 pub fn remove_spool(directory: &Path) {
     let records = Manifest::load(directory).ok().and_then(|manifest| manifest.records);
     let records = records.filter(|records| spool_place::is_of(records, directory));

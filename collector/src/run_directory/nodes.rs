@@ -46,7 +46,7 @@ pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
     found
 }
 
-/// The nodes whose figures are not in a summary.
+/// Returns the nodes whose figures are not in a summary.
 pub fn beyond<'a>(summary: &'a Run, nodes: &'a [Node]) -> impl Iterator<Item = &'a Node> {
     let is_in = |run: &Run| run.nodes.iter().all(|node| summary.nodes.contains(node));
     nodes.iter().filter(move |node| !node.run.as_ref().is_some_and(is_in))
@@ -77,7 +77,7 @@ pub fn head(path: &Path) -> Option<Run> {
 /// ended or there is no other. A node that was killed can be added after it has been recovered.
 ///
 /// # Errors
-/// Why the traces stay apart.
+/// The reason why the traces could not be joined.
 pub fn join_traces(directory: &Path, run_id: &str) -> Result<(), JoinError> {
     join::carry_out(directory)?;
     let of = |directory: &Path, run: Option<&Run>| {
@@ -116,8 +116,8 @@ pub struct Others {
     pub missing: Vec<String>,
 }
 
-/// Returns trace and summary of each node of a run that is not in the summary of the first. `directory` is the first node's,
-/// whose trace is there.
+/// Returns the trace and the summary of each node that the first node's summary does not include. `directory` is the first
+/// node's, whose trace is there.
 ///
 /// # Errors
 /// The first node's trace cannot be read.
@@ -143,7 +143,7 @@ pub fn other_parts(
             Ok(())
         });
         if let Err(why) = put {
-            let line = format!("{} is left out: {}", node.directory.display(), one_line(&*why));
+            let line = format!("{} is not included: {}", node.directory.display(), one_line(&*why));
             others.missing.push(line);
         }
     }

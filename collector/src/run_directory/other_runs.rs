@@ -14,7 +14,7 @@ pub struct Neighbours {
     /// The pid of this run's `ampere run`.
     launcher: Option<u32>,
     seen: BTreeSet<String>,
-    /// Whether some of them were started by the process that started this run, with the same words.
+    /// Whether some of them were started by the process that started this run, with the same command line.
     has_siblings: bool,
 }
 
@@ -24,13 +24,13 @@ const NAMED_MAX: usize = 2;
 const LINKS_WITHOUT_SUBDIRECTORIES: u64 = 2;
 
 impl Neighbours {
-    /// Makes the neighbours of the run with this session. None has been seen yet.
+    /// Makes an empty list of the neighbours of the run with this session.
     pub fn of(session: &Path, launcher: Option<u32>) -> Neighbours {
         Neighbours { own: session.to_owned(), launcher, seen: BTreeSet::new(), has_siblings: false }
     }
 
-    /// Whether the same `ampere run` was started several times by one process, as an unknown launcher does: each of these runs
-    /// has the joules of all of them.
+    /// Whether one process started the same `ampere run` several times, as an unknown launcher does. Each of these runs then
+    /// includes the joules of all of them.
     pub fn has_siblings(&self) -> bool {
         self.has_siblings
     }
@@ -50,7 +50,7 @@ impl Neighbours {
         }
     }
 
-    /// Returns their names in one line; `None` if none was seen.
+    /// Returns the names of the other runs in one line; `None` if none was seen.
     pub fn words(&self) -> Option<String> {
         // A run that was seen before its output directory was known is seen twice.
         let is_known_better =
@@ -79,7 +79,7 @@ fn running(directory: &Path) -> Option<(String, u32)> {
     is_running.then(|| (format!("{run}{output}"), session.collector_pid()))
 }
 
-/// Whether the `ampere run` that started a collector has the same parent and the same words as another one.
+/// Whether the `ampere run` that started a collector has the same parent and the same command line as another one.
 fn is_sibling(own: u32, collector: u32) -> bool {
     let words =
         |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|words| !words.is_empty());

@@ -1,8 +1,8 @@
-//! Manages the output directory: which run has it, and what may be in it.
+//! Manages the output directory: the run that it belongs to, and the files in it.
 //!
 //! A collector claims the directory by making `spool-<node>` in it. If the collectors of several nodes are started with one
-//! directory, the first one gets it, and each other one a subdirectory with its node's name. The first node's name is in the link
-//! `.ampere-owner`, which is removed when nothing is left to be finished.
+//! directory, the first one gets it, and each of the others gets a subdirectory with its node's name. The first node's name is in
+//! the link `.ampere-owner`, which is removed when nothing remains to be finished.
 
 use crate::run_directory::disk_space;
 use crate::run_directory::files::{self, PRIVATE_FILE_MODE, WriteError};
@@ -32,7 +32,7 @@ pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTP
 /// The prefix of a claim's name; the node's name follows.
 pub const CLAIM: &str = "spool-";
 
-/// An upper bound on the directories with one name and a number.
+/// An upper bound on the number that is appended to a directory's name.
 const BESIDE_MAX: u32 = 10_000;
 
 /// A directory that a run has claimed.
@@ -41,7 +41,7 @@ pub struct Output {
     pub directory: PathBuf,
     /// The directory in which records are kept until the trace is written.
     pub spool: PathBuf,
-    /// Whether the directory was made by this claim; it is removed then if there are no results.
+    /// Whether the directory was made by this claim, so that it is removed if there are no results.
     is_new: bool,
     /// Handles that keep all actions in the directory that was claimed, even if somebody has put another one in its place.
     _held: Arc<Vec<Held>>,
@@ -79,7 +79,7 @@ pub enum ClaimError {
     HoldsResults { directory: PathBuf, result: &'static str },
     /// Another run has claimed it.
     #[error(
-        "{} is in use by another run, or holds one that was killed ({}; `ampere recover` finishes it)",
+        "{} is in use by another run, or has the records of a killed one ({}; `ampere recover` finishes it)",
         .directory.display(),
         .spool.display()
     )]
@@ -163,7 +163,7 @@ fn becomes_owner(directory: &Path, node: &str) -> std::io::Result<bool> {
         Ok(()) => Ok(true),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::EXIST) => Ok(is_owner(directory, node)),
-            // A file system without links is hardly shared with other nodes.
+            // A file system without links is probably not shared with other nodes.
             Some(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(true),
             _ => Err(error),
         },
@@ -198,7 +198,7 @@ pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Outpu
     })
 }
 
-/// Whether both paths lead to the same directory, through links or not.
+/// Whether both paths lead to the same directory, also through links.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     one == other
         || std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|o| o == one))
@@ -292,7 +292,7 @@ fn enter(directory: &Path) -> Result<(PathBuf, bool, Held), ClaimError> {
     }
     let above = std::path::absolute(directory).ok().and_then(|path| path.parent().map(Path::to_owned));
     if let Some(above) = above.filter(|above| is_world_writable_without_sticky_bit(above)) {
-        return Err(refuse("use", format!("every user may replace what is in {}", above.display())));
+        return Err(refuse("use", format!("every user may replace files in {}", above.display())));
     }
     let is_new = make(directory).map_err(|why| refuse("create", words_of(&why)))?;
     let (directory, held) = ampere_owned::hold(directory).map_err(|why| refuse("use", words_of(&why)))?;
@@ -320,7 +320,7 @@ fn words_of(why: &std::io::Error) -> String {
 pub fn foreign_run(directory: &Path, owner: u32) -> String {
     let (shown, owner) = (directory.display(), user_text(owner));
     format!(
-        "{shown} belongs to {owner}, who alone can finish the run if it was cut off (ampere recover {shown})"
+        "{shown} belongs to {owner}: only that user can finish the run if it was interrupted (ampere recover {shown})"
     )
 }
 
@@ -330,7 +330,7 @@ pub fn user_text(user: u32) -> String {
     known.map_or_else(|| user.to_string(), |known| printable(&known.name().to_string_lossy()))
 }
 
-/// Whether a directory is another user's and lets every user replace what others have in it.
+/// Whether a directory belongs to another user and lets every user replace files of others in it.
 fn is_world_writable_without_sticky_bit(directory: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     std::fs::metadata(directory).is_ok_and(|data| data.uid() != own && data.mode() & 0o1002 == 0o002)
@@ -340,7 +340,7 @@ fn is_world_writable_without_sticky_bit(directory: &Path) -> bool {
 /// this path are done in that directory.
 pub fn remake(directory: &Path, run_id: &str) -> Result<Option<Held>, ClaimError> {
     match make(directory) {
-        Err(_) => Ok(None), // it is reported when it is written to
+        Err(_) => Ok(None), // the error is reported when the directory is written to
         // Somebody has put another run's directory there.
         Ok(false) if holds_results(directory) && !is_of_run(directory, run_id) => {
             Err(ClaimError::holds_results(directory))
@@ -353,7 +353,8 @@ pub fn remake(directory: &Path, run_id: &str) -> Result<Option<Held>, ClaimError
     }
 }
 
-/// Renames a claim. Where the file system cannot rename, makes it anew: it has no manifest for a moment then.
+/// Renames a claim. If the file system cannot rename, the claim is made again under its final name, and has no manifest for a
+/// moment.
 fn put_in_place(making: &Path, spool: &Path) -> std::io::Result<()> {
     match ampere_owned::rename(making, spool) {
         Err(why) if is_without_rename(&why) => {}
@@ -372,7 +373,7 @@ fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
     ampere_owned::create(path, PRIVATE_FILE_MODE)?.write_all(text)
 }
 
-/// Holds a claim that has just been put in its place.
+/// Holds a claim that has just been renamed.
 fn hold_claim(spool: &Path, manifest: &str) -> std::io::Result<Held> {
     let (_, held) = ampere_owned::hold(spool)?;
     let found = ampere_owned::read(&spool.join(manifest::FILE_NAME), manifest::BYTES_MAX)?;
@@ -522,7 +523,7 @@ impl Output {
         remove_if_new(&self.directory, self.is_new);
     }
 
-    /// Lets another node own the directory, if nothing in it is left to be finished.
+    /// Lets another node own the directory, if nothing in it remains to be finished.
     pub fn release(&self) {
         let spool = self.spool.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         release(&self.directory, spool.strip_prefix(CLAIM).unwrap_or_default());
@@ -697,7 +698,7 @@ mod tests {
     fn giving_up_keeps_what_is_the_users() {
         let place = tempfile::tempdir().unwrap();
         claim(place.path(), "node", "{}").unwrap().give_up();
-        assert!(place.path().exists(), "it was there before");
+        assert!(place.path().exists(), "it existed before");
         let made = claim(&place.path().join("out"), "node", "{}").unwrap();
         Output::of_spool(&made.spool).give_up();
         assert!(!made.directory.exists());

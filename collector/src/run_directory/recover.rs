@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub enum Recovered {
     /// There are figures, and a trace if one could be made.
     Finished(Box<Finished>),
-    /// There was nothing to finish, and the rest has been removed: its place, and the reason in a few words.
+    /// There was nothing to finish, and the remains have been removed. Contains their place, and the reason in a few words.
     Removed(String, &'static str),
 }
 
@@ -26,7 +26,7 @@ pub struct Finished {
     /// The directory with its results.
     pub output: PathBuf,
     pub summary: Summary,
-    /// Whether the output directory held figures of more events than are left, which were therefore not replaced.
+    /// Whether the output directory had figures of more events than the remaining records, which were therefore kept.
     pub figures_stay: bool,
     pub trace: Traced,
 }
@@ -42,7 +42,7 @@ pub enum Traced {
     Never,
 }
 
-/// Why a run cannot be recovered: one line that is safe to print, whatever names the leftover contains.
+/// The reason why a run cannot be recovered. It is one line that is safe to print, even if names in the leftover are hostile.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", printable(&.0.to_string()))]
 pub struct RecoverError(#[from] Problem);
@@ -54,7 +54,7 @@ impl RecoverError {
     }
 }
 
-/// The reason of the error. Places are paths of sessions or output directories.
+/// The reason. Places are paths of sessions or output directories.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error("there is no {0}: name an output directory of a run that was killed")]
@@ -63,17 +63,17 @@ enum Problem {
     Unreadable { place: String, why: std::io::Error },
     #[error("{0}")]
     OfAnother(String),
-    #[error("{0} is no session of this ampere")]
+    #[error("{0} is not a session of this version of ampere")]
     NoSession(String),
     #[error("{0} holds the results of a finished run: there is nothing to recover")]
     Finished(String),
     #[error("there is nothing to recover in {0}: no spool-<node> of a run that was killed")]
     NoSpool(String),
-    #[error("{place} is in use: {why}; it is finished when that ends")]
+    #[error("{place} is in use: {why}; it can be recovered when that has ended")]
     InUse { place: String, why: String },
     #[error("{0} may be in use, on another node")]
     MayBeInUse(String),
-    #[error("{0} is being recovered by another process, or has just been")]
+    #[error("{0} is being recovered by another process, or has just been recovered")]
     Taken(String),
     #[error("{0} was killed before anything was measured")]
     NothingMeasured(String),
@@ -122,7 +122,7 @@ fn find_leftovers(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>
     Ok(spools.iter().map(|spool| of_spool(spool)).collect())
 }
 
-/// Refuses a leftover of another user, which is only shown: nothing of it is finished, removed, or written to.
+/// Refuses a leftover of another user. It is only shown, but not finished, removed, or written to.
 fn require_own(directory: &Path) -> Result<(), Problem> {
     use ampere_owned::Refusal;
     let shown = directory.display();
@@ -136,7 +136,7 @@ fn require_own(directory: &Path) -> Result<(), Problem> {
                 "{shown} leads through a link of {}: name the directory itself",
                 output::user_text(*owner)
             )),
-            _ => return Ok(()), // what it is, if it is no directory, is found later
+            _ => return Ok(()), // a path that is not a directory is reported later
         }),
     }
 }
@@ -145,7 +145,7 @@ fn require_own(directory: &Path) -> Result<(), Problem> {
 /// still in its place, the session belongs to the original.
 pub fn of_spool(spool: &Path) -> Result<Leftover, RecoverError> {
     require_own(spool)?;
-    let alone = Directory::own_alone(spool); // else anybody may have written what is in it
+    let alone = Directory::own_alone(spool); // otherwise another user may have written its content
     alone.map_err(|why| Problem::Unreadable { place: spool.display().to_string(), why })?;
     let manifest = Manifest::load(spool).map_err(Problem::from)?;
     let session = Leftover::of_session(&manifest.session);
@@ -158,13 +158,13 @@ pub fn of_spool(spool: &Path) -> Result<Leftover, RecoverError> {
     }
 }
 
-/// Makes trace and summary of a leftover, and removes it. `output` is where the results go if no directory is claimed.
+/// Makes the trace and the summary of a leftover, and removes it. `output` is the directory of the results if none is claimed.
 pub fn recover(left: Leftover, output: Option<&Path>) -> Result<Recovered, RecoverError> {
     let locked = Locked::lock(left)?;
     Ok(locked.recover(output)?)
 }
 
-/// Removes a leftover without making anything of it.
+/// Removes a leftover without making results of it.
 pub fn discard(left: Leftover) -> Result<Recovered, RecoverError> {
     Ok(Locked::lock(left)?.discard())
 }
@@ -175,7 +175,7 @@ struct Locked {
     session: Session,
     manifest: Option<Manifest>,
     mode: Mode,
-    /// The session or else the output directory, for messages.
+    /// The session, or else the output directory, for messages.
     place: String,
     _lock: Option<ampere_ring::HeldLock>,
 }
@@ -186,7 +186,7 @@ impl Locked {
         let of_session = left.session.as_ref().map(|path| path.display().to_string());
         let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
         let place = of_session.or(of_output).unwrap_or_default();
-        // The directory may have been exchanged since it was checked. From here on it stays the same.
+        // The directory may have been replaced since it was checked. From here on it is held.
         let is_own = |output: &Output| output.is_held() && Directory::own_alone(&output.spool).is_ok();
         if !left.output.as_ref().is_none_or(is_own) {
             return Err(Problem::Taken(place));
@@ -233,17 +233,14 @@ impl Locked {
         let Locked { left, session, manifest, mode, place, _lock } = self;
         if left.is_done {
             remove_done(&session);
-            return Ok(Recovered::Removed(place, "its results are there"));
+            return Ok(Recovered::Removed(place, "its results exist"));
         }
         if !left.has_events() {
             let spooled = left.output.as_ref().zip(manifest.as_ref());
             let is_gone = spooled.is_some_and(|(output, of)| of.why_no_records(&output.spool).is_some());
             remove(left.output.as_ref(), &session, mode);
-            let why = if is_gone {
-                "its records are gone with the disk of the node"
-            } else {
-                "no records of it are left"
-            };
+            let why =
+                if is_gone { "its records are gone with the disk of the node" } else { "no records remain" };
             return Ok(Recovered::Removed(place, why));
         }
         let (output, mut manifest) = match (left.output, manifest) {
@@ -340,7 +337,7 @@ fn remove(output: Option<&Output>, session: &Session, mode: Mode) {
 fn begin_output(session: &Session, wanted: Option<&Path>) -> Result<(Output, Manifest), Problem> {
     let run_id = run_id(session.directory());
     let mut manifest = Manifest::new(session.directory(), &run_id, &[], None);
-    manifest.job = None; // this process may be in another job
+    manifest.job = None; // this process may belong to another job
     let wanted = wanted.map(Path::to_owned).or_else(|| session.output());
     let wanted = wanted.unwrap_or_else(|| output::default_directory(&run_id));
     let output = output::claim(&wanted, &manifest.node, &manifest.text())

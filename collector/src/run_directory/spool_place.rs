@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const BYTES_MIN: u64 = 256 << 20;
 /// The name of the file that contains the path of the claim in the output directory.
 const CLAIM_FILE: &str = "claim";
-/// An upper bound on directories with one name, which killed runs have left.
+/// An upper bound on the number of directories with one name that killed runs may have left.
 const SAME_NAME_MAX: u32 = 1000;
 
 /// The kind of a file system.
@@ -58,8 +58,8 @@ fn kind_of(directory: &Path) -> io::Result<Kind> {
     })
 }
 
-/// Makes the directory for the records of a run on a node; returns `None` if they go to the claim in its output directory. Adds a
-/// note about each problem.
+/// Makes the directory for the records of a run on a node; returns `None` if they are written to the claim in its output
+/// directory. Adds a note about each problem.
 pub fn make(
     wanted: Option<&Path>,
     claim: &Path,
@@ -98,7 +98,7 @@ pub fn make(
     notes.extend(refused.map(|(wanted, why)| {
         let place = made.as_deref().unwrap_or(claim);
         format!(
-            "the spool directory {} cannot be used: {why}; records go to {}",
+            "the spool directory {} cannot be used: {why}; records are written to {}",
             wanted.display(),
             place.display()
         )
@@ -106,12 +106,12 @@ pub fn make(
     made
 }
 
-/// Makes a directory with this name that no other run has.
+/// Makes a directory with this name, or a variant of it that no other run uses.
 fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
     let directory = std::path::absolute(directory)?;
     ampere_owned::make_all(&directory, PRIVATE_MODE)?;
     if ampere_owned::Directory::open(&directory)?.others_may_rename()? {
-        return Err(io::Error::other("other users may replace what is in it"));
+        return Err(io::Error::other("other users may replace files in it"));
     }
     match room_in(&directory) {
         Some(Room { left, .. }) if left < BYTES_MIN => {
@@ -137,15 +137,15 @@ fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether a file system needs its free space for others: a spool on it ends then, and further records go to the output
-/// directory. For memory, half of it is left to others.
+/// Whether a file system needs its remaining space for others. A spool on it then ends, and further records are written to the
+/// output directory. If the space is memory, half of it is left to others.
 pub fn is_full(directory: &Path) -> bool {
     let is_memory = kind_of(directory).is_ok_and(|kind| kind == Kind::Memory);
     room_in(directory)
         .is_some_and(|room| room.left < if is_memory { room.all / 2 } else { room.left_to_others() })
 }
 
-/// Whether the records belong to this claim, and not to one that it is a copy of.
+/// Whether the records belong to this claim, and not to another one of which it is a copy.
 pub fn is_of(directory: &Path, claim: &Path) -> bool {
     let named = PathBuf::from(read_text(&directory.join(CLAIM_FILE)));
     // A claim that was moved is still the same one.

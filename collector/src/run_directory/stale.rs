@@ -28,14 +28,14 @@ pub fn remove_stale_sessions(base: &Path) {
 /// Removes a session that is neither in use nor recoverable.
 fn remove_if_useless(directory: &Path) {
     let Some(left) = Leftover::of_session(directory) else {
-        // This is what an interrupted removal has left.
+        // Such a directory remains after an interrupted removal.
         return remove_if_old(directory);
     };
     if left.in_use.is_some() || left.has_events() {
         return;
     }
     let Ok(session) = Session::open(directory) else { return };
-    // A process has joined, so the run had started; all its processes and its collector are dead.
+    // A process has joined, so the run had started. Its processes and its collector have all ended.
     let is_dead = left.processes > 0 && session.collector_state() != CollectorState::Failed;
     if left.is_done {
         remove_done(&session);

@@ -72,7 +72,7 @@ impl Timer {
     }
 }
 
-/// Returns the timer by which an event lies between `before` and `after`. If several do, the result is the one whose time at
+/// Returns the timer on which an event lies between `before` and `after`. If several do, the result is the one whose time at
 /// `reading`, when the event's process started to write, is nearest to the event.
 pub fn recognise(event: Timestamp, before: &Clocks, reading: &Clocks, after: &Clocks) -> Option<Timer> {
     let timers = [Timer::Tsc, Timer::GetTimeOfDay, Timer::MonotonicRaw, Timer::Monotonic, Timer::Realtime];
@@ -185,7 +185,7 @@ pub fn best_reading() -> Clocks {
         let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let end = ampere_ring::clock::ticks();
         clocks.tsc = begin + (end - begin) / 2;
-        // Halfway between two readings of the monotonic clock that enclose the rest, without overflow.
+        // The mean of two readings of the monotonic clock that enclose the others, without overflow.
         let second = monotonic.tv_sec as u64 * 1_000_000_000 + monotonic.tv_nsec as u64;
         clocks.monotonic_ns = clocks.monotonic_ns / 2 + second / 2 + (clocks.monotonic_ns & second & 1);
         (end - begin, clocks)
@@ -265,7 +265,7 @@ mod tests {
         let expected = wall.elapsed().as_secs_f64();
         assert!(
             (measured - expected).abs() < 1e-3 * expected,
-            "{measured} s by ticks, {expected} s by the wall"
+            "{measured} s by ticks, {expected} s by the wall clock"
         );
         let realtime = clock.realtime_ns(clock.timer.now()).unwrap();
         assert!(realtime.abs_diff(read_clocks().realtime_ns) < 20_000_000);

@@ -31,7 +31,7 @@ pub enum CountersOnlyError {
     #[error(transparent)]
     Sampler(#[from] SamplerError),
     /// The plugin no longer waits for the collector.
-    #[error("it was ready too late")]
+    #[error("the collector was ready too late")]
     TooLate,
 }
 
@@ -43,14 +43,14 @@ pub fn serve(
     join_limit: Duration,
     is_ended: impl Fn() -> bool,
 ) -> Result<(), CountersOnlyError> {
-    let notes: Vec<String> = config.left_out.iter().map(|why| format!("{why}; it is left out")).collect();
+    let notes: Vec<String> = config.left_out.iter().map(|why| format!("{why}; it is ignored")).collect();
     let settings = config.sources.clone();
-    // The plugin prints them, as there is no summary.
+    // The plugin prints these notes, because there is no summary.
     let _ = ampere_ring::files::write_private(&session.directory().join("settings.notes"), &notes.join("\n"));
     let run_cpu: SharedRunCpu = Arc::new(Mutex::new(RunCpu::new(&settings, cpus::count())));
     let options = SamplerOptions {
         period: config.sampler.period,
-        gauges: None, // they would not be shown anywhere
+        gauges: None, // later notes would not be shown anywhere
         settings,
         predecessor: predecessor(session),
         run_cpu: Some(run_cpu.clone()),
@@ -82,14 +82,14 @@ pub fn serve(
         }
         std::thread::sleep(ROUND);
     }
-    let _ = sampler.stop(); // a thread that hangs ends with this process
+    let _ = sampler.stop(); // a thread that hangs is ended with this process
     Ok(())
 }
 
 /// Returns the sampler of a killed collector, if there was one: its devices are already defined as metrics in Score-P.
 fn predecessor(session: &Session) -> Option<Predecessor> {
     let directory = session.directory();
-    // Without a ring, it was killed before its counters were open.
+    // If there is no ring, the collector was killed before its counters were open.
     let devices = devices_in(&directory.join(sampler::LOG_NAME));
     if devices.is_empty() || !directory.join(sampler::RING_NAME).exists() {
         return None;

@@ -1,5 +1,5 @@
-//! Handles gauges: what devices report besides their energy (`ampere_counters::Gauge`), when the sampler reads it, and what is
-//! kept.
+//! Handles gauges, which are figures that devices report besides their energy (`ampere_counters::Gauge`): when the sampler reads
+//! them, and what is kept.
 //!
 //! Gauges are shown in /metrics and in the summary. No function is charged with a temperature, and the trace has no gauges. A
 //! reported power is also integrated and compared with the device's counter (`agreement.rs` of the timeline crate).
@@ -107,10 +107,10 @@ pub fn add_all(to: &mut Vec<GaugeReading>, more: impl Iterator<Item = GaugeReadi
     }
 }
 
-/// Reading gauges may take at most this fraction of the time, one in 50: a slow library is called less often.
+/// Reading gauges may take at most one part in 50 of the time. A slow library is called less often.
 const TIME_SHARE: u64 = 50;
 
-/// The place of a gauge among the sources.
+/// The position of a gauge among the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugePlace {
     pub source: usize,
@@ -159,7 +159,7 @@ impl GaugeSchedule {
         (!self.all.is_empty()).then_some(self.due)
     }
 
-    /// Returns how many gauges to read at a tick.
+    /// Returns the number of gauges to read at a tick.
     pub fn count_at(&self, tick: u64) -> usize {
         if self.due().is_some_and(|due| due <= tick) { self.at_once } else { 0 }
     }

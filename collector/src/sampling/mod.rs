@@ -37,7 +37,7 @@ use sampler::{DeviceFigures, Sampler, SamplerOptions};
 use samples::{FoundCounter, SAMPLES_SPOOL, Samples};
 use std::path::{Path, PathBuf};
 
-/// The sampler of a run, its ring as a stream, and what an earlier collector's sampler has left.
+/// The sampler of a run, its ring as a stream, and the state that an earlier collector's sampler has left.
 pub(crate) struct Sampling {
     directory: PathBuf,
     pub sampler: Option<Sampler>,
@@ -47,7 +47,7 @@ pub(crate) struct Sampling {
     /// The time of the last sample of the earlier collector.
     pub predecessors_last: Timestamp,
     pub stacks: Option<StackSampling>,
-    /// What sampling stacks has cost the program, once it has ended.
+    /// The cost of sampling stacks for the program, known after it has ended.
     pub stacks_overhead: Option<StacksOverhead>,
 }
 
@@ -74,7 +74,7 @@ impl Sampling {
         notes: &mut Notes,
     ) {
         let config = &options.config;
-        notes.extend(config.left_out.iter().map(|why| format!("{why}; it is left out")));
+        notes.extend(config.left_out.iter().map(|why| format!("{why}; it is ignored")));
         let settings = config.sources.clone();
         let (period, gauges) = (config.sampler.period, config.sampler.gauges.0);
         let options = SamplerOptions { period, gauges, settings, predecessor, run_cpu };
@@ -88,15 +88,13 @@ impl Sampling {
     pub fn stop(&mut self, notes: &mut Notes) -> bool {
         let has_stopped = self.sampler.as_mut().is_none_or(Sampler::stop);
         if !has_stopped {
-            notes.add_loss(
-                "a counter's library does not answer any more: what is missing of its last samples is lost",
-            );
+            notes.add_loss("a counter's library no longer answers: its last samples are lost");
         }
         has_stopped
     }
 
-    /// Forgets the samples so far, whose times are from another clock: no event came before them. Returns `false` if the sampler
-    /// does not end: another one would not either.
+    /// Discards the samples so far, whose times are from another clock; no event came before them. Returns `false` if the sampler
+    /// does not end, because another one would not end either.
     pub fn forget(&mut self, notes: &mut Notes) -> bool {
         self.samples = None;
         let has_stopped = self.stop(notes);
@@ -216,7 +214,7 @@ impl Sampling {
         for before in &self.sampled_before {
             if found.iter().all(|device| device.index != before.index) {
                 notes.add_loss(format!(
-                    "{}: the collector that took over does not find it any more; its samples end there",
+                    "{}: the collector that took over no longer finds this device; its samples end there",
                     before.name
                 ));
             }
@@ -240,7 +238,7 @@ impl Sampling {
         }
     }
 
-    /// Returns what the sampler counts about its devices, by the attributor's numbers.
+    /// Returns the sampler's figures about its devices, by the attributor's numbers.
     pub fn figures(&self, devices: usize) -> Vec<Option<&DeviceFigures>> {
         let mut all = vec![None; devices];
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };

@@ -1,4 +1,4 @@
-//! Takes over ring, log and device numbers of a sampler whose collector was killed.
+//! Takes over the ring, the log and the device numbers of a sampler whose collector was killed.
 
 use crate::sampling::clock::Timer;
 use ampere_counters::{LastReading, Source};
@@ -22,7 +22,7 @@ pub struct Predecessor {
 
 impl Predecessor {
     /// Removes estimates of devices that the predecessor has not estimated: if a counter is no longer found, the estimate would
-    /// be added to what the predecessor has measured.
+    /// be added to the energy that the predecessor has measured.
     pub(super) fn remove_new_estimates(&self, sources: &mut Vec<Box<dyn Source>>) {
         let is_known = |metric: &str| self.devices.iter().any(|before| before.metric == metric);
         let may_stay = |device: &ampere_counters::Device| {
@@ -31,8 +31,8 @@ impl Predecessor {
         sources.retain(|source| source.devices().iter().all(may_stay));
     }
 
-    /// Takes over ring and log. Devices get the numbers that they had, and sources that count by themselves continue from
-    /// what they had counted.
+    /// Takes over the ring and the log. Devices keep their numbers, and sources that count energy themselves continue from the
+    /// value that they had reached.
     pub(super) fn take_over(
         &self,
         directory: &Path,
@@ -78,7 +78,7 @@ impl Predecessor {
         last
     }
 
-    /// Returns the last readings among the records that are left in the ring's memory.
+    /// Returns the last readings among the records that are still in the ring's memory.
     fn last_in_ring(&self, records: &[Record], now: u64) -> HashMap<u32, LastReading> {
         let mut last: HashMap<u32, (u64, LastReading)> = HashMap::new();
         for pair in records.windows(2) {

@@ -19,7 +19,7 @@ const INTERVAL_MAX: u64 = 1000;
 /// The window starts this fraction of an interval before a change is due, one in 8, and at least two ticks before.
 const WINDOW: u64 = 8;
 const WINDOW_MIN: u64 = 2;
-/// The number of early changes in a row that count as a surprise even if the time of the change before them is uncertain.
+/// This many early changes in a row widen the window even if the time of the change before them is uncertain.
 const EARLY: u32 = 3;
 /// The number of intervals without a change after which the time of the next one is unknown.
 const STALLED: u64 = 4;
@@ -112,8 +112,8 @@ impl ReadSchedule {
             }
             return;
         }
-        // The change came at an unknown time in the pause. That is no surprise if the pause was not planned, if the counter had
-        // stood still, or, for a few changes, if the time of the previous change is uncertain too.
+        // The change came at an unknown time in the pause. That does not count as early if the pause was not planned, if the
+        // counter had stood still, or, for a few changes, if the time of the previous change is uncertain too.
         let stalled = tick >= before + STALLED * interval.learned.unwrap_or(0);
         if late || stalled {
             return;

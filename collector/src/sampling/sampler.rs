@@ -1,15 +1,16 @@
 //! Reads the node's energy counters, in a thread of the collector, into a ring of its own.
 //!
-//! It runs in the collector and not in the application: no vendor's library and no extra thread is in the user's program,
-//! there is one reader on a node (the libraries do not allow more) whichever ranks come and go, and samples outlive ranks.
+//! It runs in the collector and not in the application. So the user's program has no vendor's library and no extra thread, a node
+//! has a single reader (the libraries do not allow more) while ranks start and end, and samples outlive ranks.
 //!
 //! A reading becomes a sample when the counter has changed. A counter that changes every 15 ms is read 15 times in that time
-//! at the default period; if each reading were a sample, all energy of the 15 ms would go to the function that ran in the last
-//! of them. An unchanged counter is sampled once a second. `read_schedule.rs` decides when a counter is read.
+//! at the default period; if each reading were a sample, all energy of the 15 ms would be charged to the function that ran in the
+//! last of them. An unchanged counter is sampled once a second. `read_schedule.rs` decides when a counter is read.
 //!
 //! Between the readings, about once a second, the devices' gauges are read (`gauges.rs`).
 //!
-//! A counter that cannot be read is reported once and tried again now and then; when it can be read again, sampling continues.
+//! A counter that cannot be read is reported once and tried again from time to time; when it can be read again, sampling
+//! continues.
 
 pub use crate::sampling::predecessor::{LOG_NAME, RING_NAME};
 pub use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
@@ -28,9 +29,9 @@ use std::time::{Duration, Instant};
 
 /// The time after which a sampler that has not ended hangs in a reading: the driver of a lost device may never return.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// The most readings of powers that wait to be taken: half a minute of eight GPUs with two powers each.
+/// The maximum number of power readings that wait to be taken: half a minute of eight GPUs with two powers each.
 const POWERS_MAX: usize = 512;
-/// The most news that wait to be taken.
+/// The maximum number of messages that wait to be taken.
 const NEWS_MAX: usize = 64;
 
 /// The collector's side of the sampler, which runs in a thread of its own.
@@ -42,7 +43,7 @@ pub struct Sampler {
     powers: Receiver<PowerReading>,
     is_calm: Arc<AtomicBool>,
     users: Arc<Mutex<GpuUsers>>,
-    /// What the sampler counts about itself.
+    /// The sampler's figures about itself.
     pub figures: Arc<SamplerFigures>,
 }
 
@@ -83,7 +84,7 @@ impl Sampler {
         Ok(Sampler { stop, thread: Some(thread), found, news, powers, is_calm, users, figures })
     }
 
-    /// Returns what was found, once: when the counters are open and the ring can be read.
+    /// Returns what was found, once, when the counters are open and the ring can be read.
     pub fn found(&self) -> Option<Result<Found, SamplerError>> {
         self.found.try_recv().ok()
     }
@@ -95,7 +96,7 @@ impl Sampler {
         let _ = select.ready_timeout(longest);
     }
 
-    /// Returns the next line about something that happened to a counter, if there is one.
+    /// Returns the next message about a counter, if there is one.
     pub fn news(&self) -> Option<String> {
         self.news.try_recv().ok()
     }

@@ -1,20 +1,20 @@
-//! Figures that the sampler counts about itself and its devices.
+//! The sampler's figures about itself and its devices.
 
 use crate::sampling::gauges::GaugeStatistics;
 use ampere_figures::summary::{Readings, SamplerOverhead};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the sampler counts about itself. Times are nanoseconds.
+/// The sampler's figures about itself. Times are nanoseconds.
 #[derive(Debug, Default)]
 pub struct SamplerFigures {
     /// The number of times when it had to wake up.
     pub deadlines: AtomicU64,
     /// The number of times when it woke up more than a millisecond too late.
     pub missed_deadlines: AtomicU64,
-    /// The sum of the times by which it woke up too late.
+    /// The sum of the delays of waking up.
     pub late_ns: AtomicU64,
-    /// The longest time by which it woke up too late.
+    /// The longest delay of waking up.
     pub latest_ns: AtomicU64,
     pub cpu_ns: AtomicU64,
     /// The time since the thread started.
@@ -26,7 +26,7 @@ pub struct SamplerFigures {
     pub(super) devices: OnceLock<Vec<DeviceFigures>>,
 }
 
-/// What the sampler counts about a device. Times are nanoseconds.
+/// The sampler's figures about a device. Times are nanoseconds.
 #[derive(Debug, Default)]
 pub struct DeviceFigures {
     /// The number of successful readings.
@@ -37,7 +37,7 @@ pub struct DeviceFigures {
     pub longest_read_ns: AtomicU64,
     /// The observed time between two changes of the source's counters; 0 while it is unknown.
     pub update_ns: AtomicU64,
-    /// Statistics of what the device reports besides its energy.
+    /// Statistics of the device's gauges.
     pub gauges: Vec<GaugeStatistics>,
 }
 
@@ -73,7 +73,7 @@ impl From<&SamplerFigures> for SamplerOverhead {
         let deadlines = figures.deadlines.load(Ordering::Relaxed);
         SamplerOverhead {
             cpu_seconds,
-            // The run time is updated now and then, and not by a sampler that hangs, so the quotient may be too large.
+            // The run time is updated only from time to time, and not by a sampler that hangs, so the quotient may be too large.
             cpu_share: if run > 0.0 { (cpu_seconds / run).min(1.0) } else { 0.0 },
             deadlines,
             missed_deadlines: figures.missed_deadlines.load(Ordering::Relaxed),

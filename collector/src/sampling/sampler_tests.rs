@@ -47,7 +47,7 @@ impl Sampled {
         Sampled { root, session, sampler }
     }
 
-    /// Waits until what the sampler counts about the device fulfils a condition.
+    /// Waits until the sampler's figures about the device fulfil a condition.
     fn until(&self, holds: impl Fn(&DeviceFigures) -> bool) {
         let begun = Instant::now();
         while !holds(&self.sampler.figures.devices()[0]) {
@@ -101,7 +101,7 @@ fn a_counter_that_fails_is_reported_once_and_sampled_again_when_it_returns() {
     assert!(news.starts_with("package-0 cannot be read: its file "), "{news}");
     assert_eq!(sampled.sampler.news(), None);
     let most = 3 + gone.as_millis() as u64 / 100 + 1;
-    assert!(failed <= most, "tried now and then, not every millisecond: {failed} times in {gone:?}");
+    assert!(failed <= most, "tried from time to time, not every millisecond: {failed} times in {gone:?}");
 }
 
 /// The schedule itself has tests with its own ticks (`read_schedule.rs`); this one tests it in the sampler.
@@ -191,7 +191,7 @@ fn another_sampler_takes_over_ring_and_device_numbers() {
     let mut sampled = Sampled::new();
     sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 0);
     put(&sampled.counter(), "262143000000\n");
-    // The sampler is stopped in order: its ring differs from that of a killed one only in its state.
+    // The sampler is stopped properly, so its ring differs from that of a killed one only in its state.
     assert!(sampled.sampler.stop());
     let devices = crate::sampling::devices_in(&sampled.session.path().join(LOG_NAME));
     assert_eq!(devices.len(), 1);

@@ -35,16 +35,16 @@ const CPU_TIME_PERIOD: Duration = Duration::from_millis(100);
 /// The log of the sources' notes, which the plugin prints.
 const NOTES_NAME: &str = "sampler.notes";
 
-/// What the sampler has found to sample.
+/// The counters that the sampler has found.
 pub struct Found {
     pub devices: Vec<Device>,
     /// One line for each source that was not found or cannot be used, with what to do.
     pub notes: Vec<String>,
-    /// Whether a counter cannot be read whose joules are in no other's.
+    /// Whether a counter cannot be read and no other counter includes its joules.
     pub is_incomplete: bool,
 }
 
-/// Why there is no sampler, as a message of one line.
+/// The reason why there is no sampler, as a message of one line.
 #[derive(Debug, thiserror::Error)]
 pub enum SamplerError {
     /// The thread cannot be started.
@@ -61,7 +61,7 @@ pub struct SamplerOptions {
     pub period: Duration,
     /// The time in which each gauge is read once; `None` for never.
     pub gauges: Option<Duration>,
-    /// The settings of which counters to open.
+    /// The settings of the counters to open.
     pub settings: Settings,
     /// The sampler of a killed collector, whose ring is continued.
     pub predecessor: Option<Predecessor>,
@@ -69,7 +69,7 @@ pub struct SamplerOptions {
     pub run_cpu: Option<SharedRunCpu>,
 }
 
-/// What the thread reports to the collector.
+/// The thread's reports to the collector.
 pub(super) struct Reports {
     pub figures: Arc<SamplerFigures>,
     pub news: Sender<String>,
@@ -135,7 +135,8 @@ pub(super) struct SamplerThread {
     reports: Reports,
 }
 
-/// The schedule of asking GPUs' libraries who uses them: one after the other, so that no counter waits for all.
+/// The schedule of asking libraries which processes use their GPUs. The GPUs are asked one after the other, so that no counter
+/// waits for all of them.
 struct UsersSchedule {
     /// The index of each GPU's source, its device there, and its PCI address.
     gpus: Vec<(usize, usize, String)>,
@@ -297,7 +298,7 @@ impl SamplerThread {
             if statistics.gauge.quantity() == Quantity::Power {
                 let time = halfway(before, timer.now());
                 let which = statistics.gauge.which();
-                // If readings are not taken, the comparison with the counter has a longer step.
+                // If these readings are lost, the comparison with the counter has a longer step.
                 let reading = PowerReading { device: place.number, which, time, watts: value };
                 let _ = self.reports.powers.try_send(reading);
             }
@@ -308,7 +309,7 @@ impl SamplerThread {
         self.gauges.took(tick, took, self.period);
     }
 
-    /// Asks the next GPU's library who uses it, if that is due.
+    /// Asks the next GPU's library which processes use it, if that is due.
     fn read_users(&mut self, now: Instant) {
         let UsersSchedule { gpus, next, due } = &mut self.users;
         if now < *due || gpus.is_empty() {
@@ -363,8 +364,9 @@ impl SamplerThread {
                 if slot.failures >= FAILURES && !slot.is_reported {
                     slot.is_reported = true;
                     let name = &counters.source.devices()[device].name;
-                    let line =
-                        format!("{name} cannot be read: {error}; its samples go on when it can be again");
+                    let line = format!(
+                        "{name} cannot be read: {error}; sampling continues when it can be read again"
+                    );
                     let _ = self.reports.news.try_send(line);
                 }
             }
@@ -381,7 +383,7 @@ impl SamplerThread {
     }
 }
 
-/// Asks all GPUs' libraries who uses them. Returns the answers of those that report it.
+/// Asks the libraries of all GPUs which processes use them. Returns the answers of those that report it.
 fn ask_who_uses_gpus(
     sources: &mut [Box<dyn Source>],
     users: &Mutex<GpuUsers>,
@@ -461,8 +463,8 @@ fn write_log(path: &Path, devices: &[Device]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the ring, a smaller one if there is little memory: it is drained ten times a second, and the size only helps when
-/// the collector is held up.
+/// Makes the ring, a smaller one if there is little memory: it is drained ten times a second, and its size matters only if the
+/// collector is delayed.
 fn make_ring(path: &Path) -> Result<RingProducer, Error> {
     let session = path.parent().and_then(|directory| Session::open(directory).ok());
     let mut records = RING_RECORDS;

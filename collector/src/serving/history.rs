@@ -1,16 +1,16 @@
-//! Each device's power since the run began, in constant memory: rings that overwrite their oldest steps, each with steps that are
-//! four times as long as those of the ring before. What is old is coarse.
+//! Keeps each device's power since the start of the run in constant memory: in rings that overwrite their oldest steps. The steps
+//! of each ring are four times as long as those of the ring before, so older values are coarser.
 
 use ampere_report::page::Segment;
 use ringbuf::LocalRb;
 use ringbuf::storage::Heap;
 use ringbuf::traits::Observer;
 
-/// The shortest step, and how many of a length are kept: 100 s of it.
+/// The shortest step, and the number of steps of each length: 100 s of the shortest.
 const STEP_SECONDS: f64 = 0.25;
 const STEPS: usize = 400;
 const FACTOR: f64 = 4.0;
-/// The longest steps are kept for 19 days.
+/// The number of different lengths. The longest steps reach back 19 days.
 const LENGTHS: usize = 8;
 
 /// The power of each device.
@@ -22,16 +22,16 @@ pub struct History {
 struct Series {
     /// The time of the first sample.
     begin: f64,
-    /// The last one: seconds since then, and joules.
+    /// The last sample: seconds since the first one, and joules.
     last: (f64, f64),
     rings: Vec<Ring>,
 }
 
 struct Ring {
     step: f64,
-    /// How many steps there have been.
+    /// The number of steps so far.
     taken: u64,
-    /// At the end of the last step.
+    /// The joules at the end of the last step.
     joules: f64,
     watts: LocalRb<Heap<f32>>,
 }
@@ -42,7 +42,7 @@ impl History {
         self.devices.clear();
     }
 
-    /// Adds a device's last sample: when it was, in seconds, and the joules until then. The joules between two samples are spread
+    /// Adds a device's last sample: its time in seconds, and the joules until then. The joules between two samples are spread
     /// evenly.
     pub fn see(&mut self, device: usize, seconds: f64, joules: f64) {
         if self.devices.len() <= device {
@@ -51,7 +51,7 @@ impl History {
         self.devices[device].get_or_insert_with(|| Series::new(seconds, joules)).see(seconds, joules);
     }
 
-    /// The power of a device in the order of time; nothing of one without samples.
+    /// Returns the power of a device in the order of time; empty if it has no samples.
     pub fn segments(&mut self, device: usize) -> Vec<Segment> {
         self.devices.get_mut(device).and_then(Option::as_mut).map_or_else(Vec::new, Series::segments)
     }
@@ -107,7 +107,7 @@ impl Ring {
     fn advance(&mut self, now: f64, joules_at: impl Fn(f64) -> f64) {
         let over = (now / self.step) as u64;
         if over > self.taken + STEPS as u64 {
-            // After a long pause, the last steps are enough: they are all alike.
+            // After a long pause, only the last steps are computed, because all are equal.
             let skipped = over - STEPS as u64;
             self.joules = joules_at(skipped as f64 * self.step);
             self.taken = skipped;

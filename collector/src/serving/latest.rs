@@ -1,4 +1,4 @@
-//! The mailbox between the collector's loop, which makes figures, and the server, which hands them out.
+//! The mailbox through which the collector's loop passes figures to the server.
 
 use ampere_figures::snapshot::Snapshot;
 use ampere_figures::summary::Summary;
@@ -18,7 +18,7 @@ pub struct Latest {
 }
 
 impl Default for Latest {
-    /// A snapshot that has only the node's name: every series has it, also before the first process joins.
+    /// Makes a snapshot that has only the node's name, which every series needs even before the first process joins.
     fn default() -> Latest {
         Latest {
             snapshot: Arc::new(Mutex::new(Arc::new(Snapshot { node: node_name(), ..Snapshot::default() }))),
@@ -29,7 +29,7 @@ impl Default for Latest {
 }
 
 impl Latest {
-    /// Replaces the snapshot. One without a node is ignored: a run without events knows nothing new.
+    /// Replaces the snapshot. A snapshot without a node is ignored, because a run without events has nothing new.
     pub fn set(&self, snapshot: Snapshot) {
         if snapshot.node.is_empty() {
             return;
@@ -48,13 +48,13 @@ impl Latest {
         self.look()
     }
 
-    /// The latest snapshot, for a reader who does not ask for a newer one than the run makes in any case.
+    /// Returns the latest snapshot without recording that it was read, so that the run does not make snapshots more often.
     pub fn look(&self) -> Arc<Snapshot> {
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// The page of a run that has ended, for those who have watched it.
+/// The page of a run that has ended, for clients that were watching.
 #[derive(Clone, Debug)]
 pub struct LastPage {
     page: watch::Sender<Option<Arc<Page>>>,
@@ -68,7 +68,7 @@ impl Default for LastPage {
 }
 
 impl LastPage {
-    /// The page; `None` until the run has ended.
+    /// Returns the page; `None` until the run has ended.
     pub fn get(&self) -> Option<Arc<Page>> {
         self.page.borrow().clone()
     }
@@ -79,7 +79,7 @@ impl LastPage {
         self.page.subscribe().wait_for(Option::is_some).await.ok().and_then(|page| page.clone())
     }
 
-    /// The final figures, if somebody has watched.
+    /// Sets the page to the final figures, if a client was watching.
     pub(crate) fn set(&self, summary: &Summary) {
         if self.is_watched.load(Ordering::Relaxed) {
             self.page.send_replace(Some(Arc::new(Page::of(summary))));

@@ -1,4 +1,4 @@
-//! The data of the live page: made by the collector's loop when somebody asks, and once more when the run has ended.
+//! The data of the live page. The collector's loop makes it when a client requests it, and once more when the run has ended.
 
 use crate::finish::summary::RunSummary;
 use crate::live::LiveRun;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl LiveRun {
-    /// The current page. If `rank` is set, the call paths are those of this rank alone; it is an index into the ranks that can be
-    /// chosen.
+    /// Returns the current page. If `rank` is set, the call paths are those of this rank alone; it is an index into the ranks
+    /// that can be chosen.
     pub fn page(&mut self, rank: Option<usize>) -> Page {
         let summary = RunSummary::of(self).made_by(false, Summary::outline);
         let mut page = Page::outline(&summary);
@@ -29,7 +29,7 @@ impl LiveRun {
     }
 }
 
-/// The power of the topmost devices, in the order of their names.
+/// Returns the power of the devices that are in no other one, in the order of their names.
 fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<PowerSeries> {
     let devices = attributor.devices.iter().enumerate();
     let mut topmost: Vec<_> = devices
@@ -51,7 +51,7 @@ fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<Pow
     series.collect()
 }
 
-/// Adds what only the page of a running program has, from the last snapshot.
+/// Adds the parts that only the page of a running program has, from the last snapshot.
 fn add_live(page: &mut Page, snapshot: &Snapshot) {
     let watts = |name: &str| {
         let shown = snapshot.devices.iter().find(|device| printable(&device.device) == name);
@@ -70,7 +70,7 @@ fn add_live(page: &mut Page, snapshot: &Snapshot) {
     page.monitor.insert(1, Fact { warns: fullest > FULL, ..Fact::new(FULLEST, fullest, "ratio") });
 }
 
-/// A page whose joules are so old, with power and places of now.
+/// Returns a page whose joules are as old as `age`, with the present power and innermost functions of the ranks.
 pub fn refreshed(page: &Page, snapshot: &Snapshot, age: Duration) -> Page {
     let mut page = page.clone();
     page.run.seconds += age.as_secs_f64();
@@ -80,7 +80,8 @@ pub fn refreshed(page: &Page, snapshot: &Snapshot, age: Duration) -> Page {
 
 const BEHIND: &str = "attribution is behind by";
 const FULLEST: &str = "fullest ring";
-/// Attribution is further behind only if the collector does not keep up, or a GPU stream is silent.
+/// A lag of the attribution, in seconds, above which a note is shown. It is longer only if the collector cannot keep up, or a GPU
+/// stream is silent.
 const LONG_LAG: f64 = 5.0;
-/// In a ring that is half full, calls are coalesced.
+/// The fill level above which a note is shown. In a ring that is half full, calls are coalesced.
 const FULL: f64 = 0.5;

@@ -1,10 +1,10 @@
-//! The current power of each device: joules divided by the time between samples, by the samples' own timestamps. Samples
-//! that arrive late do not change it.
+//! Computes the current power of each device: joules divided by the time between samples. The samples' own timestamps are used,
+//! so a sample that arrives late does not change the power.
 
 use ampere_model::Timestamp;
 use std::collections::VecDeque;
 
-/// This many windows after its last sample a device's power is unknown.
+/// A device's power is unknown when its last sample is older than this many windows.
 const STALE_WINDOWS: u64 = 5;
 
 /// The recent samples of each device.
@@ -36,7 +36,7 @@ impl Power {
         }
     }
 
-    /// Joules per tick; `None` before the second sample, and if the last one is long ago.
+    /// Returns the joules per tick; `None` before the second sample, and if the last one is too old.
     pub fn per_tick(&self, device: usize, now: Timestamp, window: u64) -> Option<f64> {
         let samples = self.devices.get(device)?;
         let ((from, before), (to, after)) = (samples.front()?, samples.back()?);
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(power.per_tick(0, 0, SECOND), None);
         power.see(0, 100, 1.0, SECOND);
         assert_eq!(power.per_tick(0, 100, SECOND), None, "one sample gives no power");
-        // 2 J a tick, looked at every 100 ticks; then not for 3 s.
+        // The device uses 2 J per tick and is sampled every 100 ticks, then not for 3 s.
         for time in (200..2000).step_by(100) {
             power.see(0, time, 1.0 + 2.0 * (time - 100) as f64, SECOND);
             assert_eq!(power.per_tick(0, time + 50, SECOND), Some(2.0));

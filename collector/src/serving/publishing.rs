@@ -1,4 +1,4 @@
-//! When a snapshot of the live figures is made, and what is in it.
+//! Decides when a snapshot of the live figures is made, and makes it.
 
 use crate::ingest::Ingest;
 use crate::live_timeline::LiveTimeline;
@@ -20,11 +20,11 @@ use ampere_report::page::live::LiveTables;
 use ampere_stacks::foreign;
 use std::time::{Duration, Instant};
 
-/// How often a snapshot is made for /metrics.
+/// The period of snapshots for /metrics.
 const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
-/// How often while nothing happens and no scrape has come for a while.
+/// The period while nothing happens and there has been no scrape for a while.
 const UNASKED_PERIOD: Duration = Duration::from_secs(1);
-/// After this long without a scrape, snapshots are made at [`UNASKED_PERIOD`].
+/// After this time without a scrape, the period is [`UNASKED_PERIOD`].
 const UNASKED_AFTER: Duration = Duration::from_millis(1500);
 /// A longer command is shortened in the middle.
 const COMMAND_CHARS_MAX: usize = 200;
@@ -36,17 +36,17 @@ pub(crate) struct Publisher {
     pub latest: Latest,
     limits: Limits,
     power: Power,
-    /// The power since the run began, for a page that is opened late.
+    /// The power since the start of the run, for a page that is opened later.
     pub history: History,
     pub tables: LiveTables,
     /// The name of the user whose run it is, or else the number.
     user: String,
     due: Instant,
-    /// When a scrape last came.
+    /// The time of the last scrape.
     asked: Instant,
 }
 
-/// What a snapshot is made of.
+/// The sources of a snapshot.
 pub(crate) struct Published<'a> {
     pub options: &'a Options,
     pub timeline: &'a LiveTimeline,
@@ -54,14 +54,14 @@ pub(crate) struct Published<'a> {
     pub sampling: &'a Sampling,
     pub node: Option<&'a NodeWatch>,
     pub now: Timestamp,
-    /// How long the run has gone on.
+    /// The time since the start of the run.
     pub elapsed: Duration,
 }
 
 impl Publisher {
     pub fn new(latest: Latest, most_series: usize) -> Publisher {
         let user = rustix::process::geteuid().as_raw();
-        // The name may come from a directory service that does not answer.
+        // A thread looks up the name, because it may come from a directory service that does not answer.
         let name = foreign::in_time(move || user_text(user)).unwrap_or_else(|| user.to_string());
         Publisher {
             user: name,
@@ -79,20 +79,20 @@ impl Publisher {
         self.due <= Instant::now()
     }
 
-    /// No scrape has come for a while.
+    /// Whether there has been no scrape for a while.
     pub fn is_unwatched(&self) -> bool {
         self.asked.elapsed() > UNASKED_AFTER
     }
 
-    /// Times are of another clock from now on.
+    /// Discards the power so far, because times from now on come from another clock.
     pub fn forget_power(&mut self) {
         self.power.clear();
         self.history.clear();
         self.tables = LiveTables::default();
     }
 
-    /// Publishes a snapshot. `of` is `None` before the run has a clock. `is_calm` is whether nothing happens and no scrape has
-    /// come for a while; `is_last` whether the run has ended.
+    /// Publishes a snapshot. `of` is `None` before the run has a clock. `is_calm`: nothing happens and there has been no scrape
+    /// for a while. `is_last`: the run has ended.
     pub fn publish(&mut self, of: Option<Published>, is_calm: bool, is_last: bool) {
         let begun = Instant::now();
         let mut snapshot = of.map_or_else(Snapshot::default, |of| self.snapshot(of));
@@ -102,7 +102,8 @@ impl Publisher {
             self.asked = begun;
         }
         let period = if is_calm { UNASKED_PERIOD } else { SNAPSHOT_PERIOD };
-        // With very many call paths a snapshot takes time that the rings need: never more than a hundredth of it.
+        // With very many call paths a snapshot takes long, so snapshots are made less often: they take at most a hundredth of the
+        // time.
         self.due = begun + period.max(100 * begun.elapsed());
     }
 
@@ -144,7 +145,7 @@ impl Publisher {
                 self.power.see(number, time, joules, window);
                 self.history.see(number, clock.seconds(time), joules);
             }
-            // If several metrics have one name, the sum of the powers that are known.
+            // If several metrics have one name, their known powers are added.
             let watts = self.power.per_tick(number, of.now, window).map(|joules| joules / clock.seconds(1));
             shown.watts = watts.map(|watts| shown.watts.unwrap_or(0.0) + watts).or(shown.watts);
             if let Some(figures) = figures {

@@ -5,7 +5,7 @@
 use ampere_model::Timestamp;
 use ampere_ring::EventWriter;
 
-/// The maximal number of intervals of a process that are kept at a time.
+/// The maximum number of intervals of a process that are kept at a time.
 const INTERVALS_MAX: usize = 1 << 16;
 
 /// The longest pause that is filled, in nanoseconds.

@@ -14,9 +14,9 @@ const SECOND: u64 = 1_000_000_000;
 const ROOM_MIN: u64 = 16;
 /// Times are merged, too, if fewer records than this would find room after them.
 const AMPLE_ROOM: u64 = RING_RECORDS_MIN / 2;
-/// The maximal number of times of a process, in all its threads, that are kept until they are written.
+/// The maximum number of times of a process, in all its threads, that are kept until they are written.
 const SPANS_MAX: usize = 1 << 18;
-/// The maximal number of threads of a process whose times are known at once.
+/// The maximum number of threads of a process whose times are known at once.
 const THREADS_MAX: usize = 1 << 14;
 
 /// A time in which CPU time rises evenly, in nanoseconds of the kernel's clock.

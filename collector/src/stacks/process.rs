@@ -542,7 +542,7 @@ pub(super) fn executable(pid: u32) -> Option<String> {
     Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
 }
 
-/// The maximal number of bytes of a process' environment that are read.
+/// The maximum number of bytes of a process' environment that are read.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
 /// The variables that show which devices a process uses, and the period of its samples.

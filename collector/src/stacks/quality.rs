@@ -4,7 +4,7 @@ use super::SamplingReport;
 use ampere_stacks::{CutOff, Figures, Unnamed, UnnamedReason};
 use std::time::Duration;
 
-/// The maximal number of files that are named in a note.
+/// The maximum number of files that are named in a note.
 const FILES_MAX: usize = 3;
 /// The smallest part of the samples, in percent, that is worth a note.
 const PART_MIN: f64 = 1.0;
@@ -183,7 +183,7 @@ mod tests {
                 "the outer functions of 900 samples (90.0 %) are guessed from return addresses on the stack, because functions have \
                  no unwind tables: 900 in libx.so",
                 "the functions of 40 samples (4.0 %) are not known: 30 in prog (removed or replaced before it was read), 10 in an \
-                 unknown place (what is mapped there is not known); the functions of 20 samples (2.0 %) are not known: 20 in anon \
+                 unknown place (the mapped file is unknown); the functions of 20 samples (2.0 %) are not known: 20 in anon \
                  (made at run time, without names for perf)",
             ]
         );

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 
 /// Processes with less such CPU time, in nanoseconds, get no row for it.
 const UNSEEN_MIN_NS: u64 = 10_000_000;
-/// The maximal number of processes that are watched.
+/// The maximum number of processes that are watched.
 const WATCHED_MAX: usize = 4096;
 
 /// Watches the CPU time that the kernel counts.

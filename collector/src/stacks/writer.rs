@@ -32,7 +32,7 @@ const UNSAMPLED_MIN: Duration = Duration::from_millis(10);
 const KNOWN_AFTER: Duration = Duration::from_millis(1);
 /// The interval at which the kernel's count of CPU time is read where it reports no switches.
 const COUNTED_PERIOD: Duration = Duration::from_millis(100);
-/// The maximal number of processes with rows at a time.
+/// The maximum number of processes with rows at a time.
 const PROCESSES_MAX: usize = 4096;
 /// Writes samples as records.
 pub(super) struct Writer {

@@ -9,9 +9,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(crate) struct Node {
     pub parent: NodeIndex,
     pub region: RegionRef,
-    /// The child that was entered last: a loop finds its callee here.
+    /// The child that was entered last. In a loop, this is the callee.
     last_child: NodeIndex,
-    /// The sibling that was entered after this node the last time: a sequence of calls is found here.
+    /// The sibling that was entered after this node last time. In a repeated sequence of calls, this is the next callee.
     next_sibling: NodeIndex,
     pub calls: u64,
     pub exclusive_ticks: u64,
@@ -27,8 +27,8 @@ pub(crate) struct CallPaths {
 
 type Children = HashMap<(NodeIndex, RegionRef), NodeIndex, BuildHasherDefault<IndexHasher>>;
 
-/// The keys are our own small numbers, so no hash that resists an attacker is needed: each costs one multiplication (by 2^64 /
-/// golden ratio).
+/// Hashes a key with one multiplication (by 2^64 / golden ratio). The keys are our own small numbers, so the hash need not resist
+/// attackers.
 #[derive(Clone, Copy, Default)]
 struct IndexHasher(u64);
 
@@ -42,7 +42,7 @@ impl Hasher for IndexHasher {
     }
 
     fn finish(&self) -> u64 {
-        self.0.rotate_left(26) // the table takes its index from the low bits, the product is best in the high ones
+        self.0.rotate_left(26) // the table takes its index from the low bits, and the high bits of the product are mixed best
     }
 }
 
@@ -52,10 +52,10 @@ impl CallPaths {
         CallPaths { nodes: vec![root], by_parent: Box::default() }
     }
 
-    /// Returns the call path `parent` + `region`, which is made if it is new.
+    /// Returns the call path `parent` + `region`, and makes it if it is new.
     #[inline]
     pub fn child(&mut self, parent: NodeIndex, region: RegionRef) -> NodeIndex {
-        // A node without children has the root as its guess, which has no region.
+        // The guess of a node without children is the root, which has no region.
         let last = self.nodes[parent.0 as usize].last_child;
         if self.nodes[last.0 as usize].region == region {
             last
@@ -110,7 +110,7 @@ impl CallPaths {
         numbered.map(|(at, node)| (NodeIndex(at as u32), node))
     }
 
-    /// The number of call paths, including the root.
+    /// Returns the number of call paths, including the root.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -124,7 +124,7 @@ impl CallPaths {
         at.is_root()
     }
 
-    /// The regions of a call path, from the outermost to the innermost.
+    /// Returns the regions of a call path, from the outermost to the innermost.
     pub fn path(&self, node: NodeIndex) -> Vec<RegionRef> {
         let mut path = Vec::new();
         let mut at = node;

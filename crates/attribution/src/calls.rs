@@ -12,7 +12,7 @@ impl Engine {
         self.view_mut(view).recorder.calls.get_or_insert_default();
     }
 
-    /// Makes [`Engine::charged_interval`] return where a view's joules went.
+    /// Makes [`Engine::charged_interval`] return how a view's joules were divided.
     pub fn record_intervals(&mut self, view: ViewIndex) {
         self.view_mut(view).recorder.interval.get_or_insert_default();
     }
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// Charges calls that were taken since the sample before the last one. To be called right after a sample.
+    /// Charges calls that were taken since the sample before the last one. This must be called right after a sample.
     pub fn charge_calls(&self, view: ViewIndex, taken: &mut [Call]) {
         if let Some(calls) = &self.view(view).recorder.calls {
             taken.iter_mut().for_each(|call| calls.charge(call));
@@ -53,7 +53,8 @@ impl Engine {
         }
     }
 
-    /// Takes all calls of a view when no more samples come. Calls that are still open end with the last event of their location.
+    /// Takes all calls of a view when there are no more samples. Calls that are still open end with the last event of their
+    /// location.
     pub fn end_calls(&mut self, view: ViewIndex, into: &mut Vec<Call>) {
         let ends: Vec<_> = self.locations().iter().map(|location| location.since()).collect();
         if let Some(calls) = &mut self.view_mut(view).recorder.calls {
@@ -62,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// The interval that the view's last sample has ended, and where its joules went.
+    /// Returns the interval that the view's last sample has ended, and how its joules were divided.
     pub fn charged_interval(&self, view: ViewIndex) -> Option<&ChargedInterval> {
         self.view(view).recorder.interval.as_deref()
     }

@@ -1,8 +1,8 @@
-//! A counter's raw readings as joules between two samples, and what was odd about them.
+//! Turns a counter's raw readings into joules between two samples, and counts irregularities.
 //!
-//! Counters are not to be trusted. A reading can be something other than a number, come out of order, be a driver's error code or
-//! any other misreading; a counter can be reset, wrap, stop for a while, start late, or not be read for seconds. The `tracker`
-//! decides which readings can be true. What it does not know yet waits: a reading becomes a sample when the next one confirms it.
+//! Counters cannot be trusted. A reading can be something other than a number, come out of order, be a driver's error code or any
+//! other misreading; a counter can be reset, wrap, stop for a while, start late, or not be read for seconds. The `tracker`
+//! decides which readings can be true. An undecided reading waits until the next one confirms it, and then becomes a sample.
 
 use crate::intervals::Intervals;
 use crate::tracker::{Decision, PlausibilityLimits, Reading, ReadingTracker, Value};
@@ -16,10 +16,12 @@ pub enum CounterKind {
     /// Energy since some start: joules = difference x `joules_per_unit`.
     Cumulative {
         joules_per_unit: f64,
-        /// The counter has this many values and starts again at 0 (RAPL: 2^32). `None`: 2^64, as for 64-bit nanojoules.
+        /// The number of the counter's values, after which it starts again at 0 (RAPL: 2^32). `None` means 2^64, as for 64-bit
+        /// nanojoules.
         wraps_at: Option<u64>,
     },
-    /// Power: joules = value x `watts_per_unit` x seconds. The time is that until the next sample, or that since the one before.
+    /// Power: joules = value x `watts_per_unit` x seconds. The time is that until the next sample, or, if `is_of_time_before`,
+    /// that since the previous one.
     Instantaneous { watts_per_unit: f64, is_of_time_before: bool },
 }
 
@@ -35,13 +37,13 @@ impl CounterKind {
 /// What is known about the time between the previous sample and this one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Increase {
-    /// Nothing: what is known starts with this sample, or starts again after readings that could not be true.
+    /// Nothing is known: the counting starts with this sample, or starts again after readings that could not be true.
     First,
     /// Joules that can be attributed.
     Joules(f64),
     /// Known joules that were spent in a gap of the sampling and cannot be attributed.
     Lost(f64),
-    /// Nothing: the counter was reset.
+    /// Nothing is known, because the counter was reset.
     Reset,
 }
 
@@ -55,15 +57,15 @@ pub struct Sample {
     pub tag: u64,
 }
 
-/// What is considered possible for a counter.
+/// Limits on what is possible for a counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct Limits {
     pub ticks_per_second: f64,
     /// The device cannot draw more power than this.
     pub watts_max: f64,
-    /// An interval that is longer than a second and than this multiple of the usual one (the median of those before) is a gap.
-    /// `None`: no interval is a gap.
+    /// An interval is a gap if it is longer than a second and longer than this multiple of the usual interval (the median of
+    /// those before). `None`: no interval is a gap.
     pub gap: Option<f64>,
     /// A counter that has not changed for this time is stale.
     pub stale_seconds: f64,
@@ -76,7 +78,7 @@ impl Limits {
     }
 }
 
-/// What was seen of a counter so far.
+/// The observations of a counter so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct CounterFigures {
@@ -130,7 +132,7 @@ struct Power {
 const INTERVALS_MIN: usize = 5;
 
 impl Counter {
-    /// A counter that has not been read.
+    /// Makes a counter that has not been read.
     pub fn new(kind: CounterKind, limits: Limits) -> Counter {
         let range = match kind {
             CounterKind::Cumulative { wraps_at, .. } => wraps_at.map_or(1 << 64, i128::from),
@@ -152,12 +154,12 @@ impl Counter {
         }
     }
 
-    /// Sets where the counter wraps. To be called before anything is read.
+    /// Sets the value at which the counter wraps. This must be called before anything is read.
     pub fn set_wraps_at(&mut self, wraps_at: u64) {
         self.tracker.set_range(wraps_at.into());
     }
 
-    /// Sets the most power that the device can draw. To be called before anything is read.
+    /// Sets the highest power that the device can draw. This must be called before anything is read.
     pub fn set_watts_max(&mut self, watts_max: f64) {
         self.limits.watts_max = watts_max;
         self.tracker.set_units_per_second(self.kind.units_per_second(watts_max));
@@ -168,7 +170,7 @@ impl Counter {
         self.excluded = excluded;
     }
 
-    /// What was seen so far.
+    /// Returns the observations so far.
     pub fn figures(&self) -> CounterFigures {
         CounterFigures {
             misreadings: self.figures.misreadings + self.tracker.findings.misreadings,
@@ -197,34 +199,34 @@ impl Counter {
         }
     }
 
-    /// Takes the next sample that is decided.
+    /// Returns the next sample that is decided, once.
     pub fn sample(&mut self) -> Option<Sample> {
         self.samples.pop_front()
     }
 
-    /// The earliest time that a sample to come can have. `None`: none comes before the next reading.
+    /// Returns the earliest time that a future sample can have; `None` if there will be none before the next reading.
     pub fn undecided_since(&self) -> Option<Timestamp> {
         self.tracker.undecided_since()
     }
 
-    /// The caller cannot wait any longer: later samples are not before `time`.
+    /// Decides all samples before `time`, because the caller cannot wait any longer.
     pub fn decide_before(&mut self, time: Timestamp) {
         self.tracker.decide_before(time);
         self.take_decided();
     }
 
-    /// Ends the input: there are no more readings.
+    /// Ends the input, because there are no more readings.
     pub fn end(&mut self) {
         self.tracker.end();
         self.take_decided();
     }
 
-    /// Whether samples would differ if all that is known by now had been known from the start.
+    /// Whether samples would have been different if everything that is known now had been known from the start.
     pub fn is_revised(&self) -> bool {
         self.tracker.findings.is_revised
     }
 
-    /// Pairs of tags: readings between the two became samples, and were wrong.
+    /// Returns pairs of tags. Readings between the two tags became samples, but were wrong.
     pub fn taken_back(&self) -> &[(u64, u64)] {
         &self.tracker.findings.taken_back
     }

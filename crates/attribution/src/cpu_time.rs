@@ -1,4 +1,4 @@
-//! When locations used CPU time, as far as it is known.
+//! The times at which locations used CPU time, as far as they are known.
 
 use crate::steps::LocationIndex;
 use ampere_model::Timestamp;
@@ -20,7 +20,7 @@ impl CpuTime {
         self.points.push_back((time, ticks));
     }
 
-    /// The CPU time up to a time.
+    /// Returns the CPU time up to a time.
     #[inline]
     pub fn at(&self, time: Timestamp) -> Ticks {
         let next = self.points.partition_point(|point| point.0 <= time);
@@ -28,7 +28,7 @@ impl CpuTime {
             (Some(last), Some(next)) => {
                 let (passed, length, used) =
                     ((time - last.0) as f64, (next.0 - last.0) as f64, next.1 - last.1);
-                // A thread that runs all the time uses exactly as many ticks as pass.
+                // A thread that runs all the time must use exactly as many ticks as have passed.
                 let since = if used == length { passed } else { used * (passed / length) };
                 Ticks { at_point: last.1, since }
             }
@@ -37,7 +37,7 @@ impl CpuTime {
         }
     }
 
-    /// Releases what is not needed for this time and later ones.
+    /// Releases the points that are not needed for this time and later ones.
     fn release_before(&mut self, time: Timestamp) {
         let next = self.points.partition_point(|point| point.0 <= time);
         self.points.drain(..next.saturating_sub(1));
@@ -53,7 +53,7 @@ pub(crate) struct Ticks {
 }
 
 impl Ticks {
-    /// The ticks used since an earlier time.
+    /// Returns the ticks used since an earlier time.
     #[inline]
     pub fn since(self, earlier: Ticks) -> f64 {
         (self.at_point - earlier.at_point) + (self.since - earlier.since)
@@ -65,7 +65,7 @@ impl Ticks {
 pub(crate) struct CpuTimes(Vec<Option<CpuTime>>);
 
 impl CpuTimes {
-    /// The CPU time of a location, if it is known.
+    /// Returns the CPU time of a location, if it is known.
     #[inline]
     pub fn of(&self, location: u32) -> Option<&CpuTime> {
         self.0.get(location as usize).and_then(Option::as_ref)

@@ -9,14 +9,15 @@ use crate::view::{IdleIntervals, LocationCalls, Spent, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
 
-/// Contradictions in the input. They are counted and do no harm.
+/// Counts of contradictions in the input, which do no harm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     /// Leaves of an empty stack. They are ignored.
     pub unmatched_leaves: u64,
-    /// Events or samples older than what a view had already accounted for. They are taken as happening then.
+    /// Events or samples that are older than a time that a view had already accounted for. They are taken as if they happened at
+    /// that time.
     pub late: u64,
-    /// Events of one location whose time went back. They are taken as no time.
+    /// Events of one location whose time is before that of the event before. The time between the two counts as zero.
     pub backward: u64,
 }
 
@@ -26,7 +27,7 @@ pub struct Oddities {
 pub(crate) struct Location {
     pub paths: CallPaths,
     current: NodeIndex,
-    /// When `current` became the innermost frame.
+    /// The time at which `current` became the innermost frame.
     since: Timestamp,
     /// The views in which it is a consumer, with its number there. The list seldom grows.
     draws_from: Box<[(ViewIndex, u32)]>,
@@ -34,7 +35,8 @@ pub(crate) struct Location {
 
 const _: () = assert!(size_of::<Location>() == 64);
 
-/// The attribution engine; see the crate's page. In each view, times must not go back: events that do are counted as late.
+/// The attribution engine; see the page of the crate. In each view, times must not decrease; events whose times do are counted as
+/// late.
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
     locations: Vec<Location>,
@@ -50,15 +52,15 @@ pub struct Engine {
     pub(crate) calls: Option<Box<LocationCalls>>,
 }
 
-/// This many steps stay in the first-level cache.
+/// The maximum number of steps that are taken at once, so that they stay in the first-level cache.
 const STEPS_MAX: usize = 512;
 
-/// Call paths that were first entered one after the other are likely to be entered so again. With many locations none is cached,
-/// so up to this many are prefetched at once, which takes hardly longer than one.
+/// Call paths that were first entered one after the other are likely to be entered in this order again. With many locations none
+/// is cached, so up to this many are prefetched at once, which takes hardly longer than one.
 const PREFETCHED_MAX: usize = 32;
 
 impl Location {
-    /// When the location's innermost frame last changed.
+    /// Returns the time when the location's innermost frame last changed.
     pub fn since(&self) -> Timestamp {
         self.since
     }
@@ -72,7 +74,7 @@ impl Location {
 }
 
 impl Engine {
-    /// An engine without locations and views.
+    /// Makes an engine without locations and views.
     pub fn new() -> Engine {
         Engine::default()
     }
@@ -94,9 +96,9 @@ impl Engine {
         ViewIndex((self.views.len() - 1) as u32)
     }
 
-    /// Adds a second view of the same counter, which has had the same samples so far, and gets the same from now on. In it, each
-    /// of the present consumers is in a group of its own, whose number `group` returns (see [`Engine::bind_member`]), and
-    /// further consumers may be bound. A view can have one such twin, and no groups of its own.
+    /// Adds a second view of the same counter, which has had the same samples so far, and gets the same from now on. In the
+    /// second view, each of the present consumers is in a group of its own, whose number `group` returns (see
+    /// [`Engine::bind_member`]), and further consumers may be bound. A view can have one such twin, and no groups of its own.
     pub fn fork(&mut self, view: ViewIndex, group: impl Fn(LocationIndex) -> Option<u64>) -> ViewIndex {
         let fork = ViewIndex(self.views.len() as u32);
         let forked = self.views[view.0 as usize].fork(|location| group(LocationIndex(location)));
@@ -111,13 +113,13 @@ impl Engine {
         fork
     }
 
-    /// Makes the location a consumer of the view. To do so again changes nothing.
+    /// Makes the location a consumer of the view. Doing that again changes nothing.
     pub fn bind(&mut self, view: ViewIndex, location: LocationIndex) {
         self.bind_as(view, location, None);
     }
 
-    /// Does what [`Engine::bind`] does, but the locations of one group count as one consumer: what the group is due is split, at
-    /// every instant, over those of them that run. The caller chooses the group's number.
+    /// Does what [`Engine::bind`] does, but the locations of one group count as one consumer: the group's share is split, at
+    /// every instant, among its running locations. The caller chooses the group's number.
     pub fn bind_member(&mut self, view: ViewIndex, location: LocationIndex, group: u64) {
         self.bind_as(view, location, Some(group));
     }
@@ -137,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// Ends the location's part in the view. It keeps what it was charged.
+    /// Ends the location's part in the view. It keeps the joules that it was charged.
     pub fn unbind(&mut self, view: ViewIndex, location: LocationIndex) {
         let state = &mut self.locations[location.0 as usize];
         if let Some(at) = state.draws_from.iter().position(|(v, _)| *v == view) {
@@ -153,15 +155,15 @@ impl Engine {
         self.consumer_of(view, location).is_some()
     }
 
-    /// The number of a location in a view, if it is a consumer there.
+    /// Returns the number of a location in a view, if it is a consumer there.
     fn consumer_of(&self, view: ViewIndex, location: LocationIndex) -> Option<u32> {
         let draws_from = &self.locations[location.0 as usize].draws_from;
         draws_from.iter().find(|(known, _)| *known == view).map(|(_, consumer)| *consumer)
     }
 
-    /// The CPU time that a location has used up to `time`, in ticks. Between two such points it rises evenly; before the first
-    /// and after the last one it does not rise. Points come in the order of time, and before the steps and samples of later
-    /// times.
+    /// Adds a point: the CPU time that a location has used up to `time`, in ticks. Between two such points it rises evenly;
+    /// before the first and after the last one it does not rise. Points come in the order of time, and before the steps and
+    /// samples of later times.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, ticks: f64) {
         self.cpu_times.add(location, time, ticks);
     }
@@ -176,14 +178,14 @@ impl Engine {
         self.cpu_times.release_before(time);
     }
 
-    /// Sets what the device of a view draws in any case, in joules per tick, for the policy *active*.
+    /// Sets the power that the device of a view always draws (its baseline), in joules per tick, for the policy *active*.
     pub fn set_baseline(&mut self, view: ViewIndex, joules_per_tick: f64) {
         for view in self.with_twin(view) {
             self.views[view.0 as usize].baseline = joules_per_tick;
         }
     }
 
-    /// The intervals of a view in which nothing was active, under the policy *active*.
+    /// Returns the intervals of a view in which nothing was active, under the policy *active*.
     pub fn idle_intervals(&self, view: ViewIndex) -> IdleIntervals {
         self.views[view.0 as usize].idle_intervals
     }
@@ -197,7 +199,7 @@ impl Engine {
         }
     }
 
-    /// The location enters a region.
+    /// Lets a location enter a region.
     #[inline]
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef) {
         self.enter_calls(location, time, region, 1);
@@ -225,8 +227,8 @@ impl Engine {
         self.change_frame(location, time, node, LEAVE.into());
     }
 
-    /// Takes steps of one location, in order, with the same result as taking them one by one. What the location does between two
-    /// breaks of its views (see `view/share_clock.rs`) goes to each view in one call.
+    /// Takes steps of one location, in order, with the same result as taking them one by one. The location's steps between two
+    /// breaks of its views (see `view/share_clock.rs`) are passed to each view in one call.
     pub fn steps(&mut self, location: LocationIndex, steps: &[Step]) {
         for steps in steps.chunks(STEPS_MAX) {
             let mut done = 0;
@@ -248,7 +250,7 @@ impl Engine {
         }
     }
 
-    /// Takes the steps before the first one by which the location would start or stop running. Returns how many.
+    /// Takes the steps before the first one at which the location starts or stops running. Returns their number.
     fn steps_between_breaks(&mut self, location: LocationIndex, steps: &[Step]) -> usize {
         let Location { paths, current, since, draws_from } = &mut self.locations[location.0 as usize];
         if current.is_root() {
@@ -256,7 +258,7 @@ impl Engine {
         }
         let (from, count) = match steps.len() / 2 {
             enters if enters < paths.len() => (*current, enters.min(PREFETCHED_MAX)),
-            _ => (NodeIndex::ROOT, paths.len()), // likely all of them
+            _ => (NodeIndex::ROOT, paths.len()), // probably all of them
         };
         paths.load(from, count);
         for (view, consumer) in draws_from.iter() {
@@ -295,7 +297,7 @@ impl Engine {
         self.moves.len()
     }
 
-    /// Leaves every open frame. Returns how many there were.
+    /// Leaves all open frames. Returns their number.
     pub fn close(&mut self, location: LocationIndex, time: Timestamp) -> usize {
         let mut open = 0;
         while !self.locations[location.0 as usize].current.is_root() {
@@ -307,7 +309,7 @@ impl Engine {
 
     #[inline]
     fn change_frame(&mut self, location: LocationIndex, time: Timestamp, node: NodeIndex, calls: u64) {
-        while self.take_queued_sample().is_some() {} // none, if the promises of `enqueue_sample` are kept; otherwise this event is late
+        while self.take_queued_sample().is_some() {} // there are none if the promises of `enqueue_sample` are kept; otherwise this event is late
         let state = &mut self.locations[location.0 as usize];
         let before = state.current;
         state.current = node;
@@ -350,8 +352,8 @@ impl Engine {
 
     /// Queues a sample of the view, and of its twin, in the order of time, before the events that precede it. The caller promises
     /// that no location starts or stops running before the sample, and that no other sample comes before
-    /// [`Engine::take_queued_sample`] has returned all that are queued. In return, steps may go beyond it. Returns `false` if
-    /// this sample cannot be queued.
+    /// [`Engine::take_queued_sample`] has returned all that are queued. In return, steps after it may be passed first. Returns
+    /// `false` if this sample cannot be queued.
     pub fn enqueue_sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) -> bool {
         let Increase::Joules(joules) = increase else { return false };
         let can = |view: ViewIndex| self.views[view.0 as usize].can_enqueue_sample(time);
@@ -367,7 +369,7 @@ impl Engine {
         [Some(view), self.views[view.0 as usize].twin].into_iter().flatten()
     }
 
-    /// Charges a location for the queued samples. It has had all steps before them.
+    /// Charges a location for the queued samples. All steps before them must have been passed.
     pub fn pass_queued_samples(&mut self, location: LocationIndex) {
         if self.queued.is_empty() {
             return;
@@ -390,7 +392,7 @@ impl Engine {
         Some(view)
     }
 
-    /// How the view divides joules.
+    /// Returns how the view divides joules.
     pub fn report_policy(&self, view: ViewIndex) -> Policy {
         self.views[view.0 as usize].policy
     }
@@ -400,12 +402,12 @@ impl Engine {
         self.views[view.0 as usize].sharing
     }
 
-    /// The view's joules, as of its last sample.
+    /// Returns the view's joules, as of its last sample.
     pub fn totals(&self, view: ViewIndex) -> ViewTotals {
         self.views[view.0 as usize].totals()
     }
 
-    /// The contradictions in the input so far.
+    /// Returns the contradictions in the input so far.
     pub fn oddities(&self) -> Oddities {
         Oddities {
             unmatched_leaves: self.unmatched_leaves,
@@ -414,18 +416,18 @@ impl Engine {
         }
     }
 
-    /// The region of a location's innermost frame.
+    /// Returns the region of a location's innermost frame.
     pub fn current_region(&self, location: LocationIndex) -> Option<RegionRef> {
         let location = &self.locations[location.0 as usize];
         (!location.current.is_root()).then(|| location.paths.node(location.current).region)
     }
 
-    /// The number of a location's call paths.
+    /// Returns the number of a location's call paths.
     pub fn callpaths_of(&self, location: LocationIndex) -> usize {
         self.locations[location.0 as usize].paths.len() - 1
     }
 
-    /// When a location's innermost frame last changed.
+    /// Returns the time when a location's innermost frame last changed.
     pub fn last_change(&self, location: LocationIndex) -> Timestamp {
         self.locations[location.0 as usize].since
     }
@@ -440,7 +442,7 @@ impl Engine {
         self.last_sample(view).is_some()
     }
 
-    /// The time of the view's last sample, and the counter's increase until then.
+    /// Returns the time of the view's last sample, and the counter's increase until then.
     pub fn last_sample(&self, view: ViewIndex) -> Option<(Timestamp, f64)> {
         self.views[view.0 as usize].last_sample()
     }
@@ -450,7 +452,7 @@ impl Engine {
         !self.locations[location.0 as usize].current.is_root()
     }
 
-    /// The regions of a location's open frames, the outermost first.
+    /// Returns the regions of a location's open frames, the outermost first.
     pub fn stack(&self, location: LocationIndex) -> Vec<RegionRef> {
         let Location { paths, current, .. } = &self.locations[location.0 as usize];
         let up = |node: &NodeIndex| Some(paths.parent(*node)).filter(|node| !node.is_root());
@@ -460,7 +462,7 @@ impl Engine {
         regions
     }
 
-    /// Calls `each` with (location, region, joules) for every call path of the view: the cheap way to sum by region.
+    /// Calls `each` with (location, region, joules) for every call path of the view. This is the cheap way to sum by region.
     pub fn each_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, RegionRef, Spent)) {
         for (location, node, spent) in self.views[view.0 as usize].accounts() {
             let region = self.locations[location as usize].paths.node(node).region;

@@ -15,12 +15,12 @@ impl Intervals {
         self.count += 1;
     }
 
-    /// The median length; `None` with fewer than `least` intervals.
+    /// Returns the median length; `None` with fewer than `least` intervals.
     pub fn median(&self, least: usize) -> Option<u64> {
         self.quantile(2, least)
     }
 
-    /// The length that a quarter of the intervals are shorter than.
+    /// Returns the length below which a quarter of the intervals are.
     pub fn lower_quartile(&self) -> Option<u64> {
         self.quantile(4, 1)
     }

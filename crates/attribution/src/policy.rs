@@ -1,16 +1,16 @@
 //! How joules are divided.
 
-/// How the joules of a sample interval go to the frames that ran in it.
+/// How the joules of a sample interval are divided among the frames that ran in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Policy {
     /// The joules are divided evenly over time; while no consumer is active, they are idle.
     #[default]
     TimeSliced,
-    /// All joules go to the frames that ran, in proportion to their exclusive run time; they are idle only if no frame ran at
-    /// all.
+    /// All joules are divided among the frames that ran, in proportion to their exclusive run time. They are idle only if no
+    /// frame ran at all.
     BusyOnly,
-    /// What the device draws in any case is divided as by [`Policy::TimeSliced`]. The rest goes to the frames that were active,
-    /// in proportion to their active time; it is idle if none was.
+    /// The energy that the device always draws is divided as with [`Policy::TimeSliced`]. The rest is divided among the frames
+    /// that were active, in proportion to their active time. It is idle if none was active.
     Active,
 }
 
@@ -31,7 +31,7 @@ macro_rules! words {
             /// All values with their words, in the order in which they are listed for people.
             pub const WORDS: &[(&str, $type)] = &[$(($word, $type::$value)),*];
 
-            /// The word for it in settings and in the summary.
+            /// Returns the word for the value in settings and in the summary.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $($type::$value => $word),*

@@ -24,7 +24,7 @@ impl NodeIndex {
     }
 }
 
-/// An enter or a leave of a location. It is small because a great many may wait to be put in order.
+/// An enter or a leave of a location. It is small because very many may be waiting to be put in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The time at which it happens.
@@ -34,7 +34,7 @@ pub struct Step {
     pub(crate) calls: u32,
 }
 
-/// Stands in the place of a number of calls where the innermost frame is left.
+/// The number of calls of a step that leaves the innermost frame.
 pub(crate) const LEAVE: u32 = u32::MAX;
 
 impl Step {
@@ -55,22 +55,22 @@ impl Step {
         self.calls != LEAVE
     }
 
-    /// How many calls an enter stands for: 0 if it continues one that was counted before.
+    /// Returns the number of calls that an enter stands for; 0 if it continues a call that was counted before.
     pub fn calls(self) -> u32 {
         if self.is_enter() { self.calls } else { 0 }
     }
 
-    /// The region of the frame that is entered.
+    /// Returns the region of the frame that is entered.
     pub fn region(self) -> Option<RegionRef> {
         self.is_enter().then_some(RegionRef(self.region))
     }
 }
 
-/// At `time`, a consumer's innermost frame becomes `node`.
+/// A change of a consumer's innermost frame, which becomes `node` at `time`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub time: Timestamp,
     pub node: NodeIndex,
-    /// How many calls the entered frame stands for, or [`LEAVE`].
+    /// The number of calls that the entered frame stands for, or [`LEAVE`].
     pub calls: u32,
 }

@@ -7,7 +7,7 @@ use crate::view::{Consumer, View, ViewTotals};
 use ampere_model::RegionRef;
 use std::collections::BTreeMap;
 
-/// What one call path of one location did and was charged.
+/// The calls, the time and the joules of one call path of one location.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct CallpathRow {
@@ -19,9 +19,9 @@ pub struct CallpathRow {
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
-    /// The part of the exclusive joules in addition to what the device draws in any case; 0 unless the policy is *active*.
+    /// The part of the exclusive joules in addition to those that the device always draws; 0 unless the policy is *active*.
     pub dynamic_joules: f64,
-    /// The least of its exclusive joules that are its own: see [`ViewReport`].
+    /// The least that its exclusive joules can be: see [`ViewReport`].
     pub resolved_joules: f64,
     /// The most that its exclusive joules can be.
     pub possible_joules: f64,
@@ -38,12 +38,12 @@ pub struct RegionRow {
     pub region: RegionRef,
     pub calls: u64,
     pub exclusive_joules: f64,
-    /// A region that is on the stack twice counts once.
+    /// The inclusive joules. A region that is on the stack twice counts once.
     pub inclusive_joules: f64,
     /// As in [`CallpathRow`].
     pub dynamic_joules: f64,
     pub resolved_joules: f64,
-    /// A sample interval counts once, however many of the region's call paths ran in it.
+    /// The most that the joules can be. A sample interval counts once, even if several of the region's call paths ran in it.
     pub possible_joules: f64,
     pub exclusive_ticks: u64,
     pub resolved_ticks: u64,
@@ -63,8 +63,8 @@ pub struct RegionRow {
 /// which the frame was active at all.
 ///
 /// # Least and most power
-/// If energy is time sliced, the power of a sample interval is the device's (joules / length), whoever shared it. If it goes to
-/// the busy only, it is what each of them was charged (joules / run time of all).
+/// If energy is time sliced, the power of a sample interval is the device's (joules / length), however many shared it. If it is
+/// charged to the busy only, it is the power that each of them was charged (joules / run time of all).
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct ViewReport {
@@ -89,7 +89,7 @@ impl Engine {
         ViewReport { callpaths, ..report }
     }
 
-    /// Does what [`Engine::report`] does, but passes the call paths to `each`, those of a location in the order of their nodes:
+    /// Like [`Engine::report`], but passes the call paths to `each`, those of a location in the order of their nodes, because
     /// there may be too many to hold them twice.
     pub fn report_rows(&self, view: ViewIndex, each: &mut dyn FnMut(CallpathRow)) -> ViewReport {
         let seen = self.view(view);
@@ -114,8 +114,8 @@ impl Engine {
         }
     }
 
-    /// A location's call paths, callers first: the number of each, its caller's (or [`NodeIndex::ROOT`]), and its innermost
-    /// region.
+    /// Returns a location's call paths, callers first: the number of each, its caller's (or [`NodeIndex::ROOT`]), and its
+    /// innermost region.
     pub fn nodes(
         &self,
         location: LocationIndex,

@@ -1,4 +1,4 @@
-//! Prints the node's counters, what they count in some time and what a read costs: `read_counters [SECONDS [PERIOD_MS]]`, by
+//! Prints the node's counters, their joules in some time, and the cost of a read: `read_counters [SECONDS [PERIOD_MS]]`, by
 //! default 2 s and 1 ms; 0 ms reads without a pause.
 
 use std::time::{Duration, Instant};

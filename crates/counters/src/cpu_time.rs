@@ -3,12 +3,12 @@
 //! Guests count (the kernel has them within user). Waiting for IO does not: the CPU idles. Stolen time does not: the CPU worked
 //! for another virtual machine, which pays for it.
 //!
-//! Two files have it, and the finer one is used:
+//! Two files contain it, and the one with the finer resolution is used:
 //! - `cpu.stat` of the root control group (version 2, also if it is mounted in addition to version 1): sums of the kernel's
-//!   ticks, so steps of 1 to 4 ms for each CPU, and 1 us a read (Linux 6.18, 2 CPUs).
-//! - the first line of `/proc/stat`: the same sums rounded to 10 ms; 7 us a read there, and hundreds on a large node,
-//!   as the kernel always writes the whole file with a line per CPU and a figure per interrupt. So it is read at most
-//!   every [`PROC_STAT_INTERVAL_NS`], half of its own step.
+//!   ticks, with steps of 1 to 4 ms for each CPU. A read takes 1 us (Linux 6.18, 2 CPUs).
+//! - the first line of `/proc/stat`: the same sums rounded to 10 ms. A read takes 7 us there, and hundreds on a large node,
+//!   because the kernel always writes the whole file with a line per CPU and a figure per interrupt. So it is read at most every
+//!   [`PROC_STAT_INTERVAL_NS`], which is half of its step.
 //!
 //! Two others are not used. `/proc/schedstat`'s run time is in nanoseconds, but the kernel adds to it only when a task leaves its
 //! CPU; for a rank that computes alone on its core that may be seconds late. It also needs CONFIG_SCHEDSTATS. `cpuacct.usage`
@@ -23,7 +23,7 @@ use crate::ReadError;
 
 const PROC_STAT_INTERVAL_NS: u64 = 5_000_000;
 
-/// The wanted lines of both files are at their start and shorter than this.
+/// The number of bytes that are read. The needed lines of both files are at their start and shorter than this.
 const READ_BYTES: usize = 512;
 
 pub(crate) struct CpuTime {
@@ -39,7 +39,7 @@ enum Format {
     ProcStat { tick_ns: u64 },
 }
 
-/// The node's CPU time cannot be read: the last file that was tried, and the error.
+/// An error: the node's CPU time cannot be read. Contains the last file that was tried, and its error.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {}", .0.display(), .1)]
 pub(crate) struct NoCpuTime(PathBuf, ReadError);
@@ -50,7 +50,7 @@ impl CpuTime {
         let mut failed = NoCpuTime(root.to_owned(), ReadError::Malformed);
         for (relative, format) in formats() {
             let path = root.join(relative);
-            // Only a group that is not the root has a type; a container's own group knows nothing about the node.
+            // Only a group that is not the root has a type; a container's own group does not contain the node's time.
             if format == Format::CgroupCpuStat && path.with_file_name("cgroup.type").exists() {
                 continue;
             }

@@ -1,12 +1,12 @@
-//! HPE Cray nodes: the power management counters in `/sys/cray/pm_counters`, from the blade's own controller. It renews all
+//! HPE Cray nodes: the power management counters in `/sys/cray/pm_counters`, from the blade's own controller. It updates all
 //! files, including `freshness`, ten times a second; a line is like `4721362 J 1700000000123456 us`.
 //!
-//! The files are read as one set when `freshness` has changed, and again if it changes meanwhile: so node, CPU and accelerators
-//! are of the same moment, and a look at unchanged figures costs one read.
+//! The files are read as one set when `freshness` has changed, and read again if it changes during that. So the figures of node,
+//! CPU and accelerators belong to the same moment, and checking unchanged figures costs one read.
 //!
-//! `energy` is the node's and contains everything, including what is in no other file. An accelerator's is more than its own
-//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not documented: they are assumed to be
-//! in the same order.
+//! `energy` is that of the whole node, including parts that are in no other file. An accelerator's energy is higher than its own
+//! counter shows, because it is that of the module with its voltage regulators. Which `accelN` is which GPU is not documented:
+//! they are assumed to be in the same order.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{Device, Gauge, Kind, OpenErrors, Quality, ReadError, Reading, Settin
 
 pub(crate) const NAME: &str = "cray_pm";
 
-/// An older set is read again even if `freshness` has not changed, because `freshness` itself may have stopped.
+/// A set that is older than this is read again even if `freshness` has not changed, because `freshness` itself may have stopped.
 const SET_LASTS: Duration = Duration::from_secs(1);
 /// The maximum number of attempts to read a set without a change of `freshness`.
 const ATTEMPTS: u32 = 3;
@@ -79,7 +79,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<CrayP
         let (file, value) = match first {
             Ok(opened) => opened,
             Err(error) => {
-                errors.unreadable(format!("{NAME}: {}: {error}; it is left out", path.display()));
+                errors.unreadable(format!("{NAME}: {}: {error}; it is not used", path.display()));
                 continue;
             }
         };
@@ -104,7 +104,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<CrayP
         counters.push(Counter { file, power, value: Ok(value) });
     }
     if devices.is_empty() {
-        errors.notes.push(format!("{NAME}: no energy in {} that can be read", folder.display()));
+        errors.notes.push(format!("{NAME}: no readable energy in {}", folder.display()));
         return None;
     }
     let freshness = ValueFile::open(folder.join("freshness")).ok();
@@ -152,7 +152,7 @@ fn power(text: &[u8]) -> Option<f64> {
 }
 
 impl CrayPm {
-    /// Reads the set again if it is not the present one.
+    /// Reads the set again if it is not current.
     fn refresh(&mut self) {
         for _ in 0..ATTEMPTS {
             let before = self.freshness.as_mut().and_then(|file| file.number().ok());
@@ -170,7 +170,7 @@ impl CrayPm {
                 return;
             }
         }
-        // If `freshness` never stays the same, the figures may be of different moments; each of them is right.
+        // If `freshness` changes at every attempt, the figures may belong to different moments, but each of them is right.
     }
 }
 

@@ -3,9 +3,9 @@
 //! For a run ([`Source::count_for`]): energy = idle watts * the run's share of the node's CPUs * time since boot
 //!                                           + watts per core * CPU time of the run's own processes
 //!
-//! What other users do on the node is not included. Without a run, the estimate is for the whole node: all of its CPUs, and
-//! their whole busy time. That is absolute, so the counter has no state: two readers, in one process or in two, see the same one,
-//! and a pause between reads loses nothing. The first part is smooth, the second moves in the steps of [`CpuTime`], or of the
+//! Other users' work on the node is not included. Without a run, the estimate is for the whole node: all of its CPUs, and their
+//! whole busy time. These are absolute values, so the counter has no state: two readers, in one process or in two, read the same
+//! value, and a pause between reads loses nothing. The first part rises evenly, the second in the steps of [`CpuTime`], or of the
 //! scheduler's ticks.
 
 use std::sync::PoisonError;
@@ -17,7 +17,7 @@ use crate::{Device, Kind, LastReading, Quality, ReadError, Reading, Settings, So
 
 pub(crate) const NAME: &str = "estimate";
 
-/// No node draws more: a larger number was meant in another unit.
+/// No node draws more power, so a larger number was probably meant in another unit.
 const WATTS_MAX: f64 = 1e6;
 
 /// The model, in whole microwatts so that sums are exact.
@@ -42,7 +42,7 @@ pub(crate) struct Estimate {
     /// The highest busy time seen. The kernel's sums may step back by a tick when a CPU goes offline.
     busy_ns: u64,
     run: Option<SharedRunCpu>,
-    /// What an earlier process had counted of the run, which is added to what this one counts.
+    /// The energy that an earlier process has counted for the run, which is added to the energy that this one counts.
     before_nanojoules: u64,
     devices: [Device; 1],
 }
@@ -53,7 +53,7 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
         if (0.0..=WATTS_MAX).contains(&value) {
             return value;
         }
-        notes.push(format!("estimate: {what} of {value} W makes no sense; {default} W is taken"));
+        notes.push(format!("estimate: {what} of {value} W makes no sense; {default} W is used"));
         default
     };
     let usual = Settings::default();
@@ -62,7 +62,7 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
     let (cpu_time, path) = match CpuTime::open(&settings.sys_root) {
         Ok(found) => found,
         Err(reason) => {
-            notes.push(format!("estimate: not possible, no CPU time to be had: {reason}"));
+            notes.push(format!("estimate: not possible, because the CPU time cannot be read: {reason}"));
             return None;
         }
     };
@@ -84,7 +84,7 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
     Some(Estimate { model, cpu_time, busy_ns: 0, run: None, before_nanojoules: 0, devices: [device] })
 }
 
-/// The estimate of a run starts here, because a counter that reads 0 looks like one whose device sleeps.
+/// The value at which the estimate of a run starts. It is not 0, because a counter at 0 may be that of a sleeping device.
 const FIRST_NANOJOULES: u64 = 1_000_000_000;
 
 impl Estimate {
@@ -133,7 +133,7 @@ impl Source for Estimate {
         (self.run, self.busy_ns, self.before_nanojoules) = (Some(run.clone()), 0, FIRST_NANOJOULES);
     }
 
-    /// The CPU time until then is not known here: the estimate continues at the last power.
+    /// The CPU time until now is not known here, so the estimate continues with the last power.
     fn resume(&mut self, _device: usize, last: LastReading) {
         if self.run.is_some()
             && let Ok(now) = self.nanojoules(now_ns())
@@ -144,7 +144,7 @@ impl Source for Estimate {
         }
     }
 
-    /// The CPU time from which it is computed moves in steps of up to that size.
+    /// The CPU time from which the estimate is computed has steps of up to this size.
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::from_millis(10)
     }

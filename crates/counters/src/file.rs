@@ -1,5 +1,5 @@
-//! A figure in a file of the kernel that is read repeatedly: its descriptor stays open, and a read at its start makes the kernel
-//! write it anew. A read allocates nothing.
+//! A figure in a file of the kernel that is read repeatedly. Its descriptor stays open, and a read at its start makes the kernel
+//! update it. A read allocates nothing.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ReadError;
 
-/// Every file has one line, which is shorter than this.
+/// The number of bytes that are read. Every file has one line, which is shorter than this.
 const READ_BYTES: usize = 128;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl ValueFile {
         self.read(|text| leading_number(text).map(|(number, _)| number))
     }
 
-    /// Returns what `parse` makes of the file's text.
+    /// Returns the result of `parse` for the file's text.
     pub fn read<T>(&mut self, parse: impl Fn(&[u8]) -> Option<T>) -> Result<T, ReadError> {
         let result = self.try_read(parse);
         if result.is_err() {
@@ -45,7 +45,7 @@ impl ValueFile {
     fn try_read<T>(&mut self, parse: impl Fn(&[u8]) -> Option<T>) -> Result<T, ReadError> {
         let file = match &self.file {
             Some(file) => file,
-            // A path of less than 384 bytes goes to the kernel from the stack.
+            // A path of less than 384 bytes is passed to the kernel from the stack, without an allocation.
             None => self.file.insert(File::open(&self.path).map_err(ReadError::Io)?),
         };
         let mut bytes = [0; READ_BYTES];
@@ -54,8 +54,8 @@ impl ValueFile {
     }
 }
 
-/// A number at the start of a text, after blanks, and the text after it. `None` if there is none, if it is too large, or if other
-/// characters follow immediately.
+/// Returns a number at the start of a text, after blanks, and the text after it. `None` if there is none, if it is too large, or
+/// if other characters follow immediately.
 pub(crate) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     let text = text.trim_ascii_start();
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
@@ -66,13 +66,13 @@ pub(crate) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
 }
 
-/// The text of a small file without blanks around it, for files that are read once.
+/// Returns the text of a small file without blanks around it, for files that are read once.
 pub(crate) fn text_of(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?.trim().to_owned();
     (!text.is_empty()).then_some(text)
 }
 
-/// The entries of a folder, in the order of the numbers in their names: `hwmon10` after `hwmon9`.
+/// Returns the entries of a folder, in the order of the numbers in their names: `hwmon10` after `hwmon9`.
 pub(crate) fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     let Ok(listing) = std::fs::read_dir(folder) else { return Vec::new() };
     let named =
@@ -82,7 +82,7 @@ pub(crate) fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     all
 }
 
-/// A sort key in which digits are numbers of a fixed width.
+/// Returns a sort key in which numbers have a fixed width.
 fn natural(name: &str) -> String {
     let mut key = String::new();
     let mut digits = String::new();

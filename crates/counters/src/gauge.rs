@@ -1,4 +1,4 @@
-//! What a device reports besides its energy. It is shown as the device reports it, and never attributed.
+//! Gauges: figures that a device reports besides its energy. They are shown as the device reports them, and never attributed.
 
 /// A figure that a device reports. Values are in base units: watts, degrees Celsius, a part of 1, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ pub enum Gauge {
     MemoryTemperature,
     /// The temperature of a device with a single sensor.
     Temperature,
-    /// The part of the time in which the device computes, as far as it reports it.
+    /// The fraction of the time in which the device computes, according to its report.
     Busy,
     /// The used part of the device's own memory.
     MemoryUsed,
@@ -39,7 +39,7 @@ pub enum Quantity {
 const CELSIUS: std::ops::RangeInclusive<f64> = -273.15..=1000.0;
 
 impl Gauge {
-    /// The quantity that the gauge measures.
+    /// Returns the quantity that the gauge measures.
     pub fn quantity(self) -> Quantity {
         match self {
             Gauge::AveragePower | Gauge::CurrentPower | Gauge::Power => Quantity::Power,
@@ -67,10 +67,10 @@ impl Gauge {
         }
     }
 
-    /// Returns a value if it is possible. Libraries fill in what a device does not have with all bits set.
+    /// Returns a value if it is possible. For a figure that a device does not have, libraries return all bits set.
     pub(crate) fn possible(self, value: f64) -> Option<f64> {
         let possible = match self.quantity() {
-            // 65535 W means that it is not known, and no device draws that much.
+            // 65535 W means that the power is not known; no device draws that much.
             Quantity::Power => (0.0..65_535.0).contains(&value),
             Quantity::Temperature => CELSIUS.contains(&value),
             Quantity::Busy => (0.0..=1.0).contains(&value),
@@ -81,7 +81,7 @@ impl Gauge {
 }
 
 impl Quantity {
-    /// The name with its unit, as in the summary: `power_watts`.
+    /// Returns the name with its unit, as in the summary: `power_watts`.
     pub fn as_str(self) -> &'static str {
         match self {
             Quantity::Power => "power_watts",

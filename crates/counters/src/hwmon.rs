@@ -14,8 +14,8 @@
 //! A note reports other chips that count energy and are not used. Chips that have only a power are listed among what the node
 //! does not have: batteries and regulators have one, too.
 //!
-//! A power is integrated here, from reading to reading, as its mean over the two. The power is measured, but what it did between
-//! two readings is not known: the result is called `integrated`. Nothing is added for intervals longer than [`GAP`].
+//! A power is integrated here from reading to reading, as the mean of the two. The power is measured, but its values between two
+//! readings are not known, so the result is called `integrated`. Nothing is added for intervals longer than [`GAP`].
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,15 +25,16 @@ use crate::{Device, Gauge, Kind, LastReading, OpenErrors, Quality, ReadError, Re
 
 pub(crate) const NAME: &str = "hwmon";
 
-/// A power that was not read for longer than this may have had any value meanwhile.
+/// A power that was not read for longer than this may have had any value in the meantime.
 const GAP: Duration = Duration::from_secs(2);
-/// Such a sensor queries a firmware: reading it more often is useless and may take long.
+/// The shortest period of reading a power. Such a sensor queries a firmware, so reading it more often is useless and may take
+/// long.
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 
 /// The PCI device of an MI300A.
 const MI300A: &str = "0x74a0";
 
-/// What other sources measure already.
+/// The parts of the node that other sources already measure.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     pub amd_gpus: bool,
@@ -62,7 +63,7 @@ struct Integral {
     last: Option<(Instant, u64)>,
     /// Twice the energy in femtojoules, which are microwatts times nanoseconds.
     twice_femtojoules: u128,
-    /// Whether `last` was read by an earlier collector, which has ended: then all the time since counts, however long it was.
+    /// Whether `last` was read by an earlier collector, which has ended. Then the whole time since counts, however long it was.
     bridges: bool,
 }
 
@@ -116,14 +117,15 @@ pub(crate) fn open(settings: &Settings, known: Known, errors: &mut OpenErrors) -
     match &meters[..] {
         [] => {}
         [one] => found.add_power(one, "power-meter", Kind::Node, errors),
-        // There may be one for each supply, or for each part of the board: ACPI does not define it, and a sum could count twice.
+        // There may be one for each supply, or for each part of the board. ACPI does not define that, and a sum could count
+        // energy twice.
         many => errors.notes.push(format!(
-            "{NAME}: {} ACPI power meters, and which of them is the node's is not known: they are left out",
+            "{NAME}: there are {} ACPI power meters, and it is unknown which of them measures the node: they are not used",
             many.len()
         )),
     }
     if found.devices.is_empty() {
-        errors.absent(format!("{NAME}: no sensor of use in {}", folder.display()));
+        errors.absent(format!("{NAME}: no usable sensor in {}", folder.display()));
         return None;
     }
     Some(found)
@@ -149,7 +151,7 @@ impl Hwmon {
         self.sensors.push(Sensor::Energy(file));
     }
 
-    /// Adds the card's counter, or else its package's: cards differ in which of the two they have, or show one that stays 0.
+    /// Adds the card's counter, or else its package's. Some cards have only one of the two, or have one that stays 0.
     fn add_intel_gpu(&mut self, chip: &Path, name: &str, errors: &mut OpenErrors) {
         let [card, package] = ["energy1_input", "energy2_input"].map(|file| chip.join(file));
         let counts = |path: &Path| {
@@ -165,12 +167,12 @@ impl Hwmon {
         self.add_energy(&package, chip, name, Kind::Gpu, errors);
         let names = self.devices.last().map_or(name, |device| device.name.as_str());
         errors.notes.push(format!(
-            "{NAME}: {names} is the GPU's package alone: its card has no counter in {}",
+            "{NAME}: {names} measures only the GPU's package: its card has no counter in {}",
             chip.display()
         ));
     }
 
-    /// Whether the GPU to which a tile belongs is counted. If it is not known which one that is, whether any GPU is.
+    /// Whether the GPU that a tile belongs to is counted. If that GPU is not known, whether any GPU is counted.
     fn has_gpu_at(&self, tile: &Path) -> bool {
         let own = std::fs::canonicalize(tile.join("device")).ok();
         let gpus =
@@ -230,7 +232,7 @@ fn report_unused(chip: &Path, name: &str, errors: &mut OpenErrors) {
         files.iter().map(String::as_str).filter(|file| is(file, "energy", &["_input"])).collect();
     let note = |files: &str| {
         let shown = chip.display();
-        format!("{NAME}: {name}: what {files} in {shown} measures is not known: it is left out")
+        format!("{NAME}: {name}: it is unknown what {files} in {shown} measures: it is not used")
     };
     if !energies.is_empty() {
         errors.notes.push(note(&energies.join(", ")));
@@ -252,7 +254,7 @@ fn first_read(path: &Path, errors: &mut OpenErrors) -> Option<ValueFile> {
         Ok(file)
     });
     opened
-        .map_err(|error| errors.unreadable(format!("{NAME}: {}: {error}; it is left out", path.display())))
+        .map_err(|error| errors.unreadable(format!("{NAME}: {}: {error}; it is not used", path.display())))
         .ok()
 }
 
@@ -264,7 +266,7 @@ pub(crate) fn has_sensors(root: &Path, pci: &str) -> bool {
     })
 }
 
-/// The PCI address of a chip's device, from the name of the folder to which `device` links.
+/// Returns the PCI address of a chip's device, from the name of the folder to which `device` links.
 fn pci_of(chip: &Path) -> Option<String> {
     let device: PathBuf = std::fs::canonicalize(chip.join("device")).ok()?;
     let name = device.file_name()?.to_str()?;
@@ -298,7 +300,7 @@ impl Source for Hwmon {
                 Ok(Reading { nanojoules: raw.wrapping_mul(1000), raw, counter_timestamp_ns: None })
             }
             Sensor::Power(file, integral, _) => {
-                let raw = file.number()?; // refuses a sign, which some drivers write
+                let raw = file.number()?; // this refuses a sign, which some drivers write
                 let nanojoules = integral.add(Instant::now(), raw);
                 Ok(Reading { nanojoules, raw, counter_timestamp_ns: None })
             }
@@ -318,7 +320,7 @@ impl Source for Hwmon {
         }
     }
 
-    /// Returns the power that was read for the energy: reading it again would cost as much.
+    /// Returns the power that was read for the energy, because reading it again would cost as much.
     fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
         let Some(Sensor::Power(_, integral, own)) = self.sensors.get(device) else { return None };
         let (_, microwatts) = integral.last.filter(|(at, _)| *own == gauge && at.elapsed() <= GAP)?;
@@ -337,7 +339,7 @@ mod tests {
         let mut integral = Integral::resume(last, now);
         // The expected energy is that of 10 s at (100 W + 200 W) / 2.
         assert_eq!(integral.add(now, 200_000_000), 1_507_000_000_000);
-        // This happens once: a later interval of that length is a gap like any other.
+        // This happens only once: a later interval of that length is a gap like any other.
         assert_eq!(integral.add(now + Duration::from_secs(10), 200_000_000), 1_507_000_000_000);
         let mut integral = Integral::resume(LastReading { ago: Duration::ZERO, ..last }, now);
         assert_eq!(integral.add(now, 200_000_000), 7_000_000_000);

@@ -1,8 +1,8 @@
 //! Energy counters of a node.
 //!
 //! [`open_sources`] looks for what the node has and returns [`Source`]s, each with [`Device`]s whose cumulative energy can be
-//! read as [`Reading`]s. For what cannot be used there is a line in [`Opened::notes`]; nothing here panics, prints or ends the
-//! process. A read allocates nothing and is fast enough to be made every millisecond.
+//! read as [`Reading`]s. For each counter that cannot be used there is a line in [`Opened::notes`]. Nothing here panics, prints
+//! or ends the process. A read allocates nothing and is fast enough to be made every millisecond.
 //!
 //! | source | what it reads | quality |
 //! | --- | --- | --- |
@@ -14,7 +14,7 @@
 //! | `hwmon` | other sensors in `/sys/class/hwmon` | measured, or integrated from power |
 //! | `estimate` | CPU time of a run's own processes ([`RunCpu`]), times the watts of [`Settings`] | estimated |
 //!
-//! **No joule twice.** A device names the others whose joules are in its own ([`Device::contains`]).
+//! **No joule is counted twice.** A device names the others whose joules are in its own ([`Device::contains`]).
 //!
 //! **One reader per node**: AMD's libraries are not thread-safe before ROCm 7.2. Within a process all
 //! calls of vendors' libraries made here are serialised, whatever the number of sources.
@@ -23,8 +23,7 @@
 //! [`open_sources`]. In an older one, a library's readings are [`ReadError::Ended`]: the library may have been destroyed by then.
 //!
 //! **A counter can do anything**: go back (driver reload, GPU reset), stop, fail for a while. Readings are passed on unchanged;
-//! the caller judges them. Only what follows from a source's definition is done here: a power is integrated, and the estimate
-//! never goes back.
+//! the caller judges them. Only two things are done here: a power is integrated, and the estimate never decreases.
 //!
 //! **Gauges** are what some devices report besides: power, temperatures, how busy they are, memory. They are read one by one
 //! ([`Source::gauge`]), because each is a call or a file of its own.
@@ -38,10 +37,9 @@
 //! ```text
 //! rapl.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, estimate.rs    the sources
 //! select.rs     which sources are opened                relations.rs  which device contains which; names
-//! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share, also gauges
-//! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
-//! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
-//! processes.rs  which GPUs a process uses             cpu_time.rs   CPU time of the node
+//! vendor/ loads vendor libraries, locks calls amd/ common parts of rocm_smi and amdsmi, gauges file.rs a number in a file that
+//! is read often energy.rs ticks to nanojoules gauge.rs gauges run_cpu.rs CPU time of the run, for the estimate processes.rs
+//! which GPUs a process uses cpu_time.rs CPU time of the node
 //! ```
 #![deny(unsafe_code)]
 
@@ -91,7 +89,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word for it: `gpu`, `cpu`, `memory` or `node`.
+    /// Returns the word for it: `gpu`, `cpu`, `memory` or `node`.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Gpu => "gpu",
@@ -128,13 +126,13 @@ pub struct Device {
     pub contains: Vec<String>,
     /// Joules per tick of [`Reading::raw`], as the library reports them or as [`Settings`] overrides them.
     pub resolution_joules: f64,
-    /// A text for people: model, library and its version; or the estimate's formula.
+    /// A text for people: the model, and the library with its version; or the estimate's formula.
     pub description: String,
     /// The PCI address, such as `0000:c1:00.0`, if the library reports it.
     pub pci: Option<String>,
     /// The value at which [`Reading::nanojoules`] starts again at 0.
     pub wraps_at_nanojoules: Option<u64>,
-    /// What it draws without the job, if that is known: the estimate's idle power.
+    /// The power that it draws without the job, if that is known: the estimate's idle power.
     pub baseline_microwatts: Option<u64>,
 }
 
@@ -149,7 +147,7 @@ pub struct Reading {
     pub raw: u64,
     /// The time of the value in nanoseconds, by the clock of the part that counted: for AMD's libraries the driver's
     /// (CLOCK_BOOTTIME in amdgpu), for Cray's files the controller's, for the estimate CLOCK_MONOTONIC. `None` if there is none.
-    /// A time that does not change means that the value is an old one.
+    /// If the time does not change, the value is old.
     pub counter_timestamp_ns: Option<u64>,
 }
 
@@ -169,38 +167,40 @@ pub struct LastReading {
 #[non_exhaustive]
 pub enum ReadError {
     /// `device` is not an index into [`Source::devices`].
-    #[error("no device of that index")]
+    #[error("no device with that index")]
     NoSuchDevice,
     #[error("{function} returned {status}")]
     Library { function: &'static str, status: Status },
-    /// The process is ending and the library's memory may have been freed: nothing is called any more.
-    #[error("the process is ending, the library may not be called any more")]
+    /// The process is ending and the library's memory may have been freed, so nothing is called any more.
+    #[error("the process is ending, and the library must not be called any more")]
     Ended,
     /// A file of the kernel could not be read.
     #[error("its file could not be read: {0}")]
     Io(#[source] io::Error),
     /// A file of the kernel did not have the expected figure.
-    #[error("its file has no figure in it")]
+    #[error("its file contains no figure")]
     Malformed,
 }
 
 /// A way to read counters, and the devices for which it can be used.
 pub trait Source: Send {
-    /// The source's name, one of [`COUNTER_SOURCES`].
+    /// Returns the source's name, one of [`COUNTER_SOURCES`].
     fn name(&self) -> &'static str;
-    /// The devices, at least one, always the same ones.
+    /// Returns the devices: at least one, and always the same.
     fn devices(&self) -> &[Device];
     /// Used to make names unique and to fill in relations, which depend on the other sources.
     #[doc(hidden)]
     fn devices_mut(&mut self) -> &mut [Device];
     /// Reads the counter of `devices()[device]` now. Allocates nothing, unless it counts for a run.
     fn read(&mut self, device: usize) -> Result<Reading, ReadError>;
-    /// Continues after another process that read this device and has ended. A source that counts by itself continues from its
-    /// last reading; most pass on a counter of the hardware, and have nothing to do. To be called before the device is read.
+    /// Continues after another process that read this device and has ended. A source that counts energy itself continues from its
+    /// last reading. Most sources pass on a counter of the hardware and have nothing to do. This must be called before the device
+    /// is read.
     fn resume(&mut self, _device: usize, _last: LastReading) {}
-    /// Makes the source count the CPU time of this run instead of the node's. To be called before anything is read.
+    /// Makes the source count the CPU time of this run instead of the node's. This must be called before anything is read.
     fn count_for(&mut self, _run: &SharedRunCpu) {}
-    /// Reading a device more often than this is useless. Zero if it depends on how often the counter changes.
+    /// Returns the period below which reading a device more often is useless; zero if that depends on how often the counter
+    /// changes.
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::ZERO
     }
@@ -208,20 +208,22 @@ pub trait Source: Send {
     fn shortest_calm_period(&self, device: usize) -> Duration {
         self.shortest_period(device)
     }
-    /// The gauges that may be read of `devices()[device]`: always the same ones, though none is certain to return a value.
+    /// Returns the gauges of `devices()[device]` that may be read. They are always the same, but none is certain to return a
+    /// value.
     fn gauges(&self, _device: usize) -> &[Gauge] {
         &[]
     }
-    /// Reads one of [`Source::gauges`] now. `None`: the device does not have it, or not at present; nothing else follows from
-    /// that. Allocates nothing.
+    /// Reads one of [`Source::gauges`] now. `None` means only that the device does not have it, or not at present. Allocates
+    /// nothing.
     fn gauge(&mut self, _device: usize, _gauge: Gauge) -> Option<f64> {
         None
     }
-    /// The pids of processes that use `devices()[device]` now; `None` if this source does not know them.
+    /// Returns the pids of processes that use `devices()[device]` now; `None` if this source does not know them.
     fn processes(&mut self, _device: usize) -> Option<Vec<u32>> {
         None
     }
-    /// One line about something besides the counters that has changed since the last call. To be called about once a second.
+    /// Returns one line about something besides the counters that has changed since the last call. This should be called about
+    /// once a second.
     fn news(&mut self) -> Option<String> {
         None
     }
@@ -232,16 +234,16 @@ pub trait Source: Send {
 pub struct Opened {
     /// The opened sources. If there is none, energy is not known at all, and the notes contain the reasons.
     pub sources: Vec<Box<dyn Source>>,
-    /// One line for each thing that was requested and not found, or exists and is not usable, and what to do.
+    /// One line for each counter that was requested and not found, or that exists and is not usable, with advice.
     pub notes: Vec<String>,
-    /// One line for each thing that the node does not have and that was not requested.
+    /// One line for each counter that the node does not have and that was not requested.
     pub absent: Vec<String>,
     /// Whether one of the notes is about a counter of the node that cannot be read, although others can: the joules that it
     /// counts are missing.
     pub is_incomplete: bool,
 }
 
-/// Why sources cannot be opened.
+/// The reasons why sources cannot be opened.
 #[derive(Default)]
 struct OpenErrors {
     notes: Vec<String>,
@@ -251,7 +253,7 @@ struct OpenErrors {
 }
 
 impl OpenErrors {
-    /// A counter that the node has and that others do not contain cannot be read.
+    /// Adds a line about a counter of the node that cannot be read and that no other one contains.
     fn unreadable(&mut self, line: String) {
         self.has_unreadable = true;
         self.notes.push(line);

@@ -1,10 +1,10 @@
-//! Which GPUs a process uses, according to their drivers.
+//! The GPUs that a process uses, according to their drivers.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The kernel's first pid namespace. Drivers number processes by it: elsewhere their numbers mean other processes.
+/// The kernel's first pid namespace. Drivers use its pids. In other namespaces, the same pids mean other processes.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// The GPUs that a process uses, according to the driver.
@@ -29,7 +29,7 @@ impl UsedGpus {
     }
 }
 
-/// Whether pids are the ones that drivers use. `root`: where `proc` is.
+/// Whether pids of this process' namespace are the ones that drivers use. `root` is the directory of `proc`.
 pub(crate) fn pids_are_the_kernels(root: &Path) -> bool {
     fs::read_link(root.join("proc/self/ns/pid")).is_ok_and(|space| space == Path::new(FIRST_NAMESPACE))
 }

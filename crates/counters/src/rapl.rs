@@ -4,10 +4,11 @@
 //! `intel-rapl:0` is a package (or the platform, `psys`), `intel-rapl:0:1` a part of it: core and uncore are in the package's
 //! figure, dram is not. `intel-rapl-mmio` shows the same packages in another way and is ignored.
 //!
-//! AMD has no counter of a package's cores: what the kernel shows as `core` there is that of a single core, and is named so.
+//! AMD has no counter of all cores of a package. What the kernel shows as `core` there is the counter of a single core, and is
+//! named accordingly.
 //!
-//! A counter has 32 bits, of 61 uJ on a server, and so starts again within minutes to hours, at `max_energy_range_uj`. Readings
-//! are passed on unchanged: whether a decrease is the range's end, a reset or a misreading is not decided here.
+//! A counter has 32 bits, in units of 61 uJ on a server, so it wraps within minutes to hours, at `max_energy_range_uj`. Readings
+//! are passed on unchanged. Whether a decrease is a wrap, a reset or a misreading is not decided here.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,9 @@ use crate::{Device, Kind, OpenErrors, Quality, ReadError, Reading, Settings, Sou
 
 pub(crate) const NAME: &str = "rapl";
 
-/// The name for what AMD shows as `core`.
+/// The name for the counter that AMD shows as `core`.
 const ONE_CORE: &str = "one-core";
-/// No node has more packages.
+/// The maximum number of zones, which no node exceeds.
 const ZONES_MAX: u32 = 1024;
 /// The range of AMD's counters: 32 bits of 2^-16 J. Intel's packages have other ranges.
 const AMD_RANGE_UJ: u64 = 65_532_610_987;
@@ -31,7 +32,7 @@ pub(crate) struct Rapl {
     counters: Vec<ValueFile>,
 }
 
-/// Why a domain cannot be used.
+/// The reason why a domain cannot be used.
 enum Unusable {
     /// Only root may read this file.
     Denied(PathBuf),
@@ -51,7 +52,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl>
         match found.add(&folder, zone, &path, errors) {
             Ok(()) => continue,
             Err(Unusable::Denied(file)) => denied = denied.or(Some(file)),
-            Err(Unusable::LeftOut(why)) => errors.notes.push(format!("{NAME}: {why}; it is left out")),
+            Err(Unusable::LeftOut(why)) => errors.notes.push(format!("{NAME}: {why}; it is not used")),
         }
         lacks_joules |= !is_in_others(&folder, zone);
     }
@@ -86,7 +87,7 @@ impl Rapl {
         };
         if name.starts_with("psys-") {
             let why =
-                "the platform's counter of a further package, and what it counts besides psys is not known";
+                "the platform's counter of a further package, and it is unknown what it counts besides psys";
             return Err(Unusable::LeftOut(format!("{name}: {shown} is {why}")));
         }
         let mut file = ValueFile::open(path.join("energy_uj")).map_err(|error| match error.kind() {
@@ -129,7 +130,8 @@ impl Rapl {
     }
 }
 
-/// Whether the counters are AMD's: by the processor's maker, or by the packages' range if the kernel does not name it.
+/// Whether the counters are AMD's. The processor's vendor shows that, or the packages' range if the kernel does not name the
+/// vendor.
 fn is_amd(root: &Path, folder: &Path) -> bool {
     match std::fs::read_to_string(root.join("proc/cpuinfo")) {
         Ok(text) => text
@@ -176,7 +178,7 @@ fn is_second(folder: &Path, zone: &str) -> bool {
     name.is_some() && earlier.any(|other| own_name(folder, &other.to_string()) == name)
 }
 
-/// Cleans a name, which becomes part of a metric's: it may have no blanks or separators.
+/// Removes blanks and separators from a name that becomes part of a metric's name.
 fn clean(name: String) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' }).collect()
 }

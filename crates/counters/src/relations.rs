@@ -1,5 +1,5 @@
-//! Which device's joules are also in another's, and names that are unique on the node. With this no report adds the same joule
-//! twice: devices that no other contains may be added up.
+//! Determines which devices' joules are also in another device's, and makes names unique on the node. So no report counts a joule
+//! twice: devices that are in no other one may be added up.
 
 use ampere_model::accelerator_of_gpu;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ pub(crate) fn relate(sources: &mut [Box<dyn Source>], root: &Path) {
     let in_apu = |part: &Device, whole: &Device| {
         all_gpus_are_apus && part.name != whole.name && apu_contains(whole, part, &all, root)
     };
-    // An accelerator contains a GPU, and what is in that GPU.
+    // An accelerator contains a GPU, and everything that the GPU contains.
     let in_accelerator = |part: &Device, whole: &Device| {
         let Some(accelerator) = number(whole).filter(|_| whole.source == cray_pm::NAME) else { return false };
         let is_own = |gpu: &&Device| {
@@ -39,7 +39,7 @@ pub(crate) fn relate(sources: &mut [Box<dyn Source>], root: &Path) {
     }
 }
 
-/// The number in `GPU-3` or `accel3`.
+/// Returns the number in `GPU-3` or `accel3`.
 fn number(device: &Device) -> Option<u32> {
     device.name.strip_prefix("GPU-").or(device.name.strip_prefix("accel"))?.parse().ok()
 }
@@ -57,14 +57,14 @@ fn make_unique(sources: &mut [Box<dyn Source>]) {
     }
 }
 
-/// Whether the joules of `part` are in those of `whole`, by what their sources measure.
+/// Whether the joules of `part` are in those of `whole`, according to what their sources measure.
 fn contains(whole: &Device, part: &Device) -> bool {
     match (whole.source, whole.kind) {
-        // These are measured where the current comes in, so they contain everything. If there are two such meters, the blade's
-        // own is the whole.
+        // These meters are at the power inlet, so they contain everything. If there are two of them, the blade's own contains the
+        // other.
         (cray_pm::NAME, Kind::Node) => true,
         (hwmon::NAME, Kind::Node) => !(part.source == cray_pm::NAME && part.kind == Kind::Node),
-        // `accel0` is in `accel`, `cpu0` in `cpu`; and the CPU's regulators feed what RAPL counts.
+        // `accel0` is in `accel`, and `cpu0` in `cpu`. The CPU's regulators supply the parts that RAPL counts.
         (cray_pm::NAME, kind) if part.source == cray_pm::NAME => {
             part.kind == kind && is_numbered(part, whole)
         }
@@ -102,8 +102,8 @@ fn is_apu(device: &Device) -> bool {
     device.kind == Kind::Gpu && device.description.to_ascii_uppercase().contains("MI300A")
 }
 
-/// Whether an APU contains a package: the one whose cores are on the APU's NUMA node, or, if the kernel does not show it, the one
-/// of the same place in the list. Every package is in one of them, so a sum is right in any case.
+/// Whether an APU contains a package: the one whose cores are on the APU's NUMA node or, if the kernel does not show that, the
+/// one at the same position in the list. Every package is in one of them, so a sum is right in both cases.
 fn apu_contains(whole: &Device, part: &Device, all: &[Device], root: &Path) -> bool {
     if !is_apu(whole) || part.source != rapl::NAME || part.kind != Kind::Cpu {
         return false;

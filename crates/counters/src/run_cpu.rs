@@ -1,13 +1,14 @@
 //! CPU time of a run's own processes, and of all processes of its node.
 //!
 //! The run's processes are those that were named ([`RunCpu::add`]), the children of `ampere run` ([`RunCpu::add_launcher`]), and
-//! the descendants of both. A control group's time is not used: a batch job's may contain several runs, a login session's
-//! everything that its user does.
+//! the descendants of both. A control group's time is not used: a batch job's group may contain several runs, and a login
+//! session's group contains everything that its user does.
 //!
-//! A living process' time is read from its own clock, in nanoseconds and with all its threads. What a process used between the
-//! last such reading and its end, and processes too short to be seen at all, are in what the kernel adds to the parent that waits
-//! for them (`cutime` and `cstime`): the increase of these beyond what was counted of ended children is counted for the parent.
-//! Only the last moments of a process whose parent does not wait for it, or does not belong to the run, are lost.
+//! A living process' time is read from its own clock, in nanoseconds and with all its threads. The time that a process used
+//! between the last such reading and its end, and the time of processes that are too short to be seen at all, are in the sums
+//! that the kernel adds to the parent that waits for them (`cutime` and `cstime`). If these increase by more than was counted of
+//! ended children, the difference is counted for the parent. Only the last moments of a process are lost whose parent does not
+//! wait for it or does not belong to the run.
 
 use crate::Settings;
 use crate::cpu_time::{CpuTime, now_ns};
@@ -21,10 +22,10 @@ use std::time::{Duration, Instant};
 /// The interval at which new descendants are searched for. The search takes at most a thousandth of the time.
 const SEARCH_PERIOD: Duration = Duration::from_millis(100);
 const SEARCH_SHARE: u32 = 1000;
-/// While the run is younger, they are searched for more often: many commands are shorter.
+/// While the run is younger than this, descendants are searched for more often, because many commands are shorter.
 const YOUNG: Duration = Duration::from_millis(200);
 
-/// Shared by the estimate, in the sampler's thread, and the thread that shows the figures.
+/// A counter of CPU time that the estimate, in the sampler's thread, shares with the thread that shows the figures.
 pub type SharedRunCpu = Arc<Mutex<RunCpu>>;
 
 /// CPU time since counting started, in nanoseconds.
@@ -37,7 +38,7 @@ pub struct BusyTime {
     pub counted_ns: u64,
 }
 
-/// What a process of the run has used, in nanoseconds.
+/// The CPU time of a process of the run, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessCpu {
     /// The number of the process.
@@ -45,13 +46,13 @@ pub struct ProcessCpu {
     /// Its start time in clock ticks since boot, which together with `pid` identifies it.
     pub started: u64,
     pub name: String,
-    /// What it has used since counting started, as last read.
+    /// Its CPU time since counting started, as last read.
     pub own_ns: u64,
-    /// What its children that were not seen have used, as far as it has waited for them.
+    /// The CPU time of its children that were not seen, as far as it has waited for them.
     pub children_ns: u64,
 }
 
-/// Ended processes that used less are not kept for [`RunCpu::processes`].
+/// Ended processes that used less than this are not kept for [`RunCpu::processes`].
 const KEPT_NS: u64 = 20_000_000;
 /// At most this many ended processes are kept.
 const KEPT_MAX: usize = 4096;
@@ -73,7 +74,7 @@ pub struct RunCpu {
     /// The whole CPU time of an ended command, to the microsecond.
     command_ns: u64,
     ended: Vec<ProcessCpu>,
-    /// When counting started, in clock ticks since boot, as start times of processes are.
+    /// The time when counting started, in clock ticks since boot, like the start times of processes.
     began: u64,
     next_search: Instant,
 }
@@ -86,13 +87,13 @@ struct Member {
     started: u64,
     /// Whether it is `ampere run` itself, whose time is not the run's.
     is_launcher: bool,
-    /// What it and its children had used before counting started.
+    /// The CPU time of the process and its children before counting started.
     base: u64,
     children_base: u64,
     own: u64,
-    /// The time of its ended children that was counted.
+    /// The CPU time of its ended children that has been counted.
     reaped: u64,
-    /// What its children used beyond that.
+    /// The CPU time of its children beyond that.
     unseen: u64,
 }
 
@@ -127,8 +128,8 @@ impl RunCpu {
         self.cpus
     }
 
-    /// Adds a process of the run, by its pid and its start time in clock ticks since boot. What it used before counting started
-    /// is not counted.
+    /// Adds a process of the run, by its pid and its start time in clock ticks since boot. CPU time that it used before counting
+    /// started is not counted.
     pub fn add(&mut self, pid: u32, started: u64) {
         if let Some(stat) = Stat::of(pid).filter(|stat| stat.started == started) {
             self.insert(pid, &stat, false);
@@ -136,8 +137,8 @@ impl RunCpu {
         }
     }
 
-    /// Adds a process that is about to become a program of the run, by its pid and its start time in clock ticks since boot. What
-    /// it has used until now is not counted.
+    /// Adds a process that is about to become a program of the run, by its pid and its start time in clock ticks since boot. CPU
+    /// time that it has used until now is not counted.
     pub fn add_command(&mut self, pid: u32, started: u64) {
         self.add(pid, started);
         let used = cpu_time_ns(pid).unwrap_or(0);
@@ -151,7 +152,7 @@ impl RunCpu {
         }
     }
 
-    /// Sets what the ended command of `ampere run` has used, including the children that it waited for: the kernel shows the
+    /// Sets the CPU time of the ended command of `ampere run`, including the children that it waited for. The kernel shows the
     /// launcher's sum only in steps of 10 ms.
     pub fn command_used(&mut self, cpu_ns: u64) {
         self.command_ns = cpu_ns;
@@ -175,7 +176,7 @@ impl RunCpu {
         self.members.insert(pid, member);
     }
 
-    /// The run's own CPU time, which never decreases.
+    /// Returns the run's own CPU time, which never decreases.
     pub fn own_ns(&mut self) -> u64 {
         if Instant::now() >= self.next_search {
             self.look();
@@ -186,7 +187,7 @@ impl RunCpu {
         self.ended_ns + living
     }
 
-    /// The running processes, and those that have ended, except the smallest.
+    /// Returns the running processes, and those that have ended, except the smallest.
     pub fn processes(&self) -> impl Iterator<Item = ProcessCpu> + '_ {
         let living = self.members.iter().filter(|(_, member)| !member.is_launcher);
         living.map(|(pid, member)| member.cpu(*pid)).chain(self.ended.iter().cloned())
@@ -198,16 +199,16 @@ impl RunCpu {
         let now_ns = now_ns();
         let node_ns = self.node.as_mut()?.busy_ns(now_ns).ok()?.saturating_sub(self.node_began_ns);
         let counted_ns = now_ns.saturating_sub(self.began_ns);
-        // The kernel counts the node's time in steps, which may have started before, and end later.
+        // The kernel counts the node's time in steps, which may have started earlier, and may end later.
         let max_ns = counted_ns.saturating_mul(self.cpus.1 as u64);
         self.node_ns = self.node_ns.max(node_ns.min(max_ns)).max(own_ns);
         Some(BusyTime { own_ns, node_ns: self.node_ns, counted_ns })
     }
 
-    /// Searches for new processes, and for what ended processes used last.
+    /// Searches for new processes, and for the last CPU time of ended ones.
     pub fn look(&mut self) {
         let begun = Instant::now();
-        // Parents' sums are read before ended processes are searched for: what ends in between is counted once.
+        // Parents' sums are read before ended processes are searched for, so that a process that ends in between is counted once.
         let mut waited_for = Vec::new();
         let mut children = Vec::new();
         let mut replaced = Vec::new();
@@ -271,7 +272,7 @@ impl RunCpu {
             // This is all that the kernel has added to the parent's sum.
             parent.reaped += counted + member.reaped + member.base + member.children_base;
         }
-        // Its children may have ended before it, and be noticed only now: the kernel added their time to its parent's, too.
+        // Children that ended before it may be noticed only now. The kernel has added their time to that of its parent, too.
         let children = self.members.values_mut().filter(|child| child.parent == pid);
         children.for_each(|child| child.parent = member.parent);
     }
@@ -289,18 +290,18 @@ impl Member {
     }
 }
 
-/// What all threads of a process have used; `None` once it has been waited for.
+/// Returns the CPU time of all threads of a process; `None` after it has been waited for.
 #[allow(unsafe_code)]
 fn cpu_time_ns(pid: u32) -> Option<u64> {
     // `clock_getcpuclockid` computes the same, but asks the kernel each time. The last bits mean the run time of a process.
     let clock = !i32::try_from(pid).ok()? << 3 | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it writes to what it is given, and keeps nothing of it.
+    // SAFETY: the call writes to the structure that it is given, and keeps no pointer to it.
     let is_read = unsafe { libc::clock_gettime(clock, &mut time) == 0 };
     is_read.then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The number of the node's CPUs, from the lines of `/proc/stat`.
+/// Returns the number of the node's CPUs, from the lines of `/proc/stat`.
 fn cpus_of(root: &Path) -> usize {
     let text = std::fs::read_to_string(root.join("proc/stat")).unwrap_or_default();
     text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count()

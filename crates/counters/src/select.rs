@@ -1,4 +1,4 @@
-//! Which sources are opened: those that are named, or all that the node has, without opening any counter twice.
+//! Selects the sources to open: those that are named, or all that the node has, without opening any counter twice.
 
 use crate::{
     Kind, OpenErrors, Opened, Settings, Source, amdsmi, cray_pm, estimate, hwmon, nvml, rapl, relations,
@@ -15,7 +15,7 @@ pub fn open_sources(settings: &Settings) -> Opened {
     }
     relations::relate(&mut opened.sources, &settings.sys_root);
     let mut devices = opened.sources.iter().flat_map(|source| source.devices()).peekable();
-    // A node's counter contains what the others would have counted, and so does the estimate.
+    // A node's counter contains the energy that the other sources would have counted, and so does the estimate.
     opened.is_incomplete &= devices.peek().is_some() && devices.all(|device| device.kind != Kind::Node);
     opened
 }
@@ -31,7 +31,7 @@ impl Opened {
                 _ => None,
             };
             if let Some(twin) = twin.filter(|twin| self.has(twin)) {
-                errors.notes.push(format!("{name}: left out: {twin} has the same counters"));
+                errors.notes.push(format!("{name}: not used: {twin} has the same counters"));
                 continue;
             }
             self.open_one(name, settings, &mut errors);
@@ -42,8 +42,9 @@ impl Opened {
         self.notes.append(&mut errors.absent);
     }
 
-    /// rocm_smi comes before amdsmi, which reads from the driver by the same code: it has had one interface since ROCm 3, while
-    /// amdsmi's has changed with most releases, and traces and `[[device]]` name GPUs by its numbers.
+    /// Opens all sources. rocm_smi comes before amdsmi, which reads from the driver with the same code: rocm_smi has had one
+    /// interface since ROCm 3, while amdsmi's has changed with most releases, and traces and `[[device]]` name GPUs by rocm_smi's
+    /// numbers.
     fn open_all(&mut self, settings: &Settings) {
         let mut errors = OpenErrors::default();
         self.open_one(rocm_smi::NAME, settings, &mut errors);
@@ -84,7 +85,7 @@ impl Opened {
         self.sources.extend(source);
     }
 
-    /// What better sources have already, and hwmon would show again.
+    /// Returns the parts that better sources already have, and that hwmon would show again.
     fn known_to_hwmon(&self) -> hwmon::Known {
         let devices = || self.sources.iter().flat_map(|source| source.devices());
         hwmon::Known {

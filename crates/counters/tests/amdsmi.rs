@@ -217,7 +217,7 @@ fn the_same_gpus_are_not_counted_twice() {
     // The result is the same if both are named.
     let answer = with_all("amdsmi,rocm_smi", "devices=2", "devices=2", "");
     assert_eq!(answer.names(), ["GPU-0", "GPU-1"]);
-    assert_eq!(answer.notes, ["rocm_smi: left out: amdsmi has the same counters"]);
+    assert_eq!(answer.notes, ["rocm_smi: not used: amdsmi has the same counters"]);
 }
 
 #[test]

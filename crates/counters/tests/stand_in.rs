@@ -93,7 +93,7 @@ fn the_second_die_of_a_package_is_not_offered() {
 fn a_counter_at_zero_is_no_second_die_without_a_first() {
     let answer = probe("devices=2;zero=0", "read", &[]);
     assert_eq!(answer.names(), ["GPU-1"]);
-    assert_eq!(answer.notes, ["rocm_smi: device 0's energy counter stays at 0; it is left out"]);
+    assert_eq!(answer.notes, ["rocm_smi: device 0's energy counter stays at 0; it is not used"]);
     let answer = probe("devices=2;zero=0,1", "read", &[]);
     assert!(answer.devices.is_empty());
     assert!(answer.notes[1].contains("device 1's energy counter stays at 0"), "{:?}", answer.notes);

@@ -407,12 +407,12 @@ fn cray_files_that_are_no_energy_are_left_out() {
     let opened = open(root.path(), "cray_pm");
     assert_eq!(names(&opened), ["node", "accel3", "cpu", "memory"]);
     assert_eq!(opened.notes.len(), 2, "{:?}", opened.notes);
-    assert!(opened.notes[0].contains("accel0_energy: its file has no figure in it"), "{:?}", opened.notes);
+    assert!(opened.notes[0].contains("accel0_energy: its file contains no figure"), "{:?}", opened.notes);
     let empty = tempfile::tempdir().unwrap();
     cray_file(empty.path(), "version", "2");
     let opened = open(empty.path(), "cray_pm");
     assert!(opened.sources.is_empty());
-    assert!(opened.notes[0].starts_with("cray_pm: no energy in "), "{:?}", opened.notes);
+    assert!(opened.notes[0].starts_with("cray_pm: no readable energy in "), "{:?}", opened.notes);
 }
 
 #[test]
@@ -496,7 +496,7 @@ fn an_intel_gpu_is_counted_by_its_card_or_else_by_its_package() {
         for files in [&[package][..], &[package, ("energy1_input", "0")]] {
             let (value, name, note) = counted(chip, files);
             assert_eq!((value, name), (Some(50), format!("{chip}-0")));
-            assert!(note.contains(&format!("{chip}-0 is the GPU's package alone")), "{note}");
+            assert!(note.contains(&format!("{chip}-0 measures only the GPU's package")), "{note}");
         }
         let (value, _, note) = counted(chip, &[("energy3_input", "5")]);
         assert_eq!(value, None);
@@ -528,7 +528,7 @@ fn a_chip_that_counts_energy_and_is_not_known_is_named() {
         hwmon(root.path(), 1, "BAT0", &[("power1_input", "9")]);
         let opened = open(root.path(), "");
         let of_chip: Vec<&String> =
-            opened.notes.iter().filter(|note| note.contains("it is left out")).collect();
+            opened.notes.iter().filter(|note| note.contains("it is not used")).collect();
         assert_eq!(of_chip.len(), 1, "{:?}", opened.notes);
         assert!(
             of_chip[0].starts_with(&format!("hwmon: {chip}: what energy1_input, energy2_input in ")),
@@ -597,7 +597,7 @@ fn sensors_that_cannot_be_read_are_noted() {
     let opened = open(root.path(), "hwmon");
     assert!(opened.sources.is_empty());
     assert_eq!(opened.notes.len(), 3, "{:?}", opened.notes);
-    assert!(opened.notes[2].starts_with("hwmon: no sensor of use in "), "{:?}", opened.notes);
+    assert!(opened.notes[2].starts_with("hwmon: no usable sensor in "), "{:?}", opened.notes);
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! Which HTTP requests are answered: those that name this node by one of its names or addresses and, if a token is set, carry
-//! it. Without one, requests from beyond loopback carry the run's own token, which its first collector that needs it makes.
+//! Decides which HTTP requests are answered: those whose `Host` is a name or an address of this node and which, if a token is
+//! set, carry it. If none is set, requests from other machines must carry the run's own token, which the first collector that
+//! needs it makes.
 //!
 //! The name is checked because of browsers: a web page may have its own name resolved to 127.0.0.1 (DNS rebinding) to read
 //! what is served there. Its requests carry that name as `Host`. Addresses cannot be rebound, so they are allowed.
@@ -15,16 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Shorter ones can be guessed.
+/// The minimum length of a token. A shorter one can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
 const TOKEN_BYTES_MAX: usize = 4096;
 /// The run's own token, in the output directory of its first node.
 pub const RUN_TOKEN: &str = "collector.token";
-/// The permissions of its file.
+/// The permissions of the token's file.
 const TOKEN_MODE: u32 = 0o600;
 /// The number of random bytes in the run's own token.
 const RANDOM_BYTES: usize = 24;
-/// Another node's collector that makes it has written it by then.
+/// The longest time for which the token's file is awaited, which another node's collector may be writing.
 const WRITE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The two ends of a connection over TCP.
@@ -38,7 +39,7 @@ pub struct Ends {
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
-/// Why a token file cannot be used.
+/// The reason why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the token file {} {problem}", .path.display())]
 pub struct TokenError {
@@ -52,15 +53,15 @@ enum TokenProblem {
     Unreadable(#[from] std::io::Error),
     #[error("cannot be made: {0}")]
     Unwritable(std::io::Error),
-    #[error("is no file")]
+    #[error("is not a file")]
     NoFile,
-    #[error("belongs to another user: make one of your own")]
+    #[error("belongs to another user: make your own")]
     OfAnotherUser,
-    #[error("is open to others: chmod 600 makes it yours alone")]
+    #[error("is accessible to other users: use chmod 600")]
     OpenToOthers,
     #[error("has {0} bytes: use {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}")]
     Length(usize),
-    #[error("has more than one word in it, or other characters than ASCII")]
+    #[error("contains more than one word, or characters other than ASCII")]
     Characters,
 }
 
@@ -71,12 +72,13 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Reads it from a file that only this user can read.
+    /// Reads a token from a file that only this user can read.
     pub fn load(path: &Path) -> Result<Token, TokenError> {
         Token::read(path, OFlags::empty()).map_err(|problem| TokenError { path: path.to_owned(), problem })
     }
 
-    /// The token of a run that has its results in this directory. It may be anybody's: a link in it is not followed.
+    /// Reads the token of a run whose results are in this directory. The directory may belong to any user, so a link in it is not
+    /// followed.
     pub fn beside(directory: &Path) -> Result<Token, TokenError> {
         let path = directory.join(RUN_TOKEN);
         Token::read(&path, OFlags::NOFOLLOW).map_err(|problem| TokenError { path, problem })
@@ -108,7 +110,8 @@ impl Token {
         Ok(Token(token.to_owned()))
     }
 
-    /// The run's own, made unless another of its collectors has made it. `directory`: the output directory of the first node.
+    /// Returns the run's own token, and makes it unless another of its collectors has made it. `directory` is the output
+    /// directory of the first node.
     pub fn of_run(directory: &Path) -> Result<Token, TokenError> {
         let path = directory.join(RUN_TOKEN);
         let made = ampere_owned::Directory::own(directory)
@@ -130,12 +133,12 @@ impl Token {
         }
     }
 
-    /// The value of a request's `Authorization` header.
+    /// Returns the value of a request's `Authorization` header.
     pub fn authorization(&self) -> String {
         format!("Bearer {}", String::from_utf8_lossy(&self.0))
     }
 
-    /// For codes that show that it is known.
+    /// Returns the token's bytes, as the key of codes that prove knowing it.
     pub fn secret(&self) -> &[u8] {
         &self.0
     }
@@ -145,7 +148,8 @@ impl Token {
         Token(text.as_bytes().to_vec())
     }
 
-    /// Takes the same time for every value of one length, so that timing reveals nothing of the token.
+    /// Compares a value with the token. This takes the same time for every value of one length, so that timing reveals nothing
+    /// about the token.
     fn is(&self, given: &[u8]) -> bool {
         let mut different = self.0.len() ^ given.len();
         for (at, byte) in given.iter().enumerate() {
@@ -155,12 +159,12 @@ impl Token {
     }
 }
 
-/// Why a request is not answered.
+/// The reason why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Status 401: the token is missing or wrong.
+    /// The token is missing or wrong (status 401).
     Token,
-    /// Status 403: the name in `Host` is not this node's.
+    /// The name in `Host` is not this node's (status 403).
     Host,
 }
 
@@ -170,11 +174,11 @@ fn random_words() -> std::io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
 }
 
-/// What a request must carry.
+/// The conditions for answering requests.
 #[derive(Clone, Default)]
 pub struct Access {
     token: Option<Token>,
-    /// The run's own, for requests from beyond loopback where no other is set.
+    /// The run's own token, for requests from other machines if no token is set.
     of_run: Arc<OnceLock<Token>>,
     /// This node's names, in lower case.
     names: Vec<String>,
@@ -201,33 +205,33 @@ impl Access {
         Ok(Access { token, of_run: Arc::default(), names, any_name, challenges: Challenges::begin() })
     }
 
-    /// The token of requests: the one that is set, else the run's own, if it is known.
+    /// Returns the token of requests: the one that is set, or else the run's own, if it is known.
     pub fn token(&self) -> Option<&Token> {
         self.token.as_ref().or(self.of_run.get())
     }
 
-    /// Whether a token is set: then every request carries it.
+    /// Whether a token is set, which every request must then carry.
     pub fn has_set_token(&self) -> bool {
         self.token.is_some()
     }
 
-    /// The run's own token is this one: requests from beyond loopback are answered with it.
+    /// Sets the run's own token, with which requests from other machines are answered.
     pub fn admit_with(&self, of_run: Token) {
         let _ = self.of_run.set(of_run);
     }
 
-    /// Whether a request from there carries a token.
+    /// Whether a request from this address must carry a token.
     pub fn wants_token(&self, from: Option<IpAddr>) -> bool {
         self.token.is_some() || from.is_some_and(|from| !from.to_canonical().is_loopback())
     }
 
-    /// What a client of ampere's own answers to show that it knows the token.
+    /// Returns a challenge, which ampere's own clients answer to prove that they know the token.
     pub fn challenge(&self) -> Option<String> {
         self.challenges.as_ref().map(Challenges::challenge)
     }
 
-    /// Whether a request may be answered, and then whether it came with the token. `from`: `None` of a Unix socket. `host`: from
-    /// the request; `None` if it names no host, as HTTP/1.0 allows. Browsers always do.
+    /// Checks whether a request may be answered. Returns whether it came with the token. `from` is the client's address; `None`
+    /// for a Unix socket. `host` is from the request; `None` if it names no host, which HTTP/1.0 allows, but browsers always do.
     pub fn check(
         &self,
         from: Option<Ends>,
@@ -264,7 +268,7 @@ impl Access {
     }
 }
 
-/// The name in `name`, `name:80`, `1.2.3.4:80` or `[::1]:80`.
+/// Returns the name in `name`, `name:80`, `1.2.3.4:80` or `[::1]:80`.
 fn without_port(host: &str) -> Option<&str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
@@ -274,7 +278,7 @@ fn without_port(host: &str) -> Option<&str> {
     port.bytes().all(|byte| byte.is_ascii_digit()).then_some(name)
 }
 
-/// A node's names in lower case: short, with each of the search domains, and localhost.
+/// Returns a node's names in lower case: the short one, the one with each of the search domains, and localhost.
 fn own_names(node: &str, domains: &[String]) -> Vec<String> {
     let node = node.to_ascii_lowercase();
     let short = node.split('.').next().unwrap_or_default().to_owned();
@@ -382,7 +386,7 @@ mod tests {
         access.admit_with(Token::of_run(place.path()).unwrap());
         assert_eq!(access.check(far, None, Some(tokens[0].as_bytes()), "/"), Ok(true));
         assert_eq!(access.check(far, None, None, "/"), Err(Refusal::Token));
-        // Ampere's own clients show that they know it, and do not send it.
+        // Ampere's own clients prove that they know the token, and do not send it.
         let token = Token::of_run(place.path()).unwrap();
         let access = Access { challenges: Challenges::begin(), ..access };
         let given =
@@ -408,7 +412,7 @@ mod tests {
             0,
         )
         .unwrap();
-        assert!(Token::beside(place.path()).unwrap_err().to_string().contains("is no file"));
+        assert!(Token::beside(place.path()).unwrap_err().to_string().contains("is not a file"));
     }
 
     #[test]
@@ -436,6 +440,6 @@ mod tests {
         refused("bytes: use");
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        refused("is no file");
+        refused("is not a file");
     }
 }

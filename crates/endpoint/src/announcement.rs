@@ -1,7 +1,7 @@
-//! `collector.json`: where a run's collector can be asked. Its output directory has it while the run continues.
+//! The file `collector.json` has the address of a run's collector. It is in the output directory while the run continues.
 //!
-//! The directory may be anybody's, and what is in it may be anything: only a plain, short file is read, and it is known whether
-//! this user wrote it. A secret is used at the address of such a file alone.
+//! The directory may belong to any user and contain anything. So only a short, regular file is read, and the result shows whether
+//! this user wrote it. A secret is used only at an address from a file that this user wrote.
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
 use rustix::process::geteuid;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 pub const FILE: &str = "collector.json";
-/// A file that a collector wrote is shorter.
+/// The maximum size of the file. Collectors write less.
 const BYTES_MAX: u64 = 16 << 10;
 
 /// The content of `collector.json`, as far as it is read.
@@ -27,13 +27,13 @@ pub struct Announcement {
     /// The addresses of its node, if it listens on all of them.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
-    /// File and directory are this user's.
+    /// Whether the file and the directory belong to this user.
     #[serde(skip)]
     pub is_own: bool,
 }
 
 impl Announcement {
-    /// `None` without such a file, as before the run and after it.
+    /// Reads the announcement in a directory. Returns `None` if there is none, as before and after the run.
     pub fn read(directory: &Path) -> Option<Announcement> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let place = open(directory, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;

@@ -1,4 +1,4 @@
-//! The HTTP client that `ampere run` and `ampere top` ask a collector with.
+//! The HTTP client with which `ampere run` and `ampere top` send requests to a collector.
 
 use crate::access::Token;
 use crate::connect::connect_at_once;
@@ -9,38 +9,39 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The longest answer that is read.
+/// The maximum size of an answer.
 const BYTES_MAX: usize = 1 << 28;
 
-/// Why there is no answer; each in one line.
+/// The reason why there is no answer, as a message of one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The collector cannot be reached or does not answer in time.
-    #[error("cannot ask {url}: {why}")]
+    #[error("cannot reach {url}: {why}")]
     Unreachable { url: String, why: std::io::Error },
     /// The answer is not HTTP.
     #[error("{url} does not speak HTTP")]
     NotHttp { url: String },
     /// The collector requires a token, and the one given is missing or wrong.
-    #[error("{url} wants a token: AMPERE_TOKEN_FILE has to name the file that it is in")]
+    #[error("{url} requires a token: set AMPERE_TOKEN_FILE to the file that contains it")]
     WantsToken { url: String },
     /// Any other status than 200.
     #[error("{asked}: {status}")]
     Refused { asked: String, status: String },
 }
 
-/// How a client shows that it may ask.
+/// The way in which a client shows that it has access.
 #[derive(Clone, Copy)]
 pub enum Secret<'a> {
     /// The request carries no secret.
     None,
-    /// Sends the token itself, to an address that the user has named.
+    /// The client sends the token itself, to an address that the user has named.
     Sent(&'a Token),
-    /// Shows that it knows the token, if it is asked to: what is at the address may be anybody's.
+    /// The client only proves that it knows the token, if the server asks for that, because the program at the address may belong
+    /// to another user.
     Proved(&'a Token),
 }
 
-/// Asks for `path` and returns the body of the answer. `url`: as `collector.json` has it.
+/// Requests `path` and returns the body of the answer. `url` has the form of the address in `collector.json`.
 pub fn get(url: &str, path: &str, secret: Secret, limit: Duration) -> Result<Vec<u8>, Error> {
     let unreachable = |why| Error::Unreachable { url: url.to_owned(), why };
     let server = server_at(url).map_err(unreachable)?;
@@ -62,7 +63,8 @@ pub fn get(url: &str, path: &str, secret: Secret, limit: Duration) -> Result<Vec
     }
 }
 
-/// What a refused client sends to show that it knows the token; `None`: it was not refused, or it is no collector that refuses.
+/// Returns the header with which a refused client proves that it knows the token; `None` if it was not refused, or not by a
+/// collector.
 pub fn proof_for(answer: &[u8], token: &Token, place: &str, path: &str) -> Option<String> {
     let head = String::from_utf8_lossy(&answer[..head_of(answer)?]);
     let is_refusal = head.split(' ').nth(1) == Some("401");
@@ -71,18 +73,18 @@ pub fn proof_for(answer: &[u8], token: &Token, place: &str, path: &str) -> Optio
         .and_then(|challenge| proof::answer(token, challenge, place, path))
 }
 
-/// A request after which the connection is closed.
+/// Returns a request after which the connection is closed.
 pub fn request(path: &str, authorization: Option<&str>) -> String {
     let authorization = authorization.map_or_else(String::new, |value| format!("Authorization: {value}\r\n"));
     format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n")
 }
 
-/// The length of an answer's head.
+/// Returns the length of an answer's head.
 fn head_of(answer: &[u8]) -> Option<usize> {
     answer.windows(4).position(|window| window == b"\r\n\r\n")
 }
 
-/// The body of an answer. `url`, `path`: what was asked.
+/// Returns the body of an answer to a request for `path` at `url`.
 pub fn body_of(mut answer: Vec<u8>, url: &str, path: &str) -> Result<Vec<u8>, Error> {
     let head = head_of(&answer).ok_or_else(|| Error::NotHttp { url: url.to_owned() })?;
     let first = String::from_utf8_lossy(&answer[..head]).lines().next().unwrap_or_default().to_owned();
@@ -98,7 +100,7 @@ pub fn body_of(mut answer: Vec<u8>, url: &str, path: &str) -> Result<Vec<u8>, Er
     Ok(answer.split_off(head + 4))
 }
 
-/// What an address leads to.
+/// The kind of server at an address.
 enum Server<'a> {
     Tcp(SocketAddr),
     Unix(&'a Path),
@@ -130,7 +132,7 @@ fn ask(server: &Server, request: &[u8], limit: Duration) -> std::io::Result<Vec<
     }
 }
 
-/// Sends the request and reads the whole answer. It takes no longer than the limit and one read more.
+/// Sends the request and reads the whole answer. This takes at most the limit and the time of one more read.
 fn exchange(mut stream: impl Read + Write, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
     stream.write_all(request)?;
     let (mut answer, mut chunk) = (Vec::new(), [0; 1 << 14]);

@@ -4,8 +4,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Connects to a socket whose server accepts at once. A server that does not is an error: `connect` would wait for
-/// it without end.
+/// Connects to a socket whose server accepts at once. It is an error if the server does not accept, because `connect` would wait
+/// forever.
 pub fn connect_at_once(path: &Path) -> std::io::Result<UnixStream> {
     connect_to(&SocketAddrUnix::new(path)?)
 }

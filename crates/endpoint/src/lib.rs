@@ -1,11 +1,11 @@
-//! Where a collector listens, which requests it answers, and how others ask it. Nothing here needs an async runtime.
+//! The address on which a collector listens, the requests that it answers, and the client that sends them. Nothing here needs an
+//! async runtime.
 //!
 //! ```text
 //! listen.rs   address or socket                  announcement.rs  the address in collector.json
-//! access.rs   which requests are answered        proof.rs         a token that is known is not sent
-//! client.rs   the client of `ampere run` and `ampere top`
-//! peer.rs     whose process asks, on this node   connect.rs       connections that do not wait
-//! linger.rs   serves on after the run, until Prometheus has the final figures
+//! access.rs which requests are answered proof.rs proves that a client knows a token client.rs the client of `ampere run` and
+//! `ampere top` peer.rs the user of a client on this node connect.rs connections that do not wait linger.rs serves on after the
+//! run, until Prometheus has the final figures
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! Which Prometheus servers scrape, and how long the collector keeps serving for them after the run.
+//! Records which Prometheus servers scrape, and decides how long the collector keeps serving them after the run.
 //!
-//! Prometheus scrapes at its own intervals: what was spent after its last scrape would be missing from what it stores. So the
-//! collector keeps serving until each scraper has seen the final figures, for at most twice the scraper's usual interval. By
-//! then the results are written, and neither the application nor `ampere run` waits for it. Another collector that wants the
-//! same port does not wait either: it asks this one to leave, over a socket in Linux's abstract namespace, which belongs to
-//! the network namespace as ports do. Anybody can take such a name, and connect to it: both ends look whose the other one is.
+//! Prometheus scrapes at its own intervals, so the energy after its last scrape would be missing in its database. So the
+//! collector keeps serving until each scraper has seen the final figures, for at most twice the scraper's usual interval. By then
+//! the results are written, and neither the application nor `ampere run` waits for it. Another collector that wants the same port
+//! does not wait either: it asks this one to leave, over a socket in Linux's abstract namespace, which belongs to the network
+//! namespace as ports do. Any user can take such a name, and connect to it, so both ends check the other one's user.
 
 use crate::connect::connect_to;
 use crate::peer;
@@ -17,17 +17,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Prometheus takes a series that it has not seen for five minutes for ended, so no server scrapes less often.
+/// The longest interval of scrapes. For Prometheus, a series that it has not seen for five minutes has ended, so no server
+/// scrapes less often.
 const INTERVAL_MAX: Duration = Duration::from_secs(300);
-/// The interval of a scraper that came once is unknown: the time since then is taken for it, up to this.
+/// The interval of a scraper that has scraped once is unknown. The time since then is used instead, up to this.
 const UNKNOWN_INTERVAL_MAX: Duration = Duration::from_secs(60);
 const SCRAPERS_MAX: usize = 16;
-/// How often a lingering collector checks whether it may end.
+/// The period with which a lingering collector checks whether it may end.
 const CHECK_PERIOD: Duration = Duration::from_millis(10);
 /// Linux limits a name to 107 bytes; the prefix takes some of them.
 const NAME_CHARS_MAX: usize = 80;
 
-/// Address, if it has one, and `User-Agent`: which distinguishes two servers on one machine.
+/// A scraper's address, if it has one, and its `User-Agent`, which distinguishes two servers on one machine.
 pub type Scraper = (Option<IpAddr>, String);
 
 struct Scrapes {
@@ -39,7 +40,7 @@ struct Scrapes {
 }
 
 impl Scrapes {
-    /// When its next scrape is due at the latest. `end`: of the run.
+    /// Returns the latest time of its next scrape. `end` is the end of the run.
     fn expected_until(&self, end: Instant) -> Instant {
         let interval = match self.count {
             0 | 1 => end.saturating_duration_since(self.last).min(UNKNOWN_INTERVAL_MAX),
@@ -57,7 +58,7 @@ impl Scrapers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a scraper received an answer. `is_last`: with the final figures.
+    /// Records that a scraper received an answer. `is_last`: the answer had the final figures.
     pub fn answered(&self, by: &Scraper, at: Instant, is_last: bool) {
         let mut all = self.all();
         if let Some(known) = all.iter_mut().find(|known| known.by == *by) {
@@ -69,7 +70,8 @@ impl Scrapers {
         }
     }
 
-    /// When the last scraper that has not seen the final figures is due. `end`: of the run.
+    /// Returns the latest time at which a scraper that has not seen the final figures is expected; `None` if there is none. `end`
+    /// is the end of the run.
     pub fn awaited_until(&self, end: Instant) -> Option<Instant> {
         self.all().iter().filter(|of| !of.has_seen_last).map(|of| of.expected_until(end)).max()
     }
@@ -83,7 +85,7 @@ pub fn linger(scrapers: &Scrapers, address: &str, end: Instant, stop: &AtomicBoo
     if !is_awaited() {
         return None;
     }
-    // Where the name cannot be had, nobody can ask, and the next collector takes the next port.
+    // If the name cannot be taken, no other collector can ask this one to leave, and will use the next port.
     let listener = SocketAddr::from_abstract_name(address).and_then(|name| UnixListener::bind_addr(&name));
     let listener = listener.and_then(|listener| listener.set_nonblocking(true).map(|()| listener)).ok();
     while is_awaited() && !stop.load(Ordering::Relaxed) {
@@ -97,7 +99,7 @@ pub fn linger(scrapers: &Scrapers, address: &str, end: Instant, stop: &AtomicBoo
     None
 }
 
-/// Asks this user's collector that lingers to leave, and waits for it until then. Returns whether there was one.
+/// Asks this user's lingering collector to leave, and waits for that until `until`. Returns whether there was one.
 pub fn ask_to_leave(address: &str, until: Instant) -> bool {
     let stream = SocketAddrUnix::new_abstract_name(address.as_bytes())
         .map_err(Into::into)
@@ -107,16 +109,16 @@ pub fn ask_to_leave(address: &str, until: Instant) -> bool {
     if left.is_zero() || !peer::is_own_socket(&stream) || stream.set_read_timeout(Some(left)).is_err() {
         return false;
     }
-    // It sends nothing: the read ends when its process does.
+    // The other collector sends nothing. The read ends when its process does.
     std::io::Read::read(&mut stream, &mut [0]).is_ok()
 }
 
-/// The abstract name of this user's collector that lingers on a port.
+/// Returns the abstract name of this user's collector that lingers on a port.
 pub fn name_of_port(port: u16) -> String {
     format!("ampere-{}-{port}", rustix::process::geteuid().as_raw())
 }
 
-/// The abstract name of this user's collector that lingers on a socket.
+/// Returns the abstract name of this user's collector that lingers on a socket.
 pub fn name_of_socket(path: &Path) -> String {
     let path = path.to_string_lossy();
     let from = path.char_indices().map(|(at, _)| at).find(|at| path.len() - at <= NAME_CHARS_MAX);
@@ -139,13 +141,13 @@ mod tests {
         assert_eq!(scrapers.awaited_until(end), None);
         (0..10).for_each(|n| scrapers.answered(&by(1), begin + 10 * n * second, false));
         assert_eq!(scrapers.awaited_until(end), Some(begin + 110 * second));
-        // Another server, more often.
+        // Another server scrapes more often.
         (0..99).for_each(|n| scrapers.answered(&by(2), begin + n * second, false));
         scrapers.answered(&by(1), begin + 101 * second, true);
         assert_eq!(scrapers.awaited_until(end), Some(begin + 100 * second));
         scrapers.answered(&by(2), begin + 102 * second, true);
         assert_eq!(scrapers.awaited_until(end), None);
-        // The interval of one that came once is taken to be the time since then.
+        // For a server that has scraped once, the time since then is used as the interval.
         scrapers.answered(&by(3), begin + 95 * second, false);
         assert_eq!(scrapers.awaited_until(end), Some(begin + 105 * second));
         scrapers.answered(&by(4), begin, false);
@@ -179,13 +181,13 @@ mod tests {
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         let begun = Instant::now();
         assert!(!ask_to_leave(&name, begun + Duration::from_millis(200)), "it accepts, and never answers");
-        // Nobody accepts any more: at last there is no room for another connection.
+        // Nothing accepts connections, so there is finally no room for another one.
         let name_of = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
         let waiting: Vec<UnixStream> =
             std::iter::from_fn(|| connect_to(&name_of).ok()).take(10_000).collect();
         assert!(waiting.len() < 10_000 && !ask_to_leave(&name, Instant::now() + Duration::from_millis(200)));
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-        // The one that lingers does without the name.
+        // The lingering collector continues without the name.
         let (scrapers, stop, now) = (Scrapers::default(), AtomicBool::new(false), Instant::now());
         scrapers.answered(&by(1), now - Duration::from_millis(50), false);
         scrapers.answered(&by(1), now, false);

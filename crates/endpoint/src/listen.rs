@@ -1,6 +1,6 @@
-//! Where /metrics is served: on an address, or on a socket in the file system that only its user can reach.
+//! The place where /metrics is served: an address, or a socket in the file system that only its user can reach.
 //!
-//! Ports and names can be held by anybody: whatever becomes of them, listening takes no longer than [`LIMIT`].
+//! Any user can hold ports and names. Whatever such a holder does, starting to listen takes at most [`LIMIT`].
 
 use crate::connect::connect_at_once;
 use crate::{linger, peer};
@@ -13,17 +13,17 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Where the collector listens by default.
+/// The address on which the collector listens by default.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9977);
-/// Where the collectors of a run's other nodes listen by default: the first node's asks them there.
+/// The address on which the collectors of a run's other nodes listen by default, so that the first node's can reach them.
 pub const NETWORK_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9977);
-/// How many ports are tried when the wanted one is in use.
+/// The number of ports that are tried if the wanted one is in use.
 const TRIED_PORTS: u16 = 100;
-/// The prefix of a socket's path, in the place of an address.
+/// The prefix of a socket's path, in place of an address.
 pub const UNIX: &str = "unix:";
-/// What is asked to leave, or ends, is waited for no longer than this, all ports together.
+/// The longest time to wait for other collectors to leave or end, for all ports together.
 const LIMIT: Duration = Duration::from_secs(1);
-/// In the place of an address: nothing is served.
+/// The word that means, in place of an address, that nothing is served.
 const OFF: &str = "off";
 /// Linux limits the path of a socket to this many bytes.
 const SOCKET_PATH_MAX: usize = 107;
@@ -40,12 +40,12 @@ pub enum Listen {
 /// A text that names no place to listen on.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977, like \
+    "{0:?} is not an address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977, like \
      unix:/run/user/1000/ampere.sock, or off"
 )]
 pub struct NoAddress(String);
 
-/// Why the collector cannot listen; each in one line.
+/// The reason why the collector cannot listen, as a message of one line.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Nothing is to be served.
@@ -54,7 +54,7 @@ pub enum BindError {
     /// The system refuses the address.
     #[error("cannot listen on {address}: {why}; choose another address with --listen")]
     Address { address: SocketAddr, why: std::io::Error },
-    /// All ports from the wanted one on are in use.
+    /// All ports that were tried are in use.
     #[error("cannot listen on {first} or the {TRIED_PORTS} ports after it: {why}; choose one with --listen")]
     NoFreePort { first: SocketAddr, why: String },
     /// The socket cannot be made.
@@ -108,7 +108,7 @@ impl fmt::Display for Listen {
 #[derive(Debug)]
 pub enum Bound {
     Tcp(TcpListener, SocketAddr),
-    /// On a socket, whose file is removed with it.
+    /// A socket, whose file is removed with it.
     Unix(UnixListener, SocketFile),
 }
 
@@ -128,7 +128,7 @@ impl Drop for SocketFile {
 }
 
 impl Bound {
-    /// The address as `collector.json` has it: `http://127.0.0.1:9977` or `unix:/path`.
+    /// Returns the address in the form of `collector.json`: `http://127.0.0.1:9977` or `unix:/path`.
     pub fn url(&self) -> String {
         match self {
             Bound::Tcp(_, address) => format!("http://{address}"),
@@ -136,7 +136,7 @@ impl Bound {
         }
     }
 
-    /// The abstract name of the socket of a lingering collector: see [`linger`].
+    /// Returns the abstract name of the socket of a lingering collector: see [`linger`].
     pub fn lingers_as(&self) -> String {
         match self {
             Bound::Tcp(_, address) => linger::name_of_port(address.port()),
@@ -161,12 +161,12 @@ pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
     }
 }
 
-/// This node's addresses except loopback. Only IPv4: it is not known which of a node's many IPv6 addresses others can reach.
+/// Returns this node's IPv4 addresses except loopback. It is not known which of a node's many IPv6 addresses others can reach.
 pub fn own_addresses() -> Vec<IpAddr> {
     addresses_in(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default())
 }
 
-/// The kernel's routes, as a tree: an address of the node's own has `/32 host LOCAL` below it.
+/// Returns the node's addresses from the kernel's tree of routes, in which they have `/32 host LOCAL` below them.
 fn addresses_in(routes: &str) -> Vec<IpAddr> {
     let mut found = Vec::new();
     let mut last = None;
@@ -193,7 +193,7 @@ fn bind_address(wanted: SocketAddr, until: Instant) -> Result<(Bound, Option<Str
                 return Ok((Bound::Tcp(listener, address), note));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => first_error = first_error.or(Some(e)),
-            // The address may be another node's, in settings that all nodes share: this node serves on loopback then.
+            // The address may belong to another node, in settings that all nodes share. Then this node serves on loopback.
             Err(e) if wanted != DEFAULT_ADDRESS => {
                 let note = format!("cannot listen on {wanted}: {e}; metrics are on loopback instead");
                 return bind_address(DEFAULT_ADDRESS, until).map(|(bound, _)| (bound, Some(note)));
@@ -205,7 +205,7 @@ fn bind_address(wanted: SocketAddr, until: Instant) -> Result<(Bound, Option<Str
     Err(BindError::NoFreePort { first: wanted, why })
 }
 
-/// A collector that only lingers on the port is asked to leave.
+/// Binds a port. A collector that only lingers on it is asked to leave.
 fn bind_port(address: SocketAddr, until: Instant) -> std::io::Result<TcpListener> {
     let mut bound = TcpListener::bind(address);
     let in_use = |bound: &std::io::Result<TcpListener>| {
@@ -220,12 +220,12 @@ fn bind_port(address: SocketAddr, until: Instant) -> std::io::Result<TcpListener
     bound
 }
 
-/// There is no fallback to loopback: a socket is chosen so that other users cannot read.
+/// Binds a socket. There is no fallback to loopback, because a socket is chosen to keep other users from reading.
 fn bind_socket(path: &Path, until: Instant) -> Result<Bound, BindError> {
     let refuse = |why: String| BindError::Socket { path: path.to_owned(), why };
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            return Err(refuse("there is a file that is no socket".to_owned()));
+            return Err(refuse("there is a file that is not a socket".to_owned()));
         }
         if found.uid() != rustix::process::geteuid().as_raw() {
             return Err(refuse("there is a socket of another user".to_owned()));
@@ -237,11 +237,11 @@ fn bind_socket(path: &Path, until: Instant) -> Result<Bound, BindError> {
             }
             Ok(_) => return Err(refuse("another user's program serves there".to_owned())),
             Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {
-                return Err(refuse("what serves there does not answer".to_owned()));
+                return Err(refuse("the program that serves there does not answer".to_owned()));
             }
             Err(_) => {}
         }
-        // A killed collector has left it.
+        // A killed collector has left this file.
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(refuse(error.to_string()));
@@ -272,7 +272,7 @@ mod tests {
         let long = format!("unix:/{}", "x".repeat(200));
         for text in ["", "9977", "localhost", "unix:", "unix:ampere.sock", "unix", &long] {
             let why = text.parse::<Listen>().unwrap_err().to_string();
-            assert!(why.contains("is no address") && !why.contains('\n'), "{why}");
+            assert!(why.contains("is not an address") && !why.contains('\n'), "{why}");
         }
     }
 
@@ -296,7 +296,7 @@ mod tests {
         assert!(bind(&wanted).unwrap_err().to_string().contains("another collector"));
         drop(bound);
         assert!(!path.exists());
-        // The socket of a killed collector is replaced; a file that is no socket stays.
+        // The socket of a killed collector is replaced, but a file that is not a socket is kept.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists() && bind(&wanted).is_ok());
         std::fs::write(&path, "mine").unwrap();

@@ -1,4 +1,4 @@
-//! Whose process is at the other end of a connection on this node.
+//! Finds the user whose process is at the other end of a connection on this node.
 
 use crate::access::Ends;
 use rustix::net::{
@@ -9,20 +9,21 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-/// The most that is read of the kernel's lists of connections. A client that is further down counts as unknown.
+/// The maximum number of bytes that are read of the kernel's lists of connections. A client that is further down counts as
+/// unknown.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// The number that the kernel shows for users without a number in this user namespace.
 const OVERFLOW_UID: u32 = 65534;
 /// The state, in the lists, of a connection both of whose ends are open.
 const ESTABLISHED: &str = "01";
 
-/// Whether a client over loopback is this user's own process, or root's, who can read everything anyway.
+/// Whether a client over loopback is a process of this user, or of root, who can read everything anyway.
 pub fn is_own_user(ends: Ends) -> bool {
     let (from, here) = (canonical(ends.peer), canonical(ends.own));
     if !from.ip().is_loopback() {
         return false;
     }
-    // Some kernels and containers have the lists alone.
+    // Some kernels and containers have only the lists.
     let found = match uid_asked(from, here) {
         Asked::Told(uid) => uid,
         Asked::NoAnswer => ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|list| {
@@ -33,26 +34,26 @@ pub fn is_own_user(ends: Ends) -> bool {
     found.is_some_and(is_trusted)
 }
 
-/// What the kernel reports about a connection.
+/// The kernel's answer about a connection.
 enum Asked {
-    /// Whose the socket is; `None`: nobody's any more.
+    /// The user of the socket; `None` if it has been closed.
     Told(Option<u32>),
     NoAnswer,
 }
 
-/// From sock_diag(7): the kinds of message, and the flag of a question.
+/// From sock_diag(7): the kinds of message, and the flag of a request.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const REQUEST: u16 = 1;
 const TCP: u8 = 6;
 const HEADER_BYTES: usize = 16;
 const QUESTION_BYTES: usize = HEADER_BYTES + 56;
-/// Where in an answer the connection's state, its ports, the socket's user and its inode are.
+/// The offsets of the connection's state, its ports, the socket's user and its inode in an answer.
 const STATE_AT: usize = HEADER_BYTES + 1;
 const PORTS_AT: usize = HEADER_BYTES + 4;
 const UID_AT: usize = HEADER_BYTES + 64;
 const INODE_AT: usize = HEADER_BYTES + 68;
 
-/// The kernel finds one connection without reading its lists.
+/// Asks the kernel for one connection, which is faster than reading its lists.
 fn uid_asked(from: SocketAddr, here: SocketAddr) -> Asked {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let ask = || {
@@ -80,7 +81,7 @@ fn ports(from: SocketAddr, here: SocketAddr) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// A message with the question for the socket at `from` that is connected to `here`: `nlmsghdr` and `inet_diag_req_v2`.
+/// Makes a message that asks for the socket at `from` that is connected to `here`: `nlmsghdr` and `inet_diag_req_v2`.
 fn question(from: SocketAddr, here: SocketAddr) -> [u8; QUESTION_BYTES] {
     let mut all = [0; QUESTION_BYTES];
     let mut put = |at: usize, bytes: &[u8]| all[at..at + bytes.len()].copy_from_slice(bytes);
@@ -97,11 +98,11 @@ fn question(from: SocketAddr, here: SocketAddr) -> [u8; QUESTION_BYTES] {
             IpAddr::V6(ip) => put(at, &ip.octets()),
         }
     }
-    put(QUESTION_BYTES - 8, &[0xff; 8]); // whichever cookie it has
+    put(QUESTION_BYTES - 8, &[0xff; 8]); // with any cookie
     all
 }
 
-/// Whether the process at the other end of a Unix socket is this user's.
+/// Whether the process at the other end of a Unix socket belongs to this user.
 pub fn is_own_socket(socket: impl AsFd) -> bool {
     rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.as_raw() == geteuid().as_raw())
 }
@@ -114,8 +115,8 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The user of the socket at `from` that is connected to `here`. The kernel does not know whose socket it was once its process
-/// has closed it: it has no inode then.
+/// Returns the user of the socket at `from` that is connected to `here`. After its process has closed the socket, it has no
+/// inode, and the kernel no longer knows the user.
 fn uid_in(list: impl BufRead, from: SocketAddr, here: SocketAddr) -> Option<u32> {
     let wanted = forms(from).into_iter().zip(forms(here));
     let wanted: Vec<(String, String)> = wanted.collect();
@@ -134,7 +135,7 @@ fn uid_in(list: impl BufRead, from: SocketAddr, here: SocketAddr) -> Option<u32>
     None
 }
 
-/// How the lists write an address: in words of four bytes. An IPv4 address is also written as an IPv6 one.
+/// Returns the forms of an address in the lists, in words of four bytes. An IPv4 address is also written as an IPv6 one.
 fn forms(address: SocketAddr) -> Vec<String> {
     let words = |bytes: &[u8]| -> String {
         bytes
@@ -169,7 +170,7 @@ mod tests {
             let (served, peer) = listener.accept().unwrap();
             let ends = Ends { peer, own: served.local_addr().unwrap() };
             assert_eq!(is_own_user(ends), geteuid().as_raw() != OVERFLOW_UID, "{connects}");
-            // Both ways to ask say the same.
+            // Both ways must have the same result.
             let (from, here) = (canonical(peer), canonical(ends.own));
             let listed = ["/proc/net/tcp", "/proc/net/tcp6"]
                 .iter()
@@ -181,7 +182,7 @@ mod tests {
             let stranger = Ends { peer: SocketAddr::new(peer.ip(), peer.port() ^ 1), ..ends };
             assert!(!is_own_user(stranger));
             drop(client);
-            assert!(!is_own_user(ends), "nobody is there any more");
+            assert!(!is_own_user(ends), "the client has gone");
         }
     }
 

@@ -1,9 +1,9 @@
-//! How ampere's own clients show that they know a token without sending it: whoever listens, or holds the port of a collector
-//! that has ended, learns nothing that opens anything else.
+//! Lets ampere's own clients prove that they know a token without sending it. Somebody who listens, or holds the port of a
+//! collector that has ended, learns nothing that can be used elsewhere.
 //!
-//! A server that refuses a request gives a challenge: when it was made, with a code that only this server can make. The client
-//! answers with the token's code (HMAC-SHA-256) of the challenge, of the server's address as it sees it, and of the path. So each
-//! answer is good for one server, one path, and [`LIFE`]. Browsers and Prometheus send the token itself.
+//! A server that refuses a request sends a challenge: the present time, with a code that only this server can make. The client
+//! answers with a code (HMAC-SHA-256, with the token as key) of the challenge, of the server's address as the client sees it, and
+//! of the path. So each answer is valid for one server, one path, and [`LIFE`]. Browsers and Prometheus send the token itself.
 
 use crate::access::Token;
 use hmac::{Hmac, KeyInit, Mac};
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 /// The scheme of both headers, `WWW-Authenticate` and `Authorization`.
 pub const SCHEME: &str = "Ampere";
-/// How long an answer to a challenge is good.
+/// The time for which an answer to a challenge is valid.
 const LIFE: Duration = Duration::from_secs(30);
-/// Characters of a challenge that a client answers.
+/// The maximum number of characters of a challenge that a client answers.
 const CHALLENGE_MAX: usize = 128;
-/// Bytes of a SHA-256 code.
+/// The number of bytes of a SHA-256 code.
 const CODE_BYTES: usize = 32;
 
 /// Makes a server's challenges, and recognizes them.
@@ -30,7 +30,7 @@ pub struct Challenges {
 }
 
 impl Challenges {
-    /// Makes challenges with a new random key. `None` if the system has no randomness: then only the token itself is accepted.
+    /// Chooses a new random key. Returns `None` if the system has no randomness; then only the token itself is accepted.
     pub fn begin() -> Option<Challenges> {
         let mut key = [0; CODE_BYTES];
         std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut key)).ok()?;
@@ -50,14 +50,14 @@ impl Challenges {
         age.is_some_and(|age| age <= LIFE.as_secs()) && is_code(&self.key, &[second], given)
     }
 
-    /// Whether this is what a client with the token answers. `given`: the header's value behind the scheme.
+    /// Whether `given`, the header's value after the scheme, is the answer of a client with the token.
     pub fn accept(&self, token: &Token, given: &str, place: &str, path: &str) -> bool {
         let Some((challenge, given)) = given.trim().split_once(' ') else { return false };
         self.is_fresh(challenge) && is_code(token.secret(), &[SCHEME, challenge, place, path], given)
     }
 }
 
-/// The address of a server, as both ends know it; `None`: a Unix socket.
+/// Returns a text for the address of a server that both ends know; `None` means a Unix socket.
 pub fn place(server: Option<SocketAddr>) -> String {
     server.map_or_else(
         || "unix".to_owned(),
@@ -76,13 +76,13 @@ pub fn challenge_in(head: &str) -> Option<&str> {
     })
 }
 
-/// What a client with the token answers: the value of its `Authorization` header.
+/// Returns the answer of a client with the token: the value of its `Authorization` header.
 pub fn answer(token: &Token, challenge: &str, place: &str, path: &str) -> Option<String> {
     let code = code(token.secret(), &[SCHEME, challenge, place, path])?.finalize().into_bytes();
     Some(format!("{SCHEME} {challenge} {}", hexadecimal(&code)))
 }
 
-/// The code of some words, none of which has a line break.
+/// Returns the code of some words, none of which has a line break.
 fn code(key: &[u8], words: &[&str]) -> Option<Hmac<Sha256>> {
     let mut code = Hmac::<Sha256>::new_from_slice(key).ok()?;
     words.iter().for_each(|word| {
@@ -92,7 +92,7 @@ fn code(key: &[u8], words: &[&str]) -> Option<Hmac<Sha256>> {
     Some(code)
 }
 
-/// In the same time whatever is given.
+/// Whether `given` is the code of these words. The comparison always takes the same time.
 fn is_code(key: &[u8], words: &[&str], given: &str) -> bool {
     let given = bytes(given);
     code(key, words).zip(given).is_some_and(|(code, given)| code.verify_slice(&given).is_ok())
@@ -139,7 +139,7 @@ mod tests {
         }
         let old = Challenges { begun: server.begun - 2 * LIFE, ..server.clone() };
         assert!(!old.accept(&token, &right, place, "/nodes"), "the challenge is too old");
-        // A challenge of the client's own making.
+        // This challenge was made by the client.
         let made_up = given(&answer(&token, "0-00", place, "/nodes"));
         assert!(!server.accept(&token, &made_up, place, "/nodes"));
     }

@@ -1,4 +1,4 @@
-//! Which consumer draws from which device: every link with its reason in `summary.json`, a few lines in `summary.txt`.
+//! The links between consumers and devices: each with its reason for `summary.json`, and as a few lines for `summary.txt`.
 
 use ampere_model::LocationKind;
 use ampere_model::text::{compact, printable};
@@ -10,17 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     pub node: String,
-    /// `None`: it draws from no GPU.
+    /// The device; `None` if it draws from no GPU.
     pub device: Option<String>,
     /// The view: "ranks" or "kernels".
     pub view: String,
-    /// A process ("MPI Rank 0"), or a GPU stream of one ("MPI Rank 0/HIP[0:0]").
+    /// The consumer: a process ("MPI Rank 0"), or a GPU stream of one ("MPI Rank 0/HIP[0:0]").
     pub consumer: String,
-    /// Why it draws from it, or from none.
+    /// The reason why it draws from this device, or from none.
     pub reason: String,
 }
 
-/// All links, by node, device, view and consumer.
+/// Returns all links, sorted by node, device, view and consumer.
 pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Link> {
     let mut all = Vec::new();
     for (at, location) in attributor.locations.iter().enumerate() {
@@ -59,7 +59,7 @@ pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Lin
     all
 }
 
-/// By node, device, view and consumer.
+/// Sorts links by node, device, view and consumer.
 pub(crate) fn sort(links: &mut [Link]) {
     links.sort_by_key(|link| {
         let natural = |name: &String| (name.len(), name.clone()); // "GPU-10" after "GPU-9"
@@ -68,7 +68,7 @@ pub(crate) fn sort(links: &mut [Link]) {
     });
 }
 
-/// One line for all links with the same reason: `GPU-0, GPU-1 <- MPI Rank 0-7: why`. With the nodes, where there are several.
+/// Returns one line for all links with the same reason: `GPU-0, GPU-1 <- MPI Rank 0-7: why`, with the nodes if there are several.
 pub fn lines(links: &[Link]) -> Vec<String> {
     let nodes: BTreeSet<&str> = links.iter().map(|link| link.node.as_str()).collect();
     // Consumers of each device with each reason, in the order of the links.

@@ -2,17 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// As the batch system names it, so that its accounting can be compared with our figures.
+/// The job as the batch system names it, so that its accounting can be compared with our figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// "Slurm", "Flux", "PBS" or "LSF".
     pub scheduler: String,
-    /// Its name for the job.
+    /// The scheduler's name for the job.
     pub id: String,
 }
 
-/// Schedulers by their variables. A Flux instance may run in a Slurm job: the inner one started us. A Flux batch job is an
-/// instance of its own: the first variable has its name, in its script and in all that it runs; jobs within it have the second.
+/// Schedulers and their variables, the innermost first: a Flux instance may run in a Slurm job. A Flux batch job is an instance
+/// of its own. The first variable has its name, in its script and in everything that it runs. Jobs within it have the second
+/// variable.
 const SCHEDULERS: [(&str, &str); 5] = [
     ("Flux", "FLUX_ENCLOSING_ID"),
     ("Flux", "FLUX_JOB_ID"),
@@ -22,12 +23,12 @@ const SCHEDULERS: [(&str, &str); 5] = [
 ];
 
 impl Job {
-    /// The job that the environment names; `variable` looks one up.
+    /// Returns the job that the environment names. `variable` looks up a variable.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Job> {
         SCHEDULERS.iter().find_map(|(scheduler, name)| {
             let variable = |name| variable(name).filter(|id: &String| !id.is_empty());
             let mut id = variable(name)?;
-            // As Slurm's accounting shows it.
+            // The number has the form of Slurm's accounting.
             let of_array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
             if let Some((job, task)) = of_array.filter(|_| *scheduler == "Slurm") {
                 id = format!("{job}_{task}");

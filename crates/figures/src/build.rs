@@ -1,4 +1,4 @@
-//! A summary of an attributor's figures.
+//! Makes a summary of an attributor's figures.
 
 use crate::assignment;
 use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
@@ -14,7 +14,7 @@ use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
 use ampere_timeline::threads::{self, OtherThreads};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A counter of a processor or of a node that stands still for this time does not count what it should.
+/// A counter of a processor or of a node that does not change for this time is not counting.
 const STALL_SECONDS_MIN: f64 = 1.0;
 /// With fewer misreadings, no note states that the values are not those of an energy counter.
 const MISREADINGS_MIN: u64 = 10;
@@ -26,37 +26,37 @@ const SECONDS_OF_A_STALL: f64 = 1.0;
 const UNDEFINED: &str = "undefined region";
 
 impl Summary {
-    /// The tables of an attributor, both views or `only` one.
+    /// Makes a summary with all tables of an attributor, of both views or of `only` one.
     pub fn new(attributor: &Attributor, only: Option<ViewKind>, run: Run, quality: Losses) -> Summary {
         summary(attributor, only, usize::MAX, run, quality)
     }
 
-    /// The figures of a run that continues: totals, and in each table the [`RUNNING_ROWS_MAX`] largest rows.
+    /// Makes the figures of a running job: totals, and in each table the [`RUNNING_ROWS_MAX`] largest rows.
     pub fn of_running(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
         let run = Run { running: true, ..run };
         let mut summary = summary(attributor, None, RUNNING_ROWS_MAX, run, quality);
         let mut views = summary.devices.iter().flat_map(|device| &device.views);
         if views.any(|view| view.callpaths.len() == RUNNING_ROWS_MAX) {
             summary.run.notes.push(format!(
-                "written while the run went on: of each table the {RUNNING_ROWS_MAX} largest rows; totals are of all"
+                "written during the run: each table has only its {RUNNING_ROWS_MAX} largest rows; totals include all rows"
             ));
         }
         summary
     }
 
-    /// The figures of a run that continues, without its call paths, and with only the exclusive joules of each region: cheap
-    /// enough for once a second.
+    /// Makes the figures of a running job without its call paths, and with only the exclusive joules of each region. This is fast
+    /// enough to be done once per second.
     pub fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
         outline(attributor, run, quality)
     }
 
-    /// What is known by now of the run, of whose events nothing more has been attributed.
+    /// Replaces the description of the run. No further events may have been attributed since the tables were made.
     pub fn described_again(mut self, attributor: &Attributor, run: Run, quality: Losses) -> Summary {
         (self.run, self.quality) = described(attributor, run, quality);
         self
     }
 
-    /// The nodes of an attributor's devices and locations, and how many ranks each has.
+    /// Returns the nodes of an attributor's devices and locations, and the number of ranks of each.
     pub fn ranks_of_nodes(attributor: &Attributor) -> BTreeMap<String, u32> {
         let mut nodes: BTreeMap<String, u32> =
             attributor.devices.iter().map(|device| (device.info.node.clone(), 0)).collect();
@@ -69,7 +69,7 @@ impl Summary {
 }
 
 /// Makes all tables of an attributor, or those of one view, `only`. `most` is the maximum number of rows of a table; the largest
-/// stay.
+/// are kept.
 fn summary(
     attributor: &Attributor,
     only: Option<ViewKind>,
@@ -81,7 +81,7 @@ fn summary(
     Tables { attributor, only, most, all_threads_lead, is_outline: false }.summary(run, quality)
 }
 
-/// Makes a summary without call paths, and with only the exclusive joules of each region: cheap enough for once a second.
+/// Makes a summary without call paths, and with only the exclusive joules of each region.
 fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
     let run = Run { running: true, ..run };
     let all_threads_lead = threads::all_threads_lead(attributor);
@@ -89,13 +89,13 @@ fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
     tables.summary(run, quality)
 }
 
-/// What is known of a run, without its tables.
+/// Returns the description of a run, without its tables.
 fn described(attributor: &Attributor, run: Run, quality: Losses) -> (Run, Losses) {
     let tables = Tables { attributor, only: None, most: 0, all_threads_lead: false, is_outline: true };
     tables.described(&tables.devices(), run, quality)
 }
 
-/// Why a device's figures cannot be shown, in one line: they are more than the device can have spent.
+/// Returns a note if a device's figures cannot be shown, because they are higher than the energy that the device can have used.
 fn implausible_note(device: &Device) -> Option<String> {
     let seconds = device.sampled_seconds + SECONDS_OF_A_STALL;
     let most = device.watts_max.filter(|_| device.unit == "J")? * seconds;
@@ -121,23 +121,23 @@ fn clear_figures(device: &mut Device) {
     }
 }
 
-/// A device for people: other nodes of a trace have devices of the same name.
+/// Returns a device's name for people, with the node, because other nodes of a trace have devices with the same name.
 fn on_node(name: &str, node: &str) -> String {
     if node.is_empty() { name.to_owned() } else { format!("{name} on {node}") }
 }
 
-/// How much of a device's energy is not known, if it is not all.
+/// Returns a note about the part of a device's energy that is not known, if there is one.
 pub fn uncovered_note(device: &Device) -> Option<String> {
     (device.unit == "J" && device.uncovered_seconds > 0.0).then(|| {
         format!(
-            "{}: the energy of {:.3} s is not known, because its counter was reset or what was read of it could not be true",
+            "{}: the energy of {:.3} s is not known, because its counter was reset or its readings could not be true",
             on_node(&device.name, &device.node), device.uncovered_seconds
         )
     })
 }
 
-/// Gives the rows' call paths and names their numbers, with each call path and each name once. Until now a row has the number of
-/// its location, and of the call path among those of its location.
+/// Numbers the rows' call paths and names, each once. Before that, a row has the number of its location, and that of the call
+/// path within its location.
 fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
     let mut rows: Vec<&mut Callpaths> = Vec::new();
     for device in devices {
@@ -167,7 +167,7 @@ fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
     numbering
 }
 
-/// Numbers the names in alphabetical order, those that are in every row first, which makes their numbers short. Returns the
+/// Numbers the names in alphabetical order. Names that are in every row come first, so that their numbers are short. Returns the
 /// numbers of each location's names. Marks the callers of used call paths as used.
 fn number_names(
     attributor: &Attributor,
@@ -195,7 +195,7 @@ fn number_names(
     attributor.locations.iter().map(|info| (of(&info.group), of(&info.name))).collect()
 }
 
-/// The numbers of the call paths of each location.
+/// Returns the numbers of the call paths of each location.
 fn number_paths(attributor: &Attributor, is_used: &[Vec<bool>], numbering: &mut Numbering) -> Vec<Vec<u32>> {
     let names = attributor.regions.all().iter().map(|region| numbering.known(&region.name));
     let names: Vec<Option<u32>> = names.collect();
@@ -224,7 +224,7 @@ struct Tables<'a> {
     /// The maximum number of rows of a table.
     most: usize,
     all_threads_lead: bool,
-    /// Only the exclusive joules of regions are computed.
+    /// Whether only the exclusive joules of regions are computed.
     is_outline: bool,
 }
 
@@ -245,10 +245,10 @@ impl Tables<'_> {
         Summary { schema: SCHEMA.to_owned(), run, quality, overhead, topology, names, paths, devices }
     }
 
-    /// The devices, without their views, each with its number in the attributor.
+    /// Returns the devices, without their views, each with its number in the attributor.
     fn devices(&self) -> Vec<(usize, Device)> {
         let mut checks = agreement::checks(self.attributor, true);
-        // Time comes last: energy is what people look for.
+        // Time comes last, because people look for energy.
         let is_time = |number: &usize| self.attributor.devices[*number].info.unit == Unit::Seconds;
         let counting = (0..self.attributor.devices.len()).filter(|device| self.attributor.counts(*device));
         let (time, energy): (Vec<usize>, Vec<usize>) = counting.partition(is_time);
@@ -256,13 +256,13 @@ impl Tables<'_> {
         all.map(|number| (number, self.device(number, std::mem::take(&mut checks[number])))).collect()
     }
 
-    /// Completes what is known of the run by what is known of its devices.
+    /// Completes the description of the run with facts about its devices.
     fn described(&self, devices: &[(usize, Device)], mut run: Run, mut quality: Losses) -> (Run, Losses) {
         let attributor = self.attributor;
         for (number, _) in devices {
             self.add_quality(&mut quality, &attributor.devices[*number]);
         }
-        // What has shown nothing but 0 is no counter, as that of a package's second die.
+        // A counter that has always shown 0, like that of a package's second die, does not count anything.
         let is_silent = |number: usize| attributor.counted_part(number).evidence.silent;
         let counting = devices.iter().filter(|(number, _)| !is_silent(*number));
         run.notes.extend(counting.filter_map(|(_, device)| uncovered_note(device)));
@@ -300,7 +300,7 @@ impl Tables<'_> {
         (run, quality)
     }
 
-    /// Why a run is incomplete: the energy of a device is not known for too much of the time.
+    /// Returns a note if the run is incomplete because the energy of a device is not known for too much of the time.
     fn unknown_note(&self, number: usize, shown: &Device) -> Option<String> {
         let device = &self.attributor.devices[number];
         let (first, last) = self.attributor.sampled_span(&device.info.node)?;
@@ -322,7 +322,7 @@ impl Tables<'_> {
         })
     }
 
-    /// Why a run is incomplete: most of what was read of a device could not be true.
+    /// Returns a note if the run is incomplete because most readings of a device could not be true.
     fn misread_note(&self, number: usize) -> Option<String> {
         let device = &self.attributor.devices[number];
         let figures = device.counter_figures();
@@ -337,7 +337,8 @@ impl Tables<'_> {
         })
     }
 
-    /// Why a run is incomplete: a counter of a processor or of a node, which always use energy, stood still until the end.
+    /// Returns a note if the run is incomplete because a counter of a processor or of a node, which always use energy, did not
+    /// change until the end.
     fn stalled_note(&self, number: usize) -> Option<String> {
         let device = &self.attributor.devices[number];
         let is_counter = device.info.quality == Quality::Measured && device.info.source != "trace";
@@ -346,7 +347,7 @@ impl Tables<'_> {
         let seconds = self.seconds(device.counter_figures().still_ticks);
         (is_counter && always_uses && is_topmost && seconds >= STALL_SECONDS_MIN).then(|| {
             format!(
-                "{}: its counter stood still for the last {seconds:.2} s, and what it used then is missing",
+                "{}: its counter did not change for the last {seconds:.2} s, and the energy of that time is missing",
                 on_node(&device.info.name, &device.info.node)
             )
         })
@@ -545,7 +546,7 @@ impl Tables<'_> {
     }
 }
 
-/// The figures with their static and dynamic parts, if the policy divides joules so.
+/// Adds the static and dynamic parts to figures, if the policy is *active*.
 fn with_dynamic(figures: Figures, dynamic: f64, is_active: bool) -> Figures {
     Figures {
         static_joules: is_active.then(|| (figures.exclusive_joules - dynamic).max(0.0)),
@@ -554,7 +555,7 @@ fn with_dynamic(figures: Figures, dynamic: f64, is_active: bool) -> Figures {
     }
 }
 
-/// The totals of the device's first view whose policy is *active*.
+/// Returns the totals of the device's first view whose policy is *active*.
 pub(crate) fn active_totals(
     attributor: &Attributor,
     device: &attributor::Device,
@@ -591,7 +592,7 @@ fn by_joules(a: &Callpath, b: &Callpath) -> std::cmp::Ordering {
     by_own_joules(&a.figures, &b.figures).then_with(|| numbers(a).cmp(&numbers(b)))
 }
 
-/// The most first; of equal ones, the one with the most static joules.
+/// Sorts figures by dynamic joules, the most first, and equal ones by static joules.
 fn by_own_joules(a: &Figures, b: &Figures) -> std::cmp::Ordering {
     let by_own = b.own_joules().total_cmp(&a.own_joules());
     by_own.then_with(|| b.exclusive_joules.total_cmp(&a.exclusive_joules))
@@ -601,7 +602,7 @@ fn by_own_joules(a: &Figures, b: &Figures) -> std::cmp::Ordering {
 struct Largest {
     most: usize,
     rows: Vec<Callpath>,
-    /// `most` call paths have at least these joules: a call path with less is not among the largest.
+    /// At least `most` call paths have this many joules, so that a call path with fewer is not among the largest.
     least_joules: f64,
 }
 

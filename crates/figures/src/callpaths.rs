@@ -1,5 +1,5 @@
-//! Call paths as `summary.json` has them: one tree for the file, and a column for each figure in each view. In memory a row is
-//! whole.
+//! Call paths in the form of `summary.json`: one tree for the file, and a column for each figure in each view. In memory, each
+//! row has all its figures.
 
 use serde::de::{Deserializer, Error};
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
@@ -11,17 +11,16 @@ use std::sync::Arc;
 /// A name that many rows share.
 pub type Name = Arc<str>;
 
-/// What a call path, or all that end in a region, did and was charged.
+/// The calls, time and joules of a call path, or of all call paths that end in a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// How often the call path or region was entered.
+    /// The number of times that the call path or region was entered.
     pub calls: u64,
     /// The joules while it was the innermost frame.
     pub exclusive_joules: f64,
     /// The joules including those of the frames that it called; a region that is on the stack twice counts once.
     pub inclusive_joules: f64,
-    /// Under the policy *active*: the part of the exclusive joules that the device draws in any case; the rest is
-    /// `dynamic_joules`.
+    /// Under the policy *active*: the part of the exclusive joules that the device always draws; the rest is `dynamic_joules`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_joules: Option<f64>,
     /// See `static_joules`.
@@ -29,29 +28,30 @@ pub struct Figures {
     pub dynamic_joules: Option<f64>,
     /// The least that the exclusive joules can be (under the policy *active*, the dynamic joules).
     pub resolved_joules: f64,
-    /// The most that they can be. Summaries of older versions have none.
+    /// The most that the exclusive joules can be. Summaries of older versions do not have this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub possible_joules: Option<f64>,
     /// The time in which it was the innermost frame.
     pub exclusive_seconds: f64,
-    /// The time that the resolved joules are of.
+    /// The time of the resolved joules.
     pub resolved_seconds: f64,
 }
 
 impl Figures {
-    /// What it spent itself: its dynamic joules where they are known, otherwise all exclusive joules.
+    /// Returns the dynamic joules if they are known, otherwise all exclusive joules.
     pub fn own_joules(&self) -> f64 {
         self.dynamic_joules.unwrap_or(self.exclusive_joules)
     }
 
-    /// The seconds of a sampled row, whose calls are not counted; 0 for other rows.
+    /// Returns the seconds of a sampled row, whose calls are not counted; 0 for other rows.
     pub fn sampled_seconds(&self) -> f64 {
         if self.calls == 0 { self.exclusive_seconds } else { 0.0 }
     }
 
-    /// The standard error of a sampled row's exclusive joules; `None` of another row. For n of N samples it is that of a binomial
-    /// distribution, as Agresti and Coull estimate it: as if there were two samples more in the row, and two more elsewhere. So
-    /// none of few samples looks exact. `all`: the sampled seconds of its view; `period`: from one sample to the next.
+    /// Returns the standard error of a sampled row's exclusive joules; `None` for another row. For n of N samples it is that of a
+    /// binomial distribution, as Agresti and Coull estimate it: as if there were two samples more in the row, and two more
+    /// elsewhere. So a row with none of few samples does not look exact. `all` is the sampled seconds of its view; `period` is
+    /// the time between two samples.
     pub fn sampled_error_joules(&self, all: f64, period: f64) -> Option<f64> {
         let seconds = Some(self.sampled_seconds()).filter(|seconds| *seconds > 0.0)?;
         let (samples, of) = ((seconds / period).max(1.0), (all / period).max(1.0));
@@ -65,11 +65,11 @@ impl Figures {
 pub struct Callpath {
     /// The call path: a row of [`Paths`].
     pub path: u32,
-    /// OTF2's location group, "MPI Rank 0": a place among the summary's names.
+    /// OTF2's location group, such as "MPI Rank 0": an index into the summary's names.
     pub location_group: u32,
-    /// The location's name: a place among them, too.
+    /// The location's name: an index into the summary's names.
     pub location: u32,
-    /// What it did and was charged.
+    /// Its calls, time and joules.
     pub figures: Figures,
 }
 
@@ -78,12 +78,12 @@ pub struct Callpath {
 pub struct Paths {
     /// The caller's row, or none.
     pub parent: Vec<Option<u32>>,
-    /// The innermost region: a place among the summary's names.
+    /// The innermost region: an index into the summary's names.
     pub name: Vec<u32>,
 }
 
 impl Paths {
-    /// The number of call paths.
+    /// Returns the number of call paths.
     pub fn len(&self) -> usize {
         self.name.len()
     }
@@ -93,12 +93,12 @@ impl Paths {
         self.name.is_empty()
     }
 
-    /// The path and its callers, innermost first.
+    /// Iterates over the path and its callers, innermost first.
     pub fn up(&self, path: u32) -> impl Iterator<Item = u32> {
         std::iter::successors(Some(path), |path| self.parent[*path as usize])
     }
 
-    /// Why this cannot be a tree with that number of names, if it cannot.
+    /// Returns the reason if this cannot be a tree with that number of names.
     pub(crate) fn flaw(&self, names: usize) -> Option<&'static str> {
         if self.parent.len() != self.name.len() {
             return Some("the columns of its paths differ in length");
@@ -109,10 +109,11 @@ impl Paths {
             return Some("a caller comes after what it calls");
         }
         let is_there = self.name.iter().all(|name| (*name as usize) < names);
-        (!is_there).then_some("a path has a name that is not there")
+        (!is_there).then_some("a path has a name that does not exist")
     }
 
-    /// Numbers for the paths by which the order depends on names alone: by depth, then by caller and name. New number by old.
+    /// Returns new numbers for the paths, by their old ones. The new order depends only on names: it is by depth, then by caller
+    /// and name.
     fn order(&self) -> Vec<u32> {
         let mut depth: Vec<u32> = Vec::with_capacity(self.len());
         let mut levels: Vec<Vec<u32>> = Vec::new();
@@ -147,14 +148,14 @@ pub struct Numbering {
 }
 
 impl Numbering {
-    /// Goes on where a summary ended.
+    /// Continues the numbering of a summary.
     pub fn of(names: Vec<Name>, paths: Paths) -> Numbering {
         let by_name = names.iter().cloned().zip(0..).collect();
         let by_frame = paths.parent.iter().copied().zip(paths.name.iter().copied()).zip(0..).collect();
         Numbering { names, paths, by_name, by_frame }
     }
 
-    /// The number of a name that has one.
+    /// Returns the number of a name, if it has one.
     pub fn known(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
@@ -169,7 +170,7 @@ impl Numbering {
         number
     }
 
-    /// The path `parent` + `name`.
+    /// Returns the path `parent` + `name`, and makes it if it is new.
     pub fn path(&mut self, parent: Option<u32>, name: u32) -> u32 {
         let next = self.paths.len() as u32;
         let number = *self.by_frame.entry((parent, name)).or_insert(next);
@@ -180,7 +181,7 @@ impl Numbering {
         number
     }
 
-    /// Names of rows, and their paths, that have other numbers until now.
+    /// Changes the numbers of names and paths in rows from those of `old` to these.
     pub fn renumber<'a>(&mut self, old: (&[Name], &Paths), rows: impl Iterator<Item = &'a mut Callpath>) {
         let names: Vec<u32> = old.0.iter().map(|name| self.name(name)).collect();
         let mut paths: Vec<u32> = Vec::with_capacity(old.1.len());
@@ -195,7 +196,7 @@ impl Numbering {
         }
     }
 
-    /// Makes the order of the paths depend on names alone. The new number of each path, by its old one.
+    /// Makes the order of the paths depend only on names. Returns the new number of each path, by its old one.
     pub fn order_paths(&mut self) -> Vec<u32> {
         let new = self.paths.order();
         let mut ordered = Paths { parent: vec![None; new.len()], name: vec![0; new.len()] };
@@ -232,14 +233,14 @@ impl DerefMut for Callpaths {
     }
 }
 
-/// Significant digits of a figure in a row.
+/// The number of significant digits of a figure in a row.
 const DIGITS: i32 = 9;
-/// Decimal places up to which powers of ten are exact.
+/// The number of decimal places up to which powers of ten are exact.
 const EXACT_PLACES: i32 = 22;
-/// Decimal places of seconds: a tenth of a nanosecond is less than a tick of the fastest clock.
+/// The number of decimal places of seconds. A tenth of a nanosecond is less than a tick of the fastest clock.
 const PLACES_OF_SECONDS: i32 = 10;
 
-/// The nearest figure with nine significant digits and at most `most_places` decimal places.
+/// Returns the nearest figure with nine significant digits and at most `most_places` decimal places.
 fn rounded(figure: f64, most_places: i32) -> f64 {
     if figure == 0.0 || !figure.is_finite() {
         return figure;
@@ -325,7 +326,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// `None` where they differ in length.
+    /// Returns the rows; `None` if the columns differ in length.
     fn rows(self) -> Option<Vec<Callpath>> {
         let count = self.path.len();
         let figures = [

@@ -2,19 +2,19 @@
 
 use std::time::{Duration, SystemTime};
 
-/// RFC 3339 in UTC, to the millisecond, of nanoseconds since 1970.
+/// Formats nanoseconds since 1970 by RFC 3339, in UTC and to the millisecond.
 pub fn rfc3339(nanoseconds: u64) -> String {
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds)).to_string()
 }
 
-/// `20261120_095500`, UTC, of nanoseconds since 1970.
+/// Formats nanoseconds since 1970 as `20261120_095500`, in UTC.
 pub fn compact(nanoseconds: u64) -> String {
     let digits: String = rfc3339(nanoseconds).chars().filter(char::is_ascii_digit).collect();
     let (date, time) = digits.split_at(8);
     format!("{date}_{}", &time[..6])
 }
 
-/// Seconds since 1970 of such a text.
+/// Returns the seconds since 1970 of an RFC 3339 text.
 pub fn seconds(rfc3339: &str) -> Option<f64> {
     let time = humantime::parse_rfc3339(rfc3339).ok()?;
     time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs_f64())

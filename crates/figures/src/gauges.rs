@@ -1,4 +1,4 @@
-//! What devices report besides their energy, over a whole run.
+//! Gauges over a whole run: figures that devices report besides their energy.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct OverTheRun {
     /// "power_watts", "temperature_celsius", "busy_ratio", "memory_used_bytes" or "memory_total_bytes".
     pub quantity: String,
-    /// Which of several gauges of one kind this is, such as "edge" among the temperatures.
+    /// Distinguishes gauges of one kind, such as "edge" among the temperatures.
     pub which: String,
     /// The number of readings that succeeded.
     pub readings: u64,
@@ -20,7 +20,7 @@ pub struct OverTheRun {
 }
 
 impl OverTheRun {
-    /// The text for people: `edge 41.0 C (40.0 to 43.0)`.
+    /// Returns the text for people: `edge 41.0 C (40.0 to 43.0)`.
     pub fn text(&self) -> String {
         let (name, scale, unit, digits) = match self.quantity.as_str() {
             "power_watts" => (format!("{} power", self.which), 1.0, "W", 1),
@@ -41,7 +41,7 @@ impl OverTheRun {
 pub struct GaugeReading {
     /// The quantity and its unit: `power_watts`, `temperature_celsius`, `busy_ratio`, `memory_used_bytes`, `memory_size_bytes`.
     pub quantity: String,
-    /// Which power (`average`, `current`, `usage`) or sensor (`edge`, `junction`, `memory`, `gpu`); else empty.
+    /// The kind of power (`average`, `current`, `usage`) or the sensor (`edge`, `junction`, `memory`, `gpu`); else empty.
     pub which: String,
     /// The value, in the quantity's unit.
     pub value: f64,

@@ -1,10 +1,11 @@
-//! What is missing from a run's figures, or is in them only in part. Every reader of these counts goes through the tables
-//! [`RecordLosses::ALL`] and [`ReadingLosses::ALL`]: a new count is one row here, and a statement where it is counted.
+//! Counts of losses: events and readings that are missing in a run's figures, or are in them only in part. Every reader of these
+//! counts uses the tables [`RecordLosses::ALL`] and [`ReadingLosses::ALL`]: so a new count is one row here, and a statement where
+//! it is counted.
 
 use ampere_timeline::attributor::{Attributor, Device};
 use serde::{Deserialize, Serialize};
 
-/// A count, and what it is called where it is shown.
+/// A count, and its names where it is shown.
 #[derive(Debug)]
 pub struct Count<T> {
     /// The metric's name without `_total`. Without `ampere_`, it is the key in summary.json and /snapshot.json.
@@ -14,7 +15,7 @@ pub struct Count<T> {
     pub label: &'static str,
     /// Its name after a number, in summary.txt and `ampere top`.
     pub word: &'static str,
-    /// Whether the figures are worse for it.
+    /// Whether the figures are less complete because of it.
     pub is_loss: bool,
     /// Whether summary.txt shows it even if it is 0.
     pub is_always_shown: bool,
@@ -22,15 +23,15 @@ pub struct Count<T> {
     pub get: fn(&T) -> u64,
 }
 
-/// What a count means for the figures.
+/// The meaning of a count for the figures.
 enum Kind {
-    /// Nothing is missing because of it.
+    /// The count is no loss.
     Normal,
-    /// Nothing is missing because of it, and it is rare.
+    /// The count is no loss, and it is rarely above 0.
     RareNormal,
-    /// Something is missing, or charged to another region.
+    /// The count is a loss: something is missing, or charged to another region.
     Loss,
-    /// Something is missing, and it is rare.
+    /// The count is a loss, and it is rarely above 0.
     RareLoss,
 }
 
@@ -65,7 +66,7 @@ macro_rules! counts {
                 $(self.$field = self.$field.max(other.$field);)*
             }
 
-            /// The losses that occurred, with the words for them.
+            /// Iterates over the losses that occurred, with the words for them.
             pub fn occurred(&self) -> impl Iterator<Item = (u64, &'static str)> {
                 let losses = $name::ALL.iter().filter(|count| count.is_loss);
                 losses.map(|count| ((count.get)(self), count.word)).filter(|(number, _)| *number > 0)
@@ -75,7 +76,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// What became of the events of a rank, of another process, or of all.
+    /// Counts about the events of a rank, of another process, or of all processes.
     RecordLosses {
         events: Kind::Normal, "events", "events",
             "Enter and leave events taken from the rings";
@@ -88,20 +89,20 @@ counts! {
         unrecorded_kernels: Kind::RareLoss, "kernels not recorded", "kernels and copies not recorded",
             "Kernels and copies on GPUs that are not recorded, because their times were not to be had";
         dropped_records: Kind::Loss, "dropped", "records dropped",
-            "Records for which a ring had no room";
+            "Records for which a ring had no space";
         late_events: Kind::Loss, "late", "events late",
-            "Events that came after their time had been attributed; of the whole node, on its first process";
+            "Events that came after their time had been attributed; counted for the whole node, on its first process";
         repaired_events: Kind::RareLoss, "repaired events", "events repaired",
             "Frames that had to be closed, and leaves that had to be left out, because a stream did not nest";
         damaged_records: Kind::RareLoss, "damaged records", "records damaged",
             "Records that could not be decoded";
         left_out_definitions: Kind::RareLoss, "definitions left out", "definitions left out",
-            "Definitions for which there was no room";
+            "Definitions for which there was no space";
     }
 }
 
 counts! {
-    /// What became of the readings of a device, or of all.
+    /// Counts about the readings of a device, or of all devices.
     ReadingLosses {
         counter_resets: Kind::Loss, "counter resets", "counter resets",
             "How often a device's counter was reset";
@@ -115,13 +116,13 @@ counts! {
 }
 
 impl RecordLosses {
-    /// The counts that are in no record: they are gone when the rings are.
+    /// Returns the counts that are in no record, and are lost when the rings are removed.
     pub fn only_in_rings(&self) -> RecordLosses {
         let RecordLosses { suppressed_calls, dropped_records, .. } = *self;
         RecordLosses { suppressed_calls, dropped_records, ..RecordLosses::default() }
     }
 
-    /// Calls and records of which nothing is known.
+    /// Returns the number of calls and records that are lost.
     pub fn lost(&self) -> u64 {
         let RecordLosses { unrecorded_calls, unrecorded_kernels, dropped_records, damaged_records, .. } =
             *self;
@@ -161,7 +162,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Adds those of another node.
+    /// Adds the counts of another node.
     pub fn add(&mut self, other: &Losses) {
         self.records.add(&other.records);
         self.readings.add(&other.readings);
@@ -177,14 +178,14 @@ impl Losses {
         self.conservation_error_joules = self.conservation_error_joules.max(later.conservation_error_joules);
     }
 
-    /// The losses that occurred, with the words for them.
+    /// Iterates over the losses that occurred, with the words for them.
     pub fn occurred(&self) -> impl Iterator<Item = (u64, &'static str)> {
         let stale = (self.stale_counters, "stale counters");
         let stale = std::iter::once(stale).filter(|(number, _)| *number > 0);
         self.records.occurred().chain(self.readings.occurred()).chain(stale)
     }
 
-    /// All counts in one line.
+    /// Returns all counts in one line.
     pub fn text(&self) -> String {
         format!(
             "{}; {}; conservation error {:.1e} J",

@@ -1,5 +1,5 @@
-//! Ranks that the launcher started and that are not in the run: in a container that shares neither memory nor names with the
-//! others, switched off, or not instrumented.
+//! Finds ranks that the launcher started and that are not in the run, because they are in a container that shares neither memory
+//! nor names with the others, because ampere is switched off in them, or because they are not instrumented.
 
 use ampere_model::launcher::{launch_variables, local_rank_and_size};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ struct Launched {
 }
 
 impl Launched {
-    /// `environment` has lines of the form `NAME=value`.
+    /// Finds the place in the environment, whose lines have the form `NAME=value`.
     fn of(environment: &[String]) -> Option<Launched> {
         let text = |name: &str| {
             environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))
@@ -24,12 +24,12 @@ impl Launched {
     }
 }
 
-/// Numbers in order, as ranges with both ends: a damaged log may have any size in it.
+/// Ascending numbers, as ranges that include both ends. Ranges are small even if a damaged log has an impossible job size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Numbers(Vec<(u32, u32)>);
 
 impl Numbers {
-    /// The numbers below `size` that are missing in `there`, which is in ascending order.
+    /// Returns the numbers below `size` that are missing in `there`, which is in ascending order.
     pub fn missing(size: u32, there: impl Iterator<Item = u32>) -> Numbers {
         let (mut ranges, mut next) = (Vec::new(), 0);
         for number in there.filter(|number| *number < size) {
@@ -53,7 +53,7 @@ impl Numbers {
         self.0.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// "MPI Rank 3", "MPI Ranks 0, 2 to 5".
+    /// Returns a text such as "MPI Rank 3" or "MPI Ranks 0, 2 to 5".
     fn named(&self, what: &str) -> String {
         let range = |(first, last): &(u32, u32)| match last - first {
             0 => first.to_string(),
@@ -68,7 +68,7 @@ impl Numbers {
 /// The missing ranks of one launch on this node.
 #[derive(Debug, PartialEq)]
 pub struct Missing {
-    /// How many ranks the launcher started.
+    /// The number of ranks that the launcher started.
     pub local_size: u32,
     pub local_ranks: Numbers,
 }
@@ -86,7 +86,8 @@ pub fn on_this_node<'a>(environments: impl Iterator<Item = &'a [String]>) -> Vec
     missing.filter(|missing| !missing.local_ranks.is_empty()).collect()
 }
 
-/// Incomplete launches in one line. `mpi`: missing ranks and size, where all of the job was started on this node.
+/// Returns a note about incomplete launches. `mpi` has the missing ranks and the job's size, if the whole job was started on this
+/// node.
 pub fn note_of_this_node(missing: &[Missing], mpi: Option<(&Numbers, u32)>) -> Option<String> {
     let first = missing.first()?;
     let (what, size) = match mpi
@@ -95,11 +96,11 @@ pub fn note_of_this_node(missing: &[Missing], mpi: Option<(&Numbers, u32)>) -> O
         Some((ranks, size)) => (ranks.named("MPI Rank"), size),
         None => (first.local_ranks.named("local rank"), first.local_size),
     };
-    let more = if missing.len() > 1 { ", and ranks of other launches likewise" } else { "" };
+    let more = if missing.len() > 1 { ", and ranks of other launches" } else { "" };
     Some(format!("missing: {what} of the {size} that the launcher started on this node{more}: {ADVICE}"))
 }
 
-/// The note of a job whose ranks are not all in the results.
+/// Returns the note about a job some of whose ranks are not in the results.
 pub fn note_of_all_nodes(ranks: &Numbers, size: u32) -> String {
     format!(
         "no node's results have {} of {size}: {ADVICE}; or its node's results are in another directory",
@@ -107,7 +108,7 @@ pub fn note_of_all_nodes(ranks: &Numbers, size: u32) -> String {
     )
 }
 
-/// What users can do about it.
+/// Advice about missing ranks.
 const ADVICE: &str = "a rank is missing that has a /dev/shm of its own (a container: let it use the node's, or set AMPERE_SHM to a \
      directory that all share), is switched off, or neither calls MPI nor is instrumented";
 

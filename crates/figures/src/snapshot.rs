@@ -1,4 +1,4 @@
-//! What /metrics, /snapshot.json and the live table show: the figures of one moment.
+//! The figures of one moment, which /metrics, /snapshot.json and the live table show.
 
 use crate::batch_job::Job;
 use crate::build::{active_totals, baseline_of};
@@ -27,18 +27,18 @@ pub struct Snapshot {
     /// The measured command in one line; empty if it is not known.
     #[serde(default)]
     pub command: String,
-    /// The name of the user who runs it, or the number of one without a name.
+    /// The name of the user who runs it, or the user's number if there is no name.
     #[serde(default)]
     pub user: String,
-    /// When the run began (RFC 3339, UTC).
+    /// The start of the run (RFC 3339, UTC).
     #[serde(default)]
     pub start: String,
-    /// The run has ended: these are its final figures.
+    /// Whether the run has ended, so that these are its final figures.
     #[serde(default)]
     pub is_last: bool,
     /// Seconds since the first process joined.
     pub seconds: f64,
-    /// One for each device name.
+    /// The figures of each device.
     pub devices: Vec<DeviceFigures>,
     /// Ranks view: exclusive joules by rank, device and region.
     pub region_energy: Vec<RegionEnergy>,
@@ -46,13 +46,13 @@ pub struct Snapshot {
     pub kernel_energy: Vec<KernelEnergy>,
     /// Calls and exclusive time by rank and region.
     pub region_time: Vec<RegionTime>,
-    /// One for each rank, and for each other process.
+    /// The figures of each rank and of each other process.
     pub ranks: Vec<RankFigures>,
-    /// The joules of the topmost devices by region, as all threads of a rank share them; only if other threads of a rank were
-    /// busier than its main thread.
+    /// The joules of the topmost devices by region, divided among all threads of a rank. This is empty unless other threads of a
+    /// rank were busier than its main thread.
     #[serde(default)]
     pub threads_energy: Vec<ThreadsEnergy>,
-    /// What readers of the figures should know, one line each.
+    /// Notes for readers of the figures, one line each.
     #[serde(default)]
     pub notes: Vec<String>,
     /// The collector and the node that it runs on.
@@ -61,7 +61,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What every user of the node may see: names, devices and figures.
+    /// Returns the part that every user of the node may see: names, devices and figures.
     pub fn for_everybody(&self) -> Snapshot {
         Snapshot { job: None, command: String::new(), notes: Vec::new(), ..self.clone() }
     }
@@ -70,7 +70,7 @@ impl Snapshot {
 /// The collector itself, and the node that it runs on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CollectorFigures {
-    /// Seconds that attribution is behind the application.
+    /// The seconds by which attribution is behind the application.
     pub lag_seconds: f64,
     pub collector_cpu_seconds: f64,
     /// Resident memory of the collector.
@@ -90,7 +90,7 @@ pub struct DeviceFigures {
     pub source: String,
     /// The quality of its energy: "measured", "integrated", "estimated", "simulated".
     pub energy: String,
-    /// "gpu", "cpu", "memory", "node"; empty if unknown.
+    /// The kind: "gpu", "cpu", "memory" or "node"; empty if unknown.
     #[serde(default)]
     pub kind: String,
     /// The device whose joules contain this one's; empty for a topmost device. Only topmost devices may be added up.
@@ -101,17 +101,17 @@ pub struct DeviceFigures {
     /// Current power; `None` if unknown.
     #[serde(default)]
     pub watts: Option<f64>,
-    /// Under the policy *active*: what the device draws without the job, and the joules of that and in addition to it.
+    /// Under the policy *active*: the power that the device draws without the job, its static joules, and its dynamic joules.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     pub active: Option<ActiveFigures>,
-    /// What became of the joules.
+    /// How the joules were divided.
     #[serde(flatten)]
     pub division: EnergyDivision,
     #[serde(flatten)]
     pub counter: CounterFigures,
     #[serde(default)]
     pub readings: Readings,
-    /// What the device reports now in addition to its energy.
+    /// The present values of the device's gauges.
     #[serde(default)]
     pub gauges: Vec<GaugeReading>,
     /// Comparisons with other measurements of the device's energy, so far.
@@ -122,16 +122,16 @@ pub struct DeviceFigures {
 /// A device's joules under the policy *active*.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ActiveFigures {
-    /// What the device draws without the job.
+    /// The power that the device draws without the job.
     pub baseline: Baseline,
-    /// The joules that it draws in any case.
+    /// The joules that it always draws.
     pub static_joules: f64,
     /// The joules in addition to the static ones.
     pub dynamic_joules: f64,
 }
 
 impl ActiveFigures {
-    /// The kind of the larger baseline is that of the sum.
+    /// Adds the figures of another device. The sum has the kind of the larger baseline.
     fn add(&mut self, other: &ActiveFigures) {
         if other.baseline.watts > self.baseline.watts {
             self.baseline.kind.clone_from(&other.baseline.kind);
@@ -143,7 +143,7 @@ impl ActiveFigures {
     }
 }
 
-/// What became of a device's joules; the rest is attributed.
+/// The parts of a device's joules that are not attributed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EnergyDivision {
     /// Energy of intervals that cannot be attributed.
@@ -154,7 +154,7 @@ pub struct EnergyDivision {
     pub idle_joules_kernels: f64,
     /// The joules that are not yet attributed in the kernels view, because GPU streams report late.
     pub pending_joules_kernels: f64,
-    /// Total less attributed, idle and lost: rounding only.
+    /// The total minus attributed, idle and lost joules, which is only rounding.
     pub conservation_error_joules: f64,
 }
 
@@ -175,10 +175,10 @@ pub struct CounterFigures {
     pub samples: u64,
     #[serde(flatten)]
     pub losses: ReadingLosses,
-    /// Time whose energy is unknown.
+    /// The time whose energy is unknown.
     #[serde(default)]
     pub uncovered_seconds: f64,
-    /// It has not changed for long.
+    /// Whether the counter has not changed for long.
     pub stale: bool,
 }
 
@@ -201,18 +201,18 @@ pub struct RegionEnergy {
     pub region: String,
     /// The exclusive energy in joules.
     pub joules: f64,
-    /// The part of the energy in addition to what the device draws in any case, under the policy *active*.
+    /// The part of the energy in addition to the static joules, under the policy *active*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_joules: Option<f64>,
 }
 
-/// Joules of a region as all threads of a rank share them.
+/// The joules of a region, divided among all threads of a rank.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ThreadsEnergy {
     pub region: String,
     /// Exclusive energy on all ranks.
     pub joules: f64,
-    /// The part of the energy in addition to what the devices draw in any case, if that is known of all devices.
+    /// The part of the energy in addition to the static joules, if these are known for all devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_joules: Option<f64>,
 }
@@ -238,17 +238,17 @@ pub struct RegionTime {
     pub seconds: f64,
 }
 
-/// What was recorded of a rank, or of a process without one.
+/// The figures about the records of a rank, or of a process without a rank.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RankFigures {
     /// The rank's label, see [`rank_label`].
     pub rank: String,
-    /// What became of its events.
+    /// The counts about its events.
     #[serde(flatten)]
     pub losses: RecordLosses,
-    /// How full its fullest ring was, between 0 and 1.
+    /// The highest fill level of its rings, between 0 and 1.
     pub ring_fill_ratio: f64,
-    /// The region that its main location is in; empty if none.
+    /// The innermost region of its main location; empty if there is none.
     pub current_region: String,
 }
 
@@ -316,11 +316,11 @@ impl DeviceFigures {
         }
     }
 
-    /// Metrics that the settings give the same name are one device: two series with the same labels would make a
-    /// scrape invalid.
+    /// Adds the figures of a metric to which the settings give the same name. Both are one device, because two series with the
+    /// same labels would make a scrape invalid.
     fn add(&mut self, other: &DeviceFigures) {
         if self.energy == "measured" {
-            self.energy.clone_from(&other.energy); // a sum is only as good as its worst part
+            self.energy.clone_from(&other.energy); // a sum has the quality of its worst part
         }
         self.joules += other.joules;
         self.active = self.active.take().zip(other.active.as_ref()).map(|(mut sum, other)| {
@@ -333,7 +333,7 @@ impl DeviceFigures {
 }
 
 impl Snapshot {
-    /// What is missing from the figures.
+    /// Returns the losses.
     pub fn losses(&self) -> Losses {
         let mut sum = Losses::default();
         self.ranks.iter().for_each(|rank| sum.records.add(&rank.losses));
@@ -346,7 +346,7 @@ impl Snapshot {
         sum
     }
 
-    /// The devices that no other contains: they may be added up.
+    /// Returns the devices that are in no other one, so that they may be added up.
     pub fn topmost(&self) -> impl Iterator<Item = &DeviceFigures> {
         self.devices.iter().filter(|device| device.within.is_empty())
     }
@@ -355,8 +355,8 @@ impl Snapshot {
 /// The region or kernel whose series has the sum of those that the limit on the number of series leaves out.
 pub const OTHER: &str = "other";
 
-/// Decides which series get a name of their own. A decision is final, because counters must not decrease: a named series
-/// keeps its name, and what once was added to [`OTHER`] always is.
+/// Decides which series get a name of their own. A decision is final, because counters must not decrease: a named series keeps
+/// its name, and a series that was once added to [`OTHER`] is always added to it.
 #[derive(Debug)]
 struct SeriesLimit {
     most: usize,
@@ -368,7 +368,7 @@ struct SeriesLimit {
 /// The decisions for one rank label on one device.
 #[derive(Clone, Debug, Default)]
 struct Decisions {
-    /// It changes when a process learns its rank; then its decisions are made anew.
+    /// The label. It changes when a process learns its rank; then its decisions are made again.
     label: String,
     by_region: Vec<Option<bool>>,
 }
@@ -383,7 +383,7 @@ impl SeriesLimit {
         self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
     }
 
-    /// Like `admits`, with numbers by which earlier decisions are looked up.
+    /// Like `admits`, with numbers with which earlier decisions are looked up.
     fn admits_region(&mut self, device: (usize, &str), label: (usize, &str), region: (usize, &str)) -> bool {
         let decisions = at(at(&mut self.decided, device.0), label.0);
         if decisions.label != label.1 {
@@ -398,7 +398,7 @@ impl SeriesLimit {
     }
 }
 
-/// An element of a vector, which grows as needed.
+/// Returns an element of a vector, which grows as needed.
 fn at<T: Clone + Default>(all: &mut Vec<T>, index: usize) -> &mut T {
     if all.len() <= index {
         all.resize(index + 1, T::default());
@@ -415,14 +415,14 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// At most `most` named series of each metric.
+    /// Makes limits of at most `most` named series of each metric.
     pub fn new(most: usize) -> Limits {
         let limit = || SeriesLimit::new(most);
         Limits { regions: limit(), kernels: limit(), times: limit() }
     }
 }
 
-/// The part of a snapshot that the attributor knows.
+/// Makes the part of a snapshot that the attributor knows.
 pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let (mut regions, mut kernels) = (BTreeMap::new(), BTreeMap::new());
@@ -506,7 +506,8 @@ impl Labels {
         labels
     }
 
-    /// Empty sums by label and region number: there may be a hundred thousand, and only the named ones need their names.
+    /// Makes empty sums by label and region number. There may be a hundred thousand, and names are looked up only for those that
+    /// are shown.
     fn sums<T: Clone + Default>(&self) -> Vec<Vec<T>> {
         vec![Vec::new(); self.names.len()]
     }
@@ -601,7 +602,7 @@ fn region_time(attributor: &Attributor, labels: &Labels, limits: &mut Limits, sn
     }));
 }
 
-/// The rank's number, or the location group's name if that is unknown.
+/// Returns the rank's number, or the location group's name if there is no number.
 pub fn rank_label(attributor: &Attributor, location: u32) -> String {
     let info = &attributor.locations[location as usize];
     info.rank.map_or_else(|| info.group.clone(), |rank| rank.to_string())

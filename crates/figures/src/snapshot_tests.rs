@@ -1,4 +1,4 @@
-//! Sums, limits and the time that a snapshot takes.
+//! Tests of sums, limits and the time that a snapshot takes.
 
 use super::*;
 use ampere_model::Quality;
@@ -68,7 +68,7 @@ fn processes_of_a_rank_are_one_rank_wherever_it_is() {
     assert_eq!(shown, [("9", 7, 0.5, "step"), ("10", 1, 0.0, "")]);
 }
 
-/// Two ranks, one of which is on a CPU while both are in `region`; the device draws 1 W anyway, and 2 W in all.
+/// There are two ranks, one of which is on a CPU while both are in `region`. The device always draws 1 W, and 2 W in total.
 #[test]
 fn dynamic_joules_of_regions_are_whole_although_few_are_named() {
     let settings = "[[device]]\nname = \"node\"\nmetric = 'energy'\nbaseline_watts = 1\n[attribution]\npolicy = \"active\"";
@@ -159,7 +159,7 @@ fn a_snapshot_of_many_functions_is_made_in_milliseconds() {
         .collect();
     times.sort();
     println!("{REGIONS} functions on {RANKS} ranks: {:?}, the fastest of {}", times[0], times.len());
-    // In the others, a loaded machine may have taken the processor away. The figure is of optimized code.
+    // In the other rounds, a loaded machine may have taken the processor away. The limit applies to optimized code.
     assert!(cfg!(debug_assertions) || times[0].as_millis() < 20, "{:?}", times[0]);
 }
 
@@ -168,7 +168,7 @@ fn a_decision_is_kept_until_the_label_changes() {
     let mut limit = SeriesLimit::new(1);
     assert!(limit.admits_region((0, "d"), (0, "Process 7"), (0, "f")));
     assert!(!limit.admits_region((0, "d"), (0, "Process 7"), (1, "g")));
-    assert!(!limit.admits_region((0, "d"), (0, "0"), (0, "f")), "another series, and no room for it");
+    assert!(!limit.admits_region((0, "d"), (0, "0"), (0, "f")), "another series, which is over the limit");
     // Another region of the same name belongs to the same series.
     assert!(limit.admits_region((0, "d"), (1, "Process 7"), (2, "f")));
     assert!(!limit.admits_region((0, "d"), (0, "0"), (0, "f")));

@@ -24,10 +24,10 @@ use std::path::Path;
 /// The value of [`Summary::schema`].
 pub const SCHEMA: &str = "ampere-summary/2";
 
-/// A device's energy may be unknown for this part of the run, and the run is complete all the same.
+/// A run counts as complete if a device's energy is unknown for at most this part of it.
 pub const UNKNOWN_SHARE_MAX: f64 = 0.01;
 
-/// Rows of a table in the summary that is on disk while a run continues: it is written again and again.
+/// The maximum number of rows of a table in the summary that is on disk during a run, because it is written again and again.
 pub const RUNNING_ROWS_MAX: usize = 1000;
 
 /// The file as a whole.
@@ -38,14 +38,14 @@ pub struct Summary {
     pub schema: String,
     /// The run that the figures are about.
     pub run: Run,
-    /// How much of the run is in the figures.
+    /// The losses, which show how much of the run is in the figures.
     pub quality: Losses,
     /// The cost of measuring the run.
     pub overhead: Overhead,
-    /// Which consumer draws from which device, and why.
+    /// The links between consumers and devices, with their reasons.
     #[serde(default)]
     pub topology: Vec<Link>,
-    /// What the numbers of names mean.
+    /// The names, by their numbers.
     #[serde(default)]
     pub names: Vec<Name>,
     /// The call paths of all views.
@@ -71,17 +71,17 @@ impl<'de> Deserialize<'de> for Summary {
     }
 }
 
-/// The beginning of a summary's file, which is read without its tables: these may be large.
+/// The start of a summary's file, which is read without the tables, because these may be large.
 #[derive(Debug)]
 pub struct Head {
     /// The run that the figures are about.
     pub run: Run,
-    /// What is missing from its figures.
+    /// The losses.
     pub quality: Losses,
 }
 
 impl Head {
-    /// `None` of what is no summary.
+    /// Reads the head of a file. Returns `None` if the file is not a summary.
     pub fn of(path: &Path) -> Option<Head> {
         struct Beginning<'a>(&'a mut (Option<String>, Option<Run>, Option<Losses>));
         impl<'de> Visitor<'de> for Beginning<'_> {
@@ -119,7 +119,7 @@ impl Head {
     }
 }
 
-/// More bytes a `summary.json` that anybody may have written is not read of.
+/// The maximum size of a `summary.json` that is read, because another user may have written it.
 pub const BYTES_MAX: u64 = 1 << 30;
 
 impl Summary {
@@ -127,7 +127,7 @@ impl Summary {
         self.devices.iter_mut().flat_map(|device| device.views.iter_mut().chain(&mut device.other_ranks))
     }
 
-    /// Why its numbers cannot be true, if they cannot.
+    /// Returns the reason if its numbers cannot be true.
     fn flaw(&mut self) -> Option<&'static str> {
         let (names, paths) = (self.names.len(), self.paths.len());
         let is_there = |row: &Callpath| {
@@ -135,10 +135,10 @@ impl Summary {
         };
         let flaw = self.paths.flaw(names);
         let all_there = self.views_mut().all(|view| view.callpaths.iter().all(is_there));
-        flaw.or((!all_there).then_some("a row has a path or a name that is not there"))
+        flaw.or((!all_there).then_some("a row has a path or a name that does not exist"))
     }
 
-    /// The devices of other summaries, with the numbers of this one.
+    /// Returns the devices of other summaries, with the numbers of this one.
     pub fn renumbered(&mut self, others: Vec<Summary>) -> Vec<Device> {
         let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
         let mut numbering = Numbering::of(names, paths);
@@ -153,7 +153,7 @@ impl Summary {
         devices
     }
 
-    /// Numbers names and call paths in the order of the alphabet, as where all are numbered at once.
+    /// Numbers names and call paths in alphabetical order, as if all had been numbered at once.
     pub(crate) fn order_names(&mut self) {
         let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
         let rows = self.views_mut().flat_map(|view| view.callpaths.iter());
@@ -173,17 +173,17 @@ impl Summary {
         (self.names, self.paths) = (numbering.names, numbering.paths);
     }
 
-    /// What a number among the names means.
+    /// Returns the name with this number.
     pub fn name(&self, number: u32) -> &str {
         &self.names[number as usize]
     }
 
-    /// The regions of all call paths, each as often as it is there.
+    /// Iterates over the innermost regions of all call paths.
     pub fn region_names(&self) -> impl Iterator<Item = &str> {
         self.paths.name.iter().map(|name| self.name(*name))
     }
 
-    /// The regions of a call path, outermost first.
+    /// Returns the regions of a call path, outermost first.
     pub fn regions_of(&self, path: u32) -> Vec<&str> {
         let mut regions: Vec<&str> =
             self.paths.up(path).map(|path| self.name(self.paths.name[path as usize])).collect();
@@ -192,25 +192,25 @@ impl Summary {
     }
 }
 
-/// Node and name of the devices that another of their node contains.
+/// Returns node and name of the devices that are in another device of their node.
 pub fn parts(summary: &Summary) -> HashSet<(&str, &str)> {
     let devices = summary.devices.iter();
     devices.flat_map(|whole| whole.contains.iter().map(|part| (whole.node.as_str(), part.as_str()))).collect()
 }
 
-/// Devices that count joules and that no other of their node contains.
+/// Returns the devices that count joules and that are in no other one of their node.
 pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
     let parts = parts(summary);
     let is_within = move |device: &Device| parts.contains(&(device.node.as_str(), device.name.as_str()));
     summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
 }
 
-/// The view of this name that tables show, if it has functions.
+/// Returns the view of this name that tables show, if it has functions.
 pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
     device.shown().find(|view| view.view == name && !(view.callpaths.is_empty() && view.regions.is_empty()))
 }
 
-/// The least trusted of what several summaries call their energy. "none" does not count.
+/// Returns the least trusted of the qualities of energy. "none" does not count.
 pub fn least_trusted<'a>(names: impl Iterator<Item = &'a str>) -> &'a str {
     let all = [Quality::Measured, Quality::Integrated, Quality::Simulated, Quality::Estimated];
     names.max_by_key(|name| all.iter().position(|quality| quality.as_str() == *name)).unwrap_or("none")
@@ -219,30 +219,30 @@ pub fn least_trusted<'a>(names: impl Iterator<Item = &'a str>) -> &'a str {
 /// The run that figures are about.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
-    /// The run's id, different for every run.
+    /// The run's unique id.
     pub id: String,
-    /// The command line, word by word; empty of a trace.
+    /// The command line, word by word; empty for a trace.
     pub command: Vec<String>,
     /// The batch system's job that the run belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Job>,
-    /// When it began (RFC 3339, UTC).
+    /// The start of the run (RFC 3339, UTC).
     pub start: String,
-    /// When it ended (RFC 3339, UTC).
+    /// The end of the run (RFC 3339, UTC).
     pub end: String,
-    /// False when something of the run is missing: `notes` say what.
+    /// Whether nothing of the run is missing. If something is, `notes` report it.
     pub complete: bool,
-    /// The run is not over: these are the figures up to now.
+    /// Whether the run is still running, so that these are the figures up to now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub running: bool,
-    /// What recorded the events: "score-p", "embedded" or "trace".
+    /// The host that recorded the events: "score-p", "embedded" or "trace".
     pub host: String,
     pub nodes: Vec<String>,
     pub ranks: u32,
-    /// How many of them are on each node, of several nodes.
+    /// The number of ranks on each node, if there are several nodes.
     #[serde(default, skip_serializing_if = "is_of_one")]
     pub node_ranks: BTreeMap<String, u32>,
-    /// The least trustworthy of the devices': "measured", "integrated", "simulated" or "estimated".
+    /// The quality of the least trustworthy device: "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
     pub seconds: f64,
     /// The sum over all nodes. A device's joules include those of the devices that it contains, which are not added again.
@@ -251,20 +251,20 @@ pub struct Run {
     /// The clock that timestamps are from.
     pub timer: String,
     pub ticks_per_second: u64,
-    /// How it is known when threads were on a CPU: "switches" (the kernel reported each), "schedstat" (its count of each thread's
-    /// CPU time was read at intervals) or "none". Empty of a trace.
+    /// The source of the times at which threads were on a CPU: "switches" (the kernel reported each), "schedstat" (the kernel's
+    /// count of each thread's CPU time was read at intervals) or "none"; empty for a trace.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub activity: String,
     /// Readings of one node's clocks: ticks, and nanoseconds since 1970 at that moment, when the clock was first read and at the
     /// run's end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clock: Vec<[u64; 2]>,
-    /// What a reader should know, one line each.
+    /// Notes for the reader, one line each.
     pub notes: Vec<String>,
-    /// The run's part of its node's CPU time; `None` of a trace.
+    /// The run's part of its node's CPU time; `None` for a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_cpu: Option<NodeCpu>,
-    /// The command's exit status as shells have it (128 + n for signal n), where `ampere run` waited for it.
+    /// The command's exit status as in shells (128 + n for signal n), if `ampere run` waited for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_status: Option<i32>,
     /// Processes that did not end their measurement properly.
@@ -273,10 +273,10 @@ pub struct Run {
     /// Times without sampling, because the collector was killed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
-    /// CPU time between two samples of a thread's stack. Rows without calls are of samples.
+    /// The CPU time between two samples of a thread's stack. Rows without calls come from samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack_period_seconds: Option<f64>,
-    /// The size of the MPI job, and its ranks in these figures. `None` where there are several jobs.
+    /// The size of the MPI job, and its ranks in these figures; `None` if there are several jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpi: Option<MpiRanks>,
 }
@@ -286,7 +286,7 @@ fn is_of_one(nodes: &BTreeMap<String, u32>) -> bool {
 }
 
 impl Run {
-    /// Its nodes, and how many ranks each has, as far as that is known.
+    /// Returns its nodes, and the number of ranks of each, as far as that is known.
     pub fn ranks_of_nodes(&self) -> BTreeMap<String, u32> {
         match self.nodes.as_slice() {
             [one] => BTreeMap::from([(one.clone(), self.ranks)]),
@@ -313,7 +313,7 @@ impl MpiRanks {
         sizes.first().copied().filter(|_| is_one_job).map(|size| MpiRanks { size, ranks })
     }
 
-    /// Ranks of the job that are not in the figures.
+    /// Returns the ranks of the job that are not in the figures.
     pub fn missing(&self) -> Numbers {
         Numbers::missing(self.size, self.ranks.iter().copied())
     }
@@ -327,45 +327,46 @@ pub struct Ending {
     pub pid: u32,
     /// How it ended, in words.
     pub what: String,
-    /// When it was last known to run. RFC 3339, UTC; empty where that is not known.
+    /// The time when it was last known to run (RFC 3339, UTC); empty if that is not known.
     pub time: String,
-    /// The signal that killed it, where that is known.
+    /// The signal that killed it, if that is known.
     pub signal: Option<i32>,
 }
 
 /// A time in which no counter was sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
-    /// The last sample before it. RFC 3339, UTC.
+    /// The time of the last sample before it (RFC 3339, UTC).
     pub start: String,
     pub seconds: f64,
-    /// The energy of that time; `null` where sampling did not continue.
+    /// The energy of that time; `null` if sampling did not continue.
     pub joules: Option<f64>,
 }
 
 /// CPU time during the run. For several nodes, the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeCpu {
-    /// How long it was counted.
+    /// The time for which it was counted.
     pub seconds: f64,
     /// Busy CPU time of the run's own processes; see `ampere_counters::RunCpu`.
     pub own_busy_seconds: f64,
     pub collector_busy_seconds: f64,
-    /// Busy CPU time of all processes on the node, these included.
+    /// Busy CPU time of all processes on the node, including the run's own.
     pub node_busy_seconds: f64,
     pub cpus: u64,
     pub node_cpus: u64,
 }
 
-/// CPU time of others below this, in cores or as a part of all CPU time, is the operating system's own and not reported.
+/// If other programs use less than this, in cores or as a part of all CPU time, that is attributed to the operating system and
+/// not reported.
 const OTHERS_CORES_MIN: f64 = 0.1;
 const OTHERS_PART_MIN: f64 = 0.1;
 
-/// If CPU time was counted for less than this part of the run, the text states for how long.
+/// If CPU time was counted for less than this part of the run, the text states the time.
 const COUNTED_PART: f64 = 0.9;
 
 impl NodeCpu {
-    /// Describes the CPU time in one line for people. `run_seconds`: how long the run took.
+    /// Describes the CPU time in one line for people. `run_seconds` is the duration of the run.
     pub fn words(&self, run_seconds: f64) -> String {
         let cores = |busy: f64| if self.seconds > 0.0 { busy / self.seconds } else { 0.0 };
         let part = if self.seconds < COUNTED_PART * run_seconds {
@@ -388,7 +389,7 @@ impl NodeCpu {
         others > OTHERS_CORES_MIN * self.seconds && others > OTHERS_PART_MIN * self.node_busy_seconds
     }
 
-    /// The sum of two nodes'.
+    /// Adds the CPU time of another node.
     pub fn with(self, more: NodeCpu) -> NodeCpu {
         NodeCpu {
             seconds: self.seconds.max(more.seconds),
@@ -402,15 +403,15 @@ impl NodeCpu {
 }
 
 impl Run {
-    /// How the command ended, if it failed: its status, and the signal that shells write so.
+    /// Describes how the command ended, if it failed: its status, and the signal that the status stands for in shells.
     pub fn bad_status(&self) -> Option<String> {
         let status = self.command_status.filter(|status| *status != 0)?;
-        // A status may be any other number.
+        // A status above 128 may also be an ordinary exit status.
         let signal = (129..160).contains(&status).then(|| format!(", as of {}", SignalNumber(status - 128)));
         Some(format!("{status}{}", signal.unwrap_or_default()))
     }
 
-    /// What to show next to the run's name; empty if the run is complete.
+    /// Returns a word to show next to the run's name; empty if the run is complete.
     pub fn state(&self) -> &'static str {
         match (self.complete, self.running) {
             (true, _) => "",
@@ -419,7 +420,7 @@ impl Run {
         }
     }
 
-    /// The state as the end of a line.
+    /// Returns the state as the end of a line.
     pub fn state_words(&self) -> String {
         if self.complete { String::new() } else { format!(", {}", self.state()) }
     }
@@ -454,7 +455,7 @@ impl Gap {
                 self.seconds, self.start
             ),
             None => format!(
-                "the collector was killed: no counter was read from {} on, and what was spent in the last {:.3} s is not known",
+                "the collector was killed: no counter was read from {} on, and the energy of the last {:.3} s is not known",
                 self.start, self.seconds
             ),
         }
@@ -462,7 +463,7 @@ impl Gap {
 }
 
 impl Ending {
-    /// Makes one line for all endings, which are in the order of time: usually the first one made the others end.
+    /// Makes one line for all endings, which are in the order of time: usually the first one caused the others.
     pub fn notes(endings: &[Ending]) -> Option<String> {
         let (first, others) = endings.split_first()?;
         let rank = first.rank.map_or_else(String::new, |rank| format!("MPI Rank {rank}, "));
@@ -473,8 +474,10 @@ impl Ending {
         let until = last.map_or_else(String::new, |last| format!(", the last at {}", last.time));
         Some(match others.len() {
             0 => line,
-            1 => format!("{line}; another process ended so after it{until} (run.endings)"),
-            many => format!("{line}; {many} other processes ended so after it{until} (run.endings)"),
+            1 => format!("{line}; another process ended the same way after it{until} (run.endings)"),
+            many => {
+                format!("{line}; {many} other processes ended the same way after it{until} (run.endings)")
+            }
         })
     }
 }
@@ -510,14 +513,14 @@ pub struct Device {
     pub node: String,
     pub name: String,
     pub metric: String,
-    /// The library that reads it, or "trace".
+    /// The counter source that reads it, or "trace".
     pub source: String,
-    /// "measured", "integrated" (from a measured power), "simulated" or "estimated".
+    /// The quality: "measured", "integrated" (from a measured power), "simulated" or "estimated".
     pub energy: String,
-    /// "J", or "s" of the device "time", all of whose figures are seconds, also those called joules.
+    /// The unit: "J", or "s" for the device "time", whose figures are all seconds, even those called joules.
     #[serde(default = "joules")]
     pub unit: String,
-    /// "gpu", "cpu", "memory" or "node"; empty where that is not known.
+    /// The kind: "gpu", "cpu", "memory" or "node"; empty if it is not known.
     #[serde(default)]
     pub kind: String,
     /// Names of devices of the same node whose joules are also in this one's.
@@ -526,25 +529,25 @@ pub struct Device {
     pub samples: u64,
     /// The joules from the first sample to the last.
     pub total_joules: f64,
-    /// The watts by which it was estimated; `None` of a counter, and of a trace.
+    /// The watts of the estimate; `None` for a counter and for a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateWatts>,
-    /// What the device draws without the job, under the policy *active*.
+    /// The power that the device draws without the job, under the policy *active*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
-    /// Under the policy *active*: the joules that the device draws in any case; those in addition are `dynamic_joules`.
+    /// Under the policy *active*: the joules that the device always draws; the rest are `dynamic_joules`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_joules: Option<f64>,
     /// See `static_joules`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_joules: Option<f64>,
-    /// The time from the first sample to the last: energy outside is not in the total.
+    /// The time from the first sample to the last. Energy outside of it is not in the total.
     #[serde(default)]
     pub sampled_seconds: f64,
-    /// The part of that time whose energy is unknown: the counter was reset, or its readings could not be true.
+    /// The part of that time whose energy is unknown, because the counter was reset or its readings could not be true.
     #[serde(default)]
     pub uncovered_seconds: f64,
-    /// The most power that the device can draw. `None`: not known.
+    /// The highest power that the device can draw; `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watts_max: Option<f64>,
     /// The mean time from one sample to the next.
@@ -556,33 +559,33 @@ pub struct Device {
     /// The longest time without a change of the counter's value.
     #[serde(default)]
     pub longest_still_seconds: f64,
-    /// Whether it stood still when last read.
+    /// Whether it had not changed for long when last read.
     #[serde(default)]
     pub stale: bool,
-    /// How it was sampled; `None` of a trace.
+    /// Figures about its readings; `None` for a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readings: Option<Readings>,
-    /// What the device reported besides its energy; empty if the figures are from a trace.
+    /// The device's gauges; empty if the figures are from a trace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gauges: Vec<OverTheRun>,
     /// Other measurements of the same energy, besides its counter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
-    /// Over the run, in steps; `None` without two samples.
+    /// The power over the run, in steps; `None` if there are fewer than two samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<PowerCurve>,
     /// The ways in which its joules are divided.
     pub views: Vec<View>,
-    /// The ranks view by the locations that the settings do not choose: all threads of the ranks, or their main threads alone.
-    /// `None` where that is the same.
+    /// The ranks view with the locations that the settings do not choose: all threads of the ranks, or only their main threads;
+    /// `None` if there is no difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_ranks: Option<View>,
-    /// Whether tables begin with it: other threads of a rank ran more than its main thread.
+    /// Whether tables show `other_ranks` first, because other threads of a rank ran longer than its main thread.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub other_ranks_lead: bool,
 }
 
-/// The model of the estimate, as the settings have it.
+/// The model of the estimate, according to the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EstimateWatts {
     /// The power of the whole node without load.
@@ -591,7 +594,7 @@ pub struct EstimateWatts {
     pub watts_per_core: f64,
 }
 
-/// What a device draws without the job.
+/// The power that a device draws without the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
     /// The power in watts; 0 if it is not known.
@@ -599,32 +602,32 @@ pub struct Baseline {
     /// Where the baseline comes from: "set", "estimate", "idle intervals", or "none" if it is not known; then all joules are
     /// dynamic.
     pub kind: String,
-    /// The number of intervals that it is the mean of.
+    /// The number of intervals of which it is the mean.
     pub samples: u64,
 }
 
 impl Baseline {
-    /// Whether it is known. If not, it is no power of 0 W.
+    /// Whether the baseline is known. If not, `watts` is 0 but means nothing.
     pub fn is_known(&self) -> bool {
         self.kind != "none"
     }
 }
 
 impl Device {
-    /// The views that tables show to people.
+    /// Returns the views that tables show to people.
     pub fn shown(&self) -> impl Iterator<Item = &View> {
         let leading = self.other_ranks.as_ref().filter(|_| self.other_ranks_lead);
         self.views.iter().map(move |view| leading.filter(|_| view.view == "ranks").unwrap_or(view))
     }
 
-    /// The ranks view that they do not show.
+    /// Returns the ranks view that tables do not show.
     pub fn not_shown(&self) -> Option<&View> {
         let ranks = || self.views.iter().find(|view| view.view == "ranks");
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
     }
 
-    /// The joules of which the rows of a view are shares, like [`Figures::own_joules`]: under the policy *active*, the dynamic
-    /// ones.
+    /// Returns the joules of which the rows of a view are shares, like [`Figures::own_joules`]: under the policy *active*, the
+    /// dynamic ones.
     pub fn own_whole(&self, view: &View) -> f64 {
         if !view.is_active() {
             return view.whole();
@@ -633,7 +636,7 @@ impl Device {
         self.dynamic_joules.unwrap_or_default().max(of_rows)
     }
 
-    /// The static and the dynamic part of a view's idle joules. `None` where they are not known.
+    /// Returns the static and the dynamic part of a view's idle joules; `None` if they are not known.
     pub fn idle_parts(&self, view: &View) -> Option<(f64, f64)> {
         if !view.is_active() || view.sharing != Sharing::Shared.as_str() {
             return None;
@@ -647,15 +650,15 @@ impl Device {
         (self.sampled_seconds - self.uncovered_seconds).max(0.0)
     }
 
-    /// At each end of the run this much time may pass without a sample of it: counters are read one after another, and some are
-    /// renewed ten times per second only.
+    /// Returns the time that may pass without a sample at each end of the run, because counters are read one after another, and
+    /// some are updated only ten times per second.
     pub fn end_seconds(&self) -> f64 {
         let most = END_SECONDS.end().max(self.sample_seconds);
         self.longest_sample_seconds.max(2.0 * self.sample_seconds).clamp(*END_SECONDS.start(), most)
     }
 
-    /// The mean power while the device's energy is known. `None` if that time is too short, because a rise at its start belongs
-    /// to the time before; and `None` for time as a device.
+    /// Returns the mean power while the device's energy is known. `None` if that time is too short, because a rise at its start
+    /// belongs to the time before; and `None` for time as a device.
     pub fn mean_watts(&self) -> Option<f64> {
         let known_seconds = self.known_seconds();
         let mean = (self.unit == Unit::Joules.as_str() && known_seconds > 0.0)
@@ -663,11 +666,11 @@ impl Device {
         mean.filter(|watts| *watts <= self.watts_max.unwrap_or(f64::INFINITY))
     }
 
-    /// The mean and the resolved power of a row of one of this device's views.
+    /// Returns the powers of a row of one of this device's views.
     pub fn watts(&self, view: &View, row: &Figures) -> Watts {
         let least_seconds = RESOLVED_SAMPLES_MIN * self.sample_seconds;
         let is_resolved = row.resolved_seconds > 0.0 && row.resolved_seconds >= least_seconds;
-        // A clock resolves everything, and seconds in a second are no rate.
+        // For time as a device, everything is resolved, and seconds per second are no power.
         if self.unit == Unit::Seconds.as_str() || !is_resolved {
             return Watts::default();
         }
@@ -680,7 +683,8 @@ impl Device {
         watts.up_to(self.most_watts(view))
     }
 
-    /// A row has at most all joules of its interval, and at most the device's power.
+    /// Returns the highest power that a row can have. A row has at most all joules of its interval, and at most the device's
+    /// power.
     pub(crate) fn most_watts(&self, view: &View) -> f64 {
         let is_time_sliced = view.policy == Policy::TimeSliced.as_str();
         self.watts_max.filter(|_| is_time_sliced).unwrap_or(f64::INFINITY)
@@ -696,7 +700,7 @@ fn joules() -> String {
 pub struct View {
     /// The name of the view: "ranks" or "kernels".
     pub view: String,
-    /// The threads whose frames are a rank's, where that makes a difference: "main" or "all".
+    /// The threads whose frames count for a rank, if that makes a difference: "main" or "all".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub locations: String,
     /// The policy: "active", "time_sliced" or "busy_only".
@@ -709,17 +713,17 @@ pub struct View {
     pub idle_joules: f64,
     /// Joules of intervals that cannot be attributed.
     pub lost_joules: f64,
-    /// By how much these three differ from the device's total.
+    /// The difference between the sum of these three and the device's total.
     pub conservation_error_joules: f64,
-    /// The call paths, most joules first.
+    /// The call paths, those with the most joules first.
     pub callpaths: Callpaths,
-    /// The regions, most joules first.
+    /// The regions, those with the most joules first.
     pub regions: Vec<Region>,
 }
 
 impl View {
-    /// The joules that shares refer to. If each consumer gets all joules, as for time, these are more than the
-    /// device's total.
+    /// Returns the joules that shares refer to. If each consumer gets all joules, as for time, these are more than the device's
+    /// total.
     pub fn whole(&self) -> f64 {
         self.attributed_joules + self.idle_joules + self.lost_joules
     }
@@ -729,10 +733,10 @@ impl View {
         self.policy == Policy::Active.as_str()
     }
 
-    /// The name of the view as people read it.
+    /// Returns the name of the view for people.
     pub fn title(&self) -> String {
         match self.locations.as_str() {
-            "main" => format!("{} view, by main threads alone", self.view),
+            "main" => format!("{} view, by main threads only", self.view),
             "all" => format!("{} view, by all threads", self.view),
             _ => format!("{} view", self.view),
         }
@@ -771,8 +775,8 @@ pub struct Watts {
 }
 
 impl Watts {
-    /// Removes figures greater than `most`, the greatest possible power: two changes of a counter that are seen too close to each
-    /// other give such figures.
+    /// Removes powers above `most`, the highest possible power. Two changes of a counter that are seen too close to each other
+    /// cause such powers.
     pub(crate) fn up_to(self, most: f64) -> Watts {
         let possible = |watts: Option<f64>| watts.filter(|watts| *watts <= most);
         Watts {
@@ -784,10 +788,10 @@ impl Watts {
     }
 }
 
-/// Fewer resolved samples do not make a rate.
+/// A power needs the time of at least this many resolved samples.
 pub const RESOLVED_SAMPLES_MIN: f64 = 10.0;
 
-/// The least and the most of [`Device::end_seconds`], but for a device that is sampled less often.
+/// The range of [`Device::end_seconds`], except for a device that is sampled less often.
 const END_SECONDS: RangeInclusive<f64> = 0.05..=0.1;
 
 /// The cost of measuring a run.
@@ -799,35 +803,35 @@ pub struct Overhead {
     /// The sampler's cost; `None` if the figures are from a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampler: Option<SamplerOverhead>,
-    /// What samples of stacks and records of switches cost the measured program; `None` if there were none.
+    /// The cost of stack samples and records of switches for the measured program; `None` if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<StacksOverhead>,
 }
 
-/// What samples of stacks and records of switches cost the measured program: an estimate.
+/// The estimated cost of stack samples and records of switches for the measured program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StacksOverhead {
     /// The CPU time between two samples of a thread's stack, as it was set. `None` if stacks were not sampled.
     pub period_seconds: Option<f64>,
-    /// What a sample costs the thread that is sampled, as measured when the run began. `None` if there were no samples, or if it
-    /// could not be measured.
+    /// The cost of a sample for the sampled thread, as measured at the start of the run; `None` if there were no samples, or if
+    /// it could not be measured.
     pub sample_seconds: Option<f64>,
     pub samples: u64,
     /// The number of records of switches.
     pub switches: u64,
-    /// What all of them have cost, as estimated.
+    /// The estimated cost of all of them.
     pub cost_seconds: f64,
-    /// The CPU time of the program's processes, that cost included.
+    /// The CPU time of the program's processes, including that cost.
     pub program_seconds: f64,
 }
 
 impl StacksOverhead {
-    /// The cost as a part of the program's CPU time.
+    /// Returns the cost as a part of the program's CPU time.
     pub fn share(&self) -> Option<f64> {
         (self.program_seconds > 0.0).then(|| self.cost_seconds / self.program_seconds)
     }
 
-    /// That of two nodes together.
+    /// Adds the cost on another node.
     pub fn with(mut self, more: &StacksOverhead) -> StacksOverhead {
         let largest = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
         self.period_seconds = largest(self.period_seconds, more.period_seconds);
@@ -845,16 +849,16 @@ pub struct Readings {
     /// The number of readings that succeeded.
     pub readings: u64,
     pub failed_readings: u64,
-    /// How long all readings took.
+    /// The time that all readings took.
     pub read_seconds: f64,
-    /// How long the longest took.
+    /// The time that the longest one took.
     pub longest_read_seconds: f64,
-    /// The time from change to change of the source's counters, as learned; 0 where it is not known.
+    /// The observed time between two changes of the source's counters; 0 if it is not known.
     pub update_seconds: f64,
 }
 
 impl Readings {
-    /// Adds those of another device that is shown as one with this.
+    /// Adds the figures of another device that is shown together with this one.
     pub fn add(&mut self, more: &Readings) {
         self.readings += more.readings;
         self.failed_readings += more.failed_readings;
@@ -864,25 +868,25 @@ impl Readings {
     }
 }
 
-/// What sampling cost, and how well it kept its time.
+/// The cost of sampling, and how well it kept its deadlines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SamplerOverhead {
     /// CPU time of the sampler's thread.
     pub cpu_seconds: f64,
     /// The collector's CPU time as a part of one core.
     pub cpu_share: f64,
-    /// Times that it had to wake up.
+    /// The number of times that it had to wake up.
     pub deadlines: u64,
     /// The number of them that were more than a millisecond too late.
     pub missed_deadlines: u64,
-    /// How late it woke up on average.
+    /// The mean delay of waking up.
     pub mean_late_seconds: f64,
-    /// How late it woke up at most.
+    /// The longest delay of waking up.
     pub longest_late_seconds: f64,
-    /// How long all readings of gauges took.
+    /// The time that all readings of gauges took.
     #[serde(default)]
     pub gauges_seconds: f64,
-    /// How long the longest took.
+    /// The time that the longest one took.
     #[serde(default)]
     pub longest_gauge_seconds: f64,
 }

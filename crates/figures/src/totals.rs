@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Sums over the devices that no other contains, so that no joule counts twice.
+/// Sums over the devices that are in no other one, so that no joule counts twice.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Totals {
     /// The energy of the devices.
     pub joules: f64,
-    /// Their power now; `None` if nothing runs.
+    /// Their present power; `None` if nothing runs.
     pub watts: Option<f64>,
     /// Energy that was charged to no frame.
     pub idle_joules: f64,
@@ -17,12 +17,12 @@ pub struct Totals {
     pub mpi_joules: f64,
     /// Energy of devices with GPU streams.
     pub gpu_joules: f64,
-    /// The part of it that was spent while a kernel ran.
+    /// The part of `gpu_joules` that was used while a kernel ran.
     pub kernel_joules: f64,
 }
 
 impl Totals {
-    /// The sums of energy, in any order.
+    /// Returns the sums of energy.
     pub fn energies(&self) -> [f64; 6] {
         [
             self.joules,

@@ -1,5 +1,5 @@
-//! What a counter counts, as far as its metric's name shows it: a package, its cores, a GPU, a node. From this follows which
-//! counter's joules are contained in another's.
+//! Finds out, as far as a metric's name shows it, what its counter counts: a package, its cores, a GPU, or a node. This shows
+//! which counter's joules are contained in another's.
 
 use crate::cray_device;
 
@@ -14,7 +14,7 @@ pub enum Level {
     Package,
     /// All cores of a package, or one of them.
     Cores,
-    /// What a package has besides its cores, such as graphics.
+    /// The parts of a package besides its cores, such as graphics.
     Uncore,
     /// The memory, which is outside the packages.
     Memory,
@@ -29,7 +29,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The kind of device, as summaries name it.
+    /// Returns the kind of device, as summaries name it.
     pub fn kind(self) -> &'static str {
         match self {
             Level::Node | Level::Platform => "node",
@@ -43,7 +43,7 @@ impl Level {
 /// The part of a node that a counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Counted {
-    /// `None` if it is not known.
+    /// The level; `None` if it is not known.
     pub level: Option<Level>,
     /// The package that it is or belongs to.
     pub package: Option<u32>,
@@ -51,7 +51,8 @@ pub struct Counted {
     pub number: Option<u32>,
 }
 
-/// A name's words in lower case, each with the number after it: `PACKAGE0`, `package 0` and `package-0` are the same.
+/// Returns a name's words in lower case, each with the number after it. `PACKAGE0`, `package 0` and `package-0` have the same
+/// words.
 fn words(name: &str) -> Vec<(String, Option<u32>)> {
     let mut words: Vec<(String, Option<u32>)> = Vec::new();
     let mut rest = name;
@@ -122,7 +123,7 @@ impl Counted {
         Counted::by_words(&words(&format!("{class} {name}")), false)
     }
 
-    /// Combines what the metric's name shows with the place where it is recorded.
+    /// Combines the result for the metric's name with the place where the metric is recorded.
     #[must_use]
     pub fn at(self, place: Counted) -> Counted {
         let level = match (self.level, place.level) {
@@ -169,7 +170,7 @@ impl Counted {
         Counted { level: Some(level), package, number: core.filter(|_| level == Level::Cores) }
     }
 
-    /// Whether this part contains the joules of another. `has_one_package`: the node has only one.
+    /// Whether this part contains the joules of another. `has_one_package`: the node has only one package.
     pub fn contains(self, part: Counted, has_one_package: bool) -> bool {
         let (Some(whole), Some(of)) = (self.level, part.level) else {
             return self.level == Some(Level::Node) && part.level.is_none();
@@ -228,11 +229,12 @@ pub fn is_not_consumption(name: &str) -> bool {
         || name.contains("powercap_ppc:::")
 }
 
-/// Words for how a power was read, and not for what was read.
+/// Words that describe how a power was read, not what was measured.
 const KINDS_OF_READING: [&str; 8] =
     ["average", "averaged", "avg", "mean", "current", "instant", "instantaneous", "momentary"];
 
-/// A name's words without those for how a power was read: the same for `GPU 0 average power` and `GPU 0 current power`.
+/// Returns a name's words without those that describe how a power was read. The result is the same for `GPU 0 average power` and
+/// `GPU 0 current power`.
 pub fn without_kind_of_reading(name: &str) -> String {
     let words = name.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
     words
@@ -250,7 +252,7 @@ pub fn looks_like_energy(name: &str) -> bool {
     })
 }
 
-/// Whether one name is that of what goes into a power supply, and the other one that of what comes out of it.
+/// Whether one name is that of a power supply's input, and the other one that of its output.
 pub fn is_output_of(input: &str, output: &str) -> bool {
     let of_output = |(word, number): (String, Option<u32>)| match word.as_str() {
         "in" => ("out".to_owned(), number),
@@ -262,7 +264,8 @@ pub fn is_output_of(input: &str, output: &str) -> bool {
     out != into && out == words(output)
 }
 
-/// What a name with parts is about: `elab.ariel` for `elab.ariel.power`. `None` if the name does not end with what is measured.
+/// Returns the place that a name with parts is about: `elab.ariel` for `elab.ariel.power`. Returns `None` if the name does not
+/// end with what is measured.
 pub fn path_of(name: &str) -> Option<&str> {
     let (path, last) = name.rsplit_once(['.', '/'])?;
     let is_quantity = ["energy", "power"].contains(&last.to_lowercase().as_str());

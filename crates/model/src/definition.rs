@@ -1,4 +1,4 @@
-//! What a process defines before its events refer to it.
+//! The definitions that a process writes before its events refer to them.
 
 use crate::{LocalLocation, RegionHandle};
 use std::fmt;
@@ -21,7 +21,7 @@ pub enum Definition {
     Location(Location),
     /// An energy counter (sampler's log only).
     Device(Device),
-    /// What this process has not recorded so far: locations that got no ring, and calls that are in no ring.
+    /// The numbers of locations that got no ring, and of calls that are in no ring, so far.
     Unrecorded {
         /// The number of locations without a ring.
         locations: u64,
@@ -36,9 +36,9 @@ pub enum Definition {
     Communicator(Communicator),
     /// The program that is measured.
     Program(Program),
-    /// The process has ended its measurement in order.
+    /// The process has ended its measurement properly.
     Finished {
-        /// The number of definitions for which the log had no room.
+        /// The number of definitions for which the log had no space.
         left_out: u64,
     },
 }
@@ -110,7 +110,8 @@ pub enum Members {
 pub struct Process {
     /// Its number in its own namespace.
     pub pid: u32,
-    /// Start time of the process in clock ticks since boot (`/proc/<pid>/stat`, field 22): with `pid`, an identity.
+    /// The start time of the process in clock ticks since boot (`/proc/<pid>/stat`, field 22), which together with `pid`
+    /// identifies it.
     pub start_time: u64,
     /// The name of the process' node.
     pub hostname: String,
@@ -195,7 +196,7 @@ pub enum LocationKind {
     CpuTime,
 }
 
-/// Where a device's joules come from, and so how far they can be trusted.
+/// The origin of a device's joules, which shows how far they can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Quality {
     /// The joules come from a hardware counter.
@@ -209,7 +210,7 @@ pub enum Quality {
 }
 
 impl Quality {
-    /// The name that users see: `measured`, `integrated`, `estimated` or `simulated`.
+    /// Returns the name that users see: `measured`, `integrated`, `estimated` or `simulated`.
     pub fn as_str(self) -> &'static str {
         match self {
             Quality::Measured => "measured",
@@ -241,7 +242,7 @@ pub struct Device {
     pub quality: Quality,
     /// The joules of one raw tick of the counter.
     pub resolution_joules: f64,
-    /// What it counts the energy of: "gpu", "cpu", "memory", "node".
+    /// The part of the node that it counts: "gpu", "cpu", "memory" or "node".
     pub kind: String,
     /// The PCI address, such as `0000:c1:00.0`; empty if it is not known.
     pub pci: String,
@@ -251,6 +252,6 @@ pub struct Device {
     pub contains: Vec<String>,
     /// The value at which its samples' values start again at 0.
     pub wraps_at: Option<u64>,
-    /// What it draws without the job, in microwatts, if its source knows it.
+    /// The power that it draws without the job, in microwatts, if its source knows it.
     pub baseline_microwatts: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Score-P's filter files: which functions are not to be recorded.
+//! Reads Score-P's filter files, which list functions that are not to be recorded.
 //!
 //! ```text
 //! SCOREP_FILE_NAMES_BEGIN   EXCLUDE */generated/*   SCOREP_FILE_NAMES_END
@@ -31,7 +31,7 @@ struct Rule {
 pub struct FilterError {
     /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong in this line.
+    /// The error in this line.
     pub why: String,
 }
 
@@ -55,7 +55,7 @@ impl Filter {
     /// Returns an error for the first word that is out of place.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         let mut blocks = [Vec::new(), Vec::new()];
-        // The open block; and whether its present rule excludes, and applies to mangled names.
+        // The open block, and whether its present rule excludes functions and applies to mangled names.
         let (mut open, mut excludes, mut of_mangled) = (None, None, false);
         let mut last = 1;
         for (line, word) in words(text) {
@@ -109,7 +109,7 @@ impl Filter {
     }
 }
 
-/// The words of a text with their lines. A backslash is kept with the character that follows it.
+/// Returns the words of a text with their lines. A backslash is kept with the character that follows it.
 fn words(text: &str) -> Vec<(usize, String)> {
     let mut words: Vec<(usize, String)> = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -136,7 +136,7 @@ fn words(text: &str) -> Vec<(usize, String)> {
     words
 }
 
-/// A pattern that matches a name. Characters with a meaning in filter files are replaced by `?`.
+/// Returns a pattern that matches a name. Characters with a meaning in filter files are replaced by `?`.
 pub fn pattern_of(name: &str) -> String {
     let is_special =
         |letter: char| letter.is_whitespace() || letter.is_control() || "*?[]\\#".contains(letter);

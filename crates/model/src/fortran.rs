@@ -20,7 +20,7 @@ pub fn demangle(symbol: &str) -> Option<String> {
     (parts.len() > 1 && parts.iter().all(is_name)).then(|| parts.join("::"))
 }
 
-/// The symbols, one for each compiler, of a name that may be a Fortran procedure's. A filter needs all of them.
+/// Returns the symbols, one for each compiler, of a name that may belong to a Fortran procedure. A filter needs all of them.
 pub fn symbols_of(name: &str) -> Vec<String> {
     let Some((module, procedure)) = name.split_once("::") else { return Vec::new() };
     let symbols = [
@@ -31,7 +31,8 @@ pub fn symbols_of(name: &str) -> Vec<String> {
     symbols.into_iter().filter(|symbol| demangle(symbol).as_deref() == Some(name)).collect()
 }
 
-/// The names of modules, submodules and procedures, outermost first, in what follows `_Q`. The last one must be a procedure.
+/// Returns the names of modules, submodules and procedures, outermost first, in the text after `_Q`. The last one must be a
+/// procedure.
 fn scopes_of_flang(mut rest: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let mut last = None;

@@ -1,7 +1,6 @@
-//! A rank's place in the job, and on its node, from its launcher's variables.
+//! Finds a rank's place in the job, and on its node, from its launcher's variables.
 
-/// The variables of size and rank, by launcher. In a batch script, srun's are not set, or the script is
-/// the only task.
+/// The variables of size and rank, by launcher. In a batch script, srun's variables are not set, or the script is the only task.
 const SIZE_AND_RANK: [(&str, &str); 8] = [
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
@@ -13,7 +12,7 @@ const SIZE_AND_RANK: [(&str, &str); 8] = [
     TORCHRUN,
 ];
 const SRUN: (&str, &str) = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID");
-/// These names are general: they are torchrun's only if it has numbered the node's processes, too.
+/// The variables of torchrun. These names are general, so they count only if torchrun has numbered the node's processes, too.
 const TORCHRUN: (&str, &str) = ("WORLD_SIZE", "RANK");
 const TORCHRUN_LOCAL_RANK: &str = "LOCAL_RANK";
 /// The variables of ranks of launchers that do not always set the job's size.
@@ -27,8 +26,8 @@ const RANK_ALONE: [&str; 8] = [
     "PMIX_RANK",
     "PMI_RANK",
 ];
-/// This is set everywhere in a Flux instance, also in its batch script. If srun started the instance, older brokers leave srun's
-/// variables set, which describe the brokers.
+/// A variable that is set everywhere in a Flux instance, also in its batch script. If srun started the instance, older brokers
+/// leave srun's variables set, which describe the brokers.
 const IN_FLUX: &str = "FLUX_URI";
 /// The number of components of a heterogeneous Slurm job. The size of a step is that of one component.
 const SLURM_COMPONENTS: &str = "SLURM_HET_SIZE";
@@ -44,13 +43,13 @@ pub struct LaunchedRank {
     pub variable: &'static str,
 }
 
-/// A rank's number and the number of ranks. `None` without a launcher, and for the only rank. `variable` returns a variable of
-/// the rank's environment.
+/// Returns a rank's number and the number of ranks; `None` without a launcher, and for the only rank. `variable` returns a
+/// variable of the rank's environment.
 pub fn rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<(u32, u32)> {
     launched_rank(variable).and_then(|launched| Some((launched.rank, launched.size?)))
 }
 
-/// The launcher's rank of a process. `None` without a launcher, and for the only rank.
+/// Returns the launcher's rank of a process; `None` without a launcher, and for the only rank.
 pub fn launched_rank(variable: impl Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
     let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
     let is_in_flux = variable(IN_FLUX).is_some();
@@ -75,7 +74,7 @@ pub fn launched_rank(variable: impl Fn(&str) -> Option<String>) -> Option<Launch
     alone.find_map(|name| Some(LaunchedRank { rank: number(name)?, size: None, variable: name }))
 }
 
-/// The rank of a task in a step of a heterogeneous Slurm job. The batch script is in no step.
+/// Returns the rank of a task in a step of a heterogeneous Slurm job. The batch script is in no step.
 fn rank_of_components(number: &impl Fn(&str) -> Option<u32>) -> Option<LaunchedRank> {
     number(SLURM_COMPONENTS).filter(|components| *components > 1)?;
     let (size, variable) = SRUN;
@@ -84,7 +83,7 @@ fn rank_of_components(number: &impl Fn(&str) -> Option<u32>) -> Option<LaunchedR
     Some(LaunchedRank { rank, size: None, variable })
 }
 
-/// The variables of local rank and number of ranks on the node, by launcher.
+/// The variables of the local rank and of the number of ranks on the node, by launcher.
 pub const LOCAL_RANK_AND_SIZE: [(&str, &str); 8] = [
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
@@ -100,7 +99,7 @@ pub const LOCAL_RANK_AND_SIZE: [(&str, &str); 8] = [
 const ON_THE_NODE: [&str; 4] =
     ["FLUX_JOB_NNODES", "FLUX_JOB_SIZE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"];
 
-/// Variables that identify a job, by launcher, the most specific first. Where a launcher needs several, they are joined.
+/// Variables that identify a job, by launcher, the most specific first. If a launcher needs several, they are joined.
 pub const JOB_IDS: [&[&str]; 8] = [
     &["PMIX_NAMESPACE"],
     &["OMPI_MCA_ess_base_jobid"],
@@ -127,8 +126,8 @@ pub fn recorded_variables() -> impl Iterator<Item = &'static str> {
     sizes.chain(ON_THE_NODE).chain(launch_variables())
 }
 
-/// A rank's number among those that the launcher started on its node, and their number. `variable` returns a variable of the
-/// rank's environment.
+/// Returns a rank's number among those that the launcher started on its node, and their number. `variable` returns a variable of
+/// the rank's environment.
 pub fn local_rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<(u32, u32)> {
     let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
     let pair = || LOCAL_RANK_AND_SIZE.iter().find_map(|(rank, size)| Some((number(rank)?, number(size)?)));
@@ -145,7 +144,7 @@ pub fn local_rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<
     pair().or_else(flux).or_else(slurm).filter(|(rank, size)| rank < size)
 }
 
-/// The number of tasks of a node in Slurm's list: `4(x2),3` means 4, 4 and 3 tasks.
+/// Returns the number of tasks of a node in Slurm's list: `4(x2),3` means 4, 4 and 3 tasks.
 fn tasks_of_node(list: &str, node: u32) -> Option<u32> {
     let mut first = 0u32;
     for part in list.split(',') {
@@ -228,7 +227,7 @@ mod tests {
             assert_eq!(rank(&[(name, "0")]), Some((0, None)), "{name}");
             assert_eq!(rank(&[(name, "3")]), Some((3, None)), "{name}");
             assert_eq!(rank(&[(name, "a")]), None, "{name}");
-            // The variables of what started the broker of a Flux instance are not about the instance's scripts.
+            // The variables of the launcher that started the broker of a Flux instance do not describe the instance's scripts.
             assert_eq!(rank(&[(name, "3"), ("FLUX_URI", "local:///x")]), None, "{name}");
             // A known size decides.
             let only = [(name, "0"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];

@@ -4,13 +4,11 @@
 //! (OTF2's word) is valid in the whole trace.
 //!
 //! ```text
-//! definition.rs  what a process defines before its events     regions.rs   one number for each region of a run
-//! metric.rs      what names and units of metrics mean         fortran.rs   what a Fortran compiler's symbols mean
-//! filter.rs      Score-P's filter files                       launcher.rs  a rank's place, from its launcher's variables
-//! text.rs        figures and names as text for people         numbers.rs   hash maps whose keys are small integers
-//! order.rs       sorting, the largest first                   counted.rs   which part of a node a metric counts
-//! time_namespace.rs  start times of processes in a time namespace
-//! signature.rs   names of functions as demanglers write them
+//! definition.rs the definitions that a process writes regions.rs one number for each region of a run metric.rs the meaning of
+//! names and units of metrics fortran.rs the symbols of Fortran compilers filter.rs Score-P's filter files launcher.rs a rank's
+//! place, from its launcher's variables text.rs figures and names as text for people numbers.rs hash maps whose keys are small
+//! integers order.rs sorting, the largest first counted.rs the part of a node that a metric counts time_namespace.rs start times
+//! of processes in a time namespace signature.rs names of functions as demanglers write them
 //! ```
 //!
 //! The names of recorded environment variables are below.
@@ -43,11 +41,11 @@ pub use metric::{
 pub const VISIBLE_DEVICES: [&str; 4] =
     ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
 
-/// Among a sampled process' variables: nanoseconds of CPU time between two samples of a thread's stack.
+/// A made-up variable of a sampled process: the nanoseconds of CPU time between two samples of a thread's stack.
 pub const STACK_PERIOD: &str = "ampere::stack_period_ns";
 
-/// Among a process' variables: the PCI addresses, separated by commas, of the GPUs on which the process has had queues of AMD's
-/// driver or contexts of NVIDIA's. If empty, the process has not opened AMD's driver.
+/// A made-up variable of a process: the PCI addresses, separated by commas, of the GPUs on which the process has had queues of
+/// AMD's driver or contexts of NVIDIA's. If it is empty, the process has not opened AMD's driver.
 pub const QUEUES: &str = "ampere::queues";
 
 /// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under

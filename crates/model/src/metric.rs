@@ -1,10 +1,10 @@
-//! Rules on which live runs and existing traces must agree: what a metric's name and unit mean for its device.
+//! Rules that live runs and existing traces must share: the meaning of a metric's name and unit for its device.
 
 use crate::counted::is_not_consumption;
 use std::collections::BTreeSet;
 
-/// A device's name from its metric's name: `rocm_smi:::energy_count:device=0` is `GPU-0`, `rapl:::energy:package-0` is
-/// `package-0`, `estimate:::energy` is `node`. Any other metric names its device itself.
+/// Returns a device's name from its metric's name: `rocm_smi:::energy_count:device=0` is `GPU-0`, `rapl:::energy:package-0` is
+/// `package-0`, `estimate:::energy` is `node`. Any other metric's name is the name of its device.
 pub fn device_name(metric: &str) -> String {
     if let Some((_, name)) = metric.split_once(":::energy:").filter(|(_, name)| !name.is_empty()) {
         return name.to_owned();
@@ -60,7 +60,7 @@ pub enum MetricValue {
     F64(f64),
 }
 
-/// What a metric measures, with the joules or watts of one of its units.
+/// The quantity that a metric measures, with the joules or watts of one of its units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {
     /// Energy, with the joules of one unit.
@@ -70,7 +70,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// The quantity of a unit that is `factor` times as large.
+    /// Returns the quantity of a unit that is `factor` times as large.
     #[must_use]
     pub fn times(self, factor: f64) -> Quantity {
         match self {
@@ -80,8 +80,8 @@ impl Quantity {
     }
 }
 
-/// A name of joules or watts, in lower case and without separators, and whether it is a symbol. A name precedes every name
-/// that it ends with.
+/// A name of joules or watts, in lower case and without separators, and whether it is a symbol. In a list, a name comes before
+/// every other name that it ends with.
 type NamedUnit = (&'static str, bool, Quantity);
 const UNITS: [NamedUnit; 17] = {
     use Quantity::{Energy, Power};
@@ -106,7 +106,7 @@ const UNITS: [NamedUnit; 17] = {
     ]
 };
 
-/// The factor of a prefix of the SI, as a symbol or, before a word, as a word.
+/// Returns the factor of an SI prefix, as a symbol or, before a word, as a word.
 fn factor_of_prefix(prefix: &str, is_symbol: bool) -> Option<f64> {
     let word = prefix.to_ascii_lowercase();
     Some(match (prefix, word.as_str()) {
@@ -130,8 +130,8 @@ fn factor_of_prefix(prefix: &str, is_symbol: bool) -> Option<f64> {
     })
 }
 
-/// The quantity of a metric's unit: `mJ`, `kilowatts`, `W*s`, or with a number in front, as perf has it. `None` for what is
-/// neither energy nor power.
+/// Returns the quantity of a metric's unit: `mJ`, `kilowatts`, `W*s`, or one with a number in front, as in perf. Returns `None`
+/// if it is neither energy nor power.
 pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     let unit = unit.trim().trim_matches(['[', ']', '(', ')']).trim();
     if let Some((number, unit)) = unit.split_once(char::is_whitespace)
@@ -150,8 +150,8 @@ pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     factor_of_prefix(prefix, *is_symbol).filter(|_| !is_other).map(|factor| quantity.times(factor))
 }
 
-/// The quantity of metrics of known names, whatever their unit is. PAPI's are among them, which Score-P records without a unit
-/// and, including those of power, as accumulated since the start.
+/// Returns the quantity of a metric with a known name, whatever its unit is. PAPI's metrics are among them, which Score-P records
+/// without a unit and, even if they are powers, as accumulated since the start.
 pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
     if is_not_consumption(metric) {
         return None;
@@ -201,7 +201,7 @@ fn is_hwmon_file(metric: &str, of: &str, files: &[&str]) -> bool {
     named.and_then(|file| file.strip_prefix('_')).is_some_and(|file| files.contains(&file))
 }
 
-/// The quantity of a name that ends in its unit, such as `energy_uj` or `power-mW`.
+/// Returns the quantity of a name that ends in its unit, such as `energy_uj` or `power-mW`.
 fn quantity_of_last_word(metric: &str) -> Option<Quantity> {
     let (before, last) = metric.rsplit_once(['_', '-', '/', '.', ' '])?;
     let unit = match last.trim_matches(['(', ')', '[', ']']) {
@@ -222,8 +222,8 @@ fn quantity_of_last_word(metric: &str) -> Option<Quantity> {
     is_consistent.then_some(unit)
 }
 
-/// The device of one of Cray's counters in PAPI's notation, and what it measures: `coretemp:::craypm:accel0_energy` belongs to
-/// `accel0`.
+/// Returns the device of one of Cray's counters in PAPI's notation, and its quantity: `coretemp:::craypm:accel0_energy` belongs
+/// to `accel0`.
 pub fn cray_device(metric: &str) -> Option<(&str, Quantity)> {
     let (_, file) = metric.split_once("coretemp:::craypm:")?;
     let (device, quantity) = match (file.strip_suffix("energy"), file.strip_suffix("power")) {
@@ -236,10 +236,10 @@ pub fn cray_device(metric: &str) -> Option<(&str, Quantity)> {
     ["node", "cpu", "memory", "accel"].contains(&kind).then_some((device, quantity))
 }
 
-/// Which of Cray's accelerators (`accel3`) is the GPU with this number in AMD's libraries: both measure the same thing, the
-/// accelerator with its voltage regulators. Each of the two dies of an MI250X has a number, and the package is one accelerator.
-/// The numbers of all GPUs and accelerators of the node show whether that is so: there are more GPUs than accelerators, or only
-/// even ones have a counter.
+/// Returns the number of the Cray accelerator (as in `accel3`) that is the GPU with this number in AMD's libraries. Cray's figure
+/// is that of the accelerator with its voltage regulators. Each of the two dies of an MI250X has a number, and the package is one
+/// accelerator. The numbers of all GPUs and accelerators of the node show whether that is so: there are more GPUs than
+/// accelerators, or only even ones have a counter.
 pub fn accelerator_of_gpu(gpu: u32, gpus: &BTreeSet<u32>, accelerators: &BTreeSet<u32>) -> Option<u32> {
     let has_more_gpus = gpus.last() > accelerators.last();
     let has_only_even = gpus.len() > 1 && gpus.iter().all(|gpu| gpu.is_multiple_of(2));
@@ -254,11 +254,11 @@ pub struct PowerSensor {
     pub counter: String,
     /// The kind of power: `average` or `current`.
     pub which: &'static str,
-    /// Used if the metric's unit is not a power.
+    /// The watts of one unit, if the metric's unit is not a power.
     pub watts_per_unit: f64,
 }
 
-/// The power sensor of this name in a trace, if the name of its counter is known.
+/// Returns the power sensor of this name in a trace, if the name of its counter is known.
 pub fn power_sensor_of_name(metric: &str) -> Option<PowerSensor> {
     const ROCM_SMI: [(&str, &str); 3] = [
         ("rocm_smi:::power_average:", "average"),

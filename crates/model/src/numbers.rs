@@ -29,7 +29,8 @@ impl Hasher for NumberHasher {
     #[inline]
     fn write_u64(&mut self, number: u64) {
         let mixed = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // The table takes its place from the low bits and its tag from the high ones: both must depend on all bits of the number.
+        // The table uses the low bits for the position and the high bits for the tag, so both must depend on all bits of the
+        // number.
         self.0 = mixed ^ (mixed >> 32);
     }
 }
@@ -40,7 +41,7 @@ pub struct NumberTable<V> {
     others: NumberMap<u64, V>,
 }
 
-/// Smaller numbers have their place in a vector.
+/// Smaller numbers are indices into a vector.
 const SMALL: u64 = 1 << 16;
 
 impl<V> NumberTable<V> {
@@ -55,7 +56,7 @@ impl<V> NumberTable<V> {
         }
     }
 
-    /// The value of a number.
+    /// Returns the value of a number.
     #[inline]
     pub fn get_mut(&mut self, number: u64) -> Option<&mut V> {
         match self.small.get_mut(number as usize) {
@@ -79,22 +80,22 @@ pub struct Handles {
 }
 
 const RECENT: usize = 256;
-/// Stands in empty places of the table. No region has this number.
+/// The value of empty entries of the table. No region has this number.
 const NO_REGION: RegionRef = RegionRef(u32::MAX);
 
 impl Handles {
-    /// Makes a handle the handle of this region.
+    /// Maps a handle to this region.
     pub fn insert(&mut self, handle: u32, region: RegionRef) {
         self.all.insert(handle, region);
         self.recent[Self::place(handle)] = (handle, region);
     }
 
-    /// Gives a handle a region for now, which is not remembered: [`Handles::find`] does not find it.
+    /// Maps a handle to a region only temporarily: [`Handles::find`] does not find it.
     pub fn pretend(&mut self, handle: u32, region: RegionRef) {
         self.recent[Self::place(handle)] = (handle, region);
     }
 
-    /// The region of a handle.
+    /// Returns the region of a handle.
     #[inline]
     pub fn get(&mut self, handle: u32) -> Option<RegionRef> {
         match self.recent[Self::place(handle)] {
@@ -110,7 +111,7 @@ impl Handles {
         Some(region)
     }
 
-    /// Does what [`Handles::get`] does, without changing the table.
+    /// Like [`Handles::get`], without changing the table.
     pub fn find(&self, handle: u32) -> Option<RegionRef> {
         self.all.get(&handle).copied()
     }

@@ -1,10 +1,10 @@
-//! The order of the rows of tables.
+//! Sorts the rows of tables.
 
 /// Sorts by a figure, the largest first. Equal items keep their order.
 pub fn largest_first<T>(items: &mut [T], figure: impl FnMut(&T) -> f64) {
     let mut from = order(&items.iter().map(figure).collect::<Vec<_>>());
     for place in 0..items.len() {
-        // The item of that place may have been moved by an earlier swap: this follows it.
+        // The item of that position may have been moved by an earlier swap, which this follows.
         while from[place] < place {
             from[place] = from[from[place]];
         }

@@ -25,9 +25,9 @@ struct Key {
 }
 
 impl Regions {
-    /// Returns the reference of a process' region, which is made if no process has defined it yet. A procedure of a Fortran
-    /// module gets the name that it has in Fortran; names of C++ have been demangled by the measurement system, which leaves
-    /// Fortran's unchanged.
+    /// Returns the reference of a process' region, and makes it if no process has defined the region yet. A procedure of a
+    /// Fortran module gets the name that it has in Fortran; names of C++ have been demangled by the measurement system, which
+    /// leaves Fortran's unchanged.
     pub fn add(&mut self, region: &Region) -> RegionRef {
         let Some(name) = demangle(&region.name) else { return self.add_as_named(region) };
         let mut shown = Region { name, ..region.clone() };
@@ -54,8 +54,8 @@ impl Regions {
         found
     }
 
-    /// The first region of the same name. Figures distinguish regions only by name, so functions of one name, such as static ones
-    /// of several files, count as one there. In the trace they are separate.
+    /// Returns the first region of the same name. Figures distinguish regions only by name, so functions of one name, such as
+    /// static ones of several files, count as one. In the trace they are separate.
     pub fn of_name(&self, region: RegionRef) -> RegionRef {
         self.of_name.get(region.0 as usize).copied().unwrap_or(region)
     }
@@ -74,12 +74,12 @@ impl Regions {
         })
     }
 
-    /// The region's name, or a text that stands for it.
+    /// Returns the region's name, or a text in place of it.
     pub fn name(&self, region: RegionRef) -> &str {
         self.all.get(region.0 as usize).map_or("undefined region", |region| &region.name)
     }
 
-    /// All regions, in the order of their references.
+    /// Returns all regions, in the order of their references.
     pub fn all(&self) -> &[Region] {
         &self.all
     }

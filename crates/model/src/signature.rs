@@ -1,7 +1,7 @@
-//! Names of functions as demanglers write them: with return type, template arguments and parameters.
+//! Parses names of functions as demanglers write them: with return type, template arguments and parameters.
 
-/// The name of a function without its return type, template arguments and parameters: `a::heavy` of `void a::heavy<int>(float*)`.
-/// A name without these is returned unchanged.
+/// Returns the name of a function without its return type, template arguments and parameters: `a::heavy` for `void
+/// a::heavy<int>(float*)`. A name without these is returned unchanged.
 pub fn function(name: &str) -> &str {
     let whole = without_arguments(name);
     let bare = whole.ends_with('>').then(|| whole.find('<')).flatten().filter(|at| *at > 0);
@@ -14,7 +14,7 @@ pub fn is_function(name: &str, wanted: &str) -> bool {
     own == wanted || own.strip_suffix(wanted).is_some_and(|before| before.ends_with("::"))
 }
 
-/// The name without the arguments and the return type of a C++ function.
+/// Returns the name without the arguments and the return type of a C++ function.
 pub fn without_arguments(name: &str) -> &str {
     let is_clone = name.ends_with(']') && name.contains(" [clone ");
     let name = if is_clone { &name[..name.find(" [clone ").unwrap_or(name.len())] } else { name };
@@ -31,7 +31,7 @@ pub fn without_arguments(name: &str) -> &str {
     if is_function { without_return_type(function) } else { name }
 }
 
-/// The position at which the brackets at the end of a text begin.
+/// Returns the position at which the brackets at the end of a text start.
 fn last_arguments(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices().rev() {
@@ -58,7 +58,7 @@ fn without_return_type(function: &str) -> &str {
     }
 }
 
-/// The places of a separator that are in no brackets, from left to right.
+/// Returns the positions of a separator outside of brackets, from left to right.
 pub fn outside_of_brackets(text: &str, separator: &str) -> Vec<usize> {
     let (mut depth, mut at, mut places) = (0usize, 0, Vec::new());
     while let Some(c) = text[at..].chars().next() {
@@ -76,11 +76,11 @@ pub fn outside_of_brackets(text: &str, separator: &str) -> Vec<usize> {
     places
 }
 
-/// The length of the name of an operator, whose brackets do not enclose anything: `operator<`, `operator()`.
+/// Returns the length of the name of an operator, whose brackets do not enclose anything: `operator<`, `operator()`.
 pub fn operator(text: &str) -> Option<usize> {
     let sign = text.strip_prefix("operator")?;
     let signs = if sign.starts_with("()") { 2 } else { sign.len() - sign.trim_start_matches(is_sign).len() };
-    // A space parts the operator from the arguments of a template: `operator< <int>`.
+    // A space separates the operator from the arguments of a template: `operator< <int>`.
     let space = usize::from(signs > 0 && sign[signs..].starts_with(" <"));
     (signs > 0).then_some("operator".len() + signs + space)
 }

@@ -1,12 +1,12 @@
-//! Text for people: names that are safe for a terminal, figures, errors on one line.
+//! Formats text for people: names that are safe for a terminal, figures, and errors on one line.
 
-/// Replaces characters that are not safe in a terminal. Names come from the application: no control character may reach a
-/// terminal, and none that changes the direction of writing, which could make a line read differently.
+/// Replaces characters that are not safe in a terminal. Names come from the application. No control character may reach a
+/// terminal, nor a character that changes the direction of writing, because it could change the meaning of a line.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_printable(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// Does what [`printable`] does for a text of several lines, in which tabs stay, too.
+/// Like [`printable`], for a text of several lines, in which tabs are kept, too.
 pub fn printable_lines(text: &str) -> String {
     let stays = |c| is_printable(c) || matches!(c, '\n' | '\t');
     text.chars().map(|c| if stays(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
@@ -35,7 +35,7 @@ pub fn short(text: &str, longest: usize) -> String {
 pub struct Bounded {
     /// The text that was written.
     pub text: String,
-    /// The size that the text may have.
+    /// The maximum size of the text.
     pub bytes_max: usize,
 }
 
@@ -59,7 +59,7 @@ pub fn joules(value: f64) -> String {
     }
 }
 
-/// An error with its causes, on one line that is safe to print. Causes that the error has already named are left out.
+/// Formats an error with its causes, on one line that is safe to print. Causes that the error has already named are left out.
 pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = String::new();
     let mut cause = Some(error);

@@ -1,11 +1,11 @@
-//! Times since boot in a time namespace, where the kernel adds a number of seconds to them.
+//! Converts times since boot in a time namespace, where the kernel adds a number of seconds to them.
 
 use std::sync::OnceLock;
 
 /// The unit in which the kernel counts start times of processes.
 const TICKS_PER_SECOND: i64 = 100;
 
-/// Converts a start time that this process reads in /proc to the one that holds for the whole machine.
+/// Converts a start time that this process reads in /proc to that of the whole machine.
 pub fn ticks_since_boot(read: u64) -> u64 {
     static AHEAD: OnceLock<i64> = OnceLock::new();
     let ahead = AHEAD.get_or_init(|| {
@@ -16,7 +16,7 @@ pub fn ticks_since_boot(read: u64) -> u64 {
     (read as i64).saturating_sub(*ahead).max(1) as u64
 }
 
-/// The offset in ticks: the line of the time since boot has its name, seconds and nanoseconds.
+/// Returns the offset in ticks. The line about the time since boot has its name, seconds and nanoseconds.
 fn ticks_ahead(offsets: &str) -> i64 {
     let numbers = offsets.lines().find_map(|line| line.trim_start().strip_prefix("boottime"));
     let mut numbers =

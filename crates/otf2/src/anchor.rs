@@ -18,7 +18,7 @@ const FIRST_WITH_PROPERTIES: u8 = 2;
 const LITTLE_ENDIAN: u8 = b'B';
 const STRINGS: usize = 46;
 
-/// Checks the bytes of an anchor file. `Err` has what is wrong with them.
+/// Checks the bytes of an anchor file. `Err` contains the reason.
 pub fn check(bytes: &[u8]) -> Result<(), &'static str> {
     if bytes.get(FORMAT).is_some_and(|format| *format < FIRST_WITH_PROPERTIES) {
         return Ok(());
@@ -58,7 +58,7 @@ mod tests {
         bytes[number + 3] = 0x50;
         assert!(check(&bytes).is_err());
         bytes[FORMAT] = 59;
-        assert!(check(&bytes).is_err(), "of a format that is yet to come");
+        assert!(check(&bytes).is_err(), "of a future format");
         bytes[FORMAT] = 1;
         assert_eq!(check(&bytes), Ok(()), "of one without properties");
         bytes[FORMAT] = 3;

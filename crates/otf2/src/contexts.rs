@@ -1,4 +1,4 @@
-//! Calling contexts, by which unwinding and sampling record where a location is. They are turned into enters and leaves, as in
+//! Turns calling contexts, with which unwinding and sampling record the position of a location, into enters and leaves, as in
 //! Score-P's own profile.
 
 use crate::definitions::{CallingContext, Definitions};
@@ -37,7 +37,7 @@ pub(crate) fn walk(
         open = defined(frame.parent);
     }
     if open.is_none() {
-        // At the first event, or if recording was switched off meanwhile, the frames around it must be entered, too.
+        // At the first event, or if recording was switched off in between, the frames around it must be entered, too.
         while let Some(context) = stays {
             new.push(context.region);
             stays = defined(context.parent);

@@ -80,14 +80,14 @@ impl Definitions {
         class.max(instance)
     }
 
-    /// Adds MPI_COMM_WORLD of these locations, one for each rank, in the order of the ranks, with the two groups that OTF2
+    /// Adds MPI_COMM_WORLD with these locations, one for each rank, in the order of the ranks, with the two groups that OTF2
     /// requires for it: the locations that take part in MPI, and the ranks among them.
     pub fn add_mpi_world(&mut self, ranks: &[LocationRef]) -> CommRef {
         self.add_mpi_world_of(ranks, (0..ranks.len() as u64).collect())
     }
 
-    /// Like [`add_mpi_world`](Definitions::add_mpi_world); `members` has the place of each rank among the locations. If some
-    /// ranks are not in this archive, the first location is repeated at the end of the list, and its place there stands for
+    /// Like [`add_mpi_world`](Definitions::add_mpi_world); `members` has the index of each rank among the locations. If some
+    /// ranks are not in this archive, the first location is repeated at the end of the list, and its second position stands for
     /// these ranks until archives are [joined](crate::JoinedDefinitions).
     pub fn add_mpi_world_of(&mut self, ranks: &[LocationRef], members: Vec<u64>) -> CommRef {
         self.groups.push(Group {

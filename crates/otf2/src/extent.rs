@@ -1,12 +1,12 @@
-//! Finds out how much a file really holds.
+//! Finds out how many events a file really contains.
 //!
 //! OTF2 reads its files in chunks of a fixed size and treats a short read as a success: in a truncated file it continues with
 //! whatever the memory of an earlier chunk holds, delivers old events again, or searches for a next chunk until the stack
 //! overflows. Therefore the end is found here, before OTF2 reads anything. OTF2 then reads exactly the events that
 //! exist, and definitions are read only if they are complete.
 //!
-//! This is the part of the format that is needed here. A file is a sequence of chunks, whose size is in the anchor file; only
-//! the last may be shorter. A chunk begins with a header of 18 bytes:
+//! The part of the format that is needed here: A file is a sequence of chunks, whose size is in the anchor file; only the last
+//! may be shorter. A chunk begins with a header of 18 bytes:
 //!
 //! ```text
 //! 0   1           2                         10
@@ -51,12 +51,12 @@ pub(crate) enum Content {
     Definitions,
 }
 
-/// How much a file holds.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// For an event file, the number of complete events, all of which can be read, if it is known.
     pub events: Option<u64>,
-    /// The reason, if the file does not end as it should.
+    /// The reason if the file is truncated.
     pub truncated: Option<String>,
 }
 
@@ -205,7 +205,7 @@ mod tests {
             let expected = match length {
                 0..30 => 0,
                 30..32 => 1,
-                // From here the first chunk is complete as far as one can see, and later the header counts it.
+                // If the file is cut here or later, the first chunk is complete. The header counts its events.
                 _ if length < second + 6 => 2,
                 _ if length < second + 19 => 3,
                 _ => 4,

@@ -1,4 +1,4 @@
-//! What receives the events of a trace, and the result of reading them.
+//! The receiver of a trace's events, and the result of reading them.
 
 use crate::definitions::{MetricRef, MetricValue};
 use crate::table::{AttributeRef, LocationRef, RegionRef};

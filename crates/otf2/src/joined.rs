@@ -25,7 +25,7 @@ pub struct JoinedDefinitions {
     attributes: HashMap<Attribute, AttributeRef>,
 }
 
-/// How an archive that was added is mapped.
+/// The mapping of an archive that was added.
 pub struct Added {
     /// Its locations' own definitions, without clock offsets so far.
     pub local: LocalDefinitions,
@@ -204,8 +204,8 @@ impl JoinedDefinitions {
         self.whole.groups.iter().filter_map(move |(own, known)| is_same(known).then_some(own))
     }
 
-    /// The known group that these members belong to, which they complete: the group of MPI_COMM_WORLD, or one that lacks some
-    /// of its members.
+    /// Finds the known group that these members belong to and complete: the group of MPI_COMM_WORLD, or one that lacks some of
+    /// its members.
     fn complete_group(&mut self, group: &Group, members: &[u64]) -> Option<GroupRef> {
         let unknown = communicating(&self.whole, group).and_then(|(_, all)| all.unknown());
         let same: Vec<GroupRef> = self.same_groups(group).collect();
@@ -230,7 +230,7 @@ impl JoinedDefinitions {
         None
     }
 
-    /// The members of a communicator's group as places in the list of the whole.
+    /// Returns the members of a communicator's group as indices in the joined list.
     fn places_of(&self, group: &Group, other: &Definitions, places: &Places) -> Vec<u64> {
         let of = |definitions| communicating(definitions, group).map(|(_, all)| all).unwrap_or_default();
         let (of_other, of_whole) = (of(other), of(&self.whole));
@@ -366,7 +366,7 @@ fn find_or_add<R: Reference, T: Clone + Eq + Hash>(
     all
 }
 
-/// The new reference; a reference to what is not defined is kept.
+/// Returns the new reference; a reference to something undefined is kept.
 fn renamed<R: Reference>(all: &NewReferences<R>, reference: R) -> R {
     all.get(&reference).copied().unwrap_or(reference)
 }
@@ -375,7 +375,7 @@ fn renamed_number<R: Reference>(all: &NewReferences<R>, number: u64) -> Option<u
     all.get(&R::of_number(number)?).map(|new| new.number())
 }
 
-/// A table of the new number of each old one. Numbers that are not used are kept.
+/// Makes a table with the new number of each old one. Numbers that are not used are kept.
 fn dense(numbers: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
     let mut all: Vec<u32> = Vec::new();
     for (own, new) in numbers {
@@ -386,7 +386,7 @@ fn dense(numbers: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
 }
 
 /// A list of communicating locations. In an archive of only some of the ranks, the first location is repeated at the end: that
-/// place stands for all members that the archive does not have, because readers require a location for each.
+/// entry stands for all members that the archive does not have, because readers require a location for each.
 #[derive(Default)]
 struct CommunicatingLocations {
     locations: Vec<u64>,
@@ -408,7 +408,7 @@ impl CommunicatingLocations {
         self.locations.iter().chain(again).copied().collect()
     }
 
-    /// The place that stands for unknown members.
+    /// Returns the index that stands for unknown members.
     fn unknown(&self) -> Option<u64> {
         self.has_unknown.then_some(self.locations.len() as u64)
     }

@@ -1,7 +1,7 @@
 //! Merges the events of many locations in the order of time.
 //!
-//! OTF2 has a global reader for this, but it fails as a whole when one location's file is damaged: if the first event is, it does
-//! not even start, and later it would deliver the last event again when it continues. Therefore each location is read
+//! OTF2 has a global reader for this, but it fails as a whole when one location's file is damaged: if the first event is damaged,
+//! it does not even start; after a later damage, it would deliver the last event again. Therefore each location is read
 //! separately, about a hundred events at a time, and merged here. The order is that of OTF2: by time, at the same time by
 //! location, and within a location as in the file, except that leaves are matched by name (`nesting.rs`).
 
@@ -226,7 +226,7 @@ fn parent_of(definitions: &Definitions, context: Option<CallingContextRef>) -> O
     definitions.calling_contexts.get(context?)?.parent
 }
 
-/// An event names a class or an instance by a number; no number is both.
+/// Finds the class or the instance that an event names by a number. No number is both.
 fn resolve(definitions: &Definitions, number: u32) -> MetricRef {
     let instance = MetricInstanceRef(number);
     match definitions.metric_instances.get(instance) {

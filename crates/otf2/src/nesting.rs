@@ -208,7 +208,7 @@ mod tests {
         let expected = "0+1 1+2 2+3 3-3 3-2 3+3x0 4-3 4-1 4+3x0 5-3";
         assert_eq!((events.as_str(), of), (expected, found(2, 0, 0, 0)));
         let (_, of) = nested(&[(0, 1), (1, 2), (2, -1)]);
-        assert_eq!(of, found(1, 0, 0, 1), "nobody left it");
+        assert_eq!(of, found(1, 0, 0, 1), "it was never left");
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!((events.as_str(), of), ("0+1 1+2 1-2 2-1", found(0, 0, 1, 0)));
         let (events, of) = nested(&[(0, 1), (1, -3), (1, -2), (1, 2), (1, 3), (2, -1)]);
         assert_eq!((events.as_str(), of), ("0+1 1+2 1-2 1+3 1-3 2-1", found(0, 0, 2, 0)));
-        // The function is also open further out, and what encloses it is left at the same time.
+        // The function is also open further out, and the function around it is left at the same time.
         let (events, of) = nested(&[(0, 1), (1, 2), (2, -1), (2, 1), (3, -2), (4, -1)]);
         assert_eq!((events.as_str(), of), ("0+1 1+2 2+1 2-1 3-2 4-1", found(0, 0, 1, 0)));
         let (events, of) = nested(&[(0, 1), (1, -2), (1, -1), (1, 2)]);

@@ -1,4 +1,4 @@
-//! Reading ahead: one thread decodes and merges events, while another one handles earlier ones.
+//! Reads ahead: one thread decodes and merges events, while another one handles earlier ones.
 
 use crate::definitions::{MetricRef, MetricValue};
 use crate::handler::{EventHandler, Flow, ReadReport};
@@ -10,7 +10,7 @@ use std::thread::{Builder, scope};
 
 /// The number of events that are handed over at once.
 const BATCH: usize = 1 << 12;
-/// The maximal number of batches that wait to be handled.
+/// The maximum number of batches that wait to be handled.
 const WAITING_MAX: usize = 16;
 
 /// An event of a location.
@@ -99,7 +99,7 @@ impl BatchSender {
         if self.batch.events.len() >= BATCH { self.hand_over() } else { ControlFlow::Continue(()) }
     }
 
-    /// Sends the batch. `Break` once the handler has stopped.
+    /// Sends the batch. Returns `Break` after the handler has stopped.
     #[cold]
     fn hand_over(&mut self) -> Flow {
         let mut next = self.empty.try_recv().unwrap_or_default();
@@ -152,7 +152,8 @@ impl EventHandler for BatchSender {
     }
 }
 
-/// Lets `read` read events, which the handler receives in another thread. `None`, with nothing read, if no thread can be started.
+/// Lets `read` read events, which the handler receives in another thread. Returns `None` without having read anything if no
+/// thread can be started.
 pub(crate) fn read<H: EventHandler + Send + ?Sized, E>(
     handler: &mut H,
     read: impl FnOnce(&mut BatchSender) -> Result<ReadReport, E>,

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// The magic of an anchor file, which follows the first two bytes.
 const MAGIC: &[u8; 5] = b"OTF2\0";
 
-/// The maximal number of bytes of an anchor file that are read: the names and properties of a trace need far less.
+/// The maximum number of bytes of an anchor file that are read: the names and properties of a trace need far less.
 const ANCHOR_BYTES_MAX: u64 = 16 << 20;
 
 /// A trace with its global definitions read.
@@ -77,7 +77,7 @@ impl Trace {
         read.map_err(|source| Error::Io { doing: "read", path: path.to_owned(), source })?;
         // The second byte is the byte order. OTF2 reads the first two bytes without checking that they exist.
         if !anchor.get(2..).is_some_and(|rest| rest.starts_with(MAGIC)) {
-            return Err(not_otf2("it does not begin like one"));
+            return Err(not_otf2("it does not start like one"));
         }
         anchor::check(&anchor).map_err(not_otf2)?;
         let definitions_file = path.with_extension("def");
@@ -256,7 +256,7 @@ impl Trace {
         }
         let (_, chunk_bytes) = reading(self.reader.chunk_sizes(), "find the size of chunks")?;
         let mut unmapped = BTreeMap::new();
-        // Not every writer makes these files.
+        // Not all writers make these files.
         if self.reader.open_definition_files().is_err() {
             return Ok(unmapped);
         }

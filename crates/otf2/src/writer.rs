@@ -23,7 +23,7 @@ const NAME: &str = "traces";
 /// the file is closed: there, OTF2 would use freed memory if the disk is full.
 const CHUNK_EVENTS: u64 = 256 * 1024;
 
-/// The bytes of a chunk of definitions. A chunk as large as OTF2_FILE_BUFFER would be written before what is in that buffer.
+/// The bytes of a chunk of definitions. A chunk as large as OTF2_FILE_BUFFER would be written before the content of that buffer.
 const CHUNK_DEFINITIONS: u64 = 2 * 1024 * 1024;
 
 /// The bytes that OTF2 collects for each file before it calls the operating system.
@@ -300,7 +300,7 @@ impl EventWriter<'_> {
         self.metric(time, metric, &[MetricValue::U64(value)])
     }
 
-    /// Records a message, a collective, a request, or what a team of threads does.
+    /// Records a message, a collective, a request, or an event of a team of threads.
     ///
     /// # Errors
     /// Those of [`enter`](EventWriter::enter).

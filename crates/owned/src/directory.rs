@@ -1,4 +1,4 @@
-//! An open directory, and what is done in it.
+//! An open directory, and the actions in it.
 
 use crate::held::{self, Held};
 use crate::{Refusal, own_user};
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// The maximal number of links that are followed, as in the kernel.
+/// The maximum number of links that are followed, as in the kernel.
 const LINKS_MAX: u32 = 40;
 const TO_WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -57,8 +57,8 @@ impl Directory {
         }
     }
 
-    /// Opens a directory that must belong to this user and must not be writable for others: everything in it was put there by
-    /// this user.
+    /// Opens a directory that must belong to this user and must not be writable for others, so that this user has put everything
+    /// in it there.
     ///
     /// # Errors
     /// A [`Refusal`], or the file system's error.
@@ -84,7 +84,7 @@ impl Directory {
         Ok(rustix::fs::fstat(&self.fd)?)
     }
 
-    /// Whether other users can rename its contents: its owner can, and without the sticky bit all who may write to it.
+    /// Whether other users can rename its contents: its owner can, and without the sticky bit all users who may write to it.
     ///
     /// # Errors
     /// The file system's error.
@@ -206,7 +206,7 @@ impl Directory {
 /// Holds a directory of this user. Returns its path without links, by which it is held.
 ///
 /// # Errors
-/// Those of [`Directory::own`]; or another directory is being put in its place.
+/// Those of [`Directory::own`]; or an error if another directory is being put in its place.
 pub fn hold(path: &Path) -> io::Result<(PathBuf, Held)> {
     let directory = Directory::own(path)?;
     let real = std::fs::canonicalize(path)?;
@@ -217,7 +217,7 @@ pub fn hold(path: &Path) -> io::Result<(PathBuf, Held)> {
     Ok((real, held))
 }
 
-/// Holds the directory that is at a path now, instead of one that was held by that path and is no longer there.
+/// Holds the directory that is now at a path, instead of one that was held by that path and is no longer there.
 ///
 /// # Errors
 /// Those of [`Directory::own`].

@@ -159,7 +159,7 @@ fn remove_if_there(directory: &Directory, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Makes a link whose target is a word and not the path of a file.
+/// Makes a symbolic link whose target is a plain word, to store the word in a single atomic step.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.
@@ -177,7 +177,7 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
     directory.remove_file(name)
 }
 
-/// Removes an empty directory of this user, which may be in one of another user.
+/// Removes an empty directory of this user, even in a directory of another user.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.
@@ -187,7 +187,7 @@ pub fn remove_directory(path: &Path) -> io::Result<()> {
     above.remove_emptied(name, &empty)
 }
 
-/// Removes a directory of this user, which may be in one of another user, with its contents.
+/// Removes a directory of this user with its contents, even in a directory of another user.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.
@@ -200,9 +200,8 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes directories with such names, which killed processes have left in a directory of this user, and their contents. If
-/// others can rename the contents of the directory, nothing is removed, because they may have put any directory of this user
-/// there.
+/// Removes directories whose names `is_left` accepts from a directory of this user, with their contents. If others can rename the
+/// contents of the directory, nothing is removed, because they may have moved any directory of this user into it.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.
@@ -237,8 +236,8 @@ pub fn remove_flat(path: &Path) -> io::Result<()> {
     above.remove_emptied(name, &flat)
 }
 
-/// Makes a directory with at most these permissions, independently of the umask and of the directory above. That may belong to
-/// another user, because a new directory replaces nothing.
+/// Makes a directory with at most these permissions, independently of the umask and of the directory above. The directory above
+/// may belong to another user, because a new directory replaces nothing.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.
@@ -342,7 +341,7 @@ mod tests {
             remove_file(&path).unwrap();
             assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
         }
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else is left");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else remains");
     }
 
     #[test]
@@ -448,7 +447,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(moved.join("file")).unwrap(), "ours");
         assert_eq!(std::fs::read_to_string(other.join("file")).unwrap(), "mine");
         assert!(moved.join("sub/sub").is_dir() && !other.join("sub").exists());
-        // One that was removed is held no longer.
+        // A directory that was removed is no longer held.
         std::fs::remove_dir_all(&moved).unwrap();
         std::fs::remove_file(&out).unwrap();
         make_all(&out, 0o755).unwrap();
@@ -527,7 +526,7 @@ mod tests {
             );
         }
         assert_eq!(std::fs::read_to_string(theirs.join("sub/file")).unwrap(), "theirs");
-        // Through their links nothing is done either, by whichever way the path goes.
+        // Nothing is done through links of another user either, in whatever form the path contains them.
         link(place.path(), theirs.join("link")).unwrap();
         std::os::unix::fs::lchown(theirs.join("link"), Some(65534), None).unwrap();
         for way in ["link/x", "link/../x", "sub/../link/x", "./link/./x"] {

@@ -1,16 +1,16 @@
 //! Acts on the files of runs. ampere makes, replaces, moves and removes them only in directories that it has opened, that are
-//! real directories, and that belong to its own user. Each call opens the directory that contains the file, checks its owner,
-//! and then names the file relative to that descriptor, without following a link: users who may rename things above or in the
-//! directory cannot redirect the call to another file.
+//! real directories, and that belong to the user who runs it. Each call opens the directory that contains the file, checks its
+//! owner, and then names the file relative to that descriptor, without following a link: so users who may rename things above or
+//! in the directory cannot redirect the call to another file.
 //!
 //! Everything else is only read ([`read`]): regular files, up to a limit of bytes.
 //!
 //! ```text
-//! directory.rs   an open directory, and what is done in it     held.rs   directories that stay the same during a run
-//! files.rs       acts by path                                   read.rs   reads files of any user
+//! directory.rs an open directory, and the actions in it held.rs directories that stay the same during a run files.rs acts by
+//! path read.rs reads files of any user
 //! ```
 //!
-//! A path may lead through links of the own user and of root. A link of another user is refused for actions, and followed for
+//! A path may lead through links of this user and of root. A link of another user is refused for actions, and followed for
 //! reading.
 
 #![forbid(unsafe_code)]

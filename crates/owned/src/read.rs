@@ -38,7 +38,7 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
         FileType::RegularFile => Ok(()),
         _ => Err(io::Error::from(Refusal::NoRegularFile(path.to_owned()))),
     };
-    // In a held directory, files are read where they are written.
+    // If the directory is held, the file is read from the held one, where it would be written.
     let held = held::covering(path);
     let (directory, path) = match &held {
         Some((directory, rest)) => (directory.as_fd(), rest.as_path()),

@@ -23,7 +23,7 @@ __attribute__((used)) HIDDEN struct answer answer_dlsym(void *handle, const char
 	if (!host_may_wrap(name) || stub.host_state == HOST_REFUSED) return jumps(DLSYM);
 	void *(*find)(void *, const char *) = (void *(*)(void *, const char *))stub.real[DLSYM];
 	void *found = find(handle, name);
-	/* Without a handle, the search starts with what the whole program shares, and ends with what its caller has. */
+	/* Without a handle, the search starts with the objects that the whole program shares, and ends with those of the caller. */
 	if (!found) return handle ? returns(NULL) : jumps(DLSYM);
 	struct definition definition = definition_of(name, 0);
 	if (found != definition.address || definition.is_ambiguous || !load_host()) return returns(found);

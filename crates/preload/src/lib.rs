@@ -1,12 +1,11 @@
 //! The library that `ampere run` preloads: a freestanding library of a few kilobytes, in C. Building this crate compiles it; the
-//! Rust part only contains where it is.
+//! Rust part contains only its paths.
 //!
 //! ```text
 //! start.c     the start of the library                   host.c      treats new objects; when the host is loaded
 //! patch.c     replaces entries of objects' tables        objects.c   loaded objects, and which of them defines a function
 //! calls.c     dlopen and dlsym                           programs.c  exec and posix_spawn
-//! limits.c    whether the process has room; notes        stub.h      declarations that these share
-//! twin.s      an empty library for 32-bit programs
+//! limits.c whether memory is limited; notes stub.h shared declarations twin.s an empty library for 32-bit programs
 //! ```
 //!
 //! There is a directory with the library for each value of the loader's `$PLATFORM`: 64-bit programs find the library, 32-bit

@@ -1,8 +1,8 @@
-/* Whether the process has room for what the host and the plugin map, and notes about processes that are not recorded. */
+/* Checks whether the process has enough memory for the host and the plugin, and leaves notes about processes that are not recorded. */
 #include "stub.h"
 
 /* The host, the plugin and the rings of some threads take 15 to 40 MB. How much the program itself will need is not known:
- * where there is a limit, far more than that has to be free. */
+ * if there is a limit, far more than that has to be free. */
 #define ROOM (256ULL << 20)
 #define NO_LIMIT (~0ULL)
 enum { LIMIT_DATA = 2, LIMIT_MEMLOCK = 8, LIMIT_AS = 9 };
@@ -46,13 +46,13 @@ static int may_lock_all(void) {
 
 int has_room(void) {
 	unsigned long long space = limit(LIMIT_AS), data = limit(LIMIT_DATA), locked = NO_LIMIT, all = 0, of_data = 0;
-	/* mlockall, called before or later, counts all that is mapped. */
+	/* With mlockall, whether called before or later, all mapped memory counts. */
 	if (stub.locks_memory && !may_lock_all()) locked = limit(LIMIT_MEMLOCK);
 	if (space == NO_LIMIT && data == NO_LIMIT && locked == NO_LIMIT) return 1;
 	return read_use(&all, &of_data) && leaves_room(space, all) && leaves_room(data, of_data) && leaves_room(locked, all);
 }
 
-/* A path under construction; it is too long if it fills the text. */
+/* A path under construction. If it fills the text, it was too long. */
 struct path {
 	char text[512];
 	size_t length;

@@ -65,7 +65,7 @@ static int is_within_mpi(const struct object *object, const char *name) {
 	return is_mpi(object) && (!begins_with(name, "MPI_") || defined_in(object, "PMPI_Init"));
 }
 
-/* The function that an entry is to hold instead, or null. */
+/* The new value of an entry, or null if it is not replaced. */
 static void *replacement(const struct object *object, const char *name, struct treatment *treatment, void **expected) {
 	enum local which = LOCALS;
 	enum kind kind = kind_of(name, &which);
@@ -75,7 +75,7 @@ static void *replacement(const struct object *object, const char *name, struct t
 	}
 	if (kind == NOTHING || stub.host_state == HOST_REFUSED || kind == HOSTS && is_within_mpi(object, name)) return NULL;
 	struct definition definition = definition_of(name, treatment->is_at_start);
-	/* The C library's hooks do nothing and may be replaced. Other definitions belong to the program. */
+	/* The C library's function hooks do nothing and may be replaced. Other definitions belong to the program. */
 	if (!definition.address || kind == HOOK && !definition.is_libc) return NULL;
 	if (definition.is_ambiguous) return NULL;
 	*expected = definition.address;
@@ -95,7 +95,7 @@ static void treat_entry(struct window *window, const Elf64_Rela *relocation, str
 	if (!ours || (uintptr_t)entry % sizeof *entry) return;
 	void *held = __atomic_load_n(entry, __ATOMIC_RELAXED);
 	uintptr_t value = (uintptr_t)held;
-	/* An entry that the first call will resolve points into the object itself. Any other value was put there by another tool. */
+	/* An entry that is resolved at the first call points into the object itself. Any other value was written by another tool. */
 	int is_unresolved = type == R_X86_64_JUMP_SLOT && object->start <= value && value < object->end;
 	if (held != expected && !is_unresolved) return;
 	if (open_window(window, (uintptr_t)entry))

@@ -24,7 +24,7 @@ static int has_own(const char *text) {
 	return 0;
 }
 
-/* Asks for the real user, without the capabilities that a program such as setpriv has until the next one starts. */
+/* access(2) checks for the real user, without the capabilities that a program such as setpriv has until the next one starts. */
 static int can_read_own(void) {
 	enum { READ_OK = 4 };
 	return SYSTEM(SYS_access, stub.path, READ_OK, 0, 0) == 0;

@@ -8,7 +8,7 @@ __attribute__((weak)) int dl_iterate_phdr(visit *, void *);
 __attribute__((weak)) int dladdr(const void *, void *);
 __attribute__((weak)) const char *gnu_get_libc_version(void);
 
-/* AddressSanitizer's library refuses to be loaded after another library, unless its default options allow that: it gets them
+/* AddressSanitizer's library refuses to be loaded after another library, unless its default options allow that. It gets them
  * from the first function of this name. This is the only name that this library exports. */
 __attribute__((weak, visibility("default"))) const char *__asan_default_options(void) { return "verify_asan_link_order=0"; }
 

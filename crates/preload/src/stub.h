@@ -77,12 +77,12 @@ HIDDEN int is_mpi(const struct object *object);
 
 struct definition {
 	void *address;
-	/* The definition is the C library's. */
+	/* The definition is in the C library. */
 	int is_libc;
 	/* Several objects define the name differently, and any of them can be meant. */
 	int is_ambiguous;
 };
-/* What a name refers to in an object that was loaded at the start, or later. */
+/* The definition that a name refers to in an object that was loaded at the start, or later. */
 HIDDEN struct definition definition_of(const char *name, int is_at_start);
 
 enum local { DLSYM, DLOPEN, EXECVE, EXECV, EXECVP, EXECVPE, EXECL, EXECLP, EXECLE, FEXECVE, SPAWN, SPAWNP, LOCALS };
@@ -92,7 +92,7 @@ struct stub {
 	int (*iterate)(visit *, void *);
 	int (*address)(const void *, void *);
 	uintptr_t libc_start, libc_end;
-	/* Number of the objects that were loaded when the program started. They are the first in the loader's list, and stay. */
+	/* The number of objects that were loaded when the program started. They are the first in the loader's list, and stay loaded. */
 	unsigned start_count;
 	/* The loader's count of opened objects when objects were last treated, and whether they have been. */
 	unsigned long long adds;
@@ -118,7 +118,7 @@ HIDDEN extern struct stub stub;
 
 struct treatment {
 	int is_at_start;
-	/* Results: something can be measured once the host is loaded; the system refused to make a page writable. */
+	/* Bits of a result: the host can measure something here; the system refused to make a page writable. */
 	int needs_host, is_refused;
 };
 /* Names of the functions that this library wraps itself, by enum local. */
@@ -140,7 +140,7 @@ HIDDEN int load_host(void);
 /* Set the wrappers of the functions that this library wraps itself. */
 HIDDEN void wrap_calls(void);
 HIDDEN void wrap_programs(void);
-/* Whether the process has room for what the host and the plugin map. */
+/* Whether the process has enough memory for the host and the plugin. */
 HIDDEN int has_room(void);
 /* Leaves a note in the run's session that explains why nothing is recorded here: 'm', there is too little memory; 'h', the
  * host cannot be loaded; 'p', the system refused to make a page writable, and some calls are not recorded. */

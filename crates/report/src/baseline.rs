@@ -1,4 +1,4 @@
-//! Static and dynamic joules in words.
+//! Describes static and dynamic joules in words.
 
 use crate::first::digits::energy;
 use ampere_figures::summary::{Baseline, Device, Region, View};
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 const NAMED_MAX: usize = 3;
 const NAME_CHARS_MAX: usize = 40;
 
-/// What devices draw in any case, as the end of a sentence about their joules: ", of which the node draws 1950.0 J anyway (100 W,
-/// from the settings)". `None` unless the policy of one is *active*.
+/// Describes the static joules of devices, as the end of a sentence about their joules: ", of which the node draws 1950.0 J
+/// anyway (100 W, from the settings)". Returns `None` unless the policy of a device is *active*.
 pub fn words(devices: &[&Device]) -> Option<String> {
     let active = devices.iter().filter_map(|device| Some((*device, device.baseline.as_ref()?)));
     let (known, unknown): (Vec<_>, Vec<_>) = active.partition(|(_, baseline)| baseline.is_known());
@@ -29,12 +29,14 @@ pub fn words(devices: &[&Device]) -> Option<String> {
     }
     if !unknown.is_empty() {
         let (who, draw) = subject(&unknown);
-        words.push(format!("; what {who} {draw} anyway is not known, so all of it counts as dynamic"));
+        words.push(format!(
+            "; the energy that {who} {draw} anyway is not known, so all of it counts as dynamic"
+        ));
     }
     (!words.is_empty()).then(|| words.concat())
 }
 
-/// Where a baseline comes from.
+/// Returns the origin of a baseline.
 fn origin(baseline: &Baseline) -> String {
     match baseline.kind.as_str() {
         "set" => "from the settings".to_owned(),
@@ -44,7 +46,7 @@ fn origin(baseline: &Baseline) -> String {
     }
 }
 
-/// The devices, and "draw" in the right number.
+/// Returns a subject for the devices, and "draw" or "draws".
 fn subject(devices: &[(&Device, &Baseline)]) -> (String, &'static str) {
     let is_node = |device: &Device| device.kind == "node" || device.name == "node";
     let name = |device: &Device| {
@@ -62,14 +64,14 @@ fn subject(devices: &[(&Device, &Baseline)]) -> (String, &'static str) {
     }
 }
 
-/// Without a fraction if it is whole.
+/// Formats watts, without a fraction if they are whole.
 fn short_watts(watts: f64) -> String {
     let text = format!("{watts:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// How much of the dynamic joules the bounds of functions resolve. `None` without dynamic joules in these views, and where
-/// no function has bounds: sampled ones have none, and those of a run that continues are not known.
+/// Describes the part of the dynamic joules that the bounds of functions resolve. Returns `None` if there are no dynamic joules
+/// in these views, or if no function has bounds. Sampled functions have no bounds, and during a run they are not known.
 pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<String> {
     let has_rows = |view: &&View| view.is_active() && !view.regions.is_empty();
     let active: Vec<(&Device, &View)> =
@@ -80,7 +82,7 @@ pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<S
     let resolved: f64 = recorded.iter().map(|row| row.figures.resolved_joules).sum();
     (dynamic > 0.0 && !recorded.is_empty()).then(|| {
         format!(
-            "the bounds resolve {:.1} % of the {} of dynamic energy: it was used while one function alone was active",
+            "the bounds resolve {:.1} % of the {} of dynamic energy: it was used while only one function was active",
             100.0 * resolved / dynamic,
             energy(dynamic)
         )

@@ -1,4 +1,4 @@
-//! Rows with the columns' names first. Figures are as exact as in `summary.json`.
+//! Rows as CSV, with the names of the columns in the first line. Figures are as exact as in `summary.json`.
 
 use super::rows::{COLUMNS, rows};
 use ampere_figures::summary::Summary;

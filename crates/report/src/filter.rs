@@ -1,5 +1,5 @@
-//! Functions that are called often and spend nothing: measuring a call of them costs a good part of what the call itself does.
-//! As a filter file of Score-P's, which `ampere run --filter` takes, too.
+//! Makes a Score-P filter file, which `ampere run --filter` accepts, too. It excludes functions that are called often and use
+//! almost no energy, because measuring a call of them costs a large part of the call itself.
 
 use crate::over_devices;
 use ampere_figures::summary::topmost;
@@ -11,16 +11,16 @@ use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use std::fmt::Write;
 
-/// Calls a second and rank: fewer cost less than a thousandth of the time.
+/// The minimum number of calls per second and rank. Fewer calls cost less than a thousandth of the time.
 const CALLS_PER_SECOND_MIN: f64 = 10_000.0;
-/// The cost of a call itself, without what it calls: ten times of what it costs to measure it.
+/// The maximum time of a call itself, without the calls that it makes: about ten times the cost of measuring it.
 const SECONDS_PER_CALL_MAX: f64 = 1e-6;
-/// What measuring a call costs, with the embedded host and under Score-P, as `make bench` finds it for an empty function.
+/// The cost of measuring a call with the embedded host and with Score-P, which `make bench` measures for an empty function.
 const COST_EMBEDDED: f64 = 40e-9;
 const COST_SCORE_P: f64 = 75e-9;
 /// The bytes of an enter or a leave in a trace.
 const BYTES_AN_EVENT: f64 = 12.0;
-/// A larger part of the ranks' time is worth a sentence.
+/// If measuring takes more than this part of the ranks' time, a sentence reports it.
 const MUCH: f64 = 0.05;
 
 /// A function of the ranks, over all devices.
@@ -31,7 +31,7 @@ struct Function<'a> {
     joules: f64,
 }
 
-/// The file. Without such functions it excludes nothing.
+/// Returns the text of the file. If there are no such functions, it excludes nothing.
 pub fn render(summary: &Summary) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -77,7 +77,7 @@ fn write(summary: &Summary, out: &mut String) -> std::fmt::Result {
     writeln!(out, "SCOREP_REGION_NAMES_END")
 }
 
-/// What the next run saves, by the figures of this one.
+/// Describes the savings in the next run, estimated from the figures of this one.
 fn savings(tiny: &[&Function], all: &[Function], run: &Run) -> String {
     let calls: f64 = tiny.iter().map(|function| function.calls).sum();
     let whole: f64 = all.iter().map(|function| function.calls).sum();
@@ -97,12 +97,12 @@ fn cost(run: &Run) -> f64 {
     if run.host == "score-p" { COST_SCORE_P } else { COST_EMBEDDED }
 }
 
-/// Writes a number with an exponent, because the joules of a call are few.
+/// Formats a number with an exponent, because the joules of a call are few.
 fn small(joules: f64) -> String {
     format!("{joules:.1e}")
 }
 
-/// The functions, most calls first.
+/// Returns the functions, those with the most calls first.
 fn functions(summary: &Summary) -> Vec<Function<'_>> {
     let shown = topmost(summary).flat_map(|device| device.shown().map(move |view| (device, view)));
     let views: Vec<(&Device, &View)> = shown.filter(|(_, view)| view.view == "ranks").collect();
@@ -118,12 +118,13 @@ fn functions(summary: &Summary) -> Vec<Function<'_>> {
     functions
 }
 
-/// Filters are about functions that the compiler instrumented: not about MPI's, nor OpenMP's regions.
+/// Whether a filter can exclude this function. Filters apply to functions that the compiler has instrumented, but not to MPI
+/// functions or OpenMP regions.
 fn can_be_filtered(name: &str) -> bool {
     !is_mpi(name) && !name.starts_with("!$") && name != "main"
 }
 
-/// A sentence, where much of a run's time is measuring.
+/// Returns a sentence if much of a run's time is spent with measuring.
 pub fn much_measuring(summary: &Summary) -> Option<String> {
     let Summary { run, quality, .. } = summary;
     let calls = quality.records.events as f64 / 2.0 + quality.records.coalesced_calls as f64;
@@ -136,12 +137,12 @@ pub fn much_measuring(summary: &Summary) -> Option<String> {
         let advice = if sum(&ours) > sum(&others) {
             "ampere report -f scorep-filter makes a filter"
         } else {
-            "no filter leaves them out, such as MPI's"
+            "no filter can exclude them, for example MPI functions"
         };
         format!(
-            "{:.0} % of the time is measuring {:.1} million calls: {advice}",
-            (100.0 * part).min(100.0),
-            1e-6 * calls
+            "measuring {:.1} million calls takes {:.0} % of the time: {advice}",
+            1e-6 * calls,
+            (100.0 * part).min(100.0)
         )
     })
 }
@@ -161,6 +162,9 @@ mod tests {
             much_measuring(&summary).unwrap()
         };
         assert!(said(&|name| format!("f_{name}")).ends_with("makes a filter"));
-        assert!(said(&|_| "MPI_Test".to_owned()).ends_with("no filter leaves them out, such as MPI's"));
+        assert!(
+            said(&|_| "MPI_Test".to_owned())
+                .ends_with("no filter can exclude them, for example MPI functions")
+        );
     }
 }

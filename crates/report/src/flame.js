@@ -1,4 +1,4 @@
-// A click on a box makes it as wide as the picture: what is above it goes along, what is beside it goes away.
+// A click on a box makes it as wide as the picture. The boxes above it are scaled with it, and those next to it disappear.
 document.addEventListener('click', function (event) {
   var box = event.target.closest('.flame g');
   if (!box) return;

@@ -1,5 +1,5 @@
-//! A tree as a picture: a box for each node, as wide as its joules, below its caller's. A click makes a box as wide
-//! as the picture, a click on the uppermost shows all again; without scripts it is a still picture.
+//! Draws a tree as a flame graph. Each node has a box below its caller's, whose width shows its joules. A click makes a box as
+//! wide as the picture, and a click on the uppermost box shows all again. Without scripts, the picture is static.
 
 use super::tree::{Kind, ROOT, Sum, Tree};
 use ampere_model::text::{joules, printable, short};
@@ -18,9 +18,9 @@ const ROWS_MAX: usize = 128;
 const STYLE: &str = include_str!("flame.css");
 const SCRIPT: &str = include_str!("flame.js");
 
-/// Boxes of a picture that is a file of its own.
+/// The maximum number of boxes of a picture in a file of its own.
 const BOXES_MAX: usize = 8000;
-/// A name in full is in other reports.
+/// The maximum length of a name. Other reports have the full name.
 const NAME_CHARS_MAX: usize = 200;
 
 struct Box {
@@ -32,22 +32,23 @@ struct Box {
     row: usize,
 }
 
-/// Boxes from the top down.
+/// The boxes, from the top down.
 #[derive(Default)]
 struct Layout {
     boxes: Vec<Box>,
-    /// What is left out: calls paths, and their joules.
+    /// The number of call paths that are left out, and their joules.
     small: (u64, f64),
 }
 
-/// The frames with most joules, `most` of them, each below its caller; below each caller a box with the sum of the others.
+/// Lays out at most `most` frames with the most joules, each below its caller, and below each caller a box with the sum of the
+/// others.
 fn layout(tree: &Tree, most: usize) -> Layout {
     let mut layout = Layout::default();
     let whole = tree.joules();
     let per_joule = if whole > 0.0 { WIDTH / whole } else { 0.0 };
     let called = tree.called();
     let is_wide = |joules: f64| joules * per_joule >= WIDTH_MIN;
-    // A caller has no less than what it calls, so it comes first.
+    // A caller has at least as many joules as the frames that it calls, so it comes first.
     let mut largest: BinaryHeap<(Joules, Reverse<u32>, usize)> = BinaryHeap::new();
     let mut shown = vec![false; called.len()];
     shown[ROOT as usize] = true;
@@ -153,7 +154,7 @@ fn title(node: &Box, whole: f64) -> String {
     title
 }
 
-/// `inside`: more elements, for a file of its own; `above`: room above the boxes.
+/// Draws the boxes. `above` is the space above the boxes; `inside` are further elements, for a file of its own.
 fn svg(boxes: &[Box], above: f64, inside: Markup) -> Markup {
     let rows = boxes.iter().map(|one| one.row + 1).max().unwrap_or(1);
     let number = |value: f64| format!("{value:.2}");
@@ -174,7 +175,7 @@ fn svg(boxes: &[Box], above: f64, inside: Markup) -> Markup {
     }
 }
 
-/// The name of a box that stands for several frames.
+/// Returns the name of a box that stands for several frames.
 pub fn more_words(count: u64) -> String {
     format!("{count} smaller call path{}", if count == 1 { "" } else { "s" })
 }
@@ -188,7 +189,7 @@ fn small_words((count, sum): (u64, f64)) -> String {
     )
 }
 
-/// A file of its own. `head`: its title.
+/// Draws a picture in a file of its own, with the title `head`.
 pub fn document(tree: &Tree, head: &str) -> String {
     let Layout { boxes, small } = layout(tree, BOXES_MAX);
     let words = if small.0 > 0 { format!("; {}", small_words(small)) } else { String::new() };

@@ -1,7 +1,7 @@
-//! "Folded stacks": a line for each call path and its weight, as flamegraph.pl, inferno and speedscope read them. Frames:
-//! device (with its node, where there are several), location group, call path; the weight is exclusive microjoules, a whole
-//! number. Idle and lost joules have lines of their own, so that a device's lines sum up to its total, to half a microjoule a
-//! line.
+//! Writes "folded stacks", which flamegraph.pl, inferno and speedscope read: a line for each call path with its weight. The
+//! frames are the device (with its node, if there are several), the location group, and the call path. The weight is the
+//! exclusive energy in whole microjoules. Idle and lost joules have lines of their own, so that a device's lines add up to its
+//! total, to within half a microjoule per line.
 
 use crate::rows::shortened;
 use ampere_figures::summary::Summary;
@@ -12,7 +12,7 @@ const MICROJOULES: f64 = 1e6;
 pub fn render(summary: &Summary) -> String {
     let mut out = String::new();
     let has_several_nodes = summary.devices.iter().any(|device| device.node != summary.devices[0].node);
-    // The views are two ways to share the same joules: one of them, for each device.
+    // The two views divide the same joules, so only one of them is used for each device.
     for device in summary.devices.iter().filter(|device| device.unit == "J") {
         let Some(view) = device.views.first() else { continue };
         let device = match has_several_nodes {
@@ -38,7 +38,7 @@ pub fn render(summary: &Summary) -> String {
     out
 }
 
-/// A name that is one frame, on one line.
+/// Returns a name as one frame, on one line.
 fn frame(name: &str) -> String {
     ampere_model::text::printable(name).replace(';', ":")
 }

@@ -1,4 +1,4 @@
-//! A summary's first sentences.
+//! The first sentences of a summary.
 
 use crate::baseline;
 use crate::first::digits::{energy, significant};
@@ -11,12 +11,12 @@ use ampere_model::text::printable;
 use std::collections::{BTreeMap, HashMap};
 
 const NAME_CHARS_MAX: usize = 56;
-/// Functions that a sentence names.
+/// The maximum number of functions that a sentence names.
 const NAMES_MAX: usize = 3;
-/// Smaller parts of the whole are not mentioned.
+/// Smaller parts of the whole than this are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
-/// Sums over the devices that no other contains, so that no joule is counted twice.
+/// Sums over the devices that are in no other one, so that no joule is counted twice.
 pub struct Sums<'a> {
     /// The energy of the devices.
     pub joules: f64,
@@ -24,9 +24,9 @@ pub struct Sums<'a> {
     pub idle: f64,
     /// The energy of intervals that cannot be attributed.
     pub lost: f64,
-    /// The energy in addition to what the devices draw in any case; `None` unless that is known for all devices.
+    /// The dynamic energy; `None` unless it is known for all devices.
     pub dynamic: Option<f64>,
-    /// Exclusive joules of the ranks view by region, most exclusive joules first.
+    /// The exclusive joules of the ranks view by region, the most first.
     pub regions: Vec<(&'a str, f64)>,
     /// The dynamic joules of each of them, if `dynamic` is known.
     pub dynamic_of: HashMap<&'a str, f64>,
@@ -39,12 +39,12 @@ pub struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// Sums of the views that tables show.
+    /// Computes the sums of the views that tables show.
     pub fn of(summary: &'a Summary) -> Sums<'a> {
         Sums::of_views(summary, |device| device.shown().collect())
     }
 
-    /// Sums of the views that the settings chose: those of several runs can be compared.
+    /// Computes the sums of the views that the settings chose, which can be compared between runs.
     pub fn by_settings(summary: &'a Summary) -> Sums<'a> {
         Sums::of_views(summary, |device| device.views.iter().collect())
     }
@@ -52,7 +52,7 @@ impl<'a> Sums<'a> {
     fn of_views(summary: &'a Summary, views: impl Fn(&'a Device) -> Vec<&'a View>) -> Sums<'a> {
         let devices: Vec<(&Device, Vec<&View>)> =
             topmost(summary).map(|device| (device, views(device))).collect();
-        // Both views divide the same joules: the ranks' has all of them, unless it was left out.
+        // Both views divide the same joules. The ranks view has all of them, unless it was excluded.
         let has_ranks = devices.iter().any(|(_, views)| views.iter().any(|view| view.view == "ranks"));
         let shown = if has_ranks { "ranks" } else { "kernels" };
         // Devices without a consumer are included.
@@ -91,14 +91,14 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// What each region spent itself, most first: dynamic joules where they are known.
+    /// Returns the dynamic joules of each region if they are known, else the exclusive joules, the most first.
     pub fn own_regions(&self) -> Vec<(&'a str, f64)> {
         let own =
             |(name, joules): &(&'a str, f64)| (*name, self.dynamic_of.get(name).copied().unwrap_or(*joules));
         self.regions.iter().map(own).collect()
     }
 
-    /// The MPI functions among the regions.
+    /// Iterates over the MPI functions among the regions.
     pub fn mpi(&self) -> impl Iterator<Item = &(&'a str, f64)> {
         self.regions.iter().filter(|(name, _)| is_mpi(name))
     }
@@ -116,7 +116,7 @@ fn by_name<'a>(
     sums
 }
 
-/// The joules, and their parts: in one sentence, or in two if some of them are drawn in any case.
+/// Describes the joules and their parts, in one sentence, or in two if there are static joules.
 fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) -> Vec<String> {
     let run = &summary.run;
     let quality =
@@ -140,8 +140,8 @@ fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) 
     }
 }
 
-/// At most nine: how much, what devices draw in any case, where, how much of it is certain, in which kernels, how much in MPI,
-/// and at most three hints. None without joules.
+/// Returns at most nine sentences: the energy, the static energy, the functions, how much of it is certain, the kernels, the MPI
+/// functions, and at most three hints. There are none without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     let sums = Sums::of(summary);
     if sums.joules <= 0.0 {

@@ -1,6 +1,6 @@
-//! `report.html`: one file with all that the live page shows, which needs no server and no network. Without scripts it has the
-//! totals and the largest rows. Names come from the application: the template escapes all of them, and `page.js` shows them as
-//! text.
+//! Makes `report.html`, one file with everything that the live page shows, which needs no server and no network. Without scripts
+//! it shows the totals and the largest rows. Names come from the application, so the template escapes all of them, and `page.js`
+//! shows them as text.
 
 use crate::first::names::nodes_of;
 use crate::highlights::{Sums, sentences};
@@ -10,24 +10,24 @@ use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// Rows of each table without scripts.
+/// The maximum number of rows of each table for browsers without scripts.
 const ROWS_MAX: usize = 50;
 /// The maximum number of devices that are listed for browsers without scripts.
 const DEVICES_MAX: usize = 50;
 
-/// An element by which a page is known as a run's.
+/// Returns the element that shows to which run a page belongs.
 pub fn page_mark(run_id: &str) -> Markup {
     html! { meta name="ampere-run" content=(printable(run_id)); }
 }
 
-/// The summary as an HTML page.
+/// Returns the summary as an HTML page.
 pub fn render(summary: &Summary) -> String {
     let run = &summary.run;
     let title =
         format!("ampere: {}", if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") });
-    // It cannot fail: keys are strings, and figures that are no numbers are null.
+    // This cannot fail, because keys are strings, and figures that are not numbers are written as null.
     let data = serde_json::to_string(&Page::of(summary)).unwrap_or_default();
-    // In a script element `<` could end it, or begin a comment. Nothing but strings has one of these.
+    // In a script element, `<` could end the element or start a comment. It occurs only in strings.
     let escaped = [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\'', "\\u0027")];
     let data = escaped.into_iter().fold(data, |data, (from, to)| data.replace(from, to));
     let body = html! {
@@ -37,7 +37,7 @@ pub fn render(summary: &Summary) -> String {
     document(&title, page_mark(&run.id), body, None)
 }
 
-/// The page that asks the collector for its data. `wants_token`: it asks the reader for a token first.
+/// Returns the page that requests its data from the collector. `wants_token`: the page asks the reader for a token first.
 pub fn live_page(wants_token: bool) -> String {
     let body = html! {
         noscript { p { "The live page needs JavaScript. Without it, there are /metrics and /summary.json." } }
@@ -45,7 +45,8 @@ pub fn live_page(wants_token: bool) -> String {
     document("ampere", html! {}, body, Some(wants_token))
 }
 
-/// `wants_token`: of the live page; it asks the collector, the others nobody.
+/// Makes a page. `wants_token` is set only for the live page, which connects to the collector; other pages do not connect to
+/// anything.
 fn document(title: &str, mark: Markup, data: Markup, wants_token: Option<bool>) -> String {
     let connects = if wants_token.is_some() { "; connect-src 'self'" } else { "" };
     let policy = format!(
@@ -60,7 +61,7 @@ fn document(title: &str, mark: Markup, data: Markup, wants_token: Option<bool>) 
                 (mark)
                 meta http-equiv="Content-Security-Policy" content=(policy);
                 meta name="referrer" content="no-referrer";
-                // Browsers ask for one otherwise.
+                // Otherwise browsers request an icon.
                 link rel="icon" href="data:,";
                 title { (printable(title)) }
                 style { (PreEscaped(STYLE)) }
@@ -104,7 +105,7 @@ fn without_scripts(summary: &Summary) -> Markup {
             tbody { @for device in summary.devices.iter().take(DEVICES_MAX) { (device_row(device)) } }
         }
         @if summary.devices.len() > DEVICES_MAX { p.small { "and " (summary.devices.len() - DEVICES_MAX) " more in summary.json" } }
-        p.small { "Pictures, call paths, ranks beside each other and all that is known of the numbers' quality need JavaScript, or are in summary.txt and summary.json." }
+        p.small { "Pictures, call paths, the comparison of ranks and the quality of the figures need JavaScript. They are also in summary.txt and summary.json." }
     }
 }
 

@@ -1,28 +1,23 @@
-//! `summary.json` as it is written: an object's fields on lines of their own, a list on one line.
+//! Writes `summary.json`, with each field of an object on a line of its own, and each list on one line.
 
 use ampere_figures::summary::Summary;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// With this the part begins that is the same as long as nothing more is attributed.
+/// The start of the part that stays the same while nothing more is attributed.
 const TABLES: &[u8] = b"\n  \"topology\": ";
-/// Before it is what is known of the run.
+/// The maximum size of the description of the run, which is in front of that part.
 const HEAD_MAX: u64 = 16 << 20;
 
-/// Writes a summary, as it goes.
-///
-/// # Errors
-/// What writing fails with.
+/// Writes a summary without holding its text in memory. # Errors The error of `out`.
 pub fn write(out: &mut dyn Write, summary: &Summary) -> io::Result<()> {
     summary.serialize(&mut Serializer::with_formatter(&mut *out, Lines::default()))?;
     out.write_all(b"\n")
 }
 
-/// Writes a summary whose tables are those of an earlier one of the same run: of a million call paths they are 80 MB.
-///
-/// # Errors
-/// What reading or writing fails with, or `InvalidData` where there are no tables.
+/// Writes a summary whose tables are copied from an earlier one of the same run, because with a million call paths they have 80
+/// MB. # Errors An error of reading or writing, or `InvalidData` if there are no tables.
 pub fn write_with_tables_of(
     earlier: &mut (impl Read + Seek),
     out: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! A summary in the forms that people and other programs read.
+//! Writes a summary in the formats that people and other programs read.
 //!
 //! ```text
 //! first/          the first lines of a result        text.rs     summary.txt: these and all tables
@@ -48,7 +48,7 @@ use ampere_model::text::{joules, printable};
 pub use html::{live_page, page_mark};
 use std::collections::BTreeSet;
 
-/// The forms of a report, as `--format` has them.
+/// The formats of a report, for the option `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// The largest rows, as in summary.txt
@@ -61,7 +61,7 @@ pub enum Format {
     Html,
     /// A stack and its microjoules on each line, for flamegraph.pl, inferno, speedscope
     Folded,
-    /// The picture alone (SVG)
+    /// Only the picture (SVG)
     Flamegraph,
     /// The same rows as a Parquet file, for pandas, DuckDB, Spark
     Parquet,
@@ -71,12 +71,12 @@ pub enum Format {
     Sqlite,
     /// Joules and watts by rank, device or region over time, from the run's trace; or the calls of one region
     Timeline,
-    /// Functions that are called often and spend nothing, as a filter file of Score-P's for the next run
+    /// Functions that are called often and use almost no energy, as a Score-P filter file for the next run
     ScorepFilter,
 }
 
 impl Format {
-    /// Whether it shows events, which a trace has and a summary does not.
+    /// Whether the format shows events, which are in a trace but not in a summary.
     pub fn is_of_events(self) -> bool {
         matches!(self, Format::Chrome | Format::Sqlite | Format::Timeline)
     }
@@ -104,7 +104,7 @@ pub enum ReportError {
     Parquet(#[from] ::parquet::errors::ParquetError),
     /// The Parquet library was left out.
     #[cfg(not(feature = "parquet"))]
-    #[error("this build has no Parquet: `make build` makes one that has it")]
+    #[error("this build lacks Parquet: `make build` includes it")]
     NoParquet,
     /// No device has dynamic joules.
     #[error(
@@ -116,29 +116,27 @@ pub enum ReportError {
     NoEvents,
 }
 
-/// The part of a summary that is wanted; empty: all.
+/// The part of a summary that is wanted; if nothing is chosen, all of it.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// The names of the chosen devices.
     pub devices: Vec<String>,
     /// The chosen view: "ranks" or "kernels".
     pub view: Option<String>,
-    /// Dynamic joules alone, for pictures and stacks: the other columns of rows stay as they are.
+    /// Whether only dynamic joules are wanted, for pictures and stacks. The other columns of rows are not changed.
     pub dynamic_only: bool,
 }
 
 impl Choice {
-    /// Whether kernels were chosen, and none ran: rows of a table for programs are just none then.
+    /// Whether kernels were chosen, but none ran. This is not an error for formats that are tables for programs.
     pub fn is_of_kernels_that_are_none(&self, summary: &Summary) -> bool {
         let mut views = summary.devices.iter().flat_map(|device| &device.views);
         self.view.as_deref() == Some("kernels")
             && !views.any(|view| view.view == "kernels" && !view.regions.is_empty())
     }
 
-    /// Removes the rest.
-    ///
-    /// # Errors
-    /// A device, a view or dynamic joules that the summary does not have.
+    /// Removes everything that is not chosen. # Errors A chosen device or view, or dynamic joules, that the summary does not
+    /// have.
     pub fn apply(&self, summary: &mut Summary) -> Result<(), ReportError> {
         if !self.devices.is_empty() {
             let unknown = self.devices.iter().find(|name| summary.devices.iter().all(|d| d.name != **name));
@@ -165,7 +163,7 @@ impl Choice {
     }
 }
 
-/// Leaves the dynamic joules in the place of all joules, and the views that have them.
+/// Replaces all joules by the dynamic joules, and removes the views that have none.
 fn keep_dynamic(summary: &mut Summary) -> Result<(), ReportError> {
     for device in &mut summary.devices {
         let idle = |device: &Device, view: &View| device.idle_parts(view).map_or(0.0, |(_, dynamic)| dynamic);
@@ -188,10 +186,8 @@ fn keep_dynamic(summary: &mut Summary) -> Result<(), ReportError> {
     if summary.devices.is_empty() { Err(ReportError::NoDynamic) } else { Ok(()) }
 }
 
-/// A report of a summary. The screen matters to the table only.
-///
-/// # Errors
-/// A format that this build or a summary does not have.
+/// Writes a report of a summary. The screen matters only for the table. # Errors A format that this build does not have, or that
+/// cannot be made from a summary.
 pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u8>, ReportError> {
     Ok(match format {
         Format::Table => crate::text::render(summary, screen).into_bytes(),
@@ -211,7 +207,7 @@ pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u
     })
 }
 
-/// The title of a picture: the command, its joules, and their quality.
+/// Returns the title of a picture: the command, its joules, and their quality.
 fn head(summary: &Summary) -> String {
     let run = &summary.run;
     let of = if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") };

@@ -1,13 +1,13 @@
-//! Calls and seconds of a run, of which each device has those of the ranks that draw from it.
+//! Adds up calls and seconds over devices. Each device has those of the ranks that draw from it, so they may occur several times.
 
 use ampere_figures::summary::{Device, Summary, View};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Exclusive and inclusive joules, exclusive seconds, calls, and dynamic joules (0 where they are not known).
+/// Exclusive and inclusive joules, exclusive seconds, calls, and dynamic joules (0 if they are not known).
 pub type Sum = [f64; 5];
 
-/// The figures of a kind of view over all devices, by region and by path. A rank that draws from several devices makes its
-/// calls once; a region that is on the stack twice counts once.
+/// Returns the figures of a kind of view over all devices, by region and by path. The calls of a rank that draws from several
+/// devices count once, and so does a region that is on the stack twice.
 pub fn sums<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],
@@ -27,7 +27,7 @@ pub fn sums<'a>(
         sum[1] += row.figures.inclusive_joules;
         sum[4] += row.figures.dynamic_joules.unwrap_or_default();
     }
-    // Times and calls of a region are those of its paths: its rows may be of devices that share ranks.
+    // Times and calls of a region are computed from its paths, because its rows may belong to devices that share ranks.
     let mut by_name = vec![None; summary.names.len()];
     for (sum, name) in paths.iter().zip(&summary.paths.name) {
         if let Some([_, _, seconds, calls, _]) = sum {
@@ -68,7 +68,7 @@ fn add_node(paths: &mut [Option<Sum>], views: &[&View]) {
     }
 }
 
-/// Location group and location of what draws from several of a node's devices.
+/// Returns the location group and the location of each consumer that draws from several of a node's devices.
 fn locations_of_several(views: &[&View]) -> HashSet<(u32, u32)> {
     let (mut seen, mut several) = (HashSet::new(), HashSet::new());
     if views.len() < 2 {

@@ -1,4 +1,4 @@
-//! What a function or a call path used on each rank, side by side: its sum, the least, the mean and the most of one rank, and the
+//! Compares the joules of a function or call path on all ranks: the sum, the least, the mean and the most of one rank, and the
 //! ranks that stand out.
 
 use ampere_figures::summary::{Device, Figures, Summary, View};
@@ -7,11 +7,11 @@ use ampere_model::text::joules;
 
 /// A rank stands out if it is further from the middle half of the ranks than this many times the width of that half.
 const FAR: f64 = 3.0;
-/// Ranks that differ by no more than this part of their middle are alike, however close all others are.
+/// Ranks that differ by no more than this part of their median do not stand out, however close the others are.
 const ALIKE: f64 = 0.05;
-/// In rows with a smaller part of all joules no rank is said to stand out.
+/// In rows with a smaller part of all joules than this, no rank stands out.
 pub(crate) const SHARE_MIN: f64 = 0.01;
-/// With fewer ranks, none stands out.
+/// With fewer ranks than this, none stands out.
 const RANKS_MIN: usize = 5;
 
 /// The exclusive joules of a function or call path on each rank that it ran on; see [`is_dynamic`].
@@ -25,7 +25,7 @@ pub struct Spread<'a> {
     pub seconds: f64,
     /// The sum of calls over all ranks.
     pub calls: u64,
-    /// How many ranks it ran on; where there are no MPI ranks, each process is one.
+    /// The number of ranks that it ran on. If there are no MPI ranks, each process counts as one.
     pub ranks: usize,
     /// If there are MPI ranks: the number of other processes that it ran on, such as the launcher, and their joules.
     pub others: (usize, f64),
@@ -37,7 +37,7 @@ pub struct Spread<'a> {
     pub standing_out: Vec<(Rank<'a>, f64)>,
 }
 
-/// A rank, or a process that has none: its node, and the number of its location group's name.
+/// A rank, or a process without one: its node, and the number of its location group's name.
 pub type Rank<'a> = (&'a str, u32);
 
 impl Spread<'_> {
@@ -45,7 +45,7 @@ impl Spread<'_> {
         (self.joules - self.others.1) / self.ranks.max(1) as f64
     }
 
-    /// "and 1 other process: 2.5 J", with what separates it from the ranks.
+    /// Returns a text such as "; and 1 other process: 2.5 J", which starts with the separator from the ranks.
     pub fn other_processes(&self) -> String {
         match self.others {
             (0, _) => String::new(),
@@ -60,7 +60,7 @@ impl Spread<'_> {
 pub struct Spreads<'a> {
     /// The largest, most joules first.
     pub rows: Vec<Spread<'a>>,
-    /// Number and joules of the others.
+    /// The number and the joules of the others.
     pub others: (usize, f64),
 }
 
@@ -68,17 +68,17 @@ pub fn functions<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], mos
     spreads(summary, views, most, summary.names.len(), |path| summary.paths.name[path as usize])
 }
 
-/// The call paths with the most joules.
+/// Returns the spreads of the call paths with the most joules.
 pub fn callpaths<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
     spreads(summary, views, most, summary.paths.len(), |path| path)
 }
 
-/// Whether the joules are dynamic ones, as they are if all devices have them.
+/// Whether dynamic joules are compared, which is so if all devices have them.
 pub fn is_dynamic(views: &[(&Device, &View)]) -> bool {
     !views.is_empty() && views.iter().all(|(_, view)| view.is_active())
 }
 
-/// The joules that a row of these views has here.
+/// Returns the function that selects the joules of a row of these views.
 pub(crate) fn joules_of(views: &[(&Device, &View)]) -> fn(&Figures) -> f64 {
     let with_rows = views.iter().copied().filter(|(_, view)| !view.regions.is_empty());
     match is_dynamic(&with_rows.collect::<Vec<_>>()) {
@@ -87,7 +87,7 @@ pub(crate) fn joules_of(views: &[(&Device, &View)]) -> fn(&Figures) -> f64 {
     }
 }
 
-/// The total joules of each rank.
+/// Returns the total joules of each rank.
 pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
     spreads(summary, views, 1, 1, |_| 0).rows.pop()
 }
@@ -104,7 +104,7 @@ pub fn is_compared<'a, N: AsRef<str>>(names: &'a [N]) -> impl Fn(u32) -> bool + 
     move |group| !has_ranks || is_mpi_rank(names[group as usize].as_ref())
 }
 
-/// Compares what ranks used. `is_rank` is false for processes without a rank.
+/// Compares the joules of ranks. `is_rank` is false for processes without a rank.
 pub fn spread_of(joules: Vec<(Rank<'_>, f64)>, is_rank: impl Fn(u32) -> bool) -> Option<Spread<'_>> {
     (!joules.is_empty()).then(|| Sums { joules, ..Sums::default() }.spread(0, is_rank))
 }
@@ -129,7 +129,7 @@ fn spreads<'a>(
     let mut places: Vec<Option<usize>> = vec![None; keys];
     largest.iter().enumerate().for_each(|(at, (what, _))| places[*what as usize] = Some(at));
     let mut shown: Vec<Sums> = largest.iter().map(|_| Sums::default()).collect();
-    // A device's ranks are on its node: what they used of its other devices is added to it.
+    // A device's ranks are on its node, so their joules of the node's other devices are added up.
     let mut by_node: Vec<&(&Device, &View)> = views.iter().collect();
     by_node.sort_by_key(|(device, _)| &device.node);
     for on_node in by_node.chunk_by(|a, b| a.0.node == b.0.node) {
@@ -161,7 +161,7 @@ struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// A rank's calls and times are in the rows of each of its devices: they count once.
+    /// Adds a row to a rank. A rank's calls and times are in the rows of each of its devices, but count once.
     fn add(&mut self, rank: Rank<'a>, device: u32, (joules, figures): (f64, &Figures), groups: usize) {
         self.places.resize(groups, (0, 0));
         let (place, first_device) = &mut self.places[rank.1 as usize];
@@ -224,7 +224,7 @@ mod tests {
     fn one_rank_of_many_that_differs_stands_out() {
         let mut joules = vec![10.0; 16];
         assert_eq!(spread(&joules).standing_out, []);
-        joules[3] = 10.9; // within what ranks differ by
+        joules[3] = 10.9; // within the usual differences between ranks
         assert_eq!(spread(&joules).standing_out, []);
         joules[7] = 30.0;
         joules[9] = 1.0;

@@ -1,4 +1,4 @@
-//! Rows as a Parquet file, which pandas, DuckDB, Spark and the like read by columns.
+//! Writes rows as a Parquet file, which pandas, DuckDB, Spark and similar programs read by columns.
 
 use super::rows::{COLUMNS, Row, rows};
 use ampere_figures::summary::Summary;
@@ -11,17 +11,17 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use std::sync::Arc;
 
-/// A row group is what a reader may skip as a whole; its columns are in memory while it is written.
+/// The number of rows in a row group. Readers may skip a row group as a whole, and its columns are in memory while it is written.
 const ROWS_A_GROUP: usize = 1 << 16;
 
-/// How the value of a column is written.
+/// The type of a column, with its values.
 enum Column {
     Text(fn(&Row) -> ByteArray),
     Count(fn(&Row) -> Option<i64>),
     Figure(fn(&Row) -> Option<f64>),
 }
 
-/// A column with its name, which is that of the field of [`Row`].
+/// Makes a column with the name of a field of [`Row`].
 macro_rules! column {
     (Text $field:ident) => {
         (stringify!($field), Column::Text(|row| ByteArray::from(&*row.$field)))
@@ -108,7 +108,7 @@ fn write_column(
     let Some(mut out) = group.next_column()? else {
         return Err(ParquetError::General("fewer columns than in the schema".to_owned()));
     };
-    /// The values that there are, and which rows have one.
+    /// Returns the values that exist, and for each row whether it has one.
     fn split<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
         let (mut there, mut levels) = (Vec::new(), Vec::new());
         for value in values {

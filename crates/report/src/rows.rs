@@ -1,19 +1,19 @@
-//! A row for each call path of each view of each device, for formats that are tables of a database.
+//! Makes a row for each call path of each view of each device, for formats that are database tables.
 
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_timeline::attributor::Unit;
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// The middle of a deeper path is left out: a recursion of a thousand calls has a path for each depth, and all of them in full
-/// would be a million names.
+/// The middle of a deeper path is left out. A recursion of a thousand calls has a path for each depth, and the full paths would
+/// have a million names.
 const FRAMES_MAX: usize = 256;
-/// Rows for the joules of no call path have these in the place of the region.
+/// The regions of rows for joules that belong to no call path.
 const REST: [&str; 2] = ["(idle)", "(lost)"];
 
 macro_rules! row {
     ($($(#[doc = $doc:literal])? $field:ident: $type:ty,)*) => {
-        /// A row; its columns have the fields' names.
+        /// A row. Its columns have the names of the fields.
         #[derive(Clone, Debug, Default, Serialize)]
         pub struct Row<'a> {
             $($(#[doc = $doc])? pub $field: $type,)*
@@ -50,7 +50,7 @@ row! {
 
 pub fn rows(summary: &Summary) -> impl Iterator<Item = Row<'_>> {
     let views = summary.devices.iter().flat_map(|device| device.views.iter().map(move |view| (device, view)));
-    // Without kernels, their view is left out.
+    // Without kernels, the kernels view is left out.
     let views = views.filter(|(_, view)| view.view != "kernels" || !view.callpaths.is_empty());
     views.flat_map(|(device, view)| paths(summary, device, view).chain(rest(device, view)))
 }
@@ -91,13 +91,13 @@ fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl I
     })
 }
 
-/// A path in words, without the middle of a very deep one.
+/// Returns a path in words, without the middle of a very deep one.
 pub fn shortened(summary: &Summary, path: u32) -> Vec<Cow<'_, str>> {
     let up: Vec<u32> = summary.paths.up(path).collect();
     without_middle(&up, |path| summary.name(summary.paths.name[path as usize]))
 }
 
-/// The names of a path that is given from the innermost call path out.
+/// Returns the names of a path, which is given with the innermost call path first.
 pub fn without_middle<'a>(up: &[u32], name: impl Fn(u32) -> &'a str) -> Vec<Cow<'a, str>> {
     let named = |part: &[u32]| {
         let names = part.iter().rev().map(|path| name(*path));

@@ -1,4 +1,4 @@
-//! What a summary says about watts, and about counters that were not as they should be.
+//! Tests of a summary's watts, and of its notes about defective counters.
 
 use ampere_figures::losses::Losses;
 use ampere_figures::summary::*;
@@ -9,7 +9,8 @@ use ampere_timeline::counter_traits::CounterTraits;
 
 const TICKS_PER_SECOND: u64 = 1000;
 
-/// One rank in `main` from 0 on; readings of an energy counter in joules: (milliseconds, value).
+/// Makes a summary of one rank that is in `main` from 0 on. `readings` are milliseconds and values of an energy counter in
+/// joules.
 fn summary(config: &str, readings: &[(u64, u64)]) -> Summary {
     summary_of(config, Some(1.0), readings)
 }
@@ -52,7 +53,8 @@ fn summary_of(config: &str, joules_per_unit: Option<f64>, readings: &[(u64, u64)
     Summary::new(&attributor, Some(ViewKind::Ranks), Run::default(), Losses::default())
 }
 
-/// A rank whose main thread is in `main` from 0 to 100 ms while, from 40 ms on, four threads are in `work`; 1 J in each 10 ms.
+/// Makes a summary of a rank whose main thread is in `main` from 0 to 100 ms while, from 40 ms on, four threads are in `work`.
+/// The device uses 1 J per 10 ms.
 fn threads(config: &str, with_threads: bool) -> Summary {
     let mut attributor =
         Attributor::new(Config::parse(config, "test").expect("a configuration"), TICKS_PER_SECOND);
@@ -82,7 +84,7 @@ fn threads(config: &str, with_threads: bool) -> Summary {
     let mut running = vec![rank];
     for time in (0..=100).step_by(10) {
         if time == 50 && with_threads {
-            // As in a live run, they become known when samples have been paid already.
+            // As in a live run, the threads become known when earlier samples have been charged already.
             for number in 1..5 {
                 let thread = add_location(&mut attributor, number);
                 attributor.enter(thread, 43, work);
@@ -101,7 +103,7 @@ fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
     let (by_main, by_all) = (&main.devices[0], &all.devices[0]);
     let text = |view: &View| serde_json::to_string(view).expect("JSON");
     let other = |device: &Device| text(device.other_ranks.as_ref().expect("the other division"));
-    // To the last bit, whichever the settings choose.
+    // Both are equal to the last bit, whichever the settings choose.
     assert_eq!(text(&by_main.views[0]), other(by_all));
     assert_eq!(text(&by_all.views[0]), other(by_main));
     assert_eq!((by_main.views[0].locations.as_str(), by_all.views[0].locations.as_str()), ("main", "all"));
@@ -110,13 +112,13 @@ fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
     assert_eq!(by_main.views[0].regions[0].figures.exclusive_joules, 10.0);
     let joules =
         |view: &View| view.regions.iter().map(|row| row.figures.exclusive_joules).collect::<Vec<_>>();
-    // main alone for 43 ms, then one of five.
+    // `main` runs alone for 43 ms, and is then one of five frames.
     let [main_alone, shared] = [4.3, 5.7];
     let expected = [main_alone + shared / 5.0, 4.0 * shared / 5.0];
     for (found, expected) in joules(&by_all.views[0]).iter().zip(expected) {
         assert!((found - expected).abs() < 1e-9, "{found} {expected}");
     }
-    // 4 x 57 ms in frames, and 100 ms.
+    // The frames of the threads last 4 x 57 ms, and that of the main thread 100 ms.
     assert!(by_main.other_ranks_lead && !by_all.other_ranks_lead);
     assert!(main.run.notes[0].starts_with("other threads of MPI Rank 0 ran more"), "{:?}", main.run.notes);
     let shown: Vec<&str> = by_main.shown().map(|view| view.locations.as_str()).collect();
@@ -128,7 +130,7 @@ fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
     assert!(page.contains("by main threads alone: undefined region 0 (100.0 %)"), "{page}");
 }
 
-/// A reading every 100 ms, 1 J more each.
+/// Returns readings every 100 ms, each 1 J higher.
 fn steady(count: u64) -> Vec<(u64, u64)> {
     (0..count).map(|i| (i * 100, 50 + i)).collect()
 }
@@ -163,7 +165,7 @@ fn a_gap_is_lost_where_it_is_configured() {
 
 #[test]
 fn misreadings_resets_and_gaps_are_counted() {
-    // Still for 11 seconds.
+    // The counter does not change for 11 seconds.
     let mut readings = steady(3);
     readings.extend([(5000, 52), (11_200, 52)]);
     let still = summary("", &readings);
@@ -176,7 +178,7 @@ fn misreadings_resets_and_gaps_are_counted() {
     assert_eq!((wrapped.quality.readings.counter_wraps, wrapped.devices[0].total_joules), (1, 15.0));
     assert_eq!(wrapped.quality.readings.counter_resets, 0);
 
-    // A misreading, and a reset.
+    // There are a misreading and a reset.
     let absurd = [(0, 110), (100, 1_000_000), (200, 112), (250, 113), (300, 3), (400, 4)];
     let seen = summary("", &absurd);
     assert_eq!((seen.quality.readings.unusable_samples, seen.quality.readings.counter_resets), (1, 1));
@@ -186,7 +188,7 @@ fn misreadings_resets_and_gaps_are_counted() {
         "{:?}",
         seen.run.notes
     );
-    // A first 0 that was none.
+    // The first reading of 0 is a misreading.
     assert_eq!(summary("", &[(0, 0), (100, 1_000_000), (200, 1_000_001)]).devices[0].total_joules, 1.0);
 }
 
@@ -205,7 +207,7 @@ fn figures_that_a_device_cannot_have_are_not_shown() {
 #[test]
 fn a_total_contains_each_joule_once() {
     let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
-    // Two nodes with the same counters: what contains what is a matter of each.
+    // Two nodes have the same counters. Containment is decided for each node.
     for (node, joules) in [("a", 1000), ("b", 10)] {
         for (metric, parts, part) in [
             ("x:::energy:node", vec!["x:::energy:cpu"], 1),
@@ -250,8 +252,8 @@ fn cpu_time_of_a_part_of_the_run_is_called_that() {
     assert_eq!(cpu.words(15.3), format!("{whole}, in 5.0 of 15.3 s"));
 }
 
-/// Two devices on one node: of the first readings for 2 s, of the other only from `from` milliseconds on; `every`: from one
-/// reading to the next.
+/// Two devices are on one node. The first is read for 2 s, the other only from `from` milliseconds on. `every` is the time
+/// between two readings. Returns whether the run is complete.
 fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
     let mut attributor = Attributor::new(Config::parse(config, "test").expect("settings"), TICKS_PER_SECOND);
     for (number, from) in [0, from].into_iter().enumerate() {
@@ -280,8 +282,8 @@ fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
     seen.run.complete
 }
 
-/// A node with a counter of 50 W and another one, whose millijoules at each millisecond these are, or `None` where it cannot be
-/// read. Both are read for 4 s, every 10 ms.
+/// Makes a summary of a node with a counter of 50 W and another one. `other` returns the millijoules of the latter at each
+/// millisecond, or `None` if it cannot be read. Both are read for 4 s, every 10 ms.
 fn beside_a_good_counter(other: fn(u64) -> Option<u64>) -> Summary {
     let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
     let good: fn(u64) -> Option<u64> = |time| Some(7_000 + 50 * time);
@@ -317,10 +319,10 @@ fn a_run_is_complete_if_at_least_99_percent_of_each_counters_time_are_known() {
         ("not read from 2 s on", |time| (time < 2000).then(|| of_50_watts(time)), 99.5, false),
         ("not read until 1 s", |time| (time >= 1000).then(|| of_50_watts(time)), 150.0, false),
         ("read in the middle", |time| (1000..3000).contains(&time).then(|| of_50_watts(time)), 99.5, false),
-        // The counter counts on meanwhile.
+        // The counter continues to count in the meantime.
         ("not read for 1 s", |time| (!(1000..2000).contains(&time)).then(|| of_50_watts(time)), 200.0, true),
         ("every other reading", |time| (time % 20 == 0).then(|| of_50_watts(time)), 200.0, true),
-        // A counter may have shown a step late: the first step is believed.
+        // A counter may have shown a step late, so the first step is believed.
         ("5,000 J/s too many", |time| Some(of_50_watts(time) + 5000 * time), 50.5, false),
         ("a jump", |time| Some(of_50_watts(time) + if time < 2000 { 0 } else { 10_000_000 }), 199.5, true),
         ("a restart", |time| Some(of_50_watts(time) - if time < 2000 { 0 } else { 9_000_000 }), 199.5, true),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// A table whose columns have one length.
+/// A table. All columns have the same length.
 #[derive(Default)]
 pub struct Table {
     /// The names to which text columns refer.
@@ -18,7 +18,7 @@ pub enum Column {
     Text(Vec<NameNumber>),
     /// Whole numbers, as far as they are known.
     Count(Vec<Option<u64>>),
-    /// Figures that are no counts.
+    /// Figures that are not counts.
     Figure(Vec<f64>),
 }
 
@@ -32,7 +32,7 @@ pub enum TableForm {
 }
 
 impl TableForm {
-    /// The form that the ending of a file's name selects; CSV if there is none.
+    /// Returns the format that the extension of a file's name selects; CSV by default.
     pub fn of_file(path: &Path) -> TableForm {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("json") => TableForm::Json,
@@ -65,10 +65,8 @@ impl Table {
         self.columns.first().map_or(0, |(_, column)| column.len())
     }
 
-    /// `head`: what JSON has before the rows.
-    ///
-    /// # Errors
-    /// It cannot be written, or this build has no Parquet.
+    /// Writes the table. In JSON, the fields of `head` come before the rows. # Errors It cannot be written, or this build has no
+    /// Parquet.
     pub fn write(&self, form: TableForm, head: Map<String, Value>, out: &mut dyn Write) -> io::Result<()> {
         match form {
             TableForm::Csv => self.write_csv(out),

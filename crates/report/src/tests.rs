@@ -286,12 +286,12 @@ fn columns_that_do_not_fit_are_errors() {
         serde_json::from_value::<Summary>(damaged).map(|_| ()).unwrap_err().to_string()
     };
     for (pointer, to, why) in [
-        ("/devices/0/views/0/callpaths/path/0", 1000.into(), "a path or a name that is not there"),
-        ("/devices/0/views/0/callpaths/location/0", 1000.into(), "a path or a name that is not there"),
+        ("/devices/0/views/0/callpaths/path/0", 1000.into(), "a path or a name that does not exist"),
+        ("/devices/0/views/0/callpaths/location/0", 1000.into(), "a path or a name that does not exist"),
         ("/devices/0/views/0/callpaths/calls", serde_json::json!([1]), "columns differ in length"),
         ("/paths/parent/0", 1.into(), "a caller comes after what it calls"),
         ("/paths/parent", serde_json::json!([]), "differ in length"),
-        ("/paths/name/0", 1000.into(), "a name that is not there"),
+        ("/paths/name/0", 1000.into(), "a name that does not exist"),
     ] {
         let said = refused(pointer, to);
         assert!(said.contains(why), "{pointer}: {said}");
@@ -622,7 +622,7 @@ fn differences_are_relative_to_the_first_run() {
     let compared = Comparison::of(vec![vec![named("a", first)], vec![named("b\x1b[2J", second)]], Per::Run);
     let text = String::from_utf8(compared.render(Form::Table)).unwrap();
     assert!(!text.contains('\x1b'), "{text}");
-    let verdict = "joules cannot be compared: they are not of one kind (estimated, measured)\n\n";
+    let verdict = "joules cannot be compared: their sources differ (estimated, measured)\n\n";
     assert!(text.starts_with(verdict), "{text}");
     let row = |name: &str| {
         let line =
@@ -742,7 +742,7 @@ fn estimates_by_different_watts_are_no_significant_difference() {
     assert!(text.starts_with("energy +30 %; work +97 %\n"), "{text}");
     assert!(significant.contains(&"\"work\"".to_owned()), "{significant:?}");
     let (text, significant) = compared(150.0);
-    let verdict = "joules cannot be compared: the runs were estimated by different watts \
+    let verdict = "joules cannot be compared: the runs were estimated with different watts \
                    (100 W idle and 4 W per core; 150 W idle and 4 W per core)\n";
     assert!(text.starts_with(verdict), "{text}");
     assert!(significant.is_empty(), "{significant:?}");
@@ -844,7 +844,7 @@ fn runs_of_different_programs_are_named_as_such() {
         row.region = format!("{} of another", row.region).into();
     }
     let said = text([with_command("./one"), other]);
-    assert!(said.contains("no function in common: they are runs of different programs"), "{said}");
+    assert!(said.contains("no function in common, so they are runs of different programs"), "{said}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A summary for people: `summary.txt`, and what `ampere report` prints. It begins with the first lines (`first/`), and all
-//! tables follow.
+//! Writes a summary for people, as `summary.txt` and as the output of `ampere report`: the first lines (`first/`), and then all
+//! tables.
 
 use crate::baseline;
 use crate::first::digits::{ESTIMATED, MEASURED, column, count, energy, percent, significant};
@@ -14,7 +14,7 @@ use ampere_model::order::largest_first;
 use ampere_model::text::{compact, printable, short};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// If a larger part of the run has no samples, a line says for how long.
+/// If a larger part of the run than this has no samples, a line reports it.
 const UNSAMPLED_PART: f64 = 0.03;
 /// The maximum number of rows of a table.
 const ROWS_MAX: usize = 15;
@@ -27,15 +27,15 @@ const BAR_CELLS: usize = 24;
 const DEVICES_MAX: usize = 8;
 /// The maximum number of lines of the device assignment.
 const LINKS_MAX: usize = 40;
-/// Notes, and characters of each.
+/// The maximum number of notes, and of characters of each.
 const NOTES_MAX: usize = 250;
 const NOTE_CHARACTERS_MAX: usize = 2000;
 /// The maximum length of names that are in no column.
 const NAME_CHARS_MAX: usize = 56;
-/// Tables, and the lines below a title, begin after this number of blanks.
+/// The indentation of tables and of lines below a title.
 const INDENT: usize = 2;
 
-/// The first lines of a summary, and all of its tables below them.
+/// Returns the first lines of a summary, and all of its tables below them.
 pub fn render(summary: &Summary, screen: Screen) -> String {
     let mut page = Page { summary, screen, lines: Vec::new() };
     page.notes();
@@ -59,10 +59,10 @@ impl<'a> Page<'a> {
         self.put(text, Style::Title);
     }
 
-    /// Lines below a title, of a text that may be longer than the screen is wide.
+    /// Writes a text below a title, wrapped to the width of the screen.
     fn put(&mut self, text: &str, style: Style) {
         let indent = if style == Style::Title { 0 } else { INDENT };
-        // The room of a label is not needed.
+        // There is no label in front of these lines.
         let screen = Screen { width: self.screen.width + LABEL - indent, ..self.screen };
         let lines = labelled("", text, style, screen).into_iter();
         self.lines.extend(lines.map(|line| Line {
@@ -118,7 +118,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The sum of the devices that no other contains, if there are several: what ranks used of all of them.
+    /// Writes the table of ranks over all devices that are in no other one, if there are several.
     fn all_ranks(&mut self) {
         let views: Vec<(&'a Device, &'a View)> =
             topmost(self.summary).filter_map(|device| Some((device, view(device, "ranks")?))).collect();
@@ -156,7 +156,7 @@ impl<'a> Page<'a> {
     fn standing_out(&self, spread: &Spread) -> String {
         let named = spread.standing_out.iter().take(NAMED_MAX).map(|((node, group), used)| {
             let group = self.summary.name(*group);
-            // A rank's number is unique in the job; the number of a process is not.
+            // A rank's number is unique in the job, but the number of a process is not.
             let node = if group.starts_with("MPI Rank") { String::new() } else { format!(" on {node}") };
             format!("{}{} {}", short(group, NAME_CHARS_MAX), printable(&node), energy(*used))
         });
@@ -259,7 +259,7 @@ impl<'a> Page<'a> {
         let unsampled = summary.run.seconds - device.sampled_seconds;
         if device.samples > 0 && unsampled > UNSAMPLED_PART * summary.run.seconds {
             let words = format!(
-                "its samples are of {:.2} s, not of {:.2} s: what was spent in the other {unsampled:.2} s is not known",
+                "its samples cover {:.2} s of {:.2} s: the energy of the other {unsampled:.2} s is not known",
                 device.sampled_seconds, summary.run.seconds
             );
             self.put(&words, Style::Plain);
@@ -267,13 +267,13 @@ impl<'a> Page<'a> {
         if device.stale {
             let still = device.longest_still_seconds;
             self.put(
-                &format!("STALE: the counter stood still when last seen, for {still:.1} s at most"),
+                &format!("STALE: the counter had not changed for up to {still:.1} s when last read"),
                 Style::Bad,
             );
         }
         if !device.gauges.is_empty() {
             let gauges: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
-            self.put(&format!("as it reports: {}", gauges.join(", ")), Style::Plain);
+            self.put(&format!("reported by the device: {}", gauges.join(", ")), Style::Plain);
         }
         for check in &device.checks {
             self.put(&check.text(), Style::Plain);
@@ -287,7 +287,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// What the device draws in any case, and what its bounds resolve of the rest.
+    /// Writes the static joules of a device, and the part of its dynamic joules that the bounds resolve.
     fn static_and_dynamic(&mut self, device: &Device) {
         let Some(words) = baseline::words(&[device]) else { return };
         let dynamic = device.dynamic_joules.unwrap_or_default();
@@ -331,7 +331,7 @@ impl<'a> Page<'a> {
     fn regions(&mut self, device: &Device, view: &'a View) {
         let what = if view.view == "kernels" { "kernel" } else { "function" };
         let (total, is_time) = (device.own_whole(view), device.unit == "s");
-        // A function that is recorded is also shown for what it calls.
+        // A recorded function is also shown if the functions that it calls have many joules.
         let of_row = |row: &Region| {
             let (own, calls) = (row.figures.own_joules(), row.figures.calls);
             (own, if calls > 0 { row.figures.inclusive_joules } else { own })
@@ -361,7 +361,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Joules, their parts, share, bounds and seconds.
+    /// Makes the columns of joules, their parts, share, bounds and seconds.
     fn figure_columns(&self, device: &Device, view: &View, rows: &[&Figures]) -> Vec<Column> {
         let (total, is_time, digits) = (device.own_whole(view), device.unit == "s", self.digits());
         let known = |of: &dyn Fn(&Figures) -> Option<f64>| -> Vec<String> {
@@ -369,7 +369,7 @@ impl<'a> Page<'a> {
             let texts = column(&values, digits).into_iter().zip(rows);
             texts.map(|(text, row)| if of(row).is_some() { text } else { "-".to_owned() }).collect()
         };
-        // Sampled rows have no bounds: the program can have been elsewhere between two samples of a stack.
+        // Sampled rows have no bounds, because the program may have been elsewhere between two samples of a stack.
         let bound = |row: &Figures, value: Option<f64>| value.filter(|_| row.calls > 0 && !is_time);
         let shares = rows.iter().map(|row| percent(row.own_joules(), total)).collect();
         let seconds = known(&|row| Some(row.exclusive_seconds).filter(|_| !is_time));
@@ -437,7 +437,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// What is missing of the figures, and what measuring cost.
+    /// Writes the losses, and the cost of measuring.
     fn foot(&mut self) {
         let (quality, cost) = (&self.summary.quality, &self.summary.overhead);
         let mut lines = vec![("quality", quality.text())];
@@ -467,11 +467,11 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// What the columns of functions or kernels mean.
+    /// Explains the columns of functions or kernels.
     fn explain_regions(&mut self, regions: &[&Region], (what, is_active): (&str, bool), has_watts: bool) {
         let mut lines = Vec::new();
         if is_active {
-            lines.push("static: its part of what the device draws anyway; dynamic: what it used above that; share: of the dynamic joules".to_owned());
+            lines.push("static: its part of the energy that the device draws anyway; dynamic: the energy that it used above that; share: of the dynamic joules".to_owned());
         }
         let is_recorded = regions.iter().any(|row| row.figures.calls > 0);
         if is_recorded && is_active {
@@ -487,7 +487,7 @@ impl<'a> Page<'a> {
         if has_watts {
             let watts = if is_active { "dynamic W" } else { "W" };
             lines.push(format!(
-                "{watts}: over samples that belonged to this {what} alone; \"below res.\": fewer than {RESOLVED_SAMPLES_MIN}, its joules are modelled by time"
+                "{watts}: over samples that belonged only to this {what}; \"below res.\": there are fewer than {RESOLVED_SAMPLES_MIN}, and its joules are modelled by time"
             ));
         } else {
             lines.push(format!("no watts: no {what} had {RESOLVED_SAMPLES_MIN} samples to itself, below that joules are modelled by time"));
@@ -500,14 +500,14 @@ fn watts_head(view: &View) -> &'static str {
     if view.is_active() { "dynamic W" } else { "W" }
 }
 
-/// The rows of a table, and number and joules of the others.
+/// Returns the rows of a table, and the number and the joules of the others.
 fn shown_spreads<'s, 'a>(spreads: &'s Spreads<'a>, total: f64) -> (Vec<&'s Spread<'a>>, (usize, f64)) {
     let (shown, small) = large(spreads.rows.iter(), total, |row: &Spread| (row.joules, row.joules));
     let others = spreads.others;
     (shown, (others.0 + small.0, others.1 + small.1))
 }
 
-/// What samples of stacks and records of switches cost the program.
+/// Describes the cost of stack samples and records of switches for the program.
 fn stacks_cost(stacks: &StacksOverhead, share: f64) -> String {
     let samples = stacks.period_seconds.map_or_else(String::new, |period| {
         let each = match stacks.sample_seconds {
@@ -523,7 +523,7 @@ fn stacks_cost(stacks: &StacksOverhead, share: f64) -> String {
     )
 }
 
-/// A line for the devices without a consumer.
+/// Returns a line for the devices without a consumer.
 fn without_consumer(summary: &Summary) -> Option<String> {
     let linked: HashSet<(&str, &str)> = summary
         .topology
@@ -537,7 +537,7 @@ fn without_consumer(summary: &Summary) -> Option<String> {
     (!names.is_empty()).then(|| format!("{} <- no consumer: all idle", compact(&names)))
 }
 
-/// All joules, and their devices: those that no other contains.
+/// Describes all joules, and the devices that are in no other one.
 fn total(summary: &Summary) -> String {
     let parts = parts(summary);
     let energies = summary.devices.iter().filter(|device| device.unit == "J");
@@ -559,7 +559,7 @@ fn total(summary: &Summary) -> String {
     line
 }
 
-/// The unit of the joules by which rows are sorted.
+/// Returns the unit of the joules by which rows are sorted.
 pub fn own_unit(is_dynamic: bool, unit: &str) -> String {
     if is_dynamic { format!("dynamic {unit}") } else { unit.to_owned() }
 }
@@ -583,8 +583,8 @@ fn add(sum: &mut Figures, row: &Figures) {
     sum.dynamic_joules = part(sum.dynamic_joules, row.dynamic_joules);
 }
 
-/// The location groups whose locations are listed separately: those with joules in several locations, and all ranks if one of
-/// them has threads.
+/// Returns the location groups whose locations are listed separately: those with joules in several locations, and all ranks if
+/// one of them has threads.
 fn groups_of_several(summary: &Summary, sums: &SumsByLocation) -> BTreeSet<u32> {
     let groups: Vec<u32> =
         sums.iter().filter(|(_, sum)| sum.exclusive_joules > 0.0).map(|((group, _), _)| *group).collect();
@@ -597,7 +597,7 @@ fn groups_of_several(summary: &Summary, sums: &SumsByLocation) -> BTreeSet<u32> 
     several
 }
 
-/// A row's location group, and its thread where that is not the only one.
+/// Returns a row's location group, and its thread if there are several.
 fn name_of(summary: &Summary, (group, location): (u32, u32), several: &BTreeSet<u32>) -> String {
     match several.contains(&group) {
         true => format!("{}, {}", summary.name(group), summary.name(location)),
@@ -605,7 +605,7 @@ fn name_of(summary: &Summary, (group, location): (u32, u32), several: &BTreeSet<
     }
 }
 
-/// Joules by location group, and by thread if a group has several. "MPI Rank 10" comes after "MPI Rank 9".
+/// Returns joules by location group, and by thread if a group has several. "MPI Rank 10" comes after "MPI Rank 9".
 pub fn by_location(summary: &Summary, view: &View) -> Vec<(String, Figures)> {
     let sums = sums_by_location(view);
     let several = groups_of_several(summary, &sums);
@@ -620,7 +620,7 @@ pub fn by_location(summary: &Summary, view: &View) -> Vec<(String, Figures)> {
     shown.into_values().collect()
 }
 
-/// The functions with most joules of a view, in a few words.
+/// Returns the functions with the most joules of a view, in a few words.
 pub fn most_of(device: &Device, view: &View) -> String {
     let rows = view.regions.iter().filter(|row| row.figures.own_joules() > 0.0).take(NAMED_MAX);
     let named = rows.map(|row| {
@@ -636,8 +636,8 @@ pub fn most_of(device: &Device, view: &View) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// The first rows that are not small, and the number and the sum of all others. `of_row` returns the figure of a row that is
-/// summed and that decides whether the row is small. If all rows are small, none is left out for that reason.
+/// Returns the first rows that are not small, and the number and the sum of all others. `of_row` returns the figure of a row that
+/// is summed and that decides whether the row is small. If all rows are small, none is left out for that reason.
 fn large<'a, T>(
     rows: impl Iterator<Item = &'a T>,
     whole: f64,
@@ -653,12 +653,12 @@ fn large<'a, T>(
     (shown, others)
 }
 
-/// Number and sum of the rows after the first `shown`.
+/// Returns the number and the sum of the rows after the first `shown`.
 pub fn left_out(rows: impl Iterator<Item = f64>, shown: usize) -> (usize, f64) {
     rows.skip(shown).fold((0, 0.0), |(count, sum), row| (count + 1, sum + row))
 }
 
-/// The standard error of a sampled function, as a part of its joules.
+/// Formats the standard error of a sampled function.
 fn sampled_error(row: &Region) -> String {
     let error = row.sampled_error_joules.filter(|_| row.figures.exclusive_joules > 0.0);
     error.map_or_else(
@@ -667,12 +667,12 @@ fn sampled_error(row: &Region) -> String {
     )
 }
 
-/// Calls of sampled rows are not counted.
+/// Formats a number of calls. Calls of sampled rows are not counted.
 fn calls(number: u64) -> String {
     if number == 0 { "sampled".to_owned() } else { count(number) }
 }
 
-/// A bar in eighths of a character.
+/// Draws a bar in steps of an eighth of a character.
 pub fn bar(part: f64, whole: f64) -> String {
     let eighths = if whole > 0.0 { (part / whole * (BAR_CELLS * 8) as f64).round() as usize } else { 0 };
     let eighths = eighths.min(BAR_CELLS * 8);

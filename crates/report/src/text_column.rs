@@ -1,5 +1,5 @@
-//! A Parquet column of text whose values are given as numbers of names: each name is looked up once, not once per row. The
-//! library's own writer hashes every value, which costs more than everything else that is done for a call.
+//! Writes a Parquet column of text whose values are given as numbers of names, so that each name is looked up once, not once per
+//! row. The library's own writer hashes every value, which costs more than everything else that is done for a call.
 
 use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
@@ -90,7 +90,7 @@ impl Dictionary {
         }));
     }
 
-    /// The names, each with its length before it.
+    /// Returns the names, each with its length in front of it.
     fn plain(&self, names: &[String]) -> Vec<u8> {
         let mut out = Vec::new();
         for name in &self.used {
@@ -101,7 +101,7 @@ impl Dictionary {
         out
     }
 
-    /// The rows' numbers, as Parquet's hybrid of runs and packed bits.
+    /// Returns the rows' numbers, in Parquet's hybrid of runs and packed bits.
     fn indices(&self) -> Vec<u8> {
         let bits = u32::BITS - (self.used.len() as u32 - 1).leading_zeros();
         let mut out = vec![bits as u8];
@@ -123,7 +123,7 @@ impl Dictionary {
 /// The number of values that are packed together.
 const PACKED: usize = 8;
 
-/// Packs values up to the next long run. Only the very last pack may be incomplete. Returns the values that are left.
+/// Packs values up to the next long run. Only the last pack may be incomplete. Returns the remaining values.
 fn put_packed<'a>(out: &mut Vec<u8>, values: &'a [u32], bits: u32) -> &'a [u32] {
     let is_run = |values: &[u32]| values.len() == PACKED && values.iter().all(|value| *value == values[0]);
     let packs = values.chunks(PACKED).take_while(|pack| !is_run(pack)).count();
@@ -144,7 +144,7 @@ fn put_packed<'a>(out: &mut Vec<u8>, values: &'a [u32], bits: u32) -> &'a [u32] 
     rest
 }
 
-/// Seven bits in each byte, the lowest first.
+/// Writes a number with seven bits in each byte, the lowest first.
 fn put_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

@@ -7,22 +7,22 @@ use ampere_model::order::largest_first;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What each bin's joules are divided by.
+/// The items among which each bin's joules are divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// Ranks; of kernels, the ranks that started them
+    /// Ranks; for kernels, the ranks that started them
     #[default]
     Rank,
-    /// Not at all
+    /// Devices only
     Device,
     /// The innermost regions
     Region,
-    /// Not by one name: how unevenly ranks share the joules of all devices
+    /// All ranks together: how unevenly they share the joules of all devices
     Balance,
 }
 
 impl By {
-    /// The name of the table's column.
+    /// Returns the name of the table's column.
     pub fn as_str(self) -> &'static str {
         match self {
             By::Rank => "rank",
@@ -33,28 +33,28 @@ impl By {
     }
 }
 
-/// The joules of one name, by bin.
+/// The joules of one rank, device or region, by bin.
 pub struct Series {
     pub node: String,
     pub device: String,
     /// The view that divides them; empty if they are not divided.
     pub view: &'static str,
-    /// A rank or a region; "(idle)" and "(lost)" for joules of none.
+    /// The rank or region; "(idle)" or "(lost)" for joules that belong to none.
     pub name: String,
-    /// The last bins may be missing.
+    /// The joules of each bin. The last bins may be missing.
     pub joules: Vec<f64>,
-    /// Where only the time above a power counts: how much of it there was.
+    /// The duration of the time above a power, if only that counts.
     pub seconds: f64,
 }
 
 impl Series {
-    /// Whether its joules are a rank's, or a region's.
+    /// Whether its joules belong to a rank or a region.
     fn is_attributed(&self) -> bool {
         !self.name.starts_with('(')
     }
 }
 
-/// A row for each name that has joules in the time in which its device was above a power.
+/// Makes a table with a row for each name that has joules in the time in which its device was above a power.
 pub fn above(by: By, series: &[Series]) -> Table {
     let mut names = Names::default();
     let mut texts: [Vec<NameNumber>; 4] = Default::default();
@@ -71,8 +71,8 @@ pub fn above(by: By, series: &[Series]) -> Table {
     Table { names, columns }
 }
 
-/// A row for each bin: what ranks have on average, what the one with the most has, and how many times the average that is. Where
-/// there are MPI ranks, other processes are none.
+/// Makes a table with a row for each bin: the mean joules of the ranks, the joules of the rank with the most, and the quotient of
+/// the two. If there are MPI ranks, other processes are not included.
 pub fn balance(seconds: f64, series: &[Series]) -> Table {
     let mut ranks: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     let bins = series.iter().map(|series| series.joules.len()).max().unwrap_or(0);
@@ -89,7 +89,7 @@ pub fn balance(seconds: f64, series: &[Series]) -> Table {
         let mean = ranks.values().map(|sums| sums[bin]).sum::<f64>() / ranks.len().max(1) as f64;
         let most = ranks.iter().max_by(|a, b| a.1[bin].total_cmp(&b.1[bin]));
         let ((node, rank), most) = most.map_or((("", ""), 0.0), |(name, sums)| (*name, sums[bin]));
-        // Where nobody has any, nobody has more than others.
+        // If no rank has joules, the quotient is 1.
         let imbalance = if mean > 0.0 { most / mean } else { 1.0 };
         nodes.push(names.number(node));
         most_of.push(names.number(rank));
@@ -103,7 +103,7 @@ pub fn balance(seconds: f64, series: &[Series]) -> Table {
     Table { names, columns }
 }
 
-/// Node, device, and what its joules are divided by.
+/// Returns the columns with the node, the device, and the rank or region.
 fn named(by: By, texts: [Vec<NameNumber>; 4]) -> Vec<(&'static str, Column)> {
     let [node, device, view, name] = texts.map(Column::Text);
     let mut columns = vec![("node", node), ("device", device)];
@@ -113,7 +113,7 @@ fn named(by: By, texts: [Vec<NameNumber>; 4]) -> Vec<(&'static str, Column)> {
     columns
 }
 
-/// Every name has a row for each bin. `seconds`: a bin's length.
+/// Makes a table in which every name has a row for each bin. `seconds` is the length of a bin.
 pub fn table(by: By, seconds: f64, series: &[Series]) -> Table {
     let mut names = Names::default();
     let bins = series.iter().map(|series| series.joules.len()).max().unwrap_or(0);
@@ -142,17 +142,17 @@ pub struct RegionCall {
     pub thread: NameNumber,
     pub device: NameNumber,
     pub view: NameNumber,
-    /// Seconds since the first trace's begin.
+    /// Seconds since the start of the first trace.
     pub start: f64,
     pub seconds: f64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
     pub resolved_joules: f64,
-    /// As of a row of the table of calls.
+    /// The number of calls, as in the table of calls.
     pub calls: Option<u32>,
 }
 
-/// The calls of a region, in the order of their begins.
+/// The calls of a region, in the order in which they started.
 #[derive(Default)]
 pub struct RegionCalls {
     /// The names of regions and call paths.
@@ -160,7 +160,7 @@ pub struct RegionCalls {
     pub calls: Vec<RegionCall>,
 }
 
-/// The inclusive joules of a region's calls, of one device and view.
+/// Statistics of the inclusive joules of a region's calls, for one device and view.
 #[derive(Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct Statistics {
@@ -168,12 +168,12 @@ pub struct Statistics {
     pub device: String,
     pub view: String,
     pub rows: usize,
-    /// Each row stands for the number of calls that it has; no stacks were sampled.
+    /// Whether the number of calls of each row is known, because no stacks were sampled.
     pub calls_are_known: bool,
     pub joules: f64,
-    /// Least, lower quartile, median, upper quartile, most.
+    /// The least, the lower quartile, the median, the upper quartile, and the most.
     pub quartiles: [f64; 5],
-    /// Places of the rows that are further from the quartiles than 1.5 times the distance between them; the furthest first.
+    /// The indices of the rows that are further from the quartiles than 1.5 times the distance between these, the furthest first.
     pub outliers: Vec<usize>,
 }
 
@@ -185,7 +185,7 @@ impl RegionCalls {
         });
     }
 
-    /// A row for each call and device.
+    /// Makes a table with a row for each call and device.
     pub fn table(self) -> Table {
         let text = |of: fn(&RegionCall) -> NameNumber| Column::Text(self.calls.iter().map(of).collect());
         let figure = |of: fn(&RegionCall) -> f64| Column::Figure(self.calls.iter().map(of).collect());
@@ -205,7 +205,7 @@ impl RegionCalls {
         Table { names: self.names, columns }
     }
 
-    /// One for each device and view, in the order in which they are met.
+    /// Returns statistics for each device and view, in the order of their first appearance.
     pub fn statistics(&self) -> Vec<Statistics> {
         let mut groups: Vec<((NameNumber, NameNumber, NameNumber), Vec<usize>)> = Vec::new();
         for (at, call) in self.calls.iter().enumerate() {
@@ -246,7 +246,7 @@ impl RegionCalls {
         }
     }
 
-    /// One line of a region's statistics.
+    /// Formats a region's statistics in one line.
     pub fn line(&self, region: &str, of: &Statistics) -> String {
         let [least, lower, median, upper, most] = of.quartiles.map(ampere_model::text::joules);
         let on = if of.node.is_empty() { String::new() } else { format!(" on {}", of.node) };
@@ -280,7 +280,7 @@ impl RegionCalls {
 const OUTLIERS_SHOWN: usize = 3;
 
 impl Statistics {
-    /// The statistics as JSON, for the head of a table.
+    /// Returns the statistics as JSON, for the head of a table.
     pub fn json(&self) -> Value {
         let [min, lower_quartile, median, upper_quartile, max] = self.quartiles;
         json!({
@@ -291,12 +291,12 @@ impl Statistics {
     }
 }
 
-/// A table's head in JSON.
+/// Makes the head of a table in JSON.
 pub fn head<const N: usize>(of: [(&str, Value); N]) -> Map<String, Value> {
     of.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Between two values it is in between.
+/// Returns a quantile, interpolated between two values.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let at = part * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);

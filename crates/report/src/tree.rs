@@ -1,4 +1,4 @@
-//! Call paths as pictures show them: merged over all ranks and threads, a region that calls itself as one frame.
+//! The tree of call paths for pictures: merged over all ranks and threads, with a region that calls itself as one frame.
 
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_figures::summary::{topmost, view};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// The frame that all others are in.
 pub const ROOT: u32 = 0;
 
-/// The frames of a summary's pictures. A caller comes before what it calls.
+/// The frames of a summary's pictures. A caller comes before the frames that it calls.
 pub struct Frames<'a> {
     summary: &'a Summary,
     frames: Vec<Frame>,
@@ -19,9 +19,9 @@ pub struct Frames<'a> {
 
 struct Frame {
     caller: u32,
-    /// A place among the summary's names.
+    /// An index into the summary's names.
     name: u32,
-    /// How often it is on the stack at most, by calls of itself.
+    /// The largest number of times that it is on the stack, because it calls itself.
     times: u32,
 }
 
@@ -54,7 +54,7 @@ pub enum Kind {
     Function,
     Mpi,
     Kernel,
-    /// Idle or lost joules: in addition to the functions, so that the sum is the device's.
+    /// Idle or lost joules, which are shown in addition to the functions, so that the sum is that of the device.
     Rest,
     /// Call paths that are too small to be boxes of their own.
     Small,
@@ -114,30 +114,30 @@ impl<'a> Frames<'a> {
         Tree { name: name.to_owned(), frames: self, is_of_kernels, sums, idle, lost }
     }
 
-    /// The tree of all devices that no other contains: the ranks view, or the kernels view where only that was chosen.
+    /// Returns the tree of all devices that are in no other one: the ranks view, or the kernels view if only that was chosen.
     pub fn whole(&'a self) -> Tree<'a> {
         self.of_views("all devices", whole_views(self.summary).into_iter().map(|(_, view)| view))
     }
 
-    /// The caller of each frame; the root's is itself.
+    /// Returns the caller of each frame. The root is its own caller.
     pub fn callers(&self) -> Vec<u32> {
         self.frames.iter().map(|frame| frame.caller).collect()
     }
 
-    /// The frame of a call path.
+    /// Returns the frame of a call path.
     pub fn of_path(&self, path: u32) -> u32 {
         self.of_path[path as usize]
     }
 
-    /// The kernels of all devices that no other contains.
+    /// Returns the tree of the kernels of all devices that are in no other one.
     pub fn of_kernels(&'a self) -> Tree<'a> {
         let views = topmost(self.summary).flat_map(|device| view(device, "kernels"));
         self.of_views("GPUs with kernels", views)
     }
 }
 
-/// The views that together have all joules of the run: the ranks views of the topmost devices, or the kernels views if only those
-/// were chosen.
+/// Returns the views that together have all joules of the run: the ranks views of the topmost devices, or the kernels views if
+/// only those were chosen.
 pub fn whole_views(summary: &Summary) -> Vec<(&Device, &View)> {
     let views = |name: &'static str| {
         let all = topmost(summary).flat_map(|device| device.shown().map(move |view| (device, view)));
@@ -153,7 +153,7 @@ impl Tree<'_> {
         self.is_of_kernels
     }
 
-    /// Calls of call paths as they are over several devices: a rank makes each once.
+    /// Sets the calls of call paths over several devices, in which each call of a rank counts once.
     pub fn set_calls(&mut self, calls: impl Iterator<Item = (u32, u64)>) {
         self.sums.iter_mut().for_each(|sum| sum.calls = 0);
         for (path, calls) in calls {
@@ -166,12 +166,12 @@ impl Tree<'_> {
         &self.sums[frame as usize]
     }
 
-    /// The joules of the whole tree.
+    /// Returns the joules of the whole tree.
     pub fn joules(&self) -> f64 {
         self.sum(ROOT).joules
     }
 
-    /// What is called below each frame and has joules, most joules first.
+    /// Returns, for each frame, the frames that it calls and that have joules, the most first.
     pub fn called(&self) -> Vec<Vec<u32>> {
         let mut called = vec![Vec::new(); self.sums.len()];
         for (at, frame) in
@@ -185,7 +185,7 @@ impl Tree<'_> {
         called
     }
 
-    /// Its name: "fib x18" where it calls itself.
+    /// Returns the name of a frame, such as "fib x18" if it calls itself.
     pub fn name_of(&self, frame: u32) -> String {
         let Frame { name, times, .. } = self.frames.frames[frame as usize];
         crate::first::names::times(self.frames.summary.name(name), times)

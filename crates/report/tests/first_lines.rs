@@ -134,7 +134,7 @@ fn an_estimate_by_watts_that_nobody_set_is_a_hint() {
 
 #[test]
 fn time_that_measuring_takes_is_a_hint() {
-    assert_hint("sampled_ranks", "of the time is measuring", (false, true), |summary| {
+    assert_hint("sampled_ranks", "million calls takes", (false, true), |summary| {
         summary.quality.records.events = 1_000_000_000;
     });
 }

@@ -70,7 +70,7 @@ pub enum Communication {
     MeasurementOnOff(bool),
 }
 
-/// The maximal number of records of an event.
+/// The maximum number of records of an event.
 pub const RECORDS_MAX: usize = 4;
 const PAYLOADS_MAX: usize = RECORDS_MAX - 1;
 

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The maximal number of bytes that are read from such a file.
+/// The maximum number of bytes that are read from such a file.
 const READ_BYTES_MAX: u64 = 64 << 10;
 
 /// Makes a file with mode 0600 and replaces an existing one. Links are not followed.

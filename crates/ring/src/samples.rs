@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 const MAGIC: &[u8; 8] = b"AMPSAMP1";
 const HEADER_BYTES: usize = 32;
 const SAMPLE_BYTES: usize = 16;
-/// The maximal number of samples in a file, which then has 4 MiB: four minutes with one per millisecond.
+/// The maximum number of samples in a file, which then has 4 MiB: four minutes with one per millisecond.
 pub const SAMPLES_MAX: usize = 1 << 18;
-/// The maximal number of bytes that are read from a file.
+/// The maximum number of bytes that are read from a file.
 const READ_BYTES_MAX: u64 = 4 * (SAMPLES_MAX * SAMPLE_BYTES) as u64;
 /// The time between two writes.
 const FLUSH_PERIOD: Duration = Duration::from_millis(10);

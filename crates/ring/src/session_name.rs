@@ -3,7 +3,7 @@
 use crate::process;
 use ampere_model::launcher::{JOB_IDS, launched_rank};
 
-/// The maximal number of ancestors of a rank that are examined: shells and wrappers between it and its launcher.
+/// The maximum number of ancestors of a rank that are examined: shells and wrappers between it and its launcher.
 const ANCESTORS_MAX: u32 = 32;
 /// A variable that MPICH's launcher sets even for a single rank.
 const ONLY_RANK: &str = "PMI_RANK";

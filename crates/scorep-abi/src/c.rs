@@ -1,5 +1,5 @@
-//! Macros for C's structures and enums. Each row carries its name in Score-P's headers, so that a test can compare the whole list
-//! with what a program compiled against those headers prints.
+//! Macros for C's structures and enums. Each row has its name in Score-P's headers, so that a test can compare the whole list
+//! with the output of a program that was compiled with those headers.
 
 /// Defines a structure. Each row gives the offset in bytes, the field, its type, its value in `EMPTY`, and its name in C. Offsets
 /// and size are asserted at compile time.
@@ -15,7 +15,7 @@ macro_rules! c_struct {
         }
 
         impl $name {
-            /// A value in which only those fields are set that are the same in every value.
+            /// A value in which only the fields are set that are the same in every value.
             pub const EMPTY: $name = $name { $($field: $empty,)* };
             /// The name in C, the size in bytes, and each field's name in C with its offset.
             pub const LAYOUT: (&str, usize, &[(&str, usize)]) =

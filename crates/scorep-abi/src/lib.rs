@@ -1,5 +1,5 @@
 //! Score-P 8.4's plugin interfaces as Rust types. Substrate plugins: version 3, one callback table, one event array. Metric
-//! plugins: [`metric`]. What Score-P promises to plugins: [`guarantees`].
+//! plugins: [`metric`]. Score-P's promises to plugins: [`guarantees`].
 //!
 //! Names follow Score-P's, in Rust's spelling. Sizes, offsets and values are those that `tests/print_abi.c` prints when it is
 //! compiled against the real headers on x86-64 (`tests/scorep-8.4-abi.json`). Sizes and offsets are asserted at compile time, so
@@ -152,8 +152,8 @@ pub type ThreadForkEvent = unsafe extern "C" fn(
 pub type ThreadJoinEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64, paradigm: c_int);
 
 c_struct! {
-    /// What Score-P hands to `set_callbacks`. A later Score-P may hand over more, an earlier one less: a field is valid only if
-    /// it lies within the size that is given with the table.
+    /// The table that Score-P passes to `set_callbacks`. A later version of Score-P may pass a longer one, an earlier version a
+    /// shorter one. A field is valid only if it lies within the size that is passed with the table.
     Callbacks = "SCOREP_SubstratePluginCallbacks", 424 bytes {
         0 get_experiment_dir_name: Unused = None, "SCOREP_GetExperimentDirName";
         8 ipc_get_size: Option<unsafe extern "C" fn() -> c_int> = None, "SCOREP_Ipc_GetSize";
@@ -212,7 +212,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// What `SCOREP_SubstratePlugin_<name>_get_info` returns, by value.
+    /// The structure that `SCOREP_SubstratePlugin_<name>_get_info` returns by value.
     SubstratePluginInfo = "SCOREP_SubstratePluginInfo", 936 bytes {
         0 plugin_version: u32 = PLUGIN_VERSION, "plugin_version";
         8 init: Option<unsafe extern "C" fn() -> c_int> = None, "init";
@@ -272,8 +272,8 @@ c_enum! {
     }
 }
 
-/// What Score-P stores with the definition of an MPI communicator: `scorep_mpi_comm_definition_payload` of Score-P 8, which is
-/// not part of the plugin interface. `SCOREP_InterimCommunicatorHandle_GetPayload` returns its address.
+/// The data that Score-P stores with the definition of an MPI communicator: `scorep_mpi_comm_definition_payload` of Score-P 8,
+/// which is not part of the plugin interface. `SCOREP_InterimCommunicatorHandle_GetPayload` returns its address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MpiCommunicator {
@@ -310,7 +310,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What kind of code a region is.
+    /// The kind of code that a region is.
     region_type: i32 = "SCOREP_RegionType", "SCOREP_REGION_" {
         UNKNOWN = 0,
         FUNCTION = 1,
@@ -364,7 +364,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// The programming model a region belongs to.
+    /// The programming model that a region belongs to.
     paradigm: i32 = "SCOREP_ParadigmType", "SCOREP_PARADIGM_" {
         MEASUREMENT = 0,
         USER = 1,
@@ -388,7 +388,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a collective operation does.
+    /// The kind of a collective operation.
     collective: i32 = "SCOREP_CollectiveType", "SCOREP_COLLECTIVE_" {
         BARRIER = 0,
         BROADCAST = 1,

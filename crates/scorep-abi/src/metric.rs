@@ -1,6 +1,6 @@
-//! Score-P 8.4's metric plugin interface, version 1: what a plugin's `SCOREP_MetricPlugin_<name>_get_info` returns.
+//! Score-P 8.4's metric plugin interface, version 1: the structure that a plugin's `SCOREP_MetricPlugin_<name>_get_info` returns.
 //!
-//! Memory that a plugin hands over (properties with their strings, lists of values) becomes Score-P's, which frees it with
+//! Memory that a plugin hands over (properties with their strings, lists of values) belongs to Score-P, which frees it with
 //! `free`: each piece must come from `malloc` ([`crate::guarantees`], FREES WITH FREE).
 
 use crate::Unused;
@@ -27,7 +27,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// A value of an asynchronous metric. The timestamp is by the clock that `set_clock_function` handed over.
+    /// A value of an asynchronous metric. The timestamp is from the clock that `set_clock_function` passed to the plugin.
     TimeValuePair = "SCOREP_MetricTimeValuePair", 16 bytes {
         0 timestamp: u64 = 0, "timestamp";
         8 value: u64 = 0, "value";
@@ -38,7 +38,7 @@ c_struct! {
 pub type ClockFunction = unsafe extern "C" fn() -> u64;
 
 c_struct! {
-    /// What `SCOREP_MetricPlugin_<name>_get_info` returns, by value. `run_per` is a [`metric_per`], `sync` a
+    /// The structure that `SCOREP_MetricPlugin_<name>_get_info` returns by value. `run_per` is a [`metric_per`], `sync` a
     /// [`metric_synchronicity`], `delta_t` the smallest number of ticks between two readings. `initialize` returns 0 for success,
     /// `get_event_info` the metrics that a token of `SCOREP_METRIC_<NAME>` stands for (NULL ends the application), `add_counter`
     /// a number for the metric, negative for none. `set_clock_function` is called before `initialize`. `reserved` must be 0.
@@ -61,14 +61,14 @@ c_struct! {
 }
 
 c_enum! {
-    /// Which processes record a plugin's metrics.
+    /// The processes that record a plugin's metrics.
     metric_per: i32 = "SCOREP_MetricPer", "SCOREP_METRIC_PER_" {
         HOST = 2,
     }
 }
 
 c_enum! {
-    /// When values are measured and asked for.
+    /// The times at which values are measured and requested.
     metric_synchronicity: i32 = "SCOREP_MetricSynchronicity", "SCOREP_METRIC_" {
         ASYNC = 3,
     }
@@ -84,7 +84,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a value means, and for which period.
+    /// The meaning of a value, and its period.
     metric_mode: i32 = "SCOREP_MetricMode", "SCOREP_METRIC_MODE_" {
         ACCUMULATED_START = 0,
     }

@@ -41,16 +41,16 @@ pub struct Config {
 /// The table `[attribution]` of the file.
 #[derive(Clone, Debug)]
 pub struct AttributionSettings {
-    /// How the joules of a sample interval go to its frames. `None`: by who was active where that is known, otherwise by time.
+    /// How the joules of a sample interval are divided among its frames. `None`: by activity if that is known, otherwise by time.
     pub policy: Option<Policy>,
     /// Whether consumers that run at the same time split the joules.
     pub sharing: Sharing,
-    /// Which threads' frames are a rank's.
+    /// The threads whose frames count for a rank.
     pub locations: Locations,
     /// Whether time is attributed like a counter.
     pub time: bool,
-    /// How long after its timestamp an event may arrive without being late. It takes microseconds, unless its thread loses its
-    /// core in between.
+    /// The time after its timestamp within which an event may arrive without being late. Normally it takes microseconds, unless
+    /// its thread loses its core in between.
     pub slack: Duration,
     /// A GPU stream that has been silent for this time is assumed to be idle. `None`: [`Config::STREAM_LAG`], or, in a replay,
     /// the time that its streams need.
@@ -60,11 +60,11 @@ pub struct AttributionSettings {
 /// The table `[sampler]` of the file.
 #[derive(Clone, Debug)]
 pub struct SamplerSettings {
-    /// How often a counter that is about to change is read.
+    /// The period of reading a counter that is about to change.
     pub period: Duration,
-    /// How often devices' gauges are read: what they report besides their energy.
+    /// The period of reading devices' gauges: figures that they report besides their energy.
     pub gauges: GaugePeriod,
-    /// How often the stacks of threads are sampled. `None`: as with `auto` if `ampere run` measures, otherwise never.
+    /// The period of sampling threads' stacks. `None`: as with `auto` if `ampere run` measures, otherwise never.
     pub stacks: Option<StackPeriod>,
 }
 
@@ -86,23 +86,23 @@ pub struct CounterLimits {
 pub struct SourceSettings {
     /// Names of sources among [`ampere_model::COUNTER_SOURCES`]. `None`: all that have a usable device, or else the estimate.
     pub names: Option<Vec<&'static str>>,
-    /// Watts of the node when nothing runs. A one-socket server with its memory, board, fans and supply, without GPUs, takes 80
-    /// to 150.
+    /// The watts of the node when nothing runs. A one-socket server with its memory, board, fans and supply, without GPUs, draws
+    /// 80 to 150 W.
     pub idle_watts: f64,
-    /// Watts of a busy core on top of that. 64-core server CPUs are rated 280 W and take a tenth of that idle, so 4 W a core; a
-    /// desktop's few fast cores take two to three times as much. "Core" means what Linux calls a CPU: with hyper-threads on and
-    /// in use, halve it.
+    /// The additional watts of a busy core. 64-core server CPUs are rated 280 W and draw a tenth of that when idle, so 4 W per
+    /// core. The few fast cores of a desktop draw two to three times as much. "Core" means a CPU of Linux: halve the figure if
+    /// hyper-threads are enabled and used.
     pub watts_per_core: f64,
     /// The file of librocm_smi64; `None` searches for it. A library that is named is called even if there is no sign of a GPU.
     pub rocm_smi_library: Option<PathBuf>,
-    /// The file of libamd_smi, or `None` likewise.
+    /// The file of libamd_smi; `None` searches for it.
     pub amdsmi_library: Option<PathBuf>,
-    /// The file of libnvidia-ml, or `None` likewise.
+    /// The file of libnvidia-ml; `None` searches for it.
     pub nvml_library: Option<PathBuf>,
-    /// Microjoules per tick of AMD GPUs' counters, instead of what the library reports; the kernel's headers have 2^-16 J =
-    /// 15.2587890625.
+    /// Microjoules per tick of AMD GPUs' counters, instead of the library's figure. The kernel's headers have 2^-16 J =
+    /// 15.2587890625 uJ.
     pub rocm_smi_resolution_microjoules: Option<f64>,
-    /// Where `proc`, `sys` and `dev` are. Vendors' libraries do not use it: they always read `/sys`.
+    /// The directory of `proc`, `sys` and `dev`. Vendors' libraries do not use it, but always read `/sys`.
     pub sys_root: PathBuf,
 }
 
@@ -113,7 +113,7 @@ pub struct MetricsSettings {
     pub most_series: usize,
     /// The file with the token that requests for metrics must present; `None` if none is needed.
     pub token_file: Option<PathBuf>,
-    /// Further names by which requests may call this node; `*` allows any.
+    /// Further names that requests may use for this node; `*` allows any.
     pub allowed_hosts: Vec<String>,
     /// The directory in which collectors register for Prometheus.
     pub targets: Option<PathBuf>,
@@ -171,6 +171,6 @@ impl Default for SourceSettings {
 }
 
 impl Config {
-    /// How long a silent GPU stream is waited for, unless something else is set.
+    /// The default time for which a silent GPU stream is waited for.
     pub const STREAM_LAG: Duration = Duration::from_secs(60);
 }

@@ -21,11 +21,11 @@ pub struct DeviceSetting {
     pub instantaneous: Option<bool>,
     /// The factor from raw values to joules (or watts); `None` for that of the metric's definition.
     pub scale: Option<f64>,
-    /// The raw counter has this many values and starts again at 0 (RAPL: 2^32).
+    /// The number of values of the raw counter, after which it starts again at 0 (RAPL: 2^32).
     pub wraps_at: Option<u64>,
-    /// How far the counter lags behind the energy that it counts.
+    /// The time by which the counter lags behind the energy that it counts.
     pub delay: Duration,
-    /// What it draws without the job, in watts.
+    /// The power that it draws without the job, in watts.
     pub baseline_watts: Option<f64>,
     /// Consumers of the kernels view; `None` for the GPU streams of the device with the metric's number.
     pub locations: Option<Vec<Regex>>,
@@ -48,7 +48,7 @@ pub enum Ranks {
 /// A key of a `[[device]]`.
 pub(crate) struct DeviceKey {
     pub key: &'static str,
-    /// What applies without it, as text.
+    /// The default, as text.
     pub default: &'static str,
     pub about: &'static str,
     within: Within,
@@ -94,27 +94,27 @@ pub(crate) const KEYS: &[DeviceKey] = &[
     DeviceKey {
         key: "metric",
         default: "must be given",
-        about: "Which metric counts its energy: a pattern for the whole name.",
+        about: "The metric that counts its energy: a pattern for the whole name.",
         within: Within::Anything,
         place: |draft| &mut draft.metric,
     },
     DeviceKey {
         key: "node",
         default: "any node",
-        about: "On which nodes: a pattern for the whole name.",
+        about: "The nodes to which it applies: a pattern for the whole name.",
         within: Within::Anything,
         place: |draft| &mut draft.node,
     },
     DeviceKey {
         key: "kind",
-        default: "by the metric's definition, else cumulative",
+        default: "from the metric's definition, else cumulative",
         about: "Whether the metric is an energy since some start, or a power.",
         within: Within::Anything,
         place: |draft| &mut draft.kind,
     },
     DeviceKey {
         key: "scale",
-        default: "by the metric's unit",
+        default: "from the metric's unit",
         about: "Joules (watts, for a power) per unit of the raw value.",
         within: Within::Above(0.0),
         place: |draft| &mut draft.scale,
@@ -129,28 +129,28 @@ pub(crate) const KEYS: &[DeviceKey] = &[
     DeviceKey {
         key: "delay",
         default: "\"0ns\"",
-        about: "How far the counter lags behind the energy that it counts; `ampere calibrate` measures it.",
+        about: "The time by which the counter lags behind the energy that it counts; `ampere calibrate` measures it.",
         within: Within::Anything,
         place: |draft| &mut draft.delay,
     },
     DeviceKey {
         key: "baseline_watts",
-        default: "the idle watts of the estimate; otherwise the mean power while nothing of the run was active, if there is such time",
-        about: "What the device draws without the job. Under the policy `active` these joules are static, those above are dynamic.",
+        default: "the idle watts of the estimate; otherwise the mean power while nothing of the run was active, if there was such a time",
+        about: "The power that the device draws without the job. Under the policy `active` these joules are static, those above are dynamic.",
         within: Within::AtLeast(0.0),
         place: |draft| &mut draft.baseline_watts,
     },
     DeviceKey {
         key: "locations",
         default: "the GPU streams of the device with the metric's number",
-        about: "Which GPU streams are the consumers of the kernels view: patterns for whole names.",
+        about: "The GPU streams that are the consumers of the kernels view: patterns for whole names.",
         within: Within::Anything,
         place: |draft| &mut draft.locations,
     },
     DeviceKey {
         key: "ranks",
         default: "\"all\"",
-        about: "Which ranks are the consumers of the ranks view: all on the node, those that are found to use the device, or a list.",
+        about: "The ranks that are the consumers of the ranks view: all on the node, those that are found to use the device, or a list.",
         within: Within::Anything,
         place: |draft| &mut draft.ranks,
     },
@@ -195,7 +195,7 @@ impl Value for Ranks {
 }
 
 impl DeviceSetting {
-    /// The ranks that are listed, if there is a list.
+    /// Returns the ranks that are listed, if there is a list.
     pub fn listed_ranks(&self) -> Option<&Vec<u32>> {
         match &self.ranks {
             Ranks::Listed(ranks) => Some(ranks),
@@ -203,7 +203,7 @@ impl DeviceSetting {
         }
     }
 
-    /// The device's name, if this setting applies to this metric on this node.
+    /// Returns the device's name, if this setting applies to this metric on this node.
     pub fn name_for(&self, node: &str, metric: &str) -> Option<String> {
         if self.node.as_ref().is_some_and(|pattern| !pattern.is_match(node)) {
             return None;
@@ -214,7 +214,7 @@ impl DeviceSetting {
         Some(name)
     }
 
-    /// The patterns of the nodes and of the metrics to which it applies.
+    /// Returns the patterns of the nodes and of the metrics to which it applies.
     pub fn patterns(&self) -> (Option<&str>, &str) {
         (self.node.as_ref().map(|node| node.as_str()), self.metric.as_str())
     }
@@ -259,7 +259,7 @@ impl DeviceSetting {
         }
     }
 
-    /// Why the setting can never be used as it is written, given those before it.
+    /// Returns the reason if the setting can never be used as it is written, given those before it.
     fn impossible(&self, before: &[DeviceSetting]) -> Option<String> {
         let metric = plain(self.metric.as_str());
         if let Some(first) = before.iter().find(|first| first.patterns() == self.patterns()) {

@@ -1,14 +1,14 @@
-//! What can be wrong with settings, as text for users.
+//! The errors of settings, as text for users.
 
 use ampere_model::text::printable;
 use std::fmt;
 
-/// Why settings cannot be used: one line with the file and its line, or with the variable.
+/// The reason why settings cannot be used: one line with the file and its line, or with the variable.
 #[derive(Debug)]
 pub struct ConfigError(pub(crate) String);
 
 impl fmt::Display for ConfigError {
-    /// The text is safe for a terminal, whatever the file contains.
+    /// Writes the text so that it is safe for a terminal, whatever the file contains.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.0))
     }
@@ -16,7 +16,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Why a value cannot be used.
+/// The reason why a value cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // fields: what was found, what is allowed
 pub enum WrongValue {
@@ -26,16 +26,16 @@ pub enum WrongValue {
     /// A word that is not among the allowed ones.
     #[error("{found:?}: use {words}")]
     Word { found: String, words: String },
-    /// Text in the place of a number.
+    /// Text in place of a number.
     #[error("{0:?} is not a number")]
     Number(String),
-    /// Text in the place of a whole number.
+    /// Text in place of a whole number.
     #[error("{0:?} is not a whole number")]
     Whole(String),
-    /// Text in the place of a time.
+    /// Text in place of a time.
     #[error("{0:?} is not a time: write it like \"1ms\" (ns, us, ms, s)")]
     Time(String),
-    /// A value outside of what is allowed.
+    /// A value outside of the allowed range.
     #[error("{found}: use {allowed}")]
     Range { found: String, allowed: String },
     /// A text that is not a list of CPUs, or names a CPU that no machine has.
@@ -44,7 +44,7 @@ pub enum WrongValue {
     /// The name of a counter source that does not exist.
     #[error("{found:?} is not known; there are {}, none and auto", ampere_model::COUNTER_SOURCES.join(", "))]
     Source { found: String },
-    /// Text in the place of a regular expression.
+    /// Text in place of a regular expression.
     #[error("{pattern:?} is not a regular expression: {why}")]
     Pattern { pattern: String, why: String },
     /// The path of a file that does not exist.

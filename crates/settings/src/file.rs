@@ -34,7 +34,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Sets what variables set. A variable of a counter source that cannot be used is ignored ([`Config::left_out`]).
+    /// Applies the environment variables. A variable of a counter source that cannot be used is ignored ([`Config::left_out`]).
     ///
     /// # Errors
     /// Returns an error for the first of the other variables that cannot be used. The rest is set nevertheless.
@@ -97,7 +97,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     let length = File::open(path)?.take(BYTES_MAX).read_to_string(&mut text)?;
     match length as u64 {
-        BYTES_MAX => Err(std::io::Error::other("it is longer than any settings")),
+        BYTES_MAX => Err(std::io::Error::other("it is too long for a settings file")),
         _ => Ok(text),
     }
 }

@@ -1,7 +1,7 @@
 //! Settings: `ampere.toml` and the environment variables.
 //!
-//! [`SETTINGS`] is the one table of all settings: key, variable, values, default and a sentence for each. The file and the
-//! environment are read by it ([`Config::load`]), `ampere doctor` checks variables by it ([`Setting::check`]), and the reference
+//! [`SETTINGS`] is the table of all settings: key, variable, values, default and a sentence for each. It controls how the file
+//! and the environment are read ([`Config::load`]) and how `ampere doctor` checks variables ([`Setting::check`]). The reference
 //! in docs and the manual page are made from it ([`reference`]). A setting is added by adding its row and, if the collector is to
 //! use it, its field in [`Config`]. The keys of a `[[device]]` have a table of their own (`device.rs`).
 //!
@@ -9,8 +9,7 @@
 //! table.rs   the table                              config.rs     the checked settings of a run
 //! value.rs   how values are written                 device.rs     `[[device]]`
 //! file.rs    reads the file and the environment      reference.rs  the reference for manual and documentation
-//! names.rs   mistyped names, patterns               error.rs      what can be wrong
-//! source.rs  the text of the file, for messages
+//! names.rs mistyped names, patterns error.rs errors source.rs the text of the file, for messages
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -6,7 +6,7 @@ use strsim::levenshtein;
 /// The maximum number of names that are suggested for a pattern that matches nothing.
 const OFFERED_MAX: usize = 4;
 
-/// The candidate that is most similar to a name; `None` if there is no candidate.
+/// Returns the candidate that is most similar to a name; `None` if there is no candidate.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates.into_iter().min_by_key(|candidate| levenshtein(name, candidate))
 }
@@ -21,7 +21,7 @@ pub fn plain(pattern: &str) -> &str {
     pattern.strip_prefix("^(?:").and_then(|rest| rest.strip_suffix(")$")).unwrap_or(pattern)
 }
 
-/// The first few names, and the number of the others.
+/// Returns the first few names, and the number of the others.
 pub fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     ampere_model::text::listed(names, OFFERED_MAX)
 }
@@ -38,7 +38,7 @@ pub fn offered_first<'a>(
     is_likely: impl Fn(&str) -> bool,
 ) -> String {
     let literal: String = pattern.chars().filter(|c| !r"\()[]*+?^$|".contains(*c)).collect();
-    // Long parameters and namespaces make a function's name no less similar.
+    // Long parameters and namespaces do not make a function's name less similar.
     let distance = |name: &str| {
         let own = function(name);
         let last = own.rsplit("::").next().unwrap_or(own);

@@ -14,7 +14,7 @@ Each setting has an environment variable, which takes precedence over the file. 
 line and what may be written; `ampere doctor` checks what is set. Times are written with their unit: `\"250us\"`, `\"1ms\"`, `\"1.5s\"`.
 ";
 
-/// The tables of the file, and what they are about.
+/// The tables of the file, and their subjects.
 const TABLES: &[(&str, &str)] = &[
     ("attribution", "How joules are divided."),
     ("sampler", "How often the hardware is read."),
@@ -23,12 +23,12 @@ const TABLES: &[(&str, &str)] = &[
     ("spool", "Records on disk, from which the trace is made."),
     ("output", "The directories for results."),
     ("estimate", "The estimate from CPU time, if no counter can be read."),
-    ("topology", "Which rank uses which GPU."),
+    ("topology", "The assignment of ranks to GPUs."),
     ("collector", "The process on each node."),
-    ("metrics", "What is served while the job runs."),
+    ("metrics", "The figures that are served while the job runs."),
 ];
 
-/// The text of `docs/src/settings.md`.
+/// Returns the text of `docs/src/settings.md`.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     for (table, about) in TABLES {
@@ -53,7 +53,7 @@ pub fn markdown() -> String {
     for setting in SETTINGS.iter().filter(|setting| setting.key.is_none() && !setting.is_internal()) {
         row(&mut page, &[&format!("`{}`", setting.variable)], setting);
     }
-    page.push_str("\nAmpere sets these for its own processes, and tests do:\n\n| variable | what it is for |\n| --- | --- |\n");
+    page.push_str("\nThese are set only by ampere, for its own processes, and by tests:\n\n| variable | purpose |\n| --- | --- |\n");
     for setting in SETTINGS.iter().filter(|setting| setting.is_internal()) {
         let _ = writeln!(page, "| `{}` | {} |", setting.variable, setting.about);
     }
@@ -66,7 +66,7 @@ fn row(page: &mut String, names: &[&str], setting: &Setting) {
     let _ = writeln!(page, "| {} |", names.chain(cells).collect::<Vec<_>>().join(" | "));
 }
 
-/// Variables and what they do, for the manual page.
+/// Returns the variables and their descriptions, for the manual page.
 pub fn variables() -> impl Iterator<Item = (&'static str, &'static str)> {
     SETTINGS.iter().filter(|setting| !setting.is_internal()).map(|setting| (setting.variable, setting.about))
 }

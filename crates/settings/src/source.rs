@@ -14,13 +14,13 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// An error at an offset in the text.
+    /// Makes an error for an offset in the text.
     pub fn error(&self, at: usize, why: impl fmt::Display) -> ConfigError {
         let line = self.text[..at.min(self.text.len())].matches('\n').count() + 1;
         ConfigError(format!("{}:{line}: {why}", self.origin))
     }
 
-    /// The error for a key that does not exist.
+    /// Makes the error for a key that does not exist.
     pub fn unknown(&self, key: &Spanned<DeString>, known: impl Iterator<Item = &'static str>) -> ConfigError {
         let meant = nearest(key.get_ref(), known);
         let advice = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
@@ -28,7 +28,7 @@ impl Source<'_> {
     }
 }
 
-/// The entries of a table in the order of the file, so that the error is about the first mistake.
+/// Returns the entries of a table in the order of the file, so that the error is about the first mistake.
 pub(crate) fn in_order<'t, 'i>(
     table: &'t DeTable<'i>,
 ) -> Vec<(&'t Spanned<DeString<'i>>, &'t Spanned<DeValue<'i>>)> {

@@ -13,21 +13,21 @@ pub const PREFIX: &str = "AMPERE_";
 /// A row of the table.
 #[derive(Clone, Copy)]
 pub struct Setting {
-    /// The table and the key in `ampere.toml`; `None` for what only the environment can set.
+    /// The table and the key in `ampere.toml`; `None` if only the environment can set it.
     pub key: Option<(&'static str, &'static str)>,
     /// The environment variable, which takes precedence over the file.
     pub variable: &'static str,
-    /// What it does, in a sentence of Markdown.
+    /// The description, a sentence of Markdown.
     pub about: &'static str,
-    /// What applies if it is not set, as text; empty if [`Config::default`] has a value that can be written.
+    /// The default, as text; empty if it can be written from [`Config::default`].
     default: &'static str,
     pub(crate) within: Within,
-    /// What happens if the variable cannot be used.
+    /// The reaction to a variable that cannot be used.
     pub if_wrong: IfWrong,
     pub(crate) keeper: Keeper,
 }
 
-/// What happens if a variable cannot be used.
+/// The reaction to a variable that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfWrong {
     /// Every part of ampere refuses it.
@@ -39,7 +39,7 @@ pub enum IfWrong {
     LeftOut,
 }
 
-/// Where a setting's value is stored.
+/// The part of ampere that stores a setting's value.
 #[derive(Clone, Copy)]
 pub(crate) enum Keeper {
     Config(fn(&mut Config) -> &mut dyn Value),
@@ -49,7 +49,7 @@ pub(crate) enum Keeper {
     Internal,
 }
 
-/// What a variable that is read elsewhere may contain.
+/// The possible content of a variable that is read elsewhere.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
     Text(&'static str),
@@ -78,14 +78,14 @@ const fn elsewhere(variable: &'static str, form: Form) -> Setting {
     Setting { keeper: Keeper::Elsewhere(form), if_wrong: IfWrong::LeftOut, ..variable_only(variable) }
 }
 
-/// The variable with what has to record the run's calls, as the option `--host` of `ampere run` has it.
+/// The variable that names the host that must record the run's calls, with the values of the option `--host` of `ampere run`.
 pub const ENV_RECORDER: &str = "AMPERE_RECORDER";
 
 /// All settings, except the keys of a `[[device]]`.
 pub const SETTINGS: &[Setting] = &[
     Setting {
-        about: "How the joules of a sample interval are divided among frames: by who was active, evenly over time, or all to the frames that ran.",
-        default: "`\"active\"` where CPU times are known, otherwise time_sliced",
+        about: "How the joules of a sample interval are divided among frames: by activity, evenly over time, or only among the frames that ran.",
+        default: "`\"active\"` if CPU times are known, otherwise time_sliced",
         keeper: Keeper::Config(|config| &mut config.attribution.policy),
         ..file("attribution", "policy", "AMPERE_POLICY")
     },
@@ -95,7 +95,7 @@ pub const SETTINGS: &[Setting] = &[
         ..file("attribution", "sharing", "AMPERE_SHARING")
     },
     Setting {
-        about: "Which threads' frames count as a rank's: its main thread's, or all threads', in equal shares.",
+        about: "The threads whose frames count for a rank: its main thread, or all threads in equal shares.",
         keeper: Keeper::Config(|config| &mut config.attribution.locations),
         ..file("attribution", "locations", "AMPERE_LOCATIONS")
     },
@@ -122,7 +122,7 @@ pub const SETTINGS: &[Setting] = &[
         ..file("sampler", "period", "AMPERE_SAMPLE_PERIOD")
     },
     Setting {
-        about: "How often devices are asked for their temperature and what else they report.",
+        about: "How often the temperature and other figures of devices are read.",
         within: Within::Times(Duration::from_millis(100), Duration::from_secs(3600)),
         keeper: Keeper::Config(|config| &mut config.sampler.gauges),
         ..file("sampler", "gauges", "AMPERE_GAUGES")
@@ -137,8 +137,8 @@ pub const SETTINGS: &[Setting] = &[
         ..file("sampler", "stacks", "AMPERE_SAMPLE")
     },
     Setting {
-        about: "More watts than any device draws: a reading that would mean more is a misreading.",
-        default: "by the device's kind, if the metric is an energy or a power by its definition: 2 kW for a GPU, 1 kW for a package, cores or memory, 20 kW for a node and all else; otherwise no limit",
+        about: "The highest power of a device: a reading that would mean more watts is a misreading.",
+        default: "from the device's kind, if the metric is an energy or a power by its definition: 2 kW for a GPU, 1 kW for a package, cores or memory, 20 kW for a node and everything else; otherwise no limit",
         within: Within::Above(0.0),
         keeper: Keeper::Config(|config| &mut config.counters.watts_max),
         ..file("counters", "watts_max", "AMPERE_COUNTER_WATTS_MAX")
@@ -156,19 +156,19 @@ pub const SETTINGS: &[Setting] = &[
         ..file("counters", "stale", "AMPERE_COUNTER_STALE")
     },
     Setting {
-        about: "Writes a trace. Without one there are no records on disk either, from which a killed run could be finished.",
+        about: "Whether a trace is written. Without one, there are also no records on disk from which a killed run could be finished.",
         keeper: Keeper::Config(|config| &mut config.trace),
         ..file("trace", "write", "AMPERE_TRACE")
     },
     Setting {
-        about: "Writes the power that is attributed to each rank and GPU stream into the trace, as a metric of its location.",
+        about: "Whether the trace contains the power that is attributed to each rank and GPU stream, as a metric of its location.",
         keeper: Keeper::Config(|config| &mut config.trace_power),
         ..file("trace", "power", "AMPERE_TRACE_POWER")
     },
     Setting {
         about: "The directory for records until the trace is written, on a disk of the node's own. It is made if it is not there; each \
                 run and node has a directory of its own in it.",
-        default: "`$TMPDIR` or `/tmp`, where it is on a disk; else the output directory, or memory if that is on a shared file system",
+        default: "`$TMPDIR` or `/tmp`, if it is on a disk; else the output directory, or memory if that is on a shared file system",
         keeper: Keeper::Config(|config| &mut config.spool),
         ..file("spool", "directory", "AMPERE_SPOOL_DIRECTORY")
     },
@@ -186,7 +186,7 @@ pub const SETTINGS: &[Setting] = &[
         ..file("estimate", "idle_watts", "AMPERE_ESTIMATE_IDLE_WATTS")
     },
     Setting {
-        about: "Watts of each busy core on top of that, for the estimate.",
+        about: "Additional watts of each busy core, for the estimate.",
         within: Within::AtLeast(0.0),
         if_wrong: IfWrong::RefusedByRun,
         keeper: Keeper::Config(|config| &mut config.sources.watts_per_core),
@@ -198,8 +198,8 @@ pub const SETTINGS: &[Setting] = &[
         ..file("topology", "by_local_rank", "AMPERE_BY_LOCAL_RANK")
     },
     Setting {
-        about: "Where the collector runs.",
-        default: "where `ampere run` was started, else the CPU set of the job's control group",
+        about: "The CPUs on which the collector runs.",
+        default: "those on which `ampere run` was started, else the CPU set of the job's control group",
         keeper: Keeper::Config(|config| &mut config.cpus),
         ..file("collector", "cpus", "AMPERE_COLLECTOR_CPUS")
     },
@@ -215,7 +215,7 @@ pub const SETTINGS: &[Setting] = &[
         ..file("metrics", "token_file", "AMPERE_TOKEN_FILE")
     },
     Setting {
-        about: "Further names by which requests may call this node; `*` allows any.",
+        about: "Further names that requests may use for this node; `*` allows any.",
         default: "its own names and addresses only",
         keeper: Keeper::Config(|config| &mut config.metrics.allowed_hosts),
         ..file("metrics", "allowed_hosts", "AMPERE_ALLOWED_HOSTS")
@@ -227,7 +227,7 @@ pub const SETTINGS: &[Setting] = &[
         ..file("metrics", "targets", "AMPERE_TARGETS")
     },
     Setting {
-        about: "Which counter sources are opened.",
+        about: "The counter sources that are opened.",
         default: "auto: all that have a usable device, else the estimate",
         if_wrong: IfWrong::RefusedByRun,
         keeper: Keeper::Config(|config| &mut config.sources.names),
@@ -256,7 +256,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         about: "Microjoules per tick of AMD GPUs' energy counters.",
-        default: "what the library reports",
+        default: "the library's own",
         within: Within::AtLeast(0.0),
         if_wrong: IfWrong::RefusedByRun,
         keeper: Keeper::Config(|config| &mut config.sources.rocm_smi_resolution_microjoules),
@@ -268,17 +268,17 @@ pub const SETTINGS: &[Setting] = &[
         ..elsewhere("AMPERE_CONFIG", Form::Text("the path of a file"))
     },
     Setting {
-        about: "Where the results go, as `--output`.",
+        about: "The directory of the results, as `--output`.",
         default: "`./ampere-<date>_<time>_<id>`",
         ..elsewhere("AMPERE_OUTPUT", Form::Text("the path of a directory"))
     },
     Setting {
-        about: "Where /metrics is served, as `--listen`.",
+        about: "The address at which /metrics is served, as `--listen`.",
         default: "`127.0.0.1:9977`, or the next free port",
         ..elsewhere("AMPERE_LISTEN", Form::Text("an address, unix:/path, or off"))
     },
     Setting {
-        about: "Where shared memory lies: a directory in a tmpfs that all processes of the node see.",
+        about: "The directory for shared memory: in a tmpfs that all processes of the node see.",
         default: "`/dev/shm`",
         ..elsewhere("AMPERE_SHM", Form::Text("the path of a directory"))
     },
@@ -296,12 +296,12 @@ pub const SETTINGS: &[Setting] = &[
         ..elsewhere("AMPERE_RING_BYTES", Form::Whole)
     },
     Setting {
-        about: "Seconds that a program waits for the collector that it starts.",
+        about: "The number of seconds that a program waits for the collector that it starts.",
         default: "10",
         ..elsewhere("AMPERE_START_TIMEOUT", Form::Whole)
     },
     Setting {
-        about: "Seconds that the node's last process waits for the results.",
+        about: "The number of seconds that the node's last process waits for the results.",
         default: "60",
         ..elsewhere("AMPERE_FINALIZE_TIMEOUT", Form::Whole)
     },
@@ -321,23 +321,26 @@ pub const SETTINGS: &[Setting] = &[
         ..elsewhere("AMPERE_DISABLE", Form::Text("0 or 1"))
     },
     Setting { about: "The session that a process belongs to.", ..variable_only("AMPERE_SESSION") },
-    Setting { about: "The boot of the node that the session is on.", ..variable_only("AMPERE_SESSION_BOOT") },
-    Setting { about: "What has to record the run's calls.", ..variable_only(ENV_RECORDER) },
     Setting {
-        about: "Where `proc`, `sys` and `dev` are, for tests.",
+        about: "The boot of the node on which the session is.",
+        ..variable_only("AMPERE_SESSION_BOOT")
+    },
+    Setting { about: "The host that must record the run's calls.", ..variable_only(ENV_RECORDER) },
+    Setting {
+        about: "The directory of `proc`, `sys` and `dev`, for tests.",
         if_wrong: IfWrong::RefusedByRun,
         keeper: Keeper::Config(|config| &mut config.sources.sys_root),
         ..variable_only("AMPERE_SYS_ROOT")
     },
 ];
 
-/// The row of the table for a variable.
+/// Returns the row of the table for a variable.
 pub fn setting(variable: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.variable == variable)
 }
 
 impl Setting {
-    /// The setting that a mistyped name means, if one is similar enough.
+    /// Returns the setting that a mistyped name probably means, if one is similar enough.
     pub fn meant_by(variable: &str) -> Option<&'static Setting> {
         let known = SETTINGS.iter().map(|setting| setting.variable);
         let nearest = nearest(variable, known)?;
@@ -347,8 +350,7 @@ impl Setting {
 
     /// Checks whether the variable's value can be used. An empty value of a setting that is read elsewhere counts as not set.
     ///
-    /// # Errors
-    /// Returns what is wrong with the value.
+    /// # Errors Returns the reason why the value cannot be used.
     pub fn check(&self, value: &str) -> Result<(), WrongValue> {
         let trimmed = value.trim();
         match self.keeper {
@@ -384,7 +386,7 @@ impl Setting {
         }
     }
 
-    /// Describes what applies if it is not set.
+    /// Describes the default.
     pub(crate) fn default(&self) -> String {
         match self.keeper {
             Keeper::Config(place) if self.default.is_empty() => {

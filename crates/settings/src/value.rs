@@ -1,4 +1,4 @@
-//! How values are written: with TOML's types in the file, as text in the environment.
+//! Reads and writes values: with TOML's types in the file, as text in the environment.
 
 use crate::error::WrongValue;
 use ampere_attribution::{Policy, Sharing};
@@ -33,7 +33,7 @@ pub(crate) enum Within {
 pub(crate) trait Value {
     /// Describes the allowed values, for the reference.
     fn allowed(&self) -> String;
-    /// The value as it is written in the file; `None` if it means "not set".
+    /// Returns the value as it is written in the file; `None` if it means "not set".
     fn shown(&self) -> Option<String>;
     /// Sets the value. An error leaves it unchanged, except for names of counter sources, where the known ones are set.
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue>;
@@ -53,7 +53,7 @@ impl Word for Sharing {
     const WORDS: &'static [(&'static str, Sharing)] = Sharing::WORDS;
 }
 
-/// Which threads of a process share what the process gets.
+/// The threads of a process that share the joules of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Locations {
     /// Only the main thread, whose frame is the rank's.
@@ -68,7 +68,7 @@ impl Word for Locations {
 }
 
 impl Locations {
-    /// The word for it, `main` or `all`.
+    /// Returns the word for it, `main` or `all`.
     pub fn as_str(self) -> &'static str {
         match self {
             Locations::Main => "main",
@@ -77,16 +77,16 @@ impl Locations {
     }
 }
 
-/// How often gauges of devices are read. `None` is written `off` and means never.
+/// The period of reading the gauges of devices. `None` is written `off` and means never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugePeriod(pub Option<Duration>);
 
-/// How often stacks are sampled.
+/// The period of sampling stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackPeriod {
     /// The stacks are not sampled.
     Off,
-    /// Stacks are sampled as often as that may cost, at most every millisecond of CPU time.
+    /// Stacks are sampled as often as the limit on the cost allows, at most every millisecond of CPU time.
     Auto,
     /// Stacks are sampled each time the thread has used this much CPU time.
     Every(Duration),
@@ -96,7 +96,7 @@ pub enum StackPeriod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(pub Vec<usize>);
 
-/// CPUs are numbered below this, as in the kernel's `cpu_set_t`.
+/// The number of possible CPUs, as in the kernel's `cpu_set_t`.
 const CPUS_MAX: usize = 1024;
 
 impl<'a> Written<'a> {
@@ -332,7 +332,7 @@ simple_value!(
 );
 simple_value!(
     Vec<String>,
-    "a list of names; with commas between them in the variable",
+    "a list of names; in the variable, separated by commas",
     |names| (!names.is_empty()).then(|| format!("{names:?}")),
     |written, _within| written.texts().map(|names| names.into_iter().map(str::to_owned).collect())
 );

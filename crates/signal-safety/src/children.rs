@@ -1,5 +1,5 @@
-//! Ignored signals. A process inherits them from the one that started it: `nohup` and a shell's background jobs ignore the
-//! signals of a terminal. A command that we start must ignore the same signals, whatever we do with them ourselves.
+//! Handles ignored signals. A process inherits them from the one that started it: `nohup` and a shell's background jobs ignore
+//! the signals of a terminal. A command that we start must ignore the same signals, whatever we do with them ourselves.
 //!
 //! We must not ignore SIGCHLD: the kernel would reap our children and discard their exit status.
 
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The signals that were ignored when this process started: bit n is signal n.
 static IGNORED: AtomicU32 = AtomicU32::new(0);
 
-/// Remembers which signals are ignored, and restores the default for SIGCHLD, so that this process can wait for its children. To
-/// be called first.
+/// Remembers which signals are ignored, and restores the default for SIGCHLD, so that this process can wait for its children.
+/// This must be called first.
 pub fn remember_ignored_signals() {
-    // Rust's own start ignores SIGPIPE, and its children have the default again.
+    // Rust's start-up code ignores SIGPIPE, and its children have the default again.
     let ignored = (1..32).filter(|signal| *signal != libc::SIGPIPE && is_ignored(*signal));
     IGNORED.store(ignored.fold(0, |all, signal| all | 1 << signal), Ordering::Relaxed);
     // SAFETY: the default is valid for this signal.
@@ -24,7 +24,7 @@ pub fn remember_ignored_signals() {
 fn is_ignored(signal: c_int) -> bool {
     // SAFETY: zeros are a valid value, which is only written to.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: nothing is changed.
+    // SAFETY: the call only reads the disposition.
     let is_known = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
     is_known && now.sa_sigaction == libc::SIG_IGN
 }

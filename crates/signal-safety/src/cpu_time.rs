@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The CPU time of the children that this process has waited for, with that of the children that these have waited for.
+/// Returns the CPU time of the children that this process has waited for, including that of the children that these have waited
+/// for.
 pub fn cpu_time_of_ended_children() -> Duration {
     // SAFETY: all-zero bytes are a valid `rusage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

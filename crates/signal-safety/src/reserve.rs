@@ -1,5 +1,5 @@
-//! Memory for work that is under way when the program's memory runs out. A failed allocation aborts a Rust process, but a program
-//! that survives a lack of memory must not be ended by us.
+//! Memory for work that has begun when the program's memory runs out. A failed allocation aborts a Rust process, but we must not
+//! end a program that can handle a lack of memory.
 
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
@@ -23,7 +23,7 @@ impl<const BYTES: usize> Reserve<BYTES> {
         Reserve { bytes: UnsafeCell::new([0; BYTES]), taken: AtomicUsize::new(0) }
     }
 
-    /// Whether half of the reserve is used: no new work should start.
+    /// Whether half of the reserve is used, so that no new work should start.
     pub fn is_low(&self) -> bool {
         self.taken.load(Ordering::Relaxed) > BYTES / 2
     }
@@ -44,7 +44,7 @@ impl<const BYTES: usize> Reserve<BYTES> {
             place = taken.next_multiple_of(align);
             place.checked_add(size).filter(|end| *end <= BYTES)
         });
-        // SAFETY: `size` bytes from this place on are within the reserve.
+        // SAFETY: `size` bytes from this position on are within the reserve.
         taken.map_or(null_mut(), |_| unsafe { self.bytes.get().cast::<u8>().add(place) })
     }
 }

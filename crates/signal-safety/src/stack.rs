@@ -1,6 +1,6 @@
 //! The stack on which a thread runs.
 
-/// The current stack address of this thread, an even number.
+/// Returns the current stack address of this thread, an even number.
 #[inline(always)]
 pub fn stack_address() -> usize {
     let address: usize;
@@ -18,11 +18,11 @@ pub fn stack_address() -> usize {
 }
 
 /// Whether this thread is in a signal handler on an alternate stack. Stack addresses cannot be compared there, and there may be
-/// too little room for any other work.
+/// too little space for any other work.
 #[inline(never)]
 pub fn is_on_alternate_stack() -> bool {
     let mut stack = std::mem::MaybeUninit::<libc::stack_t>::uninit();
-    // SAFETY: nothing is set; the kernel fills the structure if it returns 0.
+    // SAFETY: the call sets no new stack; the kernel fills the structure if it returns 0.
     unsafe {
         libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) == 0
             && stack.assume_init_ref().ss_flags & libc::SS_ONSTACK != 0

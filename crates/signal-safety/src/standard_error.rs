@@ -1,5 +1,5 @@
-//! Lines to the user, on standard error. A program may close standard error; the next file that it opens, data or a connection,
-//! then gets the same descriptor, and nothing must be written there.
+//! Writes lines to the user on standard error. A program may close standard error. The next file that it opens, data or a
+//! connection, then gets the same descriptor, and we must not write to it.
 
 use crate::without_write_signals;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 /// Device and inode of standard error at the start; `None` if it was closed.
 static AT_START: OnceLock<Option<(u64, u64)>> = OnceLock::new();
 
-/// Remembers which file standard error is. To be called as early as possible.
+/// Remembers which file standard error is. This must be called as early as possible.
 pub fn remember_standard_error() {
     AT_START.get_or_init(|| standard_error().map(|found| (found.st_dev, found.st_ino)));
 }

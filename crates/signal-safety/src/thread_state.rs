@@ -1,5 +1,6 @@
-//! errno and the cancellation state. Almost every function of the C library may change errno, which the program may be about to
-//! read; and many are cancellation points, at which a cancelled thread is unwound through frames that must not be unwound.
+//! Preserves errno and the cancellation state. Almost every function of the C library may change errno, which the program may be
+//! about to read. Many functions are cancellation points, at which a cancelled thread is unwound through frames that must not be
+//! unwound.
 
 struct ThreadState {
     errno: libc::c_int,

@@ -1,4 +1,4 @@
-//! Writing without SIGPIPE (a pipe without a reader) and SIGXFSZ (beyond `ulimit -f`), which end a program that does not handle
+//! Writes without SIGPIPE (a pipe without a reader) and SIGXFSZ (beyond `ulimit -f`), which end a program that does not handle
 //! them. When we write, only the write may fail.
 
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ pub fn without_write_signals<T>(write: impl FnOnce() -> T) -> T {
     write()
 }
 
-/// Blocks both signals. When it is dropped, it discards those that came meanwhile and restores the mask.
+/// Blocks both signals. When it is dropped, it discards those that have arrived in the meantime and restores the mask.
 struct Blocked {
     mask_before: libc::sigset_t,
     pending_before: libc::sigset_t,
@@ -84,7 +84,7 @@ mod tests {
         if written < 0 { Err(Error::last_os_error().kind()) } else { Ok(()) }
     }
 
-    /// Runs in a process of its own.
+    /// Runs the test in a process of its own.
     fn child(which: &str) {
         // SAFETY: no other thread depends on these.
         unsafe {
@@ -122,7 +122,7 @@ mod tests {
                 }
             }
         }
-        // No signal is left pending.
+        // No signal is still pending.
         assert!(which == "blocked pipe" || WRITE_SIGNALS.iter().all(|signal| !is_in(*signal, &pending())));
         std::process::exit(0);
     }

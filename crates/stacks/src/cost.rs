@@ -1,4 +1,4 @@
-//! What a sample costs the thread that is sampled, measured on a thread of this process.
+//! Measures the cost of a sample for the sampled thread, on a thread of this process.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ const PERIOD: Duration = Duration::from_micros(100);
 /// The number of samples of which the median is taken, and the minimum.
 const SAMPLES: usize = 33;
 const SAMPLES_MIN: usize = 9;
-/// The maximal time that is spent if the thread seldom gets a CPU.
+/// The maximum time for measuring, if the thread rarely gets a CPU.
 const TIME_MAX: Duration = Duration::from_millis(50);
 
-/// The time for which a sample with these options interrupts a thread: the median of some tens of samples of the calling thread,
-/// which takes some milliseconds. `None` if too few were taken, or if the kernel does not allow it.
+/// Returns the time for which a sample with these options interrupts a thread: the median of some tens of samples of the calling
+/// thread, which takes some milliseconds. Returns `None` if too few samples were taken, or if the kernel does not allow sampling.
 pub fn sample_cost(options: &Options) -> Option<Duration> {
     let options = Options { period: PERIOD, ..options.clone() };
-    // The kernel copies as much of the stack as it does of a thread whose stack is deep.
+    // The kernel then copies as much of the stack as for a thread with a deep stack.
     let mut stack = [0_u8; 32 << 10];
     black_box(&mut stack);
     let (_event, mut ring) = sample_this_thread(&options).ok()?;

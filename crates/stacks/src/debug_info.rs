@@ -26,11 +26,11 @@ pub(crate) struct Inlined {
     pub(crate) file: String,
 }
 
-/// The maximal number of functions that are inlined into each other; more are damage.
+/// The maximum number of functions that are inlined into each other. More of them mean that the file is damaged.
 const INLINED_MAX: usize = 256;
 
 impl DebugInfo {
-    /// `section` returns the bytes of a section, none if the file does not have it.
+    /// Makes the tables. `section` returns the bytes of a section, which are empty if the file does not have it.
     pub(crate) fn new(section: impl Fn(&str) -> Vec<u8>) -> Option<DebugInfo> {
         let mut bytes = 0;
         let load = |id: SectionId| {

@@ -76,7 +76,7 @@ const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 /// The sizes of rings that are tried, the largest first: users may often lock only 8 MB, or 516 kB for each CPU.
 const RING_BYTES: [usize; 4] = [2 << 20, 1 << 20, 512 << 10, 256 << 10];
-/// The maximal size of all rings together, unless rings of the smallest two sizes need more.
+/// The maximum size of all rings together, unless rings of the smallest two sizes need more.
 const RINGS_BYTES_MAX: usize = 128 << 20;
 
 fn attributes(options: &Options) -> Attributes {
@@ -118,9 +118,9 @@ fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// An event that samples the calling thread from now on, and its ring.
+/// Opens an event that samples the calling thread from now on, and its ring.
 pub(crate) fn sample_this_thread(options: &Options) -> io::Result<(OwnedFd, Ring)> {
-    /// Stands for all CPUs.
+    /// The number that means any CPU.
     const ANY_CPU: u32 = u32::MAX;
     let attributes = known_attributes(attributes(options));
     // A ring of an event on any CPU cannot be inherited.
@@ -147,7 +147,7 @@ pub(crate) enum SamplingStart {
     Now,
 }
 
-/// What the events of a process record.
+/// The kinds of records that the events of a process make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Recorded {
     /// The process' stack samples, its start and end, and when its threads are on a CPU.
@@ -176,8 +176,8 @@ impl Opened {
 
 /// The rings, and the events that write to them.
 pub(crate) struct Events {
-    /// For each CPU, an event of this process that counts nothing. The ring belongs to it, so that the ring exists whatever is
-    /// sampled.
+    /// For each CPU, an event of this process that counts nothing. The ring belongs to this event, so that the ring exists
+    /// independently of what is sampled.
     of_cpus: Vec<(u32, OwnedFd)>,
     pub(crate) rings: Vec<Ring>,
     attributes: Attributes,
@@ -244,7 +244,7 @@ impl Events {
             if self.used() + threads.len() > files_max() / 2 {
                 return Err(StacksError::Files { process: *process, needed: threads.len() });
             }
-            // Threads that have ended meanwhile need no event.
+            // Threads that have ended in the meantime need no event.
             let files: Vec<OwnedFd> = (threads.iter())
                 .filter_map(|thread| {
                     self.open_into(&self.of_cpus[place].1, *thread, cpu, begin, recorded).ok()
@@ -260,7 +260,7 @@ impl Events {
         self.of_cpus.len() + self.sampled.values().map(|opened| opened.files.len()).sum::<usize>()
     }
 
-    /// Opens events of these threads of a process, and of what they start. Returns the threads that still exist.
+    /// Opens events of these threads of a process, and of everything that they start. Returns the threads that still exist.
     pub(crate) fn add(
         &mut self,
         process: u32,
@@ -323,10 +323,10 @@ impl Events {
         Ok(event)
     }
 
-    /// The CPUs on which each of these threads is sampled. These are all CPUs, because what a thread starts may be bound to
-    /// others than the thread itself. When a quarter of the allowed files is in use, they are those that the thread is bound
-    /// to. At most half of the allowed files are used, and at most a quarter for processes without samples, whose records need
-    /// files, too.
+    /// Returns the CPUs on which each of these threads is sampled. Normally these are all CPUs, because processes that a thread
+    /// starts may be bound to other CPUs than the thread itself. When a quarter of the allowed files is in use, they are only
+    /// those that the thread is bound to. At most half of the allowed files are used, and at most a quarter for processes without
+    /// samples, whose records need files, too.
     fn cpus_of(
         &self,
         process: u32,
@@ -349,17 +349,17 @@ impl Events {
         if used + needed > used_max { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
     }
 
-    /// Called when a process has executed a program: if it was added as a launcher, it is itself sampled since then.
+    /// To be called when a process has executed a program. A process that was added as a launcher is itself sampled from then on.
     pub(crate) fn executed(&mut self, process: u32) {
         self.sampled.entry(process).and_modify(|opened| opened.begin = SamplingStart::Now);
     }
 
-    /// When the events of a process start if they are opened again. A launcher is still not to be sampled itself.
+    /// Returns when the events of a process start if they are opened again. A launcher is still not to be sampled itself.
     pub(crate) fn start_of(&self, process: u32) -> SamplingStart {
         self.sampled.get(&process).map_or(SamplingStart::Now, |opened| opened.begin)
     }
 
-    /// Closes the events of all processes, once the returned ones are dropped.
+    /// Takes the events of all processes. They are closed when the returned ones are dropped.
     pub(crate) fn take(&mut self) -> HashMap<u32, Opened> {
         std::mem::take(&mut self.sampled)
     }
@@ -389,7 +389,8 @@ impl Events {
     }
 }
 
-/// The CPU time of all threads of a process, those that have ended included, in nanoseconds. `None` if the process has ended.
+/// Returns the CPU time of all threads of a process, including those that have ended, in nanoseconds; `None` if the process has
+/// ended.
 pub fn cpu_of_process(process: u32) -> Option<u64> {
     // The kernel's number for the clock of a process' scheduled time (`CPUCLOCK_SCHED`).
     let clock = !(process as libc::clockid_t) << 3 | 2;
@@ -456,8 +457,8 @@ pub(crate) fn threads_of(process: u32) -> Result<Vec<u32>, StacksError> {
     Ok(threads)
 }
 
-/// The CPUs that are online, by `/sys/devices/system/cpu/online` or, if that is hidden, `/proc/stat`; and all that this process
-/// may use.
+/// Returns the CPUs that are online, from `/sys/devices/system/cpu/online` or, if that is hidden, `/proc/stat`, and all CPUs that
+/// this process may use.
 pub(crate) fn online_cpus() -> Vec<u32> {
     let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
     let mut cpus = listed.and_then(|text| cpu_list(&text)).unwrap_or_else(|| {

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_getres};
 
 use crate::processes::FileNumber;
 
-/// The reason for which the outer frames of a sample are not known.
+/// The reason why the outer frames of a sample are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CutReason {
@@ -63,7 +63,7 @@ pub(crate) struct Walked {
     pub(crate) is_unmapped: bool,
 }
 
-/// The reason for which code has no names.
+/// The reason why code has no names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum UnnamedReason {
@@ -84,7 +84,7 @@ impl UnnamedReason {
             UnnamedReason::Memory => "made at run time, without names for perf",
             UnnamedReason::Gone => "removed or replaced before it was read",
             UnnamedReason::NotUnderstood => "not a program that can be read",
-            UnnamedReason::Unmapped => "what is mapped there is not known",
+            UnnamedReason::Unmapped => "the mapped file is unknown",
         }
     }
 }
@@ -110,7 +110,7 @@ pub struct Figures {
     pub complete: u64,
     /// The other samples, in descending order of their number.
     pub cut_off: Vec<CutOff>,
-    /// The records that were damaged, or for which the kernel had no room.
+    /// The records that were damaged, or for which the kernel had no space.
     pub lost: u64,
     /// The approximate number of samples that the kernel did not take, because there were too many
     /// (`perf_event_max_sample_rate`).
@@ -124,11 +124,11 @@ pub struct Figures {
     pub guessed: Vec<(Arc<str>, u64)>,
     /// The CPUs that appeared while processes were sampled.
     pub later_cpus: u64,
-    /// The reason for which such a CPU is not sampled.
+    /// The reason why such a CPU is not sampled.
     pub unsampled_cpu: Option<String>,
     /// The number of frames in all samples.
     pub frames: u64,
-    /// The records of switches, and the time that threads were on a CPU by them, if it is passed on.
+    /// The number of records of switches, and the time that threads were on a CPU according to them, if it is passed on.
     pub switches: u64,
     #[allow(missing_docs)]
     pub on_cpu_ns: u64,
@@ -164,7 +164,7 @@ impl ProcessCounts {
     }
 }
 
-/// The maximal number of stopped events that are tracked at a time.
+/// The maximum number of stopped events that are tracked at a time.
 const STOPPED_MAX: usize = 1 << 16;
 
 impl Counts {
@@ -235,11 +235,11 @@ mod tests {
         type Told<'a> = &'a [(u64, u64, bool)];
         let cases: [(Told, u64); 5] = [
             (&[(1, 1000, true), (1, 1000 + 2 * period, false)], 2),
-            // Two events at once, of which one is never heard of again.
+            // Two events are stopped at once, and there are no further records of one of them.
             (&[(1, 0, true), (2, 0, true), (2, period, false)], 1),
             // The thread did not run after the next tick.
             (&[(1, 0, true), (1, 9 * tick, false)], 4),
-            // The beginning was lost, and times that go back.
+            // The first record was lost, or times decrease.
             (&[(1, tick, false)], 0),
             (&[(1, tick, true), (1, 0, false)], 0),
         ];

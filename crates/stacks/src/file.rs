@@ -50,13 +50,13 @@ impl Hasher for AddressHasher {
 
 type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
 
-/// The number that stands for mappings that are not known.
+/// The number of unknown mappings.
 pub(crate) const UNKNOWN_FILE: FileNumber = 0;
-/// The maximal number of files that are distinguished. Later ones have the number `UNKNOWN_FILE`.
+/// The maximum number of files that are distinguished. Later ones have the number `UNKNOWN_FILE`.
 const FILES_MAX: usize = 1 << 14;
-/// The maximal number of addresses of a file that are cached. Then the cache is cleared.
+/// The maximum number of addresses of a file that are cached. Then the cache is cleared.
 const PLACES_MAX: usize = 1 << 16;
-/// The maximal memory for the tables and symbols of all files.
+/// The maximum memory for the tables and symbols of all files.
 const MEMORY_MAX: usize = 2 << 30;
 /// The assumed size of an entry point without a symbol or table.
 const ENTRY_BYTES: u64 = 64;
@@ -173,7 +173,7 @@ impl Files {
         self.copies.retain(|(of, _), _| *of != process);
     }
 
-    /// The reason for which code of a file has no names.
+    /// Returns the reason why code of a file has no names.
     pub(crate) fn unnamed_reason(&self, number: FileNumber) -> UnnamedReason {
         let file = self.file(number);
         match file.is_found {
@@ -311,7 +311,7 @@ impl Files {
         place
     }
 
-    /// Reads the table at an address of a process and unwinds by it.
+    /// Reads the table at an address of a process and unwinds with it.
     pub(crate) fn follow(
         &mut self,
         mapping: &Mapping,
@@ -338,7 +338,7 @@ struct File {
     mapped_at: Option<i64>,
     is_read: bool,
     is_found: bool,
-    /// `None` if it was not read, or cannot be read.
+    /// The content; `None` if it was not read, or cannot be read.
     image: Option<Box<Image>>,
     places: ByAddress<Place>,
     /// The first instructions of functions without unwind tables, and the calls before addresses on their stacks.
@@ -390,7 +390,7 @@ impl File {
         *room -= self.image.as_ref().map_or(0, |image| image.bytes()).min(*room);
     }
 
-    /// Whether it is memory that a program has made and not a file, by its name, for example `//anon` or `/memfd:...`.
+    /// Whether its name, for example `//anon` or `/memfd:...`, shows that it is memory that a program has made, and not a file.
     fn is_memory(&self) -> bool {
         const MEMORY: [&str; 8] =
             ["//", "/memfd:", "[anon", "[heap]", "[stack", "/anon_hugepage", "/dev/zero", "/SYSV"];
@@ -486,7 +486,7 @@ mod tests {
             files.number(&mapped, 0, None)
         };
         let memory = number("//anon");
-        // There are as many files as are distinguished.
+        // There are as many files as can be distinguished.
         let last = (0..FILES_MAX).map(|other| number(&format!("[{other}]"))).last().expect("a number");
         assert_eq!(files.unnamed_reason(memory), UnnamedReason::Memory);
         assert_eq!([last, UNKNOWN_FILE].map(|file| files.unnamed_reason(file)), [UnnamedReason::Unmapped; 2]);

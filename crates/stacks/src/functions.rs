@@ -26,7 +26,7 @@ pub struct Function {
     pub(crate) role: Role,
 }
 
-/// The role of a function, by which its frames may be left out.
+/// The role of a function, which decides whether its frames are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Any,
@@ -55,7 +55,7 @@ impl Role {
     }
 }
 
-/// The maximal number of functions that are distinguished. All others share one number.
+/// The maximum number of functions that are distinguished. All others share one number.
 const FUNCTIONS_MAX: usize = 1 << 20;
 
 /// All functions that were found.
@@ -115,7 +115,7 @@ impl Functions {
     }
 }
 
-/// The maximal length of a demangled C++ name: each substitution can double a name. A longer one is not demangled.
+/// The maximum length of a demangled C++ name: each substitution can double a name. A longer one is not demangled.
 const DEMANGLED_MAX: usize = 1 << 14;
 
 pub(crate) fn demangle(symbol: &str) -> String {

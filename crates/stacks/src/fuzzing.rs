@@ -22,7 +22,7 @@ pub struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// `None` if the record is damaged, or if it is not a sample with registers.
+    /// Makes a sample; `None` if the record is damaged, or if it is not a sample with registers.
     pub fn of(record: &'a [u8], file: Vec<u8>) -> Option<Sample<'a>> {
         let Record::Sample { registers: Some(registers), stack, .. } = Record::parse(record)? else {
             return None;
@@ -32,7 +32,7 @@ impl<'a> Sample<'a> {
         Some(Sample { files, functions: Functions::new(), mappings, registers, stack })
     }
 
-    /// The functions on the stack, innermost first, and whether the stack is complete. `address` replaces the instruction
+    /// Returns the functions on the stack, innermost first, and whether the stack is complete. `address` replaces the instruction
     /// pointer of the record.
     pub fn walk(&mut self, address: Option<u64>) -> (Vec<&Function>, bool) {
         let mut registers = Registers::new(&self.registers);

@@ -8,7 +8,7 @@ use crate::processes::Mapping;
 use crate::rules::Tables;
 use crate::source::{Reader, Source};
 
-/// Larger debug information is not read: samples would be lost meanwhile.
+/// Larger debug information is not read, because samples would be lost while it is read.
 const DEBUG_MAX: u64 = 64 << 20;
 const SYMBOLS_MAX: u64 = 4 << 20;
 const SECTIONS_MAX: u64 = 1 << 16;
@@ -381,7 +381,7 @@ mod tests {
         let header: &elf::FileHeader64<LE> = pod::from_bytes(&bytes).unwrap().0;
         let (at, count) = (header.e_shoff.get(LE) as usize, usize::from(header.e_shnum.get(LE)));
         for section in 0..count {
-            // Its size.
+            // The size of the file.
             let field = at + section * 64 + 32;
             bytes[field..field + 8].copy_from_slice(&(1_u64 << 40).to_le_bytes());
         }

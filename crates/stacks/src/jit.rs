@@ -13,23 +13,23 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::foreign;
 use crate::functions::{Function, FunctionId, Functions, Role};
 
-/// The maximal number of bytes that are read from a process' map; no runtime writes this many.
+/// The maximum number of bytes that are read from a process' map; no runtime writes this many.
 const BYTES_MAX: u64 = 64 << 20;
 /// The number of bytes that are read at a time.
 const STEP_MAX: u64 = 8 << 20;
-/// The maximal number of functions in the maps of all processes; further ones have no name.
+/// The maximum number of functions in the maps of all processes; further ones have no name.
 const LINES_MAX: usize = 1 << 18;
-/// The maximal number of bytes of a line.
+/// The maximum number of bytes of a line.
 const NAME_MAX: usize = 1 << 10;
 /// The interval at which a map is checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The prefix of the names of Python functions; name and file follow.
 const PYTHON: &str = "py::";
-/// The maximal number of ancestors of a process whose maps are read.
+/// The maximum number of ancestors of a process whose maps are read.
 const ANCESTORS_MAX: usize = 8;
 /// The tolerance for time stamps of files, which are from the kernel's last tick.
 const STAMP_NS: i64 = 50_000_000;
-/// The maximal number of earlier states of a map's reading that are kept.
+/// The maximum number of earlier states of a map's reading that are kept.
 const BEFORE_MAX: usize = 8;
 /// The last bytes that were read are compared, to find out whether a file was only appended to.
 const COMPARED_BYTES: usize = 64;
@@ -74,7 +74,7 @@ struct ReadState {
     bytes: u64,
     /// The last of these bytes.
     last: Vec<u8>,
-    /// Whether no more is read.
+    /// Whether the file is no longer read.
     is_given_up: bool,
 }
 
@@ -132,7 +132,7 @@ impl Maps {
         let own = self.processes.remove(&process).and_then(|map| map.layers.into_iter().next());
         let mut next = Layer::new(process, Some(at));
         if let Some(own) = own {
-            // What was read until then is not read again, unless the file is rewritten.
+            // Lines that were read until then are not read again, unless the file is rewritten.
             next.number = own.number;
             let then = own.before.into_iter().find(|(read_at, _)| *read_at <= at);
             next.read = then.map(|(_, read)| read).unwrap_or_default();
@@ -194,8 +194,8 @@ impl Layer {
         (address < *end).then(|| name.clone())
     }
 
-    /// Reads what has been appended, or all of a file that was rewritten, a part at a time. `room` is the maximal number of
-    /// functions.
+    /// Reads the lines that have been appended, or all of a file that was rewritten, one part at a time. `room` is the maximum
+    /// number of functions.
     fn read_appended(&mut self, path: PathBuf, room: usize) -> io::Result<()> {
         let (since, read) = (self.since, self.read.clone());
         let found = foreign::in_time(move || appended(&path, since, &read));

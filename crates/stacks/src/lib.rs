@@ -1,11 +1,11 @@
 //! Sampled call paths: the functions that the threads of a command execute, at each millisecond of their CPU time.
 //!
-//! When each thread is on a CPU is recorded, too, also of processes whose stacks are not sampled.
+//! The times at which each thread is on a CPU are recorded, too, even for processes whose stacks are not sampled.
 //!
 //! The kernel interrupts each thread and copies its registers and the top of its stack into a ring that this process
 //! reads (`perf_event_open`). Nothing is loaded into the application, it receives no signals, and static and JVM programs
-//! are sampled like all others. Stacks are unwound here, by the tables of the mapped files (DWARF), or by frame pointers if
-//! a file has no tables.
+//! are sampled like all others. Stacks are unwound here, with the tables of the mapped files (DWARF), or with frame pointers if a
+//! file has no tables.
 //!
 //! ```text
 //! sampler.rs     polls the rings and passes the records of all CPUs, in the order of time, to a `Sink`
@@ -21,8 +21,7 @@
 //! debug_info.rs  debug information: source lines, and functions that were inlined
 //! foreign.rs     reads files of the program that may never answer
 //! figures.rs     counts samples, and those that were cut off, by reason
-//! cost.rs        measures what a sample costs the sampled thread
-//! fuzzing.rs     a sample and a file of any bytes, for fuzz targets
+//! cost.rs measures the cost of a sample for the sampled thread fuzzing.rs a sample and a file of any bytes, for fuzz targets
 //! ```
 //!
 //! # Which frames are shown
@@ -39,7 +38,7 @@
 //! names that its runtime writes for perf, if any.
 //!
 //! Everything from the application's processes is checked: records, stacks, and files, which may be damaged, replaced or
-//! removed. What cannot be read results in unknown names or in stacks that are cut off, and is counted.
+//! removed. Anything that cannot be read leads to unknown names or to stacks that are cut off, and is counted.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

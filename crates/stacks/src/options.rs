@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Options {
     /// The CPU time of a thread between two of its samples.
     pub period: Duration,
-    /// The number of bytes of a stack that are copied: what is deeper is cut off. A multiple of 8, less than 64 kB.
+    /// The number of bytes of a stack that are copied, a multiple of 8, less than 64 kB. Deeper frames are cut off.
     pub stack_bytes: u32,
     /// The clock of all times: CLOCK_MONOTONIC, or another one that `perf_event_open` accepts.
     pub clock: libc::clockid_t,
@@ -17,7 +17,7 @@ pub struct Options {
     pub kernel: bool,
     /// Whether stacks are sampled.
     pub samples: bool,
-    /// Whether the times at which threads are on a CPU are passed on ([`Sink::on_cpu`](crate::Sink::on_cpu)), also of processes
+    /// Whether the times at which threads are on a CPU are passed on ([`Sink::on_cpu`](crate::Sink::on_cpu)), even for processes
     /// whose stacks are not sampled.
     pub cpu_times: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) fn check(options: &Options) -> Result<(), StacksError> {
     }
 }
 
-/// The reason for which a command cannot be sampled, with what can be done.
+/// The reason why a command cannot be sampled, with advice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StacksError {
@@ -64,7 +64,7 @@ pub enum StacksError {
     #[allow(missing_docs)]
     Paranoid { level: i32 },
     /// A container or a security module forbids it.
-    #[error("perf_event_open is denied, as containers do by seccomp: allow perf_event_open there")]
+    #[error("perf_event_open is denied, as usual in containers (seccomp): allow perf_event_open there")]
     Denied,
     /// The process belongs to another user, or is not dumpable.
     #[error(

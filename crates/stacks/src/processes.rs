@@ -43,7 +43,7 @@ impl Mapping {
         Some(Mapping { offset, file, below: None, ..self.clone() })
     }
 
-    /// Whether the next mapping follows directly, and is the same in all else.
+    /// Whether the next mapping follows directly, and is equal in everything else.
     fn continues_in(&self, next: &Mapping) -> bool {
         let offset = self.offset.wrapping_add(self.end - self.start);
         let is_next = self.end == next.start && self.file == next.file && next.offset == offset;
@@ -51,11 +51,11 @@ impl Mapping {
     }
 }
 
-/// The maximal number of mappings of a process that are known; it is the kernel's default limit.
+/// The maximum number of mappings of a process that are known; it is the kernel's default limit.
 const MAPPINGS_MAX: usize = 1 << 16;
-/// The maximal size of the kernel's list of a process' mappings: each line has a path of at most 4 KiB.
+/// The maximum size of the kernel's list of a process' mappings: each line has a path of at most 4 KiB.
 const MAPS_BYTES_MAX: u64 = 64 << 20;
-/// The maximal number of processes that are known at a time.
+/// The maximum number of processes that are known at a time.
 const PROCESSES_MAX: usize = 1 << 16;
 
 /// The mappings of a process in the order of addresses. Forked processes share them until one of them maps something.
@@ -138,8 +138,8 @@ pub(crate) struct Process {
     mappings_checked: u64,
 }
 
-/// Compares the times on a CPU of a process with the kernel's clock of its CPU time. The kernel counts a switch to a thread as
-/// time of the thread, and records the switch when it is done: a few microseconds are missing in each interval.
+/// Compares the times on a CPU of a process with the kernel's clock of its CPU time. The kernel counts the time of a switch to a
+/// thread for the thread, but records the switch when it is done, so a few microseconds are missing in each interval.
 #[derive(Default)]
 struct CpuClock {
     /// The time that was passed on, and the number of intervals that have ended.
@@ -149,14 +149,14 @@ struct CpuClock {
     began: Option<u64>,
     /// The time and the number of intervals at the last comparison.
     compared: (u64, u64),
-    /// What is to be added to each interval.
+    /// The time to add to each interval.
     switch_ns: u64,
 }
 
 impl CpuClock {
-    /// `now_on` is the time of intervals that have not been passed on yet.
+    /// Compares the times. `now_on` is the time of intervals that have not been passed on yet.
     fn compare(&mut self, kernel: u64, now_on: u64, intervals: u64) {
-        /// More is not the time of a switch.
+        /// A longer time is not that of a switch.
         const SWITCH_NS_MAX: u64 = 100_000;
         let known = self.passed + now_on;
         let began = *self.began.get_or_insert(kernel.saturating_sub(known));
@@ -165,13 +165,13 @@ impl CpuClock {
     }
 }
 
-/// The minimal number of intervals, and the minimal time, between two comparisons with the kernel's clock.
+/// The minimum number of intervals, and the minimum time, between two comparisons with the kernel's clock.
 const COMPARED_INTERVALS_MIN: u64 = 50;
 const COMPARED_NS_MIN: u64 = 100_000_000;
 /// If the last switches that are known are older, nothing is compared.
 const COMPARED_DELAY_MAX: u64 = 2_000_000;
 
-/// The minimal interval at which the mappings of a process are read again because it executes code outside them.
+/// The minimum interval at which the mappings of a process are read again because it executes code outside them.
 const MAPS_INTERVAL_NS: u64 = 100_000_000;
 
 pub(crate) struct SampledThreads {
@@ -224,7 +224,7 @@ impl Processes {
         self.0.iter_mut().for_each(|(process, entry)| entry.has_samples &= is_sampled(*process));
     }
 
-    /// Called when a process has no events any more.
+    /// To be called when a process no longer has events.
     pub(crate) fn remove(&mut self, process: u32) {
         self.0.remove(&process);
     }
@@ -243,7 +243,7 @@ impl Processes {
         }
     }
 
-    /// What is to be added to each time on a CPU.
+    /// Returns the time to add to each interval on a CPU.
     pub(crate) fn switch_ns(&self, process: u32) -> u64 {
         self.0.get(&process).map_or(0, |entry| entry.on_cpu.switch_ns)
     }
@@ -256,7 +256,7 @@ impl Processes {
         }
     }
 
-    /// Compares times with the kernel's clock where this is due. All switches before `until` are known. `on` are the processes of
+    /// Compares times with the kernel's clock if that is due. All switches before `until` are known. `on` has the processes of
     /// the threads that are on a CPU, with the times up to which that was passed on.
     pub(crate) fn learn_switch_ns(
         &mut self,
@@ -473,7 +473,7 @@ mod tests {
             (0x9000, 0xc000, 9, None),
         ];
         assert_eq!(of_files, expected);
-        // The same from the kernel's list, which has forgotten the file.
+        // The kernel's list has the same mappings, but no longer the file below the memory.
         let text = b"00001000-00002000 r-xp 00000000 fe:01 77 /a\n00002000-0000c000 r-xp 00000000 00:00 0\n";
         let read =
             parse_maps(text, &mappings, |mapped| if mapped.path == b"/a" { (1, false) } else { (9, true) });

@@ -4,9 +4,9 @@
 use crate::machine::{self, RESTORED, Register};
 use crate::rules::UNSAVED;
 
-/// The maximal number of bytes of a function that are examined.
+/// The maximum number of bytes of a function that are examined.
 pub(crate) const CODE_BYTES: u64 = 128;
-/// The maximal length of a call instruction.
+/// The maximum length of a call instruction.
 pub(crate) const CALL_BYTES: u64 = 8;
 
 /// The call instruction before an address.
@@ -70,7 +70,7 @@ impl Prologue {
         while at < code.len() && (at as u64) < until && cfg!(target_arch = "x86_64") {
             let Some((instruction, bytes)) = Instruction::of(&code[at..]) else { break };
             at += bytes;
-            // The instruction was not executed yet.
+            // The instruction has not been executed yet.
             if at as u64 > until {
                 break;
             }

@@ -56,7 +56,7 @@ pub(crate) struct Mapped<'a> {
     pub(crate) path: &'a [u8],
 }
 
-/// What a thread does after a switch.
+/// The state of a thread after a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchedTo {
     /// It runs on a CPU.
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Parses a record; `None` if it is damaged.
+    /// Parses a record. Returns `None` if it is damaged.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Record<'a>> {
         let header = Header::of_word(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))?;
         let body = bytes.get(8..header.bytes.into())?;

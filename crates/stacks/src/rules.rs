@@ -1,4 +1,4 @@
-//! Unwinds a frame by DWARF's tables, which are converted to rules that can be cached.
+//! Unwinds a frame with DWARF's tables, which are converted to rules that can be cached.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// The memory that gimli needs while it reads a table.
 pub(crate) type Context = UnwindContext<usize>;
 
-/// How to unwind a frame at one address.
+/// The way to unwind a frame at one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// The frame's address (CFA) is a register plus an offset, and registers are saved at offsets from it.
@@ -63,9 +63,9 @@ pub(crate) struct Tables {
     entries: Vec<Entry>,
 }
 
-/// The maximal number of entries of a file that are read.
+/// The maximum number of entries of a file that are read.
 const ENTRIES_MAX: usize = 1 << 22;
-/// The maximal number of steps of an expression that are evaluated.
+/// The maximum number of steps of an expression that are evaluated.
 const STEPS_MAX: u32 = 1000;
 
 impl Tables {
@@ -121,7 +121,7 @@ impl Tables {
         rule.unwrap_or(Rule::FramePointer)
     }
 
-    /// Reads the table and unwinds by it. Returns the frame's address and the caller's.
+    /// Reads the table and unwinds with it. Returns the frame's address and the caller's.
     pub(crate) fn step(
         &self,
         address: u64,
@@ -226,7 +226,7 @@ fn compact(row: &UnwindTableRow<usize>, is_signal: bool) -> Rule {
     }
 }
 
-/// Unwinds by a row of any form. Returns the frame's address and the caller's.
+/// Unwinds with a row of any form. Returns the frame's address and the caller's.
 fn follow<'a, S: UnwindSection<Slice<'a>>>(
     row: &UnwindTableRow<usize>,
     section: &S,

@@ -38,22 +38,22 @@ pub trait Sink {
     fn ended(&mut self, process: u32, thread: Option<u32>, time_ns: u64);
 }
 
-/// The maximal delay between the time of a record and its arrival in the ring.
+/// The maximum delay between the time of a record and its arrival in the ring.
 const SLACK: Duration = Duration::from_millis(1);
 
-/// The minimal interval at which /proc is searched for processes that have ended, after records were lost.
+/// The minimum interval at which /proc is searched for processes that have ended, after records were lost.
 const REFRESH_NS: u64 = 1_000_000_000;
 
-/// The minimal interval at which new CPUs are searched for.
+/// The minimum interval at which new CPUs are searched for.
 const CPUS_NS: u64 = 500_000_000;
 
-/// The maximal number of events that are opened for another period.
+/// The maximum number of events that are opened to change the period.
 const REOPENED_MAX: usize = 4096;
 
-/// The maximal number of running threads that are known at a time.
+/// The maximum number of running threads that are known at a time.
 const RUNNING_MAX: usize = 1 << 16;
 
-/// Samples processes, and what they start.
+/// Samples processes, and everything that they start.
 pub struct Sampler {
     events: Events,
     options: Options,
@@ -76,7 +76,7 @@ pub struct Sampler {
     /// The latest time in each ring, and the latest time that was passed on.
     latest_of_rings: Vec<u64>,
     latest: u64,
-    /// Whether records were lost since /proc was last searched for processes that have ended, and when that was.
+    /// Whether records were lost since /proc was last searched for processes that have ended, and the time of that search.
     has_lost: bool,
     refreshed: u64,
     /// The last time that new CPUs were searched for, and the function that lists the CPUs.
@@ -117,12 +117,12 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// The kernel does not allow it, or has no room.
+    /// The kernel does not allow it, or has no memory for it.
     pub fn begin(options: &Options) -> Result<Sampler, StacksError> {
         Sampler::begin_on(options, online_cpus)
     }
 
-    /// `online` lists the CPUs that exist now.
+    /// Like [`Sampler::begin`]. `online` lists the CPUs that exist now.
     fn begin_on(options: &Options, online: fn() -> Vec<u32>) -> Result<Sampler, StacksError> {
         check(options)?;
         let mut options = options.clone();
@@ -158,12 +158,13 @@ impl Sampler {
         })
     }
 
-    /// Starts to sample the commands that `launcher` executes, and all that these start. Neither the launcher itself is sampled,
-    /// nor what is started by threads that it makes after this call. Does nothing for a process that is already sampled.
+    /// Starts to sample the commands that `launcher` executes, and everything that these start. Neither the launcher itself is
+    /// sampled, nor processes that are started by threads that it makes after this call. Does nothing for a process that is
+    /// already sampled.
     ///
     /// # Errors
     ///
-    /// The kernel does not allow it, or has no room.
+    /// The kernel does not allow it, or has no memory for it.
     pub fn add_launcher(&mut self, launcher: u32) -> Result<(), StacksError> {
         if self.processes.has(launcher) {
             return Ok(());
@@ -171,12 +172,12 @@ impl Sampler {
         self.add(launcher, threads_of(launcher)?, SamplingStart::AtExec, self.all_recorded()).map(drop)
     }
 
-    /// Starts to sample a process that is running already, and all that it starts. Does nothing for a process that is already
-    /// sampled; [`Sampler::poll`] finds out which processes those have started.
+    /// Starts to sample a process that is already running, and everything that it starts. Does nothing for a process that is
+    /// already sampled; [`Sampler::poll`] finds out which processes those have started.
     ///
     /// # Errors
     ///
-    /// The kernel does not allow it, or has no room.
+    /// The kernel does not allow it, or has no memory for it.
     pub fn add_running(&mut self, process: u32) -> Result<(), StacksError> {
         match self.processes.has(process) {
             true if self.processes.is_sampled(process) || !self.options.samples => Ok(()),
@@ -185,12 +186,12 @@ impl Sampler {
         }
     }
 
-    /// Starts to record when the threads of a process, and of all that it starts, are on a CPU, without samples. Does nothing for
-    /// a process of which this is recorded already, or if this is recorded of none.
+    /// Starts to record when the threads of a process, and of everything that it starts, are on a CPU, without samples. Does
+    /// nothing if this is already recorded for the process, or is not recorded at all.
     ///
     /// # Errors
     ///
-    /// The kernel does not allow it, or has no room.
+    /// The kernel does not allow it, or has no memory for it.
     pub fn add_switches(&mut self, process: u32) -> Result<(), StacksError> {
         if self.processes.has(process) || !self.options.cpu_times {
             return Ok(());
@@ -208,25 +209,25 @@ impl Sampler {
         self.recheck_threads(process)
     }
 
-    /// What is recorded of a process.
+    /// Returns the kinds of records of a process.
     fn recorded_of(&self, process: u32) -> Recorded {
         if self.processes.is_sampled(process) { self.all_recorded() } else { Recorded::Switches }
     }
 
-    /// What is recorded of a process that does not record its own functions.
+    /// Returns the kinds of records of a process that does not record its own functions.
     fn all_recorded(&self) -> Recorded {
         if self.options.samples { Recorded::All } else { Recorded::Switches }
     }
 
-    /// Stops sampling the processes for which `is_sampled` is false, and what they start from now on. When they are on a CPU is
-    /// still recorded, if it is at all, and a process can be sampled again later. Returns the processes of which this is not
-    /// recorded any more, because too few files may be open.
+    /// Stops sampling the processes for which `is_sampled` is false, and everything that they start from now on. The times at
+    /// which they are on a CPU are still recorded, if they are recorded at all, and a process can be sampled again later. Returns
+    /// the processes for which these times are no longer recorded, because too few files may be open.
     ///
     /// # Errors
     ///
     /// The other processes cannot be sampled on their own, because too few files may be open: all are sampled as before.
     pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<Vec<u32>, StacksError> {
-        // Inherited events end with those that they were inherited from. Therefore each process gets its own.
+        // Inherited events end with those that they were inherited from, so each process gets its own.
         let is_kept = |process: &u32| self.options.cpu_times || is_sampled(*process);
         let (kept, ended): (Vec<u32>, Vec<u32>) = self.processes.all().into_iter().partition(is_kept);
         let mut kept: Vec<_> = (kept.into_iter())
@@ -255,7 +256,7 @@ impl Sampler {
     /// Takes samples with another period from now on. Returns the same as [`Sampler::retain`]; `None` if that would take too many
     /// events, and all processes are sampled as before.
     pub fn set_period(&mut self, period: Duration) -> Option<Vec<u32>> {
-        // Events that were inherited keep their period. Therefore each thread gets its own, on each CPU.
+        // Inherited events keep their period, so each thread gets its own event on each CPU.
         let threads: usize = self.processes.with_threads().iter().map(|of| of.threads.len()).sum();
         if threads * self.events.rings.len() > REOPENED_MAX {
             return None;
@@ -291,11 +292,11 @@ impl Sampler {
         Ok(())
     }
 
-    /// Adds threads that are neither sampled nor were started by one that is. All that happened before `until` is known.
+    /// Adds threads that are not sampled and were not started by a sampled thread. All events before `until` are known.
     fn add_missed_threads(&mut self, until: u64) {
         for (process, thread) in std::mem::take(&mut self.missed) {
             let recorded = self.recorded_of(process);
-            // A thread that has ended meanwhile needs no event.
+            // A thread that has ended in the meantime needs no event.
             let _ = self.add(process, vec![thread], SamplingStart::Now, recorded);
         }
         // A thread is visible in /proc slightly before the kernel writes its record.
@@ -333,7 +334,7 @@ impl Sampler {
         self.options.kernel
     }
 
-    /// Passes on what happened until a millisecond ago.
+    /// Passes on everything that happened up to a millisecond ago.
     pub fn poll(&mut self, sink: &mut dyn Sink) {
         let now = clock_ns(self.options.clock);
         self.deliver_until(now.saturating_sub(SLACK.as_nanos() as u64), sink);
@@ -380,8 +381,8 @@ impl Sampler {
         self.counts.figures.cpu_ns += cpu_ns().saturating_sub(began);
     }
 
-    /// Forgets the processes whose end may be among the lost records. Only now: the samples of an ended process that another ring
-    /// still had need its mappings.
+    /// Forgets the processes whose end may be among the lost records. This is done only now, because samples of an ended process
+    /// in another ring need its mappings.
     fn forget_ended(&mut self, sink: &mut dyn Sink) {
         if !self.has_lost || self.latest.saturating_sub(self.refreshed) < REFRESH_NS {
             return;
@@ -598,7 +599,7 @@ impl Sampler {
         }
     }
 
-    /// Passes on the time that threads have been on a CPU. All that happened before `until` is known.
+    /// Passes on the time that threads have been on a CPU. All events before `until` are known.
     fn pass_on_cpu(&mut self, until: u64, sink: &mut dyn Sink) {
         // A thread that runs and has not been switched since it was added has run since then.
         let is_due = |_: &u32, (_, at): &mut (u32, u64)| *at < until;
@@ -748,7 +749,7 @@ mod tests {
         fn ended(&mut self, _: u32, _: Option<u32>, _: u64) {}
     }
 
-    /// The CPU time of a process for each of its samples, while it uses a quarter of a second.
+    /// Measures the CPU time per sample of a process, while it uses a quarter of a second.
     fn cpu_per_sample(sampler: &mut Sampler, process: u32) -> Duration {
         let cpu = || cpu_of_process(process).expect("the process runs");
         let mut counts = Counts::default();
@@ -790,7 +791,7 @@ mod tests {
         shell.wait().unwrap();
         let is_near = |found: Duration, expected: f64| (found.as_secs_f64() / expected - 1.0).abs() < 0.2;
         assert!(is_near(before, 0.001), "{before:?}");
-        // What was started just before may be sampled by two events.
+        // A process that was started just before may be sampled by two events.
         assert!(
             is_near(after[0], 0.004) && (is_near(after[1], 0.004) || is_near(after[1], 0.002)),
             "{after:?}"

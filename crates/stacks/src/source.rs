@@ -95,8 +95,8 @@ pub(crate) struct FileStatus {
 }
 
 impl FileStatus {
-    /// The file at the path of one that a process has mapped, whose build id or else device and inode the kernel has recorded.
-    /// The default values if it does not exist.
+    /// Returns the status of the file at the path of a mapped one, whose build id or else device and inode the kernel has
+    /// recorded. Returns default values if it does not exist.
     pub(crate) fn of(process: u32, path: &Path, build_id: &[u8], inode: [u64; 2]) -> FileStatus {
         let found = [in_process(process, path), path.to_owned()].into_iter().find_map(|path| {
             let about = std::fs::metadata(path).ok()?;
@@ -112,7 +112,7 @@ impl FileStatus {
 }
 
 impl Content {
-    /// `mapped_at` is the time of day at which it was mapped, if it is known.
+    /// `mapped_at` is the time of day at which it was mapped, if that is known.
     pub(crate) fn of(about: FileStatus, build_id: &[u8], mapped_at: Option<i64>) -> Content {
         let FileStatus { inode, bytes, changed, written } = about;
         Content::File {
@@ -180,7 +180,7 @@ impl Source {
         Some(Source::Path(found, identity))
     }
 
-    /// Runs a step that reads the source, with a timeout: a file may be one that never answers.
+    /// Runs a step that reads the source, with a timeout, because a file may be on a mount that never answers.
     pub(crate) fn in_time<T: Send + 'static>(
         &self,
         step: impl FnOnce(&Source) -> Option<T> + Send + 'static,
@@ -285,7 +285,7 @@ impl Reader<'_> {
     }
 }
 
-/// The vDSO, which the kernel maps into all processes alike.
+/// Returns the vDSO, which the kernel maps into all processes.
 pub(crate) fn own_vdso() -> Option<Vec<u8>> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;

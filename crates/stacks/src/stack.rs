@@ -24,12 +24,12 @@ pub(crate) struct Stack<'a> {
 
 /// The number of bytes of a stack that are read later, if a frame is larger than the copied part.
 const LATER_BYTES: usize = 8 << 10;
-/// The maximal number of such parts that are kept.
+/// The maximum number of such parts that are kept.
 const LATER_MAX: usize = 256;
 
 type Part = Arc<[u8]>;
 
-/// The maximal number of parts that are read anew for the samples of one fetch, and the time before each.
+/// The maximum number of parts that are read again for the samples of one fetch, and the time before each.
 const REREADS_MAX: u32 = 6;
 const REREAD_AFTER: Duration = Duration::from_micros(300);
 
@@ -37,7 +37,7 @@ const REREAD_AFTER: Duration = Duration::from_micros(300);
 #[derive(Default)]
 pub(crate) struct LaterParts {
     fetched: u64,
-    /// The parts that were read anew for the samples of this fetch.
+    /// The number of parts that were read again for the samples of this fetch.
     reread: u32,
     /// The parts, by process and address.
     parts: HashMap<(u32, u64), KnownPart>,
@@ -46,7 +46,7 @@ pub(crate) struct LaterParts {
 struct KnownPart {
     /// The number of the fetch that used it last.
     fetched: u64,
-    /// The last part by which a stack was complete, or else the last one that was read.
+    /// The last part that completed a stack, or else the last one that was read.
     part: Part,
     is_whole: bool,
 }
@@ -138,7 +138,7 @@ impl<'a> Stack<'a> {
         self.later.get().is_some_and(|(_, bytes)| !bytes.is_empty())
     }
 
-    /// The reason for which the return address of a frame could not be read.
+    /// Returns the reason why the return address of a frame could not be read.
     pub(crate) fn why_unreadable(&self, cfa: u64) -> CutReason {
         let end = self.base.saturating_add(self.bytes.len() as u64);
         match cfa {
@@ -207,7 +207,7 @@ mod tests {
 
     const OWN: fn() -> u32 = std::process::id;
 
-    /// This process' own memory stands for a stack.
+    /// Uses this process' own memory as a stack.
     fn at(bytes: &[u8]) -> u64 {
         bytes.as_ptr() as u64
     }
@@ -225,11 +225,11 @@ mod tests {
             assert_eq!(&*part, &memory[..]);
         }
         assert_eq!(parts.keep_or_replace(OWN(), address, part.clone(), false), None);
-        // What was read last is that of the other samples.
+        // The part that was read last belongs to the other samples.
         assert!(Arc::ptr_eq(&parts.read(OWN(), address), &part));
         parts.fetch();
         assert!(parts.keep_or_replace(OWN(), address, other.clone(), false).is_some());
-        // A part that completes a stack is tried for later samples and is not read anew.
+        // A part that completes a stack is tried for later samples, and is not read again.
         assert_eq!(parts.keep_or_replace(OWN(), address, other.clone(), true), None);
         parts.fetch();
         let bad: Part = [9].into();

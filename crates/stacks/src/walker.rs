@@ -9,9 +9,9 @@ use crate::prologue::{Call, Prologue};
 use crate::rules::{Rule, UNSAVED};
 use crate::stack::{Place, Registers, Stack};
 
-/// The maximal distance from the stack pointer at which a return address is searched for.
+/// The maximum distance from the stack pointer at which a return address is searched for.
 const SEARCHED_BYTES_MAX: u64 = 4 << 10;
-/// The maximal number of frames of a stack that are shown.
+/// The maximum number of frames of a stack that are shown.
 const FRAMES_MAX: usize = 1024;
 
 /// The next frame, or the end of the stack.
@@ -105,8 +105,8 @@ impl Walker<'_> {
         walked
     }
 
-    /// The caller of a function without an unwind table, found by its first instructions, by a frame pointer, or by searching
-    /// for a return address; and whether it is a guess.
+    /// Finds the caller of a function without an unwind table: from its first instructions, from a frame pointer, or by searching
+    /// for a return address. Also returns whether the caller is a guess.
     fn without_table(
         &mut self,
         mapping: &Mapping,
@@ -141,7 +141,7 @@ impl Walker<'_> {
         (self.step(Rule::FramePointer, mapping, lookup, false, registers, stack), false)
     }
 
-    /// The frame's address, if it has a return address; and whether that follows a call of exactly this function.
+    /// Returns the frame's address, if it has a return address, and whether that follows a call of exactly this function.
     fn by_prologue(
         &mut self,
         prologue: &Prologue,

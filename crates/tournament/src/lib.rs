@@ -1,12 +1,13 @@
 //! Finds the earliest event of many streams with a binary tree. Its leaves are the streams' keys, and every other node has the
 //! least key below it. The root is the first of all, and a change concerns only the nodes above its leaf.
 //!
-//! Events of many streams alternate arbitrarily, so that no branch on the lesser key can be predicted: here there is none.
+//! Events of many streams alternate arbitrarily, so a branch on the lesser key could not be predicted. Here there is no such
+//! branch.
 #![forbid(unsafe_code)]
 
 use std::hint::select_unpredictable;
 
-/// A stream's next event, ordered by time and, at the same time, by the stream's place.
+/// A stream's next event, ordered by time and then by the stream's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     pub time: u64,
@@ -15,10 +16,10 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a stream without a next event. It is after all others: no place is as large.
+    /// The key of a stream without a next event. It is after all others, because no stream has this number.
     const NONE: Key = Key { time: u64::MAX, place: usize::MAX };
 
-    /// Whether this one's event comes first.
+    /// Whether the event of this key comes first.
     #[inline]
     pub fn is_before(self, other: Key) -> bool {
         (self.time < other.time) | ((self.time == other.time) & (self.place < other.place))
@@ -64,13 +65,13 @@ impl Tree {
         Tree { nodes }
     }
 
-    /// The earliest event; `None` if no stream has one.
+    /// Returns the earliest event; `None` if no stream has one.
     #[inline]
     pub fn first(&self) -> Option<Key> {
         self.nodes[1].some()
     }
 
-    /// The earliest event of all other streams.
+    /// Returns the earliest event of all other streams.
     #[inline]
     pub fn first_but(&self, place: usize) -> Option<Key> {
         let mut least = Key::NONE;
@@ -126,7 +127,7 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// Times that are often equal, up to the last possible one.
+    /// Returns times that are often equal, up to the last possible one.
     fn time(stream: usize, event: usize) -> u64 {
         match (event as u64 / 2).pow(2) + (stream as u64 % 3) * 2 {
             late if late > 30 => u64::MAX,

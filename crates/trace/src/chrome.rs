@@ -1,4 +1,4 @@
-//! A trace as events of Chrome's format, which Perfetto (ui.perfetto.dev) and chrome://tracing show: the frames of every
+//! Writes a trace as events of Chrome's format, which Perfetto (ui.perfetto.dev) and chrome://tracing show: the frames of every
 //! location, below the power of each device. Times are in microseconds since the trace's start.
 
 use crate::devices::TraceDevices;
@@ -25,7 +25,7 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// The joules that are shown may differ from the summary's by this fraction, for example if samples are out of order.
+/// The fraction by which the shown joules may differ from the summary's, for example because samples are out of order.
 const LIKE: f64 = 1e-3;
 /// An upper bound on the region names that are kept in memory: an application may have any number of regions.
 const NAMES_MAX: usize = 1 << 20;
@@ -62,7 +62,7 @@ pub fn write(
         let definitions = trace.definitions().clone();
         warnings.extend(trace.missing().iter().map(|l| index::missing_line(&trace, *l)));
         if begin.is_none() && parts.len() > 1 {
-            warnings.push(format!("{} has no date: it is shown from 0 on", path.display()));
+            warnings.push(format!("{} has no date: it is shown as starting at 0", path.display()));
         }
         if at == 0 {
             let run = json!({
@@ -86,7 +86,8 @@ pub fn write(
         (written, processes) = (until_now, named);
         written.failure.take().map_or(ended, Err).context("the report")?;
         for (location, why) in &report.truncated {
-            warnings.push(format!("location {} is shown up to where its events end: {why}", location.0));
+            warnings
+                .push(format!("location {} is shown only up to the end of its events: {why}", location.0));
         }
         for device in summary.devices.iter().filter(|device| device.unit == "J") {
             let drawn = devices.values().flatten().find(|drawn| drawn.is_of(device));
@@ -106,7 +107,7 @@ fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
     let is_like = (drawn - device.total_joules).abs() <= LIKE * device.total_joules.abs().max(1.0);
     (!is_like).then(|| {
         format!(
-            "the power of {name} on {node} that is shown adds up to {} J, the summary has {} J: were the run's settings others (--config), or is the trace cut?",
+            "the shown power of {name} on {node} adds up to {} J, but the summary has {} J: the run had other settings (--config), or the trace is incomplete",
             joules(drawn),
             joules(device.total_joules)
         )
@@ -135,7 +136,7 @@ pub fn trace_beside(summary: &Path) -> anyhow::Result<PathBuf> {
             directory.display()
         ),
         [first, ..] => bail!(
-            "there are {} traces in {}, and none is called traces.otf2: it is not known to which of them the summary belongs ({}...)",
+            "there are {} traces in {}, and none is called traces.otf2: it is unknown which of them the summary belongs to ({}...)",
             anchors.len(),
             directory.display(),
             first.file_name().unwrap_or_default().display()
@@ -167,7 +168,7 @@ impl Power {
     }
 }
 
-/// The output file, and what all traces share.
+/// The output file, and the state that all traces share.
 struct Output<'a> {
     out: &'a mut dyn Write,
     is_first: bool,
@@ -183,7 +184,7 @@ struct Writer<'a, 'o> {
     /// The start of the current trace, in nanoseconds after the start of the first one.
     begin_ns: u64,
     mergers: NumberTable<Merger>,
-    /// The number of Chrome's processes so far: nodes and location groups.
+    /// The number of Chrome's processes so far, which are nodes and location groups.
     processes: usize,
     nodes: BTreeMap<String, usize>,
     /// Names of regions as JSON strings.

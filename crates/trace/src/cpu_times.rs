@@ -1,4 +1,4 @@
-//! When a trace's locations used CPU time: the metric [`CPU_TIME`], which each location records itself.
+//! Reads when a trace's locations used CPU time, from the metric [`CPU_TIME`], which each location records itself.
 
 use crate::index::{CPU_TIME, number};
 use crate::series::scaled;
@@ -16,7 +16,7 @@ pub(crate) struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// The CPU times of the locations that `has_events` selects.
+    /// Starts with the locations that `has_events` selects.
     pub fn new(definitions: &Definitions, mut has_events: impl FnMut(LocationRef) -> bool) -> CpuTimes {
         let mut times = CpuTimes::default();
         for (reference, class) in definitions.metric_classes.iter() {
@@ -47,7 +47,7 @@ impl CpuTimes {
         !self.by_class.is_empty()
     }
 
-    /// The seconds that a location has used up to this event's time, if it is one of the metric.
+    /// Returns the seconds that a location has used up to this event's time, if the event is one of the metric.
     pub fn read(
         &mut self,
         location: LocationRef,
@@ -61,7 +61,7 @@ impl CpuTimes {
         Some(value * seconds_per_unit)
     }
 
-    /// A location has no more events.
+    /// Records that a location has no more events.
     pub fn end(&mut self, location: LocationRef) {
         self.known_until.remove(&location);
     }

@@ -18,17 +18,17 @@ pub(crate) struct TraceDevices<'a> {
     /// Evidence by node and metric.
     evidence: HashMap<(String, String), CounterEvidence>,
     recorders: Option<Recorders>,
-    /// Series of wholes that have fewer joules than their parts.
+    /// Series of devices that have fewer joules than the devices that they should contain.
     disproved: Vec<Series>,
     /// The attributor's device of each series; `None` if it has none.
     series: HashMap<Series, Option<usize>>,
     first: HashMap<Key, Series>,
-    /// Sources by node and metric, where they are not "trace".
+    /// Sources by node and metric, if they are not "trace".
     pub sources: HashMap<(String, String), String>,
     pub found: Vec<Found>,
-    /// Whether several series have one key: their samples must be compared first.
+    /// Whether several series have one key, so that their samples must be compared first.
     pub is_undecided: bool,
-    /// What the samples show of metrics whose joules may be missing.
+    /// Observations of metrics whose joules may be missing.
     pub missing: HashMap<Series, Shown>,
 }
 
@@ -137,8 +137,8 @@ impl<'a> TraceDevices<'a> {
         device
     }
 
-    /// Returns the only processes that can draw from a device, where the trace states them: ampere's own traces do so in a
-    /// property, others by the scope of the values, unless that is only the recorder.
+    /// Returns the only processes that can draw from a device, if the trace states them: ampere's own traces do so in a property,
+    /// others by the scope of the values, unless that is only the recorder.
     fn own(&self, found: &Found) -> Vec<String> {
         let stated = evidence::own(
             self.definitions,

@@ -1,17 +1,19 @@
-//! The evidence in a trace for which location draws from which device, and how ampere's own traces store it, so that the links of
-//! a live run are found again in its trace.
+//! Reads the evidence in a trace for which location draws from which device. Ampere's own traces store it as follows, so that the
+//! links of a live run are found again in its trace.
 //!
 //! | what | where |
 //! | --- | --- |
 //! | a process' variables | properties of its location group, by the variable's name |
-//! | the GPUs where the driver has had queues of a process | the same, by the name [`QUEUES`] |
-//! | how long a process' main thread and the others ran | a property of its location group, [`THREAD_SECONDS`] |
+//! | the GPUs on which the driver has had queues of a process | the same, by the name [`QUEUES`] |
+//! | the running time of a process' main thread and of the others | a property of its location group, [`THREAD_SECONDS`] |
 //! | that a location's frames are samples, and the location where calls of the thread are recorded | a property, [`SAMPLES_ON`] |
 //! | the process of a GPU stream | the creating location group of its context, as Score-P writes it |
 //! | a stream's device | the system tree node that contains its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
 //! | that a part of the run is missing | a property of the machine, [`INCOMPLETE`] |
-//! | the processes of a counter, where several are recorded by one name | a property of the location that has its samples, [`OWN`] |
-//! | what a counter counts, what it contains, and where it wraps, and what its device draws without the job (in microwatts) | properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`], [`BASELINE_OF`] |
+//! | the processes of a counter, if several counters have one name | a property of the location that has its samples, [`OWN`] |
+//! | what a counter counts, what it contains, where it wraps, and the power of its device without the job (in microwatts) |
+//! properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`], [`BASELINE_OF`]
+//! |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
 use ampere_model::{Device, LOCAL_RANKS, QUEUES, STACK_PERIOD, VISIBLE_DEVICES};
@@ -107,7 +109,7 @@ pub fn of_group(definitions: &Definitions, process: LocationGroupRef) -> Vec<Str
     variables().filter_map(|name| Some(format!("{name}={}", text(&group.properties, name)?))).collect()
 }
 
-/// The names of the variables that a trace records.
+/// Returns the names of the variables that a trace records.
 fn variables() -> impl Iterator<Item = &'static str> {
     VISIBLE_DEVICES.into_iter().chain(LOCAL_RANKS).chain([STACK_PERIOD, QUEUES])
 }
@@ -150,14 +152,14 @@ pub fn samples(definitions: &Definitions, location: LocationRef) -> Option<Optio
     Some(on.parse().ok().map(LocationRef))
 }
 
-/// Returns how long the threads of a process ran, if the trace has it.
+/// Returns the running time of the threads of a process, if the trace has it.
 pub fn thread_seconds(definitions: &Definitions, process: LocationGroupRef) -> Option<ThreadSeconds> {
     let text = text(&definitions.location_groups.get(process)?.properties, THREAD_SECONDS)?;
     let (main, others) = text.split_once(' ')?;
     Some(ThreadSeconds { main: main.parse().ok()?, others: others.parse().ok()? })
 }
 
-/// Returns a process' properties: the variables that links depend on, and how long its threads ran.
+/// Returns a process' properties: the variables that links depend on, and the running time of its threads.
 pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>) -> Vec<Property> {
     let split = environment.iter().filter_map(|entry| entry.split_once('='));
     let known = split.filter(|(name, _)| variables().any(|known| known == *name));
@@ -245,7 +247,7 @@ pub fn traits_of(definitions: &Definitions, location: LocationRef, counter: &str
     if kind.is_none() && parts.is_none() {
         return None;
     }
-    // Metric names of other tools may contain spaces: each is on a line of its own then.
+    // Metric names of other tools may contain spaces. Then each is on a line of its own.
     let parts = parts.unwrap_or_default();
     let between = if parts.ends_with('\n') { '\n' } else { ' ' };
     let parts = parts.split(between).filter(|part| !part.is_empty());

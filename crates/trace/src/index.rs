@@ -1,4 +1,4 @@
-//! Lookups in a trace's definitions: the names of its regions and metrics, and the wording where the definitions are ambiguous.
+//! Lookups in a trace's definitions: the names of its regions and metrics, and the messages about ambiguous definitions.
 
 use crate::places::node_of;
 use crate::power;
@@ -16,7 +16,7 @@ pub const CALLS_NAME: &str = "ampere::calls";
 /// The metric of a location's own CPU time: cumulative, in seconds.
 pub(crate) const CPU_TIME: &str = "ampere::cpu_time";
 /// The reason for an incomplete run if several recorders may read the same counter.
-pub(crate) const IN_DOUBT: &str = "it is not known which recorders of one metric read the same counter: more than 1 % of the joules may be counted twice";
+pub(crate) const IN_DOUBT: &str = "it is unknown which recorders of one metric read the same counter: more than 1 % of the joules may be counted twice";
 
 /// Finds the attribute with the number of calls that an enter event stands for.
 pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {
@@ -66,7 +66,7 @@ pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> 
     recorded_metrics(definitions).map(|member| member.name.clone()).collect()
 }
 
-/// Returns how far a metric can be trusted: ampere's own traces have it in the description.
+/// Returns the quality of a metric, which ampere's own traces have in the description.
 pub(crate) fn quality_of(description: &str) -> Quality {
     let says = |quality: Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
     let less = [Quality::Estimated, Quality::Simulated, Quality::Integrated]
@@ -80,7 +80,7 @@ pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {
     let named = definitions.locations.get(location);
     let group = named.and_then(|l| l.group).and_then(|g| definitions.location_groups.get(g));
     format!(
-        "location {} ({}/{}) has no event file: it is left out",
+        "location {} ({}/{}) has no event file and is left out",
         location.0,
         group.map_or("", |g| &g.name),
         named.map_or("", |l| &l.name)
@@ -89,7 +89,7 @@ pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {
 
 pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
     let mut members: Vec<&MetricMember> = recorded_metrics(trace.definitions()).collect();
-    // What could be meant comes first: metrics of energy, then those of power.
+    // The most likely metrics come first: those of energy, then those of power.
     members.sort_by_key(|member| match quantity_of(member) {
         Some(Quantity::Energy(_)) => 0,
         Some(Quantity::Power(_)) => 1,
@@ -108,7 +108,7 @@ pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: 
         let nodes = nodes.into_iter().collect::<Vec<_>>().join(", ");
         let pattern = node.as_str().trim_start_matches("^(?:").trim_end_matches(")$");
         return format!(
-            "no node of {} matches node = '{pattern}' of the configuration: it has {nodes}",
+            "no node of {} matches node = '{pattern}' of the configuration: there are {nodes}",
             path.display()
         );
     }

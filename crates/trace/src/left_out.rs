@@ -8,7 +8,7 @@ use ampere_model::text::listed;
 use otf2::{Definitions, MetricMember};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The metrics by the reason for which they are left out.
+/// The metrics, by the reason why they are left out.
 #[derive(Clone, Default)]
 pub(crate) struct LeftOut {
     pub limits: BTreeSet<String>,
@@ -16,7 +16,7 @@ pub(crate) struct LeftOut {
     pub measured: BTreeSet<String>,
     /// Powers of unknown parts, in a trace that has energies.
     pub of_unknown: BTreeSet<String>,
-    /// Powers, each with the power of the same device that is taken instead.
+    /// Powers, each with the power of the same device that is used instead.
     pub same: BTreeMap<String, String>,
     /// Metrics with a unit that is not known, with that unit.
     pub without_unit: BTreeMap<String, String>,
@@ -43,7 +43,7 @@ impl LeftOut {
     /// Returns a line for each reason.
     pub fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = (self.same.iter())
-            .map(|(name, first)| format!("metric {name} is left out: {first} is of the same device"))
+            .map(|(name, first)| format!("metric {name} is left out: {first} measures the same device"))
             .collect();
         let relative = self.relative.iter();
         notes.extend(relative.map(|name| {
@@ -56,8 +56,8 @@ impl LeftOut {
             )
         }));
         for (names, why) in [
-            (&self.limits, "no consumption, by their names"),
-            (&self.measured, "powers of devices whose energy is there"),
+            (&self.limits, "not a consumption, according to their names"),
+            (&self.measured, "powers of devices that have an energy"),
             (
                 &self.of_unknown,
                 "powers next to energies, which may already contain their joules; a [[device]] makes one a device",
@@ -72,7 +72,7 @@ impl LeftOut {
     }
 }
 
-/// What the samples of a metric that is left out have shown.
+/// The observations of a metric that is left out.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shown {
     sum: f64,
@@ -88,7 +88,7 @@ impl Shown {
 
 /// A power is already counted if the mean powers differ by at most this fraction.
 const SAME_POWER: f64 = 0.15;
-/// A power matters from this fraction of the total on.
+/// A power matters if it is at least this fraction of the total.
 const MATTERS: f64 = 0.01;
 
 /// Returns the metrics whose joules may be missing. `counted` has the nodes and the mean powers of the devices.
@@ -117,6 +117,6 @@ pub(crate) fn missing(
 pub(crate) fn doubt(missing: &BTreeSet<String>) -> Option<String> {
     (!missing.is_empty()).then(|| {
         let names = listed(missing.iter(), NAMES_MAX);
-        format!("joules may be missing: {names} is left out and has samples: see the notes on it")
+        format!("joules may be missing: {names} is left out and has samples; see the notes about it")
     })
 }

@@ -1,4 +1,4 @@
-//! OTF2 traces: writing a run's own, and reading any.
+//! Writes OTF2 traces of runs, and reads any OTF2 trace.
 //!
 //! ```text
 //! spool/      records on local disk until the trace is written
@@ -16,11 +16,9 @@
 //! shares.rs   its nodes, attributed independently                share_figures.rs  their figures, and those of the trace
 //! power.rs    the power that is attributed to each location, recorded for the run's trace
 //! merged.rs   a trace's events with sampled frames around recorded calls         nesting.rs  leaves that did not match
-//! calls/      single calls with their joules, on the way
-//! replay/     a trace that is played into a live collector: `ampere replay`
-//! timeline.rs joules over time, and the calls of one region
-//! chrome.rs   a trace in Chrome's format
-//! rpd/        a run in rocmProfileData's tables, as an SQLite file
+//! calls/ single calls with their joules replay/ a trace that is played into a live collector: `ampere replay` timeline.rs joules
+//! over time, and the calls of one region chrome.rs a trace in Chrome's format rpd/ a run in rocmProfileData's tables, as an
+//! SQLite file
 //! ```
 #![forbid(unsafe_code)]
 

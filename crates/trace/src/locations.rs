@@ -1,4 +1,4 @@
-//! A trace's locations and regions as those of an attributor.
+//! Adds a trace's locations and regions to an attributor.
 
 use crate::evidence;
 use crate::index::as_model;
@@ -68,7 +68,7 @@ pub(crate) fn add_locations(
             _ => continue,
         };
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
-        // The first CPU location of a group is the process' main one, also when its events are missing.
+        // The first CPU location of a group is the process' main one, even if its events are missing.
         let samples = evidence::samples(definitions, reference);
         let main = kind == LocationKind::CpuThread && (mains.insert(location.group) || samples.is_some());
         if missing.contains(&reference) {

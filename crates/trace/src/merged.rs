@@ -1,4 +1,5 @@
-//! The events of a trace in the form in which joules are attributed: sampled frames enclose the recorded calls of their threads.
+//! Passes on the events of a trace in the form in which joules are attributed: sampled frames enclose the recorded calls of their
+//! threads.
 
 use crate::locations::{LocationState, add_locations, add_regions};
 use ampere_attribution::Step;
@@ -24,7 +25,7 @@ pub(crate) struct Merged<'a, H> {
 }
 
 impl<'a, H: EventHandler> Merged<'a, H> {
-    /// `missing` lists the locations without events.
+    /// Passes events on to `inner`. `missing` lists the locations without events.
     pub fn new(definitions: &Definitions, missing: &[LocationRef], inner: &'a mut H) -> Merged<'a, H> {
         let attributor = Attributor::new(Config::default(), definitions.clock.timer_resolution);
         let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);

@@ -1,9 +1,9 @@
-//! Handles a metric name that several locations of a node have recorded: either all ranks read one counter, or each sees its own
-//! GPU as number 0. The samples show which.
+//! Handles a metric name that several locations of a node have recorded. Either all ranks read one counter, or each rank sees its
+//! own GPU as number 0. The samples show which is the case.
 //!
-//! Two recorders of one counter never differ, up to a constant, by more than the counter can rise between their readings plus the
-//! updates of it that one sees a moment before the other. If they differ by more, there are two devices. If they do not, and the
-//! counter has risen by much more than that, there is one. Otherwise it is unknown, and they stay two.
+//! Apart from a constant, two recorders of one counter never differ by more than the counter can rise between their readings,
+//! plus the updates that one of them sees earlier than the other. If they differ by more, there are two devices. If they do not,
+//! and the counter has risen by much more than that, there is one. Otherwise it is unknown, and they are treated as two.
 
 use crate::metrics::Metrics;
 use crate::places::{Place, Ranks, has_threads, process_of};
@@ -25,9 +25,10 @@ const UPDATE_SECONDS: f64 = 0.1;
 /// A value is read a moment before or after the time that is recorded with it, so one recorder may see an update early and the
 /// other late.
 const UPDATES: f64 = 2.0;
-/// One counter is proved by a rise of this many times the largest difference of two counters that could remain unseen.
+/// A rise of this many times the largest difference that could remain unseen between two counters proves that there is one
+/// counter.
 const PROVING_RISE_RATIO: f64 = 10.0;
-/// Joules that may be counted twice matter from this part of the total on.
+/// Joules that may be counted twice matter if they are at least this part of the total.
 const DOUBTFUL_PART_MAX: f64 = 0.01;
 const NAMES_MAX: usize = 4;
 /// An upper bound on the recorders of one metric on a node that are compared with each other.
@@ -50,7 +51,7 @@ pub(crate) fn are_in_doubt(doubtful_joules: f64, total_joules: f64) -> bool {
 /// The recorders of one counter.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadBy {
-    /// The series of all recorders. The samples of the first one are taken.
+    /// The series of all recorders. The samples of the first one are used.
     pub series: Vec<Series>,
     /// Location groups of the only processes that can draw from the counter; empty if any process may. A recorder need not have
     /// used what it counts: a processor's counters serve all processes, and a process may record for others. But if each process
@@ -135,9 +136,9 @@ impl Recorders {
         }
         self.notes.extend(match names.len() {
             1 if all == 1 => None,
-            1 => Some(format!("{what} is recorded by {all} locations: the samples of the first are taken, as they all read one counter")),
+            1 => Some(format!("{what} is recorded by {all} locations that all read one counter: the samples of the first are used")),
             several => Some(format!(
-                "{what} is recorded by {all} locations, and is {several} devices: of {}",
+                "{what} is recorded by {all} locations and means {several} devices: those of {}",
                 listed(names.iter(), NAMES_MAX)
             )),
         });
@@ -196,7 +197,7 @@ fn users(
         let users: HashSet<_> = users.iter().copied().collect();
         users.into_iter().all(|user| seen.insert(user))
     };
-    // A process that has recorded several counters has recorded more than its own.
+    // A process that has recorded several counters has recorded those of other processes, too.
     known.filter(|known| known.iter().all(&mut is_new)).unwrap_or_else(|| vec![Vec::new(); counters.len()])
 }
 
@@ -239,7 +240,7 @@ impl Named<'_> {
     }
 }
 
-/// What the samples of two recorders show.
+/// The conclusion from the samples of two recorders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     One,
@@ -247,7 +248,7 @@ enum Verdict {
     Unclear,
 }
 
-/// What one recorder has recorded of a metric so far.
+/// The records of a metric by one recorder so far.
 struct Track {
     series: Series,
     place: Place,
@@ -340,8 +341,8 @@ impl Pair {
         first: None,
     };
 
-    /// `reach` is the most that the counter can have gained in `seconds`, the time between the two readings. `second_is_later`:
-    /// the second recorder read last.
+    /// Compares two readings. `reach` is the most that the counter can have gained in `seconds`, the time between them.
+    /// `second_is_later`: the second recorder read last.
     fn compare(&mut self, (first, second): (f64, f64), seconds: f64, reach: f64, second_is_later: bool) {
         self.first.get_or_insert((first, second));
         let difference = second - first;
@@ -353,7 +354,7 @@ impl Pair {
         *shortest = shortest.min(seconds);
     }
 
-    /// Starts anew after one of the recorders was reset: the constant is another one from here on.
+    /// Starts again after one of the recorders was reset, because the constant is now a different one.
     fn begin_again(&mut self) {
         *self = Pair { least: Pair::NEW.least, most: Pair::NEW.most, ..*self };
     }

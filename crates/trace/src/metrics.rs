@@ -1,9 +1,9 @@
-//! A trace's metrics as devices: which metrics are devices, in what unit, and which location's samples are taken. `attribute`,
+//! A trace's metrics as devices: which metrics are devices, in what unit, and which location's samples are used. `attribute`,
 //! `replay` and `report -f chrome` share these rules.
 //!
-//! A matching `[[device]]` defines what a metric's values are; without one, its unit and exponent do or, where Score-P records
-//! PAPI's counters without a unit, its name. OTF2's mode defines the time that a power value belongs to. Without any
-//! `[[device]]`, every energy is a device, and so is every power of something that has no energy in the trace.
+//! A matching `[[device]]` defines the meaning of a metric's values. Without one, the metric's unit and exponent define it or,
+//! because Score-P records PAPI's counters without a unit, its name. OTF2's mode defines the time that a power value belongs to.
+//! Without any `[[device]]`, every energy is a device, and so is every power of something that has no energy in the trace.
 
 use crate::evidence;
 use crate::index::{quality_of, recorded_metrics};
@@ -214,7 +214,7 @@ fn is_relative(member: &MetricMember) -> bool {
 /// A device that was found in a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// The series whose samples are taken.
+    /// The series whose samples are used.
     pub series: Series,
     pub device: FoundDevice,
     pub evidence: CounterEvidence,

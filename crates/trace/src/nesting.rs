@@ -1,4 +1,4 @@
-//! Messages about leave events that did not match the innermost region. The reader obeys them by name (`otf2::Nesting`).
+//! Messages about leave events that did not match the innermost region. The reader matches them by name (`otf2::Nesting`).
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ impl Nesting {
         }
     }
 
-    /// Returns the number of events that were not obeyed literally.
+    /// Returns the number of events that were changed.
     pub fn repaired(self) -> u64 {
         self.reordered + self.unmatched + self.reversed
     }
@@ -42,7 +42,7 @@ impl Nesting {
         })
     }
 
-    /// Returns a note about what a replay leaves out.
+    /// Returns a note about the events that a replay leaves out.
     pub fn note_of_replay(self) -> Option<String> {
         (self.reordered > 0).then(|| {
             "regions that go on, when what was around them is left, are replayed as calls of their own: numbers of calls are not right \
@@ -51,7 +51,7 @@ impl Nesting {
         })
     }
 
-    /// Returns a doubt about what cannot be known.
+    /// Returns a line about joules that are in doubt because of such events.
     pub fn doubt(self) -> Option<String> {
         (self.unmatched + self.unended > 0).then(|| {
             format!(

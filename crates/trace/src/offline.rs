@@ -43,20 +43,20 @@ use std::sync::{Mutex, PoisonError};
 struct Feed<'a> {
     pipeline: &'a mut Pipeline,
     locations: NumberTable<LocationState>,
-    /// The attributor's, by the trace's number.
+    /// The attributor's regions, by their numbers in the trace.
     regions: NumberTable<RegionRef>,
     devices: TraceDevices<'a>,
     sensors: TraceSensors,
     cpu_times: CpuTimes,
     readings: Readings,
-    /// Time of the latest sample so far.
+    /// The time of the latest sample so far.
     latest_sample: u64,
     /// See [`Known::ends`].
     late_ends: HashMap<u64, u64>,
-    /// Added to all times, so that none becomes less than 0 by a delay.
+    /// The ticks that are added to all times, so that a delay does not make any of them less than 0.
     shift: u64,
     quality: Losses,
-    /// Events since the pipeline last advanced.
+    /// The number of events since the pipeline last advanced.
     waited: u64,
     /// The attribute with the number of calls that an enter stands for, in our own traces.
     calls: Option<AttributeRef>,
@@ -86,10 +86,10 @@ impl Readings {
 /// The number of events that are collected before they are put in order.
 const BATCH: u64 = 4096;
 const PASSES_MAX: usize = 4;
-/// At most this many events wait for a counter to confirm a rise.
+/// The maximum number of events that wait for a counter to confirm a rise.
 const WAITING_MAX: usize = 1 << 22;
 
-/// How a trace is attributed.
+/// The options of an attribution.
 pub struct How<'a> {
     /// The settings, which name devices.
     pub config: &'a Config,
@@ -128,7 +128,7 @@ pub fn attribute(
     attribute_as(path, How { config, only, recorder: None, threads: 1, progress })
 }
 
-/// Does the same as [`attribute`], and records the power of the locations.
+/// Like [`attribute`], but also records the power of the locations.
 ///
 /// # Errors
 /// Those of [`attribute`], and those of spooling the power.
@@ -154,7 +154,7 @@ pub fn attribute_with_power(
     )
 }
 
-/// Does the same as [`attribute`], in several threads and with a recorder. The figures do not depend on the number of threads.
+/// Like [`attribute`], in several threads and with a recorder. The figures do not depend on the number of threads.
 ///
 /// # Errors
 /// Those of [`attribute`], and the recorder's.
@@ -212,8 +212,9 @@ pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Resu
         return Ok(part);
     }
     // The trace is read again if the pass has found something that should have been known before the first event: a counter
-    // that came later than others, or never moved, changed the devices that locations draw from; a frame that is never left
-    // ended before samples that came first; or readings turned out to be wrong. Without these, others may be found to be wrong.
+    // that came later than others, or never moved, changed the devices that locations draw from; a frame that is never left ended
+    // before samples that precede its end; or readings turned out to be wrong. Without these readings, others may be found to be
+    // wrong.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
         (part, known) = attribute_once(path, &mut how, share, known)?;
@@ -225,7 +226,7 @@ pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Resu
     part.with_context(|| format!("{} changed while it was read", path.display()))
 }
 
-/// What earlier passes over a trace have found.
+/// The findings of earlier passes over a trace.
 #[derive(Default)]
 struct Known {
     devices: Vec<Found>,
@@ -239,14 +240,14 @@ struct Known {
     wrong: HashMap<usize, Vec<(u64, u64)>>,
     /// Whether some wrong readings were not known before the pass.
     is_revised: bool,
-    /// Whether links changed after joules had been attributed by the old ones.
+    /// Whether links changed after joules had been attributed with the old ones.
     links_changed_late: bool,
     /// Devices that their parts disprove, and a line for each.
     disproved: Vec<Series>,
     disproved_notes: Vec<String>,
     /// Whether some of them were not known before the pass.
     is_disproved_late: bool,
-    /// What each device drew while nothing of the run was active.
+    /// The power of each device while nothing of the run was active.
     baselines: HashMap<usize, Baseline>,
     /// Whether the baselines before the pass were different.
     has_new_baselines: bool,
@@ -254,7 +255,7 @@ struct Known {
     doubts: Vec<String>,
     /// Metrics whose joules may be missing.
     missing: BTreeSet<String>,
-    /// What the samples of such metrics have shown.
+    /// The observations of such metrics.
     shown: HashMap<Series, Shown>,
 }
 
@@ -296,7 +297,7 @@ impl Known {
     }
 }
 
-/// Reads the trace once. Returns no figures if the recorders are undecided, and what the next pass must know.
+/// Reads the trace once. Returns the findings for the next pass, and the figures unless the recorders are undecided.
 fn attribute_once(
     path: &Path,
     how: &mut How,
@@ -344,7 +345,7 @@ fn attribute_once(
     known.links_changed_late = attributor.links_changed_late();
     let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
     warnings.extend(report.truncated.iter().map(|(location, why)| {
-        format!("location {} is attributed up to where its events end: {why}", location.0)
+        format!("location {} is attributed only up to the end of its events: {why}", location.0)
     }));
     let node_ranks = Summary::ranks_of_nodes(&attributor);
     let (nodes, ranks) = (node_ranks.keys().cloned().collect(), node_ranks.values().sum());
@@ -442,7 +443,7 @@ impl EventHandler for Feed<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Ends the open frames of a location with its last event, as nothing is known of it after that.
+    /// Ends the open frames of a location with its last event, because nothing is known about it after that.
     fn end(&mut self, location: LocationRef) -> Flow {
         if let Some(state) = self.locations.get_mut(location.0) {
             if state.depth > 0 && state.last < self.latest_sample {
@@ -521,7 +522,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Returns what this pass has found.
+    /// Returns the findings of this pass.
     fn finish(mut self, recorders: Option<Recorders>) -> (Known, Losses) {
         self.set_spans();
         let mut wrong = self.readings.wrong;
@@ -559,8 +560,8 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Returns the time of a location's next event. If it is before the last one's, as by clock offsets that fall, no time has
-    /// passed.
+    /// Returns the time of a location's next event. If it is before the time of the last event, as with decreasing clock offsets,
+    /// no time has passed.
     fn time_at(&mut self, location: LocationRef, time: u64) -> u64 {
         let time = time.saturating_add(self.shift);
         self.count(time);
@@ -580,7 +581,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Attributes everything before which no further sample can come, as the trace has been read up to `time`.
+    /// Attributes everything up to the time before which no further sample can come. The trace has been read up to `time`.
     fn put_in_order(&mut self, time: u64) {
         self.waited = 0;
         let until = time.saturating_sub(self.pipeline.attributor.longest_delay_ticks());
@@ -593,7 +594,7 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// Returns the ticks that are added to all times, so that none becomes less than 0 by a delay.
+/// Returns the ticks that are added to all times, so that a delay does not make any of them less than 0.
 fn shift_of(config: &Config, ticks_per_second: u64) -> u64 {
     let delays = config.devices.iter().map(|device| device.delay.as_secs_f64());
     (delays.fold(0.0, f64::max) * ticks_per_second as f64).round() as u64

@@ -1,6 +1,6 @@
-//! Finds which devices of a node are parts of others, in traces that do not state it: by the names and places of the metrics, and
-//! by their joules. The total counts only what is part of nothing else. A whole with fewer joules than its parts is wrong and
-//! left out.
+//! Finds which devices of a node are parts of others, in traces that do not state it, from the names and places of the metrics
+//! and from their joules. The total counts only devices that are not parts of others. A whole with fewer joules than its parts is
+//! wrong and left out.
 
 use crate::metrics::Found;
 use crate::series::Series;
@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 const PARTS_BEYOND_WHOLE: f64 = 0.03;
 /// Two measurements of one thing, such as a GPU that two libraries measure, may differ by this fraction.
 const SAME_BEYOND: f64 = 0.25;
-/// Parts may also exceed their whole by what they use in this many seconds, because they are read at other times.
+/// Parts may also exceed their whole by the energy that they use in this many seconds, because they are read at other times.
 const READ_APART_SECONDS: f64 = 0.2;
 /// A counter with an unknown name is the sum of others if it differs from their sum by at most this fraction.
 const SUM_DIFFERS: f64 = 0.01;
-/// Doubtful joules matter from this fraction of the total on.
+/// Doubtful joules matter if they are at least this fraction of the total.
 const DOUBTFUL_PART_MAX: f64 = 0.01;
 /// Libraries that have counters of the same parts.
 const LIBRARIES: [&str; 11] = [
@@ -99,7 +99,7 @@ pub(crate) fn relate(
     let mut related = Related::default();
     let outside = found.iter().filter(|found| found.place.is_outside && found.number.is_some());
     related.doubts.extend(outside.map(|found| {
-        format!("{} is of no node of the system tree: nobody is charged with its joules", found.text())
+        format!("{} belongs to no node of the system tree: its joules are charged to no frame", found.text())
     }));
     for devices in nodes.values() {
         let node = Node { found, devices };
@@ -182,7 +182,7 @@ impl Node<'_> {
             {
                 let [one, another] = [whole, part].map(|at| self.of(at).text());
                 doubts.push(format!(
-                    "{one} and {another} count the same by their names, and have {of:.3} J and {other:.3} J"
+                    "{one} and {another} count the same according to their names, but have {of:.3} J and {other:.3} J"
                 ));
             }
         }
@@ -194,13 +194,13 @@ impl Node<'_> {
 
     fn is_part_by_name(&self, whole: usize, part: usize, has_one_package: bool) -> bool {
         let (of, other) = (&self.devices[whole], &self.devices[part]);
-        // What a metric with an unknown name counts may lie outside of this device.
+        // A metric with an unknown name may count something outside of this device.
         let may_be = other.counted.level.is_some() || other.joules <= of.joules * (1.0 + PARTS_BEYOND_WHOLE);
         of.counted.contains(other.counted, has_one_package) && may_be
     }
 
-    /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, and the power that goes into a
-    /// supply contains the power that comes out of it.
+    /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, and the input power of a supply
+    /// contains its output power.
     fn is_part_by_path(&self, whole: usize, part: usize) -> bool {
         let (of, other) = (self.metric(whole), self.metric(part));
         let above = path_of(of).zip(path_of(other));
@@ -296,8 +296,8 @@ impl Node<'_> {
         if may_be || self.of(whole).series.instance.is_some() { all } else { Vec::new() }
     }
 
-    /// Assigns cores to packages by their numbers where several packages exist, no name states the core's package, and the
-    /// numbers match the packages'.
+    /// Assigns cores to packages by their numbers, if several packages exist, no name states the core's package, and the numbers
+    /// match those of the packages.
     fn place_cores(
         &self,
         packages: &BTreeSet<Option<u32>>,
@@ -333,7 +333,7 @@ impl Node<'_> {
             };
             if own.is_none() {
                 doubts.push(format!(
-                    "which package the cores are in that {} counts is not known",
+                    "it is unknown which package contains the cores that {} counts",
                     self.of(core).text()
                 ));
             }
@@ -348,7 +348,7 @@ impl Node<'_> {
         for (at, device) in self.devices.iter().enumerate() {
             if device.counted.level == Some(Level::Subzone) && device.joules > DOUBTFUL_PART_MAX * total {
                 doubts.push(format!(
-                    "{} may be cores of its package or memory next to it, which its name does not show: it is taken as a part of the package",
+                    "{} may be the cores of its package or the memory next to it, which its name does not show: it is treated as a part of the package",
                     self.of(at).text()
                 ));
             }

@@ -25,7 +25,7 @@ pub(crate) fn node_of_group(definitions: &Definitions, group: Option<LocationGro
     let node = node_of_tree(definitions, group.system_tree_parent);
     let creator = group.creating_location_group.and_then(|creator| definitions.location_groups.get(creator));
     match creator {
-        // A context without a place of its own is on the node of its process.
+        // A context without a place in the tree is on the node of its process.
         Some(creator) if node.is_empty() => node_of_tree(definitions, creator.system_tree_parent),
         _ => node,
     }
@@ -52,8 +52,8 @@ fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
     if definitions.system_tree_nodes.iter().any(is_another) { names(path).join("/") } else { own.clone() }
 }
 
-/// Returns why it is unknown which parts of the system tree are the nodes: processes are in several parts whose domains and
-/// classes do not state what they are.
+/// Returns the reason if it is unknown which parts of the system tree are the nodes, because processes are in several parts whose
+/// domains and classes do not state what they are.
 pub(crate) fn doubt_of_nodes(definitions: &Definitions) -> Option<String> {
     const OF_ONE_NODE: [&str; 7] = ["numa", "die", "cache", "tile", "chip", "process", "thread"];
     let is_known = |part: &SystemTreeNode| {
@@ -78,7 +78,7 @@ pub(crate) fn doubt_of_nodes(definitions: &Definitions) -> Option<String> {
     let classes: Vec<&str> = classes.into_iter().collect();
     (places.len() > 1).then(|| {
         format!(
-            "the system tree does not say whether these are nodes or parts of one, and its counters are taken as one node's: {}",
+            "the system tree does not state whether these are nodes or parts of one, so its counters are treated as those of one node: {}",
             classes.join(", ")
         )
     })
@@ -130,7 +130,7 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// Finds the ranks by `MPI_COMM_WORLD` or else by the processes' names. A single process has rank 0.
+    /// Finds the ranks from `MPI_COMM_WORLD`, or else from the processes' names. A single process has rank 0.
     pub fn of(definitions: &Definitions) -> Ranks {
         let groups = &definitions.location_groups;
         let processes: Vec<_> = groups.iter().filter(|(_, g)| g.kind == LocationGroupType::Process).collect();
@@ -164,8 +164,8 @@ fn rank_by_name(name: &str) -> Option<u32> {
     number.parse().ok().filter(|_| ["rank", "pe"].contains(&word.as_str()))
 }
 
-/// Returns the ranks in the communicator of all processes; `None` if the trace has none or, as a trace of some of the nodes,
-/// lacks members of it.
+/// Returns the ranks in the communicator of all processes; `None` if the trace has no such communicator or lacks members of it,
+/// like a trace of only some nodes.
 fn world(definitions: &Definitions) -> Option<HashMap<LocationGroupRef, u32>> {
     let is_world = |name: &str| ["MPI_COMM_WORLD", "SHMEM_WORLD", "GASPI_GROUP_ALL"].contains(&name);
     let comm = definitions.comms.values().find(|comm| is_world(&comm.name));
@@ -213,12 +213,12 @@ fn process_of_group(definitions: &Definitions, own: LocationGroupRef) -> Option<
     Some(creator.unwrap_or(own))
 }
 
-/// Whether a process has running threads. A group that has only locations of metrics records for others.
+/// Whether a process has running threads. A group that has only metric locations records for other processes.
 pub(crate) fn has_threads(definitions: &Definitions, process: LocationGroupRef) -> bool {
     definitions.locations.values().any(|of| of.group == Some(process) && of.kind == LocationType::CpuThread)
 }
 
-/// What a metric's values are about.
+/// The part of the system that a metric's values are about.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Place {
     pub node: String,
@@ -227,7 +227,7 @@ pub(crate) struct Place {
     pub counted: Counted,
     /// The processes that the values are about, according to the trace.
     pub users: Vec<LocationGroupRef>,
-    /// Whether these processes are others than the recorder's.
+    /// Whether these processes differ from the recorder's.
     pub are_others: bool,
     /// Whether the trace has several nodes and the values are about none of them.
     pub is_outside: bool,
@@ -358,7 +358,7 @@ mod tests {
         let cases: [(Nodes, &str); 10] = [
             (&[("machine", "cluster", &[Machine]), ("node", "n1", &[SharedMemory])], "n1"),
             (&[("machine", "cluster", &[]), ("blade", "b1", &[SharedMemory]), ("numa", "0", &[])], "b1"),
-            // This is how lo2s writes it.
+            // lo2s writes it in this form.
             (&[("machine", "n1", &[SharedMemory]), ("package", "0", &[Socket])], "n1"),
             (&[("host", "n1", &[SharedMemory]), ("node", "numa 0", &[SharedMemory])], "n1"),
             (&[("machine", "cluster", &[]), ("node", "n1", &[]), ("package", "0", &[])], "n1"),

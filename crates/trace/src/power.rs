@@ -1,9 +1,10 @@
 //! Collects the attributed power of each rank and GPU stream for the trace of the run.
 //!
-//! While events are attributed, a recorder adds up what each location is charged. Joules of a sample interval are spread evenly
-//! over it and summed over the devices that the location draws from, in bins of [`BIN_SECONDS`]; a device that is part of another
-//! one is left out, as in all sums. A value is the mean power since the previous value. Successive equal values are merged into
-//! one, so that slow counters and pauses need little space. The values wait in the spool until the trace is written.
+//! While events are attributed, a recorder adds up the joules that each location is charged. Joules of a sample interval are
+//! spread evenly over it and summed over the devices that the location draws from, in bins of [`BIN_SECONDS`]; a device that is
+//! part of another one is left out, as in all sums. A value is the mean power since the previous value. Successive equal values
+//! are merged into one, so that slow counters and pauses need little space. The values wait in the spool until the trace is
+//! written.
 
 use crate::spool::{Spool, SpoolDirectory};
 use ampere_attribution::{Engine, ViewIndex};
@@ -20,8 +21,8 @@ pub const NAME: &str = "attributed power";
 
 /// The shortest time that a value covers, except for the last one.
 const BIN_SECONDS: f64 = 0.01;
-/// An upper bound on the bins that wait for devices that lag behind the others. Joules that come even later go into the first
-/// waiting bin.
+/// An upper bound on the bins that wait for devices that lag behind the others. Joules that come even later are added to the
+/// first waiting bin.
 const BINS_MAX: usize = 1 << 12;
 /// The number of values that are spooled at once.
 const VALUES_AT_ONCE: usize = 256;
@@ -330,7 +331,7 @@ impl Bins {
         }
     }
 
-    /// Moves all bins to `values` and continues with this bin, after a pause.
+    /// After a pause, moves all bins to `values` and continues with this bin.
     fn skip_to(&mut self, bin: u64, values: &mut Vec<Value>) {
         self.take_all(values);
         self.first = bin;
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!(of(&[(0, 15, 3.0), (15, 40, 10.0)]), [(0, 0.0), (10, 2.0), (20, 3.0), (40, 4.0)]);
         // A pause is one value; the last bin may be shorter.
         assert_eq!(of(&[(0, 10, 1.0), (990, 1004, 7.0)]), [(0, 0.0), (10, 1.0), (990, 0.0), (1004, 5.0)]);
-        // An interval without length.
+        // One interval has no length.
         assert_eq!(of(&[(0, 10, 1.0), (10, 10, 2.0)]), [(0, 0.0), (10, 3.0)]);
         assert_eq!(of(&[(7, 7, 0.5)]), [(6, 0.0), (7, 5.0)]);
     }

@@ -1,4 +1,4 @@
-//! The samples of a counter, what is counted, and in which quantity.
+//! The samples of a counter, what it counts, and its quantity.
 
 use ampere_model::{Quantity, quantity_of_name, quantity_of_unit};
 use otf2::{LocationRef, MetricBase, MetricInstanceRef, MetricMember, MetricMemberRef};
@@ -22,7 +22,7 @@ impl Series {
     }
 }
 
-/// What is counted: a metric of a node or of a part of it. Several series with one key may be of one counter.
+/// The thing that is counted: a metric of a node or of a part of it. Several series with one key may come from one counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub node: String,

@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-const INCOMPLETE: &str = "the run that wrote this trace is incomplete: its own summary says what is missing";
+const INCOMPLETE: &str = "the run that wrote this trace is incomplete: see its own summary";
 
-/// The figures of a trace, and what is printed with them.
+/// The figures of a trace, and the lines that are printed with them.
 pub struct Attributed {
     /// The summary that `--json` prints.
     pub summary: Summary,
@@ -67,7 +67,7 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let metrics = Metrics::new(definitions, config);
     let warnings: Vec<String> = parts.iter().flat_map(|part| part.warnings.clone()).collect();
     if parts.iter().all(|part| part.summary.devices.is_empty()) {
-        // Where events are missing, samples may be missing, too.
+        // If events are missing, samples may be missing, too.
         let first = warnings.first().map_or_else(String::new, |first| format!(" ({first})"));
         bail!("{}{first}", no_energy(path, &trace, metrics.energy_is_known, config));
     }

@@ -17,8 +17,8 @@ impl Share {
     }
 }
 
-/// Divides a trace's nodes into at least one and at most `most` shares with similar numbers of events. The result is always the
-/// same.
+/// Divides a trace's nodes into at least one and at most `most` shares with similar numbers of events. The result is
+/// deterministic.
 ///
 /// # Errors
 /// The file is not a trace.
@@ -35,7 +35,7 @@ pub(crate) fn split(definitions: &Definitions, most: usize) -> Vec<Share> {
         let process = together.add(process, 0);
         together.unite(own, process);
     }
-    // What is recorded outside of the only node is about that node.
+    // If there is only one node, metrics that are recorded outside of it are about this node.
     let nodes = nodes_of(definitions);
     if let (Some(only), 1) = (nodes.first(), nodes.len()) {
         let (only, outside) = (together.add(only.clone(), 0), together.add(String::new(), 0));

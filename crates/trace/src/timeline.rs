@@ -52,7 +52,7 @@ pub struct Wanted {
     pub by: By,
     /// The length of a bin.
     pub seconds: f64,
-    /// If set, only the time in which a device has at least this many watts from one sample to the next. There are no bins then.
+    /// If set, only the time counts in which a device has at least this many watts between two samples. Then there are no bins.
     pub above: Option<f64>,
 }
 
@@ -223,7 +223,7 @@ impl CallSink for RegionSink {
         }
         if self.calls.len() == CALLS_MAX {
             return Err(io::Error::other(format!(
-                "{} has more than {CALLS_MAX} calls: ampere attribute --calls writes them all to a file",
+                "{} has more than {CALLS_MAX} calls: use ampere attribute --calls, which writes all of them to a file",
                 self.region
             )));
         }
@@ -231,7 +231,7 @@ impl CallSink for RegionSink {
         let of = [node, rank, thread, row.device.device, row.device.view];
         let last = self.last.entry(of).or_insert(self.calls.len());
         match self.calls.get_mut(*last) {
-            // The continuation of the previous call, for example where samples have moved it.
+            // This continues the previous call, for example because samples have moved it.
             Some(call) if row.calls.is_none() && call.calls.is_some() && call.end == row.start => {
                 call.end = row.end;
                 call.exclusive_joules += row.exclusive_joules;

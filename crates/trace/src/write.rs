@@ -61,7 +61,7 @@ pub struct TracedRun<'a> {
 pub struct TracedProcess<'a> {
     pub node: String,
     pub group: String,
-    /// Rank and size, as its host reports them. In a replay they number the processes.
+    /// Rank and size, as its host reports them. In a replay they are numbers of processes.
     pub rank: Option<(u32, u32)>,
     /// Whether it has a rank in MPI's sense.
     pub is_mpi_rank: bool,
@@ -88,9 +88,9 @@ pub struct TracedLocation<'a> {
     /// For a GPU stream, its device, and whether the stream is known to belong to its process.
     pub evidence: Evidence,
     pub samples: SampledFrames,
-    /// If its records are CPU time, whose time it is; `None` for other records, or if that is not known.
+    /// The location whose CPU time the records are; `None` for other records, or if that is not known.
     pub cpu_time_of: Option<CpuTimeOf>,
-    /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
+    /// The records; `None` if the spool could not be made, which a note reports. The other locations are still written.
     pub spool: Option<&'a Spool>,
 }
 
@@ -106,7 +106,7 @@ pub enum SampledFrames {
     On(usize, LocalLocation),
 }
 
-/// Whose CPU time a location's records are.
+/// The location whose CPU time a location's records are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuTimeOf {
     /// The location's own.
@@ -118,14 +118,14 @@ pub enum CpuTimeOf {
 }
 
 impl TracedLocation<'_> {
-    /// Whether the trace has a location for it, in the group of its process, which has this index.
+    /// Whether the trace has a location for it in the group of the process with this index.
     fn is_in_group_of(&self, process: usize) -> bool {
         self.definition.kind != LocationKind::CpuTime
             || self.cpu_time_of == Some(CpuTimeOf::OtherThreads(process))
     }
 }
 
-/// One counter's samples, as the trace's definitions have them.
+/// The samples of one counter, in the form of the trace's definitions.
 pub struct SampledMetric {
     pub node: String,
     member: MetricMember,
@@ -221,8 +221,7 @@ impl Span {
 /// Writes the archive into `output` and returns the number of messages that were left out because the members of their
 /// communicator are unknown. `parts` is a directory on the same file system for temporary files.
 ///
-/// # Errors
-/// Why there is no trace. A trace that was partly written is removed.
+/// # Errors The reason why there is no trace. A trace that was partly written is removed.
 pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrace> {
     let no_trace = |error: anyhow::Error, was_begun| {
         let (output, parts) = (output.display(), parts.display());
@@ -250,10 +249,10 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrac
     .inspect(|_| remove_archive(begun.path()))
 }
 
-/// The archive's files in the order in which they are put in place: without the last one, there is no archive.
+/// The archive's files in the order in which they are moved to their places. Without the last one, there is no archive.
 const FILES: [&str; 3] = ["traces", "traces.def", "traces.otf2"];
-/// The prefix of a private directory in the output directory, in which an archive is until it is complete: there, nobody can
-/// redirect the writes by a link. The name of the process follows.
+/// The prefix of a private directory in the output directory, in which an archive is written, so that nobody can redirect the
+/// writes by a link. The name of the process follows.
 const BEGUN: &str = ".ampere-trace-";
 
 fn begin(output: &Path) -> anyhow::Result<(Directory, Held)> {
@@ -292,7 +291,7 @@ pub fn remove(output: &Path) {
     remove_begun(output);
 }
 
-/// Removes the directories that killed processes have left, on any node: only the process that has the claim of the directory
+/// Removes the directories that killed processes on any node have left. Only the process that has the claim of the directory
 /// writes a trace there.
 fn remove_begun(output: &Path) {
     let _ = ampere_owned::remove_left(output, |name| name.starts_with(BEGUN));
@@ -326,7 +325,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
     let mut groups: Vec<Option<LocationGroupRef>> = vec![None; run.processes.len()];
     for at in &order {
         let (process, number) = (&run.processes[*at], numbers[*at]);
-        // What has only the CPU time of other locations has no group.
+        // Locations that have only the CPU time of other locations have no group.
         let has_group =
             process.locations.is_empty() || process.locations.iter().any(|of| of.is_in_group_of(*at));
         let group = match has_group {
@@ -479,7 +478,7 @@ impl Definer {
         })
     }
 
-    /// Defines a process' locations. `tasks` gets what is to be written.
+    /// Defines a process' locations, and adds those to write to `tasks`.
     fn locations<'a>(
         &mut self,
         process: &'a TracedProcess,
@@ -541,7 +540,7 @@ impl Definer {
         group: LocationGroupRef,
         properties: Vec<otf2::Property>,
     ) {
-        let events = 0; // until they are written
+        let events = 0; // the number is known only after they are written
         let location = otf2::Location { name: name.to_owned(), kind, events, group: Some(group), properties };
         self.definitions.locations.insert(reference, location);
     }

@@ -1,4 +1,4 @@
-//! Settings from a file of any text and from variables, and a filter file of the same text.
+//! Passes any text to the reader of settings, as a file and as variables, and to the reader of filter files.
 
 use ampere_model::filter::Filter;
 use ampere_settings::Config;

@@ -1,4 +1,4 @@
-//! Events and samples of several locations for the engine, in any order and at any times.
+//! Passes events and samples of several locations to the engine, in any order and at any times.
 
 use crate::bytes::Bytes;
 use ampere_attribution::{Counter, CounterKind, Engine, Limits, LocationIndex, Policy, Sharing, ViewIndex};

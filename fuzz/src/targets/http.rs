@@ -1,4 +1,4 @@
-//! HTTP requests of any bytes, sent in parts over one connection.
+//! Sends HTTP requests of any bytes, in parts over one connection.
 
 use crate::scratch::directory;
 use ampere_collector::serving::latest::Latest;
@@ -41,7 +41,7 @@ pub fn run(data: &[u8]) {
         ["200", "400", "401", "403", "404", "405", "408", "414", "431", "503"].contains(&status),
         "{text:?}"
     );
-    // Without the token only the empty page is served, which asks for the token.
+    // Without the token, only the empty page is served, which asks for the token.
     let is_empty_page = text.contains("<body data-token=\"wanted\">");
     assert!(head & 1 == 0 || status != "200" || is_empty_page || find(request, TOKEN.as_bytes()), "{text:?}");
     assert!(!text.contains(TOKEN));

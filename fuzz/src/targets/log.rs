@@ -1,4 +1,4 @@
-//! A definitions log that grows while it is read.
+//! Reads a definitions log that grows while it is read.
 
 use crate::bytes::Bytes;
 use crate::scratch::{assert_is_line, directory};

@@ -1,4 +1,4 @@
-//! An application's names in every output: metrics, summary, tables, pages.
+//! Writes an application's names to every output: metrics, summary, tables, pages.
 
 use crate::bytes::Bytes;
 use ampere_figures::losses::Losses;
@@ -75,7 +75,7 @@ pub fn run(data: &[u8]) {
         let bytes = render(&summary, format, Screen::FILE).expect("what can be shown");
         let page = String::from_utf8(bytes).expect("text");
         if format == Format::Csv {
-            continue; // names are not changed, but quoted
+            continue; // names are quoted and not changed
         }
         assert!(!page.chars().any(|c| c.is_control() && c != '\n'), "{page:?}");
         // A page has two scripts, its data and ours; a picture has ours; folded stacks are plain text.

@@ -1,5 +1,5 @@
-//! The reports of another node's collector, one after another: each is understood or refused in one line, names have no control
-//! characters, and the job's sums are finite and never decrease.
+//! Reads the reports of another node's collector, one after another. Each is accepted or refused in one line, names have no
+//! control characters, and the job's sums are finite and never decrease.
 
 use crate::scratch::assert_is_line;
 use ampere_figures::nodes::gathered::Nodes;

@@ -1,5 +1,5 @@
-//! An archive with some bytes changed, cut or repeated. A large part of its reader is the OTF2 library, and a finding may be an
-//! error of that library.
+//! Reads an archive in which some bytes are changed, removed or repeated. A large part of the reader is the OTF2 library, so a
+//! finding may be an error of that library.
 
 use crate::bytes::Bytes;
 use crate::scratch::directory;
@@ -10,7 +10,7 @@ use ampere_trace::offline;
 use ampere_trace::replay::Replay;
 use std::path::{Path, PathBuf};
 
-/// A small archive of a real run.
+/// Returns a small archive of a real run.
 pub fn archive() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds/archive")
 }

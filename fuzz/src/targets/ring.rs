@@ -1,4 +1,4 @@
-//! A ring whose header, positions and records are changed between the reader's steps, as a hostile producer could do.
+//! Reads a ring whose header, positions and records are changed between the reader's steps, as a hostile producer could do.
 
 use crate::bytes::Bytes;
 use crate::nesting::Nesting;
@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
         }
         match from.u8() % 8 {
             0 => {
-                // This step is what an honest producer does.
+                // An honest producer does this step.
                 let count = u64::from(from.u8()) % (capacity + 1);
                 for at in 0..count {
                     let slot = write.wrapping_add(at) % capacity;
@@ -89,7 +89,7 @@ pub fn run(data: &[u8]) {
         }
     }
     let events = nesting.finish();
-    // A record is one event, or closes frames that other records opened.
+    // A record is one event, or closes frames that other records have opened.
     assert!(events <= 3 * taken, "{events} events of {taken} records");
     let _ = Record::default();
 }

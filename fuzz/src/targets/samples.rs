@@ -1,4 +1,4 @@
-//! A file of samples, which the metric plugin reads inside the application.
+//! Reads a file of samples, as the metric plugin does inside the application.
 
 use crate::scratch::{assert_is_line, directory};
 use ampere_ring::samples;

@@ -1,5 +1,5 @@
-//! A whole node's run, with logs, rings, samples and a page of any bytes, through the collector's loop to metrics, summary and
-//! trace. The time is set from outside, as in a replay, so that no counter is read and no clock waited for.
+//! Runs the collector's loop on logs, rings, samples and a page of any bytes, up to metrics, summary and trace. The time is set
+//! from outside, as in a replay, so that no counter is read and no time passes.
 
 use crate::bytes::Bytes;
 use crate::scratch::directory;
@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) {
     play(data);
 }
 
-/// The run's summary. `None` if a collector that takes over has refused the files.
+/// Returns the run's summary; `None` if a collector that takes over has refused the files.
 fn play(data: &[u8]) -> Option<Summary> {
     let place = directory("session");
     let at = place.join("s-1");
@@ -110,12 +110,12 @@ fn play(data: &[u8]) -> Option<Summary> {
             7 => {
                 let _ = run.round();
             }
-            // Another collector takes the place of this one.
+            // Another collector replaces this one.
             _ => {
                 drop(run);
                 match begin() {
                     Ok(next) => run = next,
-                    // A replay needs the ring of samples: without its header there is no run.
+                    // A replay needs the ring of samples. Without its header there is no run.
                     Err(why) => {
                         let why = why.to_string();
                         assert!(why.contains(sampler::RING_NAME) && !why.contains('\n'), "{why}");
@@ -129,7 +129,7 @@ fn play(data: &[u8]) -> Option<Summary> {
     run.publish();
     metrics::encode(run.latest().get(), None, true).expect("what can be encoded");
     let (summary, _) = run.finish(true).expect("results");
-    // The error is relative to the largest device. The device of time counts as well, although its seconds are in no total.
+    // The error is relative to the largest device. The device `time` is included, although its seconds are in no total.
     let largest = summary.devices.iter().map(|device| device.total_joules).fold(0.0, f64::max);
     assert!(summary.quality.conservation_error_joules <= 1e-9 * (1.0 + largest), "of {largest}");
     let table = text::render(&summary, ampere_report::first::screen::Screen::FILE);
@@ -154,7 +154,7 @@ fn new_ring(path: &Path) {
     write(path, &bytes);
 }
 
-/// A replay of two processes with a GPU stream each, and of two counters.
+/// Returns a replay of two processes with a GPU stream each, and of two counters.
 fn replay() -> Replay {
     let location = |process: u32, id: u32, gpu: bool| ReplayedLocation {
         reference: (u64::from(id) << 32) | u64::from(process),

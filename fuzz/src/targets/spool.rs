@@ -1,5 +1,5 @@
-//! The files that a run has left on disk, or in shared memory too: records, logs and `run.json` with any bytes. They are read as
-//! for writing the trace, and through all of `ampere recover`.
+//! Reads the files that a run has left on disk and in shared memory: records, logs and `run.json` with any bytes. They are read
+//! as for writing the trace, and by the whole of `ampere recover`.
 
 use crate::bytes::Bytes;
 use crate::nesting::Nesting;
@@ -34,7 +34,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Any bytes are the whole file, or follow a piece.
+/// Uses any bytes as the whole file, or after a piece.
 fn heads(data: &[u8]) {
     let directory = directory("spool");
     for before in [Vec::new(), piece("1.0", 0, &[0; 32])] {
@@ -53,7 +53,7 @@ fn heads(data: &[u8]) {
     }
 }
 
-/// Any bytes are the records of one ring.
+/// Uses any bytes as the records of one ring.
 fn records(data: &[u8]) {
     let directory = directory("spool");
     std::fs::write(directory.join(RECORDS), piece("1.0", 0, data)).expect("room");
@@ -83,7 +83,7 @@ fn piece(stream: &str, position: u64, bytes: &[u8]) -> Vec<u8> {
     piece
 }
 
-/// The summaries that `ampere recover` makes, one for each node.
+/// Returns the summaries that `ampere recover` makes, one for each node.
 fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     let place = directory("recovered");
     let (output, session) = (place.join("out"), place.join("s-1"));
@@ -105,7 +105,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
         }
         part(from, &spool, in_shared_memory.then_some(session.as_path()));
     }
-    // The files are old enough to be recovered even if they are another node's.
+    // The files are old enough to be recovered even if they belong to another node.
     let before = SystemTime::now() - Duration::from_secs(3600);
     for entry in std::fs::read_dir(&spool).expect("the spool").flatten() {
         std::fs::File::open(entry.path()).and_then(|file| file.set_modified(before)).expect("ours");
@@ -135,7 +135,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     summaries
 }
 
-/// A `run.json` of any bytes, or of a run with numbers of any kind.
+/// Makes a `run.json` of any bytes, or one of a run with arbitrary numbers.
 fn manifest(from: &mut Bytes, session: &Path) -> Vec<u8> {
     let how = from.u8();
     if how == 255 {
@@ -203,7 +203,7 @@ fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
             let there = Store::open(&[spool.to_owned()]).records_of_all(|name| name == stream);
             append(&spool.join(RECORDS), &piece(stream, there, from.take(length.into())));
         }
-        // A ring with any positions of reader and writer.
+        // The ring has any positions of reader and writer.
         Some(session) => {
             let (written, read) = (from.odd_u64(), from.odd_u64());
             let mut bytes = header(CAPACITY);

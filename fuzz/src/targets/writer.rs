@@ -1,5 +1,5 @@
-//! The plugin's side: it writes any events while another process writes any read position. The records have to be a stream that
-//! nests, and no call may be lost.
+//! Tests the plugin's side, which writes any events while another process writes any read position. The records must be a stream
+//! that nests, and no call may be lost.
 
 use crate::bytes::Bytes;
 use crate::nesting::Nesting;
@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
             9 => time = time.wrapping_add(u64::from(from.u16())),
             10 => time = from.odd_u64(),
             11 => {
-                // A burst, so that the ring fills.
+                // Many events are written at once, so that the ring becomes full.
                 for call in 0..16 * u64::from(from.u8()) {
                     writer.enter(time.saturating_add(call), region);
                     if op & 0x10 == 0 {

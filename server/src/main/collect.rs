@@ -1,4 +1,4 @@
-//! Collecting: from the claim of the output directory to the results.
+//! Collects a run, from the claim of the output directory to the results.
 
 use crate::Arguments;
 use crate::rounds::{self, EndConditions, Input, JOIN_LIMIT};
@@ -36,16 +36,16 @@ use std::time::Instant;
 /// The server of a run that has ended.
 pub struct Served {
     server: http::Server,
-    /// Prometheus finds the server by it.
+    /// The file with which Prometheus finds the server.
     _target: Option<TargetFile>,
     ended: Instant,
     is_asked: Arc<AtomicBool>,
 }
 
 impl Served {
-    /// Serves on until all scrapers have the final figures.
+    /// Continues to serve until all scrapers have the final figures.
     pub fn linger(self) -> Option<UnixStream> {
-        // The job's file systems may be unmounted meanwhile.
+        // The job's file systems may be unmounted in the meantime.
         let _ = std::env::set_current_dir("/");
         linger::linger(&self.server.scrapers, &self.server.lingers_as, self.ended, &self.is_asked)
     }
@@ -54,11 +54,11 @@ impl Served {
 /// Collects a run, or continues what a killed collector began. Errors are one line.
 pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<Served>> {
     if session.is_given_up() {
-        bail!("it comes too late");
+        bail!("this collector was started too late");
     }
     session.set_finishing(false);
     session.set_collector(std::process::id(), CollectorState::Starting);
-    // Signals to the job's process group are not for the collector.
+    // Signals to the job's process group are not meant for the collector.
     let _ = rustix::process::setsid();
     if !arguments.until_input_closes {
         cpus::leave_the_ranks_core();
@@ -75,7 +75,7 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
         if let Some((output, manifest)) = names_of_this_node().iter().find_map(claimed) {
             return take_over(&output.held(), manifest, session, &arguments);
         }
-        // The collector before was killed while it cleaned up after all else; or before it noticed that the directory holds
+        // The previous collector was killed while it cleaned up at the very end, or before it noticed that the directory holds
         // another run's results, which the claim below will find.
         if output::holds_final_results(&output)
             && names_of_this_node().iter().all(|node| output::remove_finished_spool(&output, node))
@@ -87,14 +87,14 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
     begin(session, &arguments)
 }
 
-/// What is needed to begin or continue a run.
+/// The data for starting or continuing a run.
 struct Start {
     config: Config,
-    /// The address at which metrics are served, and which requests are answered.
+    /// The address on which metrics are served, and the conditions for answering requests.
     serving: anyhow::Result<(Option<Listen>, Access)>,
     manifest: Manifest,
     notes: Vec<String>,
-    /// Whether this collector takes the place of a killed one: then it gives up only if measuring is impossible.
+    /// Whether this collector replaces a killed one. Then it gives up only if measuring is impossible.
     takes_over: bool,
 }
 
@@ -105,14 +105,14 @@ fn begin(session: Session, arguments: &Arguments) -> anyhow::Result<Option<Serve
     let run_id = leftover::run_id(session.directory());
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
     let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
-    // A collector that takes over looks there, even if this one gets no further.
+    // A collector that takes over looks there, even if this one gets no further than this.
     session.set_output(&std::path::absolute(&wanted).unwrap_or_else(|_| wanted.clone()));
     let command: Vec<String> =
         arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut manifest = Manifest::new(session.directory(), &run_id, &command, path.as_deref());
     manifest.replay = arguments.replay.is_some();
     if manifest.replay {
-        manifest.job = None; // it did not spend the energy
+        manifest.job = None; // this node did not use the energy
     }
     let mut notes = Vec::new();
     output::let_group_write(config.group_writable);
@@ -135,7 +135,7 @@ fn begin(session: Session, arguments: &Arguments) -> anyhow::Result<Option<Serve
     result
 }
 
-/// Claims the output directory; if that is another run's, the next one (`out-2`), with a note.
+/// Claims the output directory or, if that belongs to another run, the next one (`out-2`), with a note.
 fn claim(wanted: &Path, manifest: &mut Manifest, notes: &mut Vec<String>) -> anyhow::Result<Output> {
     let is_taken = |why: &anyhow::Error| why.downcast_ref().is_some_and(ClaimError::is_of_another_run);
     let refused = match claim_exactly(wanted, manifest) {
@@ -146,7 +146,7 @@ fn claim(wanted: &Path, manifest: &mut Manifest, notes: &mut Vec<String>) -> any
         manifest.node = distinct_node_name();
         let (host, node) = (node_name(), &manifest.node);
         notes.push(format!(
-            "another node of this run is called {host}, too: this one is {node} in the results"
+            "another node of this run is also called {host}: this one is {node} in the results"
         ));
         match claim_exactly(wanted, manifest) {
             Err(why) if is_taken(&why) => {}
@@ -162,12 +162,12 @@ fn claim(wanted: &Path, manifest: &mut Manifest, notes: &mut Vec<String>) -> any
     Ok(output)
 }
 
-/// Claims a directory, unless another collector of this run and node has: one whose session this process cannot see.
+/// Claims a directory, unless another collector of this run and node has claimed it, whose session this process cannot see.
 fn claim_exactly(wanted: &Path, manifest: &Manifest) -> anyhow::Result<Output> {
     let collected_elsewhere = || {
         let other = leftover::collected_elsewhere(wanted, manifest)?;
         Some(anyhow!(
-            "another collector of this run and node writes to {}, and this process does not find its session: {}",
+            "another collector of this run and node writes to {}, and this process cannot find its session: {}",
             other.display(),
             out_of_reach()
         ))
@@ -210,7 +210,7 @@ fn collect_into(
     start: Start,
 ) -> anyhow::Result<Option<Served>> {
     let Start { config, serving, manifest, mut notes, takes_over } = start;
-    let cpus = cpus::count(); // of the whole job, not only those that the collector runs on
+    let cpus = cpus::count(); // the CPUs of the whole job, not only those that the collector runs on
     let _heartbeat = Heartbeat::start(&output.spool);
     let not_on_cpus = config.cpus.as_ref().and_then(|cpus| cpus::run_on(cpus).err());
     let latest = Latest::default();
@@ -250,7 +250,7 @@ fn collect_into(
     stacks::sample(&mut run, launcher, takes_over); // before `ampere run` starts the command
     run.await_counters();
     if run.session().is_given_up() {
-        bail!("it was ready too late");
+        bail!("the collector was ready too late");
     }
     run.session().set_collector(std::process::id(), CollectorState::Running);
     let is_over = rounds::run(&mut run, &requests, EndConditions::new(input, is_asked.clone()));
@@ -259,19 +259,17 @@ fn collect_into(
     Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
 }
 
-/// Writes the results; the last node that ends puts the nodes' traces and figures together.
+/// Writes the results. The last node that ends joins the nodes' traces and figures.
 fn finish(run: LiveRun, is_over: bool, output: &Output, manifest: &Manifest) -> anyhow::Result<()> {
     let (_, session) = run.finish(is_over)?;
     output.release();
     if let Some(first) = nodes::of_the_last_to_end(&output.directory, manifest) {
         if let Err(why) = nodes::join_traces(&first, &manifest.run_id) {
-            eprintln!(
-                "ampere-collector: the nodes' traces stay apart: {why}: ampere report puts them together"
-            );
+            eprintln!("ampere-collector: the nodes' traces were not joined: {why}: ampere report joins them");
         }
         if let Err(why) = join_figures(&first, &manifest.run_id) {
             eprintln!(
-                "ampere-collector: the nodes' figures stay apart: {why}: ampere report puts them together"
+                "ampere-collector: the nodes' figures were not joined: {why}: ampere report joins them"
             );
         }
     }
@@ -279,7 +277,7 @@ fn finish(run: LiveRun, is_over: bool, output: &Output, manifest: &Manifest) -> 
     Ok(())
 }
 
-/// The pid of `ampere run` and the messages that come from it, if it has started this collector.
+/// Returns the pid of `ampere run` and the messages from it, if it has started this collector.
 fn follow_launcher(session: &Session, arguments: &Arguments) -> anyhow::Result<(Option<u32>, Option<Input>)> {
     if !arguments.until_input_closes {
         return Ok((None, None));
@@ -289,7 +287,7 @@ fn follow_launcher(session: &Session, arguments: &Arguments) -> anyhow::Result<(
     Ok((launcher, Some(watch_input().map_err(cannot_start_a_thread)?)))
 }
 
-/// Writes the file by which Prometheus finds this collector, if that is wanted.
+/// Writes the file with which Prometheus finds this collector, if that is wanted.
 fn name_to_prometheus(
     server: &http::Server,
     config: &Config,
@@ -301,8 +299,8 @@ fn name_to_prometheus(
     written.map_err(|why| notes.push(why.to_string())).ok()
 }
 
-/// On several nodes the first node's collector asks the others', which therefore listen on the network by default. Requests from
-/// beyond loopback are not answered without a token.
+/// Starts the server. On several nodes, the first node's collector asks the other ones, which therefore listen on the network by
+/// default. Requests from other machines are not answered without a token.
 fn serve(
     serving: anyhow::Result<(Option<Listen>, Access)>,
     (output, manifest): (&Output, &Manifest),
@@ -319,7 +317,7 @@ fn serve(
         match Token::of_run(first.as_ref().unwrap_or(&output.directory)) {
             Ok(token) => access.admit_with(token),
             Err(why) => {
-                notes.push(format!("metrics are on loopback alone: {why}"));
+                notes.push(format!("metrics are only on loopback: {why}"));
                 address = Listen::default();
             }
         }
@@ -333,23 +331,23 @@ fn serve(
     });
     let mut server = http::serve(&address, access, latest, summaries, gathering)?;
     if first.is_some() && !is_told {
-        server.notes.clear(); // as on each node of every such run
+        server.notes.clear(); // this is the case on each node of every such run
     }
     Ok(server)
 }
 
-/// Ends the session. The files go first: a process that waits for the state finds everything done.
+/// Ends the session. The files are removed first, so that a process that waits for the state finds everything done.
 fn end(session: Session, output: &Path) {
     for name in ["collector.json", RUN_TOKEN] {
         let _ = ampere_owned::remove_file(&output.join(name));
     }
-    // A collector before this one may have been killed when only its records were left to remove.
+    // An earlier collector may have been killed when only its records remained to be removed.
     spool_place::remove_if_unclaimed(session.directory());
     session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);
 }
 
-/// Samples for a metric plugin, without output directory and port: the samples are in Score-P's trace.
+/// Samples for a metric plugin, without an output directory and a port, because the samples are in Score-P's trace.
 fn sample_only(session: Session, config: &Config) -> anyhow::Result<()> {
     let is_asked = asked_to_end().map_err(cannot_start_a_thread)?;
     counters_only::serve(&session, config, JOIN_LIMIT, || is_asked.load(Ordering::Relaxed))?;
@@ -358,33 +356,33 @@ fn sample_only(session: Session, config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The value of a variable; an empty one counts as unset.
+/// Returns the value of a variable. An empty one counts as unset.
 fn from_environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The path of the settings file, and the settings.
+/// Returns the path of the settings file, and the settings.
 fn load_config(arguments: &Arguments) -> anyhow::Result<(Option<PathBuf>, Config)> {
     let path = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
     let config = Config::load(path.as_deref())?;
     Ok((path, config))
 }
 
-/// The address to listen at; `None` if neither an option nor the environment sets one.
+/// Returns the address to listen on; `None` if neither an option nor the environment sets one.
 fn listen_address(arguments: &Arguments) -> anyhow::Result<Option<Listen>> {
     let wanted = arguments.listen.clone().map(OsString::from).or_else(|| from_environment("AMPERE_LISTEN"));
     Ok(wanted.map(|text| text.to_string_lossy().parse()).transpose()?)
 }
 
-/// Raises the limit on open files: each process of the application has a log, and its handle.
+/// Raises the limit on open files, because each process of the application needs one for its log and one for its handle.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // If that fails, the limit stays as it is.
+    // If that fails, the limit is not changed.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Follows standard input until it is closed, and wakes this thread when there is something to do.
+/// Reads standard input until it is closed, and wakes this thread when there is something to do.
 fn watch_input() -> std::io::Result<Input> {
     let input = Input::default();
     let (followed, collecting) = (input.clone(), std::thread::current());

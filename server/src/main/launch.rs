@@ -1,4 +1,4 @@
-//! Starting the collector: in the background, and again if it is killed.
+//! Starts the collector in the background, and again if it is killed.
 
 use crate::log;
 use ampere_collector::supervise::{Restarts, start_patiently};
@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long to wait until the collector is ready. The plugin waits longer, so that it learns of a failure.
+/// The time limit for the collector to be ready. The plugin waits longer, so that it learns of a failure.
 const READY_LIMIT: Duration = Duration::from_secs(8);
 
-/// This program's arguments without one option.
+/// Returns this program's arguments without one option.
 fn arguments_without(option: &str) -> impl Iterator<Item = OsString> {
     let mut options: Vec<OsString> = std::env::args_os().skip(1).collect();
     let end = options.iter().position(|argument| argument == "--").unwrap_or(options.len());
@@ -20,7 +20,8 @@ fn arguments_without(option: &str) -> impl Iterator<Item = OsString> {
     options.into_iter().filter(move |argument| *argument != *option).chain(command)
 }
 
-/// Starts the collector and waits for it, and does nothing else: a process this small is hardly killed for its memory.
+/// Starts the collector and waits for it, and does nothing else. Such a small process is unlikely to be killed when memory is
+/// short.
 pub fn supervise(session: &Session) -> ExitCode {
     let _ = rustix::process::setsid();
     let mut restarts = Restarts::default();
@@ -39,12 +40,12 @@ pub fn supervise(session: &Session) -> ExitCode {
         if !restarts.is_another_due(status, session) {
             return if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
-        log(&format!("the collector ended with {status}: another one takes over"));
+        log(&format!("the collector ended with {status}; another one takes over"));
     }
 }
 
 /// Starts a supervisor and waits until the collector is ready. The plugin starts this process and waits for it, so that the
-/// collector is no child of the application, which may wait for all of its children.
+/// collector is not a child of the application, which may wait for all of its children.
 pub fn detach(session_directory: &Path) -> ExitCode {
     let Ok(session) = Session::open(session_directory) else { return ExitCode::FAILURE };
     let log = ampere_ring::files::append_private(&session_directory.join("collector.log"));
@@ -61,7 +62,7 @@ pub fn detach(session_directory: &Path) -> ExitCode {
     let begun = Instant::now();
     while begun.elapsed() < READY_LIMIT {
         match session.collector_state() {
-            // The state may have been left by a dead collector, so this checks that the collector is alive.
+            // A dead collector may have left the state, so this checks that the collector is alive.
             CollectorState::Running if session.collector_is_alive() => return ExitCode::SUCCESS,
             CollectorState::Finished => return ExitCode::SUCCESS,
             CollectorState::Failed => return ExitCode::FAILURE,
@@ -76,8 +77,8 @@ pub fn detach(session_directory: &Path) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Ends a collector that is not ready in time: the application runs without it. Any process of the user may have written the
-/// pid in the session's page, so only a child of the supervisor is killed.
+/// Ends a collector that is not ready in time: the application runs without it. Any process of the user may have written the pid
+/// into the session's page, so only a child of the supervisor is killed.
 fn kill(session: &Session, mut supervisor: Child) {
     let pid = session.collector_pid();
     let is_ours = ampere_ring::process::parent(pid) == Some(supervisor.id());

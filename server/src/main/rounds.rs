@@ -1,4 +1,4 @@
-//! The collector's loop: rounds of collecting, the sleep between them, and when the run ends.
+//! The collector's loop: rounds of collecting, the sleep between them, and the conditions for the end of the run.
 
 use ampere_collector::finish::running::RunningSummary;
 use ampere_collector::ingest::{Outlasting, Round};
@@ -12,51 +12,52 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The least and the greatest sleep between two rounds. Each takes a core from the program for a moment.
+/// The shortest and the longest sleep between two rounds. Each round takes a core from the program for a moment.
 const SLEEP_MIN: Duration = Duration::from_micros(500);
 const SLEEP_MAX: Duration = Duration::from_millis(16);
-/// The greatest where a small ring may fill up in less.
+/// The longest sleep if small rings could become full in a longer one.
 const SMALL_RINGS_SLEEP_MAX: Duration = Duration::from_millis(4);
 /// After this time without records the sleep is longer.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 const IDLE_SLEEP: Duration = Duration::from_millis(50);
-/// How full the fullest ring should be at the next round.
+/// The desired fill level of the fullest ring at the next round.
 const COMFORTABLE: f64 = 0.05;
-/// From this fill level on there is no time to sleep: in a ring that is half full, calls are coalesced.
+/// From this fill level on, the loop does not sleep, because in a ring that is half full, calls are coalesced.
 const PRESSED: f64 = 0.25;
 /// If no process joins in this time, there is nothing to collect.
 pub const JOIN_LIMIT: Duration = Duration::from_secs(60);
-/// How long to wait, when the command has ended, for processes of it that the kernel is taking down, for ranks, and for others.
+/// The longest times to wait, after the command has ended, for its processes that the kernel is ending, for ranks, and for
+/// others.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 const RANKS_MAX: Duration = Duration::from_millis(100);
 /// Ranks whose launcher was killed end by themselves when they notice.
 const ORPHANED_RANKS_MAX: Duration = Duration::from_secs(3);
 const OTHERS_MAX: Duration = Duration::from_millis(5);
-/// How long a command is measured whose `ampere run` was killed.
+/// The time for which a command is still measured after its `ampere run` was killed.
 const ORPHANS_MAX: Duration = Duration::from_secs(10);
-/// How long the program may continue after the collector received a signal to end. Schedulers kill what is left after 5 s or
-/// more.
+/// The time for which the program may continue after the collector has received a signal to end. Schedulers kill remaining
+/// processes after 5 s or more.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(3);
 
 pub struct EndConditions {
     /// If set, the run ends when this is closed, and not when its processes end.
     input: Option<Input>,
-    /// A signal asked the collector to end.
+    /// Whether a signal has asked the collector to end.
     is_asked: Arc<AtomicBool>,
-    /// The end may be near: what is known should be on disk.
+    /// Whether the run may be about to end, so that everything should be written to disk.
     is_urgent: bool,
     begun: Instant,
     closed_at: Option<Instant>,
-    /// When the collector was asked to end, also as wall-clock time in nanoseconds.
+    /// The time when the collector was asked to end, also as wall-clock time in nanoseconds.
     asked_at: Option<(Instant, u64)>,
 }
 
-/// What comes from `ampere run` through the collector's standard input.
+/// The messages of `ampere run`, through the collector's standard input.
 #[derive(Clone, Default)]
 pub struct Input {
-    /// The command has ended, or `ampere run` has.
+    /// Whether the command or `ampere run` has ended.
     pub is_closed: Arc<AtomicBool>,
-    /// A byte has come: a signal asked the command to end.
+    /// Whether a byte has arrived, which means that a signal has asked the command to end.
     pub is_urgent: Arc<AtomicBool>,
 }
 
@@ -75,7 +76,7 @@ impl EndConditions {
         EndConditions { input, is_asked, is_urgent: false, begun, closed_at: None, asked_at: None }
     }
 
-    /// Whether the end may be near; once for each reason.
+    /// Returns whether the run may be about to end, once for each reason.
     fn take_urgency(&mut self) -> bool {
         let by_input =
             self.input.as_ref().is_some_and(|input| input.is_urgent.swap(false, Ordering::Relaxed));
@@ -91,12 +92,12 @@ impl EndConditions {
                     Instant::now()
                 });
                 if !run.command_has_ended() {
-                    // `ampere run` itself was killed, and its command may still run.
+                    // `ampere run` itself was killed, and its command may still be running.
                     if run.all_over() || run.processes_seen() == 0 {
                         return Some(End::Complete);
                     }
                     if closed_at.elapsed() > ORPHANS_MAX {
-                        run.add_note("ampere run was killed, and its command still runs: it was measured for a while longer");
+                        run.add_note("ampere run was killed, but its command is still running: it was measured for a while longer");
                         return Some(End::Incomplete);
                     }
                 } else {
@@ -141,10 +142,10 @@ fn waits_for(outlasting: Outlasting) -> Duration {
     }
 }
 
-/// How long the loop sleeps. Under load the rings must not fill up; an idle job should not be disturbed.
+/// Decides how long the loop sleeps. Under load the rings must not become full, but an idle job should not be disturbed.
 struct Pace {
     sleep: Duration,
-    /// When a round last found records.
+    /// The time when a round last found records.
     busy: Instant,
 }
 
@@ -157,7 +158,8 @@ impl Pace {
         if records > 0 {
             self.busy = Instant::now();
         }
-        // A ring that is empty now may be half full then, if its location begins with as many events as are recorded at all.
+        // A ring that is empty now may be half full after the sleep, if its location starts to record events at the present total
+        // rate.
         let half_full = Duration::from_micros(smallest / 2 / (RECORDS_PER_SECOND / 1_000_000));
         let longest = half_full.clamp(SMALL_RINGS_SLEEP_MAX, SLEEP_MAX);
         self.sleep = if fullest > PRESSED {
@@ -165,7 +167,8 @@ impl Pace {
         } else if self.is_idle() {
             IDLE_SLEEP
         } else {
-            // Such that the fullest ring will be comfortably full, but at most twice as long as the last time.
+            // The sleep is chosen so that the fullest ring will have the desired fill level, but is at most twice as long as the
+            // last one.
             let longer = (COMFORTABLE / fullest.max(1e-6)).min(2.0);
             self.sleep.max(SLEEP_MIN).mul_f64(longer).clamp(SLEEP_MIN, longest)
         };
@@ -197,7 +200,7 @@ pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndCo
     }
 }
 
-/// A client that has gone meanwhile gets nothing.
+/// Answers a request. A client that has closed its connection gets nothing.
 fn answer(run: &mut LiveRun, wanted: Wanted) {
     match wanted {
         Wanted::Summary(told) => {

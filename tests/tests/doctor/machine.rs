@@ -63,7 +63,7 @@ fn on_one_core_the_collector_has_none_of_its_own() {
         "cores and clock",
         "cores",
         "note",
-        &["1 core of", "in this allocation", "shares it with the program", "a core more"],
+        &["1 core of", "in this allocation", "shares with the program", "a core more"],
     );
 }
 
@@ -153,7 +153,12 @@ fn the_loader_is_asked_for_the_plugins() {
     std::fs::copy(artifact("libscorep_substrate_ampere.so"), &library).expect("a copy");
     let there = || doctor(&place).with(&[("LD_LIBRARY_PATH", folder.to_str().expect("UTF-8"))]);
     let other = library.to_str().expect("UTF-8");
-    ask(there()).says("Score-P", "plugin", "note", &["another ampere", other, "export LD_LIBRARY_PATH="]);
+    ask(there()).says(
+        "Score-P",
+        "plugin",
+        "note",
+        &["another installation of ampere", other, "export LD_LIBRARY_PATH="],
+    );
     std::fs::remove_file(&library).expect("remove");
     put(&library, "not a library");
     ask(there()).says("Score-P", "plugin", "note", &["file too short"]);

@@ -119,7 +119,7 @@ fn a_library_that_crashes_is_named_and_not_used() {
         let crashing = || stand_in(which, &format!("crash={moment}"), doctor(&place));
         let found = ask(crashing());
         let check = found.says("counters", which[0], "problem", &["crashed with signal 11 (SIGSEGV)", when]);
-        assert_eq!(check["advice"], "leave it out: export AMPERE_COUNTERS=estimate");
+        assert_eq!(check["advice"], "exclude it: export AMPERE_COUNTERS=estimate");
         assert_eq!(found.code, 1);
         let core = std::fs::read_dir(place.directory()).expect("a folder").flatten();
         assert!(!core.into_iter().any(|file| file.file_name().to_string_lossy().starts_with("core")));
@@ -132,7 +132,7 @@ fn a_library_that_crashes_is_named_and_not_used() {
     let place = Place::new();
     let found = ask(stand_in(rocm_smi, "crash=init", stand_in(nvml, "", doctor(&place))));
     let check = found.says("counters", "rocm_smi", "problem", &[]);
-    assert_eq!(check["advice"], "leave it out: export AMPERE_COUNTERS=nvml");
+    assert_eq!(check["advice"], "exclude it: export AMPERE_COUNTERS=nvml");
     // A library that a run does not open is not reported as an error.
     let found = ask(stand_in(amdsmi, "crash=init", stand_in(rocm_smi, "", doctor(&place))));
     found.says("counters", "amdsmi", "note", &["SIGSEGV"]);

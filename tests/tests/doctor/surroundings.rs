@@ -80,7 +80,7 @@ fn sessions_that_were_left_behind_are_listed() {
     let base = place.path(format!("shm/ampere-{}", uid.trim()));
     std::fs::create_dir(&base).expect("a folder");
     std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o700)).expect("chmod");
-    ask(doctor(&place)).says("shared memory", "sessions", "ok", &["none left in"]);
+    ask(doctor(&place)).says("shared memory", "sessions", "ok", &["no old sessions in"]);
     let killed = leave(&base, "s-killed", 2, Duration::from_secs(3 * 3600 + 60));
     let orphaned = leave(&base, "s-orphaned", 0, Duration::ZERO);
     std::fs::write(orphaned.join(format!("{}.defs", std::process::id())), "AMPDEFS1").expect("a log");
@@ -93,7 +93,7 @@ fn sessions_that_were_left_behind_are_listed() {
         found.says("shared memory", "s-killed", "note", &["3 h ago", "2 MiB", "records of 2 processes"]);
     let advice = check["advice"].as_str().expect("an advice");
     assert!(advice.starts_with(&format!("ampere recover {} ", killed.display())), "{advice}");
-    let words = ["1 of them may still run", "when the job has ended: ampere recover"];
+    let words = ["1 of them may still be running", "after the job has ended: ampere recover"];
     found.says("shared memory", "s-orphaned", "note", &words);
     found.says(
         "shared memory",
@@ -151,7 +151,7 @@ fn the_port_that_a_run_would_listen_on_is_shown() {
     drop(listener);
     ask(on(&address.to_string())).says("output", "metrics", "ok", &[&format!("http://{address}/metrics")]);
     let found = ask(on("somewhere"));
-    found.says("output", "metrics", "problem", &["\"somewhere\" is no address", "127.0.0.1:9977"]);
+    found.says("output", "metrics", "problem", &["\"somewhere\" is not an address", "127.0.0.1:9977"]);
     assert_eq!(found.code, 1);
 }
 

@@ -116,7 +116,7 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     assert_eq!(files_below(&place.path("tmp/spool")), Vec::<PathBuf>::new());
     let left = done.stderr.split("ampere recover ").nth(1).expect("what to do").trim();
     let recovered = run(place.ampere(["recover", "-o", "rest", left]).current_dir(place.path("")));
-    recovered.said_once(&["no records of it are left", "has been removed"]);
+    recovered.said_once(&["no records remain", "has been removed"]);
     place.assert_clean();
 }
 
@@ -180,7 +180,7 @@ fn recovering_keeps_figures_that_cover_more_than_the_trace() {
     std::fs::remove_dir(place.path("disk/out/traces.def")).expect("it exists");
     let recovered = run(place.ampere(["recover", "disk/out"]).current_dir(place.path("")));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
-    recovered.said_once(&["has a trace now", "is as it was"]);
+    recovered.said_once(&["now has a trace of the remaining records", "and is unchanged"]);
     assert_eq!(place.summary("disk/out"), before);
     let of_trace = calls(&assert_trace_readable(&place, "disk/out"), "step").values().sum::<u64>();
     assert!((1..40000).contains(&of_trace), "{of_trace} calls");

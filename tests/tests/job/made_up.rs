@@ -287,7 +287,7 @@ fn the_page_shows_all_nodes() {
         assert_eq!((&rows[0][0], &rows[0][6]), (&"111.0".into(), &"node0011".into()), "{rows:?}");
         let all = shown["rows"].to_string();
         for words in
-            ["waiting: its collector is of another version of ampere (7.1)", "gone: its joules went back"]
+            ["waiting: its collector has another version of ampere (7.1)", "gone: its joules decreased"]
         {
             assert!(all.contains(words), "{words}: {all}");
         }
@@ -367,13 +367,13 @@ fn a_node_that_is_not_well_holds_nothing_back() {
     const WORDS: [(Manner, &str); 10] = [
         (Hangs, "does not answer (timed out)"),
         (IsSlow, "does not answer (timed out)"),
-        (IsOfAnotherVersion, "is of another version of ampere (7.1)"),
+        (IsOfAnotherVersion, "has another version of ampere (7.1)"),
         (SendsNoNumbers, "is not understood"),
-        (GoesBack, "its joules went back"),
+        (GoesBack, "its joules decreased"),
         (SumsWrongly, "its figures are impossible"),
         (SendsNonsense, "is not understood"),
         (SendsMuch, "is not understood"),
-        (IsAnotherNode, "is of another node's collector"),
+        (IsAnotherNode, "belongs to another node's collector"),
         (RefusesTheToken, "refuses the run's token"),
     ];
     let place = Place::new();
@@ -417,6 +417,6 @@ fn a_node_that_is_not_well_holds_nothing_back() {
     place.write("end", "");
     assert_eq!(running.wait().code, 0);
     let notes = place.summary("out")["run"]["notes"].to_string();
-    let said = notes.matches("the job's sums keep its last figures").count();
+    let said = notes.matches("the job's sums contain its last figures").count();
     assert!((1..=WORDS.len()).contains(&said), "each once: {notes}");
 }

@@ -17,7 +17,8 @@ const STUBBORN: &str = r#"
     }
 "#;
 const SOON: Duration = Duration::from_millis(100);
-const FINISHED: [&str; 2] = ["the run was cut off", "its results were made now, of what it has left"];
+const FINISHED: [&str; 2] =
+    ["the run was interrupted", "its results have now been recovered from its records"];
 
 fn figures_on_disk(place: &Place) -> Option<Value> {
     let text = std::fs::read(place.path("out/summary.json")).ok()?;
@@ -142,7 +143,7 @@ fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
     let done = run(place.ampere(["report", "out"]).current_dir(place.path("")));
     assert_eq!(done.code, 0, "{done:#?}");
     let end = before["run"]["end"].as_str().expect("a time");
-    done.said_once(&["the figures as they were written at ", end, "its records are not here"]);
+    done.said_once(&["these figures were written at ", end, "its records are not on this node"]);
     assert!(done.stdout.contains(" RUNNING") && done.stdout.contains("step"), "{done:#?}");
     assert_eq!(figures_on_disk(&place), Some(before), "they stay as they are");
 }
@@ -182,7 +183,7 @@ fn on_another_node_a_run_counts_as_running_until_its_figures_are_old_and_then_th
     file.set_modified(long_ago).expect("another time");
     for (path, there) in [("/nowhere", "ssh"), (place.directory().to_str().expect("UTF-8"), "srun -w")] {
         let command = format!("{there} n1 ampere report {} finishes it", place.path("out").display());
-        ask(path, &["report", "out"]).said_once(&["the figures as they were written at ", end, &command]);
+        ask(path, &["report", "out"]).said_once(&["these figures were written at ", end, &command]);
         ask(path, &["recover"]).said_once(&[&command]);
     }
 }
@@ -212,7 +213,7 @@ fn figures_that_know_more_than_the_records_that_are_left_stay() {
     done.said_once(&FINISHED);
     let kept = place.summary("out");
     assert!(!is_running(&kept) && kept["quality"]["events"] == 1_000_000_000, "{}", kept["run"]);
-    assert!(kept["run"]["notes"].to_string().contains("no records are left: the figures are those of"));
+    assert!(kept["run"]["notes"].to_string().contains("its last records are lost: the figures are those"));
 }
 
 /// Renaming fails, as on a file system that stores objects.

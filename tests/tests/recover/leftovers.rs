@@ -56,7 +56,7 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     }
     std::fs::create_dir(place.path("session-like")).expect("a directory");
     place.write("session-like/session", "no page of ours");
-    refuse(Path::new("session-like"), &["no session of this ampere"]);
+    refuse(Path::new("session-like"), &["not a session of this version of ampere"]);
     let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
     assert_eq!((listed.code, listed.stdout.as_str()), (0, ""), "{listed:#?}");
     listed.said_once(&["nothing to recover"]);
@@ -79,7 +79,7 @@ fn the_next_run_leaves_an_unfinished_run_alone_and_the_doctor_names_it() {
     assert_eq!(done.code, 7);
     done.said_nothing();
     let found = run(&mut place.ampere(["doctor"]));
-    let line = found.stdout.lines().find(|line| line.contains("whose collector ended before its time"));
+    let line = found.stdout.lines().find(|line| line.contains("whose collector ended early"));
     assert!(line.is_some() && found.stdout.contains("ampere recover "), "{found:#?}");
     let recovered = recover(&place, &place.path("first"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
@@ -136,7 +136,7 @@ fn recovering_a_run_without_events_removes_it() {
     refused.said_once(&["out is in use by another run", "`ampere recover` finishes it", "out-2"]);
     let recovered = recover(&place, &place.path("out"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
-    recovered.said_once(&["no records of it are left", "has been removed"]);
+    recovered.said_once(&["no records remain", "has been removed"]);
     place.assert_clean();
     assert!(!place.path("out").exists());
     run(with_estimate(&mut place.ampere_run("out", [&plain]))).said_nothing();
@@ -235,7 +235,7 @@ fn files_of_the_application_are_not_taken_for_half_of_a_trace() {
     assert!(before["run"]["notes"].to_string().contains("already exists"), "{}", before["run"]["notes"]);
     let refused = recover(&place, &place.path("out"));
     assert_eq!(refused.code, 1, "{refused:#?}");
-    refused.said_once(&["has no trace", "already exists", "do it again"]);
+    refused.said_once(&["has no trace", "already exists", "run this command again"]);
     assert!(all_there(), "{:?}", files_below(&place.path("out")));
     // When these files are moved away, the trace can be written.
     std::fs::rename(place.path("out/traces"), place.path("traces")).expect("moved");
@@ -341,7 +341,7 @@ fn definitions_that_were_removed_are_read_from_the_spool() {
     assert_eq!(summary["run"]["complete"], false);
     // The figures that were written during the run may cover more than the records that were on disk by then.
     let notes = summary["run"]["notes"].to_string();
-    let is_noted = ["the log itself was removed; its copy is read", "of its last events no records are left"];
+    let is_noted = ["the log itself was removed; its copy is read", "its last records are lost"];
     assert!(is_noted.iter().any(|note| notes.contains(note)), "{notes}");
     assert!(calls(&summary)["step"] > 100, "{}", summary["quality"]);
     place.assert_clean();
@@ -367,7 +367,7 @@ fn a_session_whose_results_are_written_is_removed() {
             listed.said_once(&["nothing to recover"]);
             let done = recover(&place, &session);
             assert_eq!(done.code, 0, "{done:#?}");
-            done.said_once(&["its results are there"]);
+            done.said_once(&["its results exist"]);
         }
         place.assert_clean();
     }

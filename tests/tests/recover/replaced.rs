@@ -277,7 +277,7 @@ fn without_a_trace_the_summary_says_that_earlier_figures_are_lost() {
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], false);
     let notes = summary["run"]["notes"].to_string();
-    assert!(notes.contains("what had been measured before is lost"), "{notes}");
+    assert!(notes.contains("everything measured before is lost"), "{notes}");
     assert!(calls(&summary)["step"] > 100);
     check_conserved(&summary, true);
     place.assert_clean();

@@ -87,7 +87,7 @@ impl Job {
         assert!(before["run"]["total_joules"].as_f64() > Some(0.0), "{}", before["run"]);
         let report = run(self.place.ampere(["report"]).arg(self.output()));
         assert_eq!(report.code, 0, "{report:#?}");
-        report.said_once(&["the run was cut off: its results were made now, of what it has left"]);
+        report.said_once(&["the run was interrupted; its results have now been recovered from its records"]);
         assert!(report.stdout.contains("2 ranks on") && report.stdout.contains("INCOMPLETE"), "{report:#?}");
         let after = self.assert_has_results();
         let seconds = |summary: &Value| summary["run"]["seconds"].as_f64().expect("a time");
@@ -244,8 +244,9 @@ fn programs_that_srun_starts_without_mpi_are_one_run() {
         let is_whole = summary["run"]["complete"] == true;
         assert!(is_whole || tracking == Tracking::ControlGroups, "{}", summary["run"]);
         let notes = summary["run"]["notes"].as_array().expect("notes");
-        let is_cut_off =
-            notes.iter().any(|note| note.as_str().is_some_and(|note| note.contains("cut off with")));
+        let is_cut_off = notes.iter().any(|note| {
+            note.as_str().is_some_and(|note| note.contains("recovered from the remaining records"))
+        });
         assert!(is_whole != is_cut_off, "{}", summary["run"]);
         assert_eq!(summary["run"]["command"], serde_json::json!(["gzip", "-c", "zeros"]));
         assert_conserved(&summary);

@@ -505,7 +505,7 @@ fn a_rank_that_is_known_late_is_attributed_from_the_trace() {
     let live = run("on", &with);
     let notes = live["run"]["notes"].to_string();
     assert!(
-        notes.contains("became known only while it ran: the figures below were computed again"),
+        notes.contains("became known only during the run: the figures below were computed again"),
         "{notes}"
     );
     assert_eq!(topology(&live), ["mine <- MPI Rank 1: configured: ranks = [1]"]);
@@ -519,5 +519,5 @@ fn a_rank_that_is_known_late_is_attributed_from_the_trace() {
     assert_eq!(number(nap, "calls"), 2.0);
     assert!(number(nap, "exclusive_joules") > 0.55 * 100.0, "{nap}");
     let notes = run("off", &without)["run"]["notes"].to_string();
-    assert!(notes.contains("became known only while it ran, and joules until then"), "{notes}");
+    assert!(notes.contains("became known only during the run, and earlier joules"), "{notes}");
 }

@@ -247,12 +247,12 @@ fn a_power_is_integrated_if_its_device_has_no_energy_metric() {
 fn what_looks_like_energy_and_is_left_out_is_named() {
     // Each case is the metric next to a package's energy, the words of its note, and whether the run is complete.
     for (name, unit, said, complete) in [
-        ("power_cap", "W", "no consumption", true),
-        ("rapl:::MAXIMUM_POWER:PACKAGE0", "W", "no consumption", true),
-        ("package 0 power", "W", "powers of devices whose energy is there", true),
-        ("libmsr:::PKG_DELTA_ENERGY:PACKAGE0", "J", "no consumption", true),
-        ("powercap_ppc:::POWERCAP_CURRENT", "W", "no consumption", true),
-        ("package 0 TDP", "W", "no consumption", true),
+        ("power_cap", "W", "not a consumption", true),
+        ("rapl:::MAXIMUM_POWER:PACKAGE0", "W", "not a consumption", true),
+        ("package 0 power", "W", "powers of devices that have an energy", true),
+        ("libmsr:::PKG_DELTA_ENERGY:PACKAGE0", "J", "not a consumption", true),
+        ("powercap_ppc:::POWERCAP_CURRENT", "W", "not a consumption", true),
+        ("package 0 TDP", "W", "not a consumption", true),
         ("board_energy_counter", "#", "its unit, '#', is not known", false),
         ("supply", "dBW (watts)", "its unit, 'dBW (watts)', is not known", false),
         ("nvmlPowerUsage", "units", "its unit, 'units', is not known", false),
@@ -309,7 +309,7 @@ fn the_average_and_the_current_power_of_a_device_are_one() {
     ] {
         let summary = recorded(&names.map(|name| (name, "W", 100.0))).everywhere();
         assert_eq!((total(&summary) / 4.0).round(), 100.0, "{names:?}: {summary:#}");
-        let said = format!("metric {} is left out: {} is of the same device", names[1], names[0]);
+        let said = format!("metric {} is left out: {} measures the same device", names[1], names[0]);
         assert!(notes(&summary).contains(&said), "{}", notes(&summary));
     }
     let apart = ["GPU 0 average power", "GPU 1 current power"];

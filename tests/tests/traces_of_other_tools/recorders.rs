@@ -19,7 +19,7 @@ fn a_counter_that_each_rank_records_is_one_counter() {
     assert_eq!(summary["quality"]["counter_resets"], 0);
     let notes = summary["run"]["notes"].to_string();
     assert!(
-        notes.contains("energy on a is recorded by 3 locations: the samples of the first are taken"),
+        notes.contains("energy on a is recorded by 3 locations that all read one counter: the samples of the first are used"),
         "{notes}"
     );
     assert_eq!(summary["run"]["complete"], true);
@@ -51,7 +51,7 @@ fn gpus_that_each_rank_sees_as_number_0_are_each_a_device() {
     }
     let run = &summary["run"];
     assert_eq!(run["complete"], true, "{run}");
-    assert!(run["notes"].to_string().contains("is recorded by 5 locations, and is 5 devices"), "{run}");
+    assert!(run["notes"].to_string().contains("is recorded by 5 locations and means 5 devices"), "{run}");
 }
 
 #[test]

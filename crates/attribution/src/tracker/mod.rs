@@ -1,9 +1,10 @@
 //! Which readings of a cumulative counter can be true.
 //!
 //! A *track* is a sequence of readings each of which can follow the one before: it is not below it, and not further above than
-//! the device's greatest power allows. Energy is counted on the *main* track. A reading that the main track cannot lead to is
-//! held on a track of its own, until one of two things happens. Either a reading continues the main track, and what was held were
-//! misreadings; or the other track is continued for long enough without the main one that the counter must have been reset.
+//! the device's greatest power allows. Energy is counted on the *main* track. A reading that cannot follow the main track is held
+//! on a track of its own, until one of two things happens. Either a reading continues the main track, so that the held ones were
+//! misreadings. Or the other track is continued for a long enough time without the main one, so that the counter must have been
+//! reset.
 //!
 //! Three rules keep misreadings from becoming joules:
 //! - A rise is emitted when the next reading is not below it. If a later one is, the rise is taken back: nothing is emitted
@@ -15,7 +16,7 @@
 //! ```text
 //! reading.rs   a raw reading, and decisions about readings   track.rs     one track
 //! mod.rs       which track a reading is on, and when the main track changes
-//! output.rs    what is emitted of the main track, and what is taken back
+//! output.rs which readings of the main track are emitted, and which are taken back
 //! ```
 
 mod output;
@@ -42,13 +43,13 @@ const OTHER_TRACKS_MAX: usize = 3;
 /// A track with this many rises replaces a main track that has never risen; and, at the end, any main track.
 const RISES_OF_A_TRACK: u32 = 3;
 
-/// What a counter can do in some time.
+/// Limits on the change of a counter in some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlausibilityLimits {
     pub ticks_per_second: f64,
     /// The counter's units per second at the device's greatest power.
     pub units_per_second: f64,
-    /// The counter starts again at 0 at this value.
+    /// The value at which the counter starts again at 0.
     pub range: i128,
 }
 
@@ -57,12 +58,12 @@ pub(crate) struct PlausibilityLimits {
 pub(crate) struct ReadingTracker {
     limits: PlausibilityLimits,
     main: Option<Track>,
-    /// Tracks of readings that the main track cannot lead to.
+    /// Tracks of readings that cannot follow the main track.
     others: Vec<Track>,
     emitted: Emitted,
     /// Samples before this time can no longer be emitted.
     floor: Timestamp,
-    /// The times from change to change of the counter.
+    /// The times between the counter's changes.
     updates: Intervals,
     latest: Option<Reading>,
     /// The number of the latest reading.
@@ -72,7 +73,7 @@ pub(crate) struct ReadingTracker {
     pub findings: Findings,
 }
 
-/// A track that a reading can be on: the main one, or one of the others, by its place.
+/// A track that a reading can be on: the main one, or one of the others, by its index.
 #[derive(Clone, Copy)]
 enum TrackId {
     Main,
@@ -126,7 +127,7 @@ impl ReadingTracker {
         let stall = still.min(window).max(update.clamp(LATE_SECONDS, USUAL_UPDATE_SECONDS));
         let units_max = self.limits.units_per_second * (passed + stall).max(f64::MIN_POSITIVE);
         if units_max >= self.limits.range as f64 && units_max.is_finite() {
-            return None; // it may have passed its range any number of times
+            return None; // it may have wrapped any number of times
         }
         let (value, wrapped) = match (from.value, to.value) {
             (_, Value::Integer(raw)) if raw >= self.limits.range => return None,
@@ -193,7 +194,7 @@ impl ReadingTracker {
         self.emit_start(reading, false);
     }
 
-    /// Finds the track that was read last among those that can lead to a reading.
+    /// Among the tracks that a reading can follow, finds the one that was read last.
     fn track_of(&self, reading: &Reading) -> Option<(TrackId, Reading)> {
         let follow = |track: &Track| self.follow(&track.last, track.changed, reading);
         // After readings of other tracks, the main one is not resumed by a suspicious value.
@@ -203,7 +204,7 @@ impl ReadingTracker {
         };
         let main = self.main.as_ref().filter(can_be_met);
         let main = main.and_then(|track| Some((track.number, TrackId::Main, follow(track)?)));
-        // A track that has only a suspicious value does not get a reading that the main track leads to as well.
+        // A track that has only a suspicious value does not get a reading that can also follow the main track.
         let others = self.others.iter().enumerate().filter(|(_, track)| {
             let has_no_value = track.is_suspicious && track.rises == 0 && track.last.value != reading.value;
             main.is_none() || !has_no_value
@@ -220,7 +221,7 @@ impl ReadingTracker {
         let Some(main) = &mut self.main else { return };
         let comes_back = main.number + 1 < self.number;
         if comes_back && main.is_unproven {
-            main.waiting.clear(); // nothing has confirmed it: this reading is the sample
+            main.waiting.clear(); // the last reading is not confirmed, so this reading becomes the sample
         }
         main.is_unproven = comes_back;
         self.findings.wraps += u64::from(reading.passed > main.last.passed);
@@ -258,7 +259,7 @@ impl ReadingTracker {
         self.change_main_if_due(other);
     }
 
-    /// Starts a track with a reading that no track leads to.
+    /// Starts a track with a reading that cannot follow any track.
     fn hold(&mut self, reading: Reading) {
         if self
             .main
@@ -275,7 +276,7 @@ impl ReadingTracker {
             };
             self.findings.misreadings += self.others.remove(oldest).readings;
         }
-        // The first steps of a counter that moves seldom look too large.
+        // The first steps of a counter that rarely changes look too large.
         let has_begun = self.main.as_ref().is_some_and(Track::is_confirmed);
         let all = self.main.iter().chain(&self.others).filter(|_| !has_begun);
         let latest = all.max_by_key(|track| track.number).filter(|track| !track.is_suspicious);
@@ -285,14 +286,15 @@ impl ReadingTracker {
         self.others.push(self.track(reading));
     }
 
-    /// Whether a track has not been read for so long that its history no longer counts. Readings that it leads to are still its
-    /// own.
+    /// Whether a track has not been read for so long that its history no longer counts. Readings that can follow it are still
+    /// added to it.
     fn is_old(&self, track: &Track) -> bool {
         let now = self.latest.map_or(0, |latest| latest.time);
         self.seconds(track.last.time, now) > self.window_seconds()
     }
 
-    /// Another track has been continued. If the main one has not been continued for long enough, the counter was reset.
+    /// To be called when another track has been continued. Makes it the main track, because the counter was reset, if the main
+    /// one has not been continued for a long enough time.
     fn change_main_if_due(&mut self, other: usize) {
         let window = self.window_seconds();
         let main_is_confirmed = self.main.as_ref().is_some_and(Track::is_confirmed);
@@ -328,7 +330,7 @@ impl ReadingTracker {
         self.emit_waiting(usize::from(is_rise));
     }
 
-    /// The earliest time that a sample to come can have. `None`: not before the next reading.
+    /// Returns the earliest time that a future sample can have; `None` if there will be none before the next reading.
     pub fn undecided_since(&self) -> Option<Timestamp> {
         let main = self.main.as_ref()?;
         let start = Some(main.start.time).filter(|_| self.start_is_waiting());
@@ -337,7 +339,7 @@ impl ReadingTracker {
         of_main.into_iter().chain(others).min()
     }
 
-    /// The caller cannot wait any longer: later samples are not before `time`.
+    /// Decides all samples before `time`, because the caller cannot wait any longer.
     pub fn decide_before(&mut self, time: Timestamp) {
         let Some(main) = &self.main else { return };
         if main.is_confirmed() {
@@ -355,10 +357,11 @@ impl ReadingTracker {
         self.floor = self.floor.max(time);
     }
 
-    /// Ends the input: there are no more readings.
+    /// Ends the input, because there are no more readings.
     pub fn end(&mut self) {
         let Some(main) = &self.main else { return };
-        // A counter that was reset is below where it was. One that is above may have caught up faster than the limits allow.
+        // A counter that was reset has a lower value than before. One with a higher value may have caught up faster than the
+        // limits allow.
         let is_below = |track: &Track| {
             !main.is_confirmed()
                 || track.rises >= RISES_OF_A_TRACK

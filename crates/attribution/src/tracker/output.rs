@@ -1,4 +1,4 @@
-//! What is emitted of the main track, and what is taken back.
+//! Decides which readings of the main track are emitted, and which are taken back.
 
 use super::ReadingTracker;
 use super::reading::{Decision, Emitted, Reading};
@@ -11,7 +11,7 @@ impl ReadingTracker {
         self.main.as_ref().is_some_and(|main| main.start.time > self.emitted.until)
     }
 
-    /// The time since the main track's first value, which may be wrong.
+    /// Returns the time since the main track's first value, if that may be wrong.
     pub(super) fn seconds_in_doubt(&self) -> f64 {
         let main = self.main.as_ref();
         main.map_or(0.0, |main| main.waiting.first().map_or(0.0, |w| self.seconds(w.time, main.last.time)))
@@ -42,7 +42,7 @@ impl ReadingTracker {
         let ready: Vec<Reading> = main.waiting.drain(..count).collect();
         for reading in ready {
             if reading.time < self.floor {
-                self.findings.is_revised = true; // too late for a sample: its joules are in the next one
+                self.findings.is_revised = true; // it is too late to emit this sample, so its joules are in the next one
             } else {
                 self.emit(reading);
             }
@@ -74,7 +74,7 @@ impl ReadingTracker {
         self.decisions.push_back(Decision::Start { reading, is_reset });
     }
 
-    /// At the end, nothing is known of the time after the last sample.
+    /// At the end, emits that nothing is known about the time after the last sample.
     pub(super) fn emit_rest_as_unknown(&mut self) {
         if let Some(latest) = self.latest.filter(|latest| latest.time > self.emitted.until) {
             self.decisions.push_back(Decision::Unknown { time: latest.time });
@@ -82,8 +82,8 @@ impl ReadingTracker {
         }
     }
 
-    /// For a reading that no track leads to, finds the last emitted reading that it can follow; returns that one, and the reading
-    /// as its successor. What was emitted in between were wrong rises.
+    /// For a reading that cannot follow any track, finds the last emitted reading that it can follow. Returns that one, and the
+    /// reading as its successor. The readings that were emitted in between were wrong.
     pub(super) fn before_wrong_rises(&self, reading: &Reading) -> Option<(Reading, Reading)> {
         let main = self.main.as_ref().filter(|main| main.is_confirmed() && !main.is_doubtful())?;
         let window = self.window_seconds();

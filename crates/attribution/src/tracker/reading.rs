@@ -1,4 +1,4 @@
-//! A raw reading of a cumulative counter, and what becomes of readings.
+//! Raw readings of a cumulative counter, and the decisions about them.
 
 use ampere_model::Timestamp;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ impl Value {
         }
     }
 
-    /// Units from this value to a later one.
+    /// Returns the units from this value to a later one.
     pub fn units_to(self, later: Value) -> f64 {
         match (self, later) {
             (Value::Integer(a), Value::Integer(b)) => (b - a) as f64,
@@ -26,7 +26,7 @@ impl Value {
         }
     }
 
-    /// Whether the value is 0, or has all bits of a counter set: this is what a device that does not answer reads as.
+    /// Whether the value is 0, or has all bits of a counter set: a device that does not answer returns such a value.
     pub fn is_suspicious(self, range: i128) -> bool {
         match self {
             Value::Integer(value) => {
@@ -53,10 +53,10 @@ impl Reading {
     }
 }
 
-/// What is decided about a reading.
+/// A decision about a reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// What is known starts, or starts again, with this reading. `is_reset`: energy had been counted on the track before.
+    /// The counting starts, or starts again, with this reading. `is_reset`: energy had been counted on the track before.
     Start { reading: Reading, is_reset: bool },
     /// The counter has risen by `units`.
     Rise { reading: Reading, units: f64, interval: u64 },
@@ -64,7 +64,7 @@ pub(crate) enum Decision {
     Unknown { time: Timestamp },
 }
 
-/// What was seen of the counter besides its values.
+/// Observations of the counter besides its values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     pub misreadings: u64,
@@ -75,11 +75,11 @@ pub(crate) struct Findings {
     pub taken_back: Vec<(u64, u64)>,
     /// Whether later readings showed that an emitted sample was wrong.
     pub is_revised: bool,
-    /// For how long the main track has not changed, as of its latest reading.
+    /// The time for which the main track has not changed, as of its latest reading.
     pub unchanged_ticks: u64,
 }
 
-/// What was emitted of the main track.
+/// The emitted readings of the main track.
 #[derive(Clone, Debug)]
 pub(super) struct Emitted {
     /// The recent readings, oldest first.

@@ -3,7 +3,7 @@
 use super::reading::Reading;
 use ampere_model::Timestamp;
 
-/// A track that waits to be believed keeps this many readings whatever they are, and then only those that rise.
+/// An unconfirmed track keeps this many readings of any kind, and then only those that rise.
 const STILLS_KEPT: u64 = 1000;
 /// A first step from a value that may be wrong is more than this many times the largest that follows. A real one can be the
 /// largest.
@@ -31,7 +31,7 @@ pub(super) struct Track {
     /// The later readings that are not emitted yet.
     pub waiting: Vec<Reading>,
     pub last: Reading,
-    /// When the value last changed.
+    /// The time when the value last changed.
     pub changed: Timestamp,
     pub rises: u32,
     /// For a track that starts with a suspicious value: its first step, and the largest of those that follow.
@@ -42,10 +42,10 @@ pub(super) struct Track {
     first_number: u64,
     /// The number of its latest reading, counted over all tracks.
     pub number: u64,
-    /// Its last rise came after readings of other tracks, one of which may have come near it by chance. The rise is emitted when
-    /// the next reading of this track comes without others in between.
+    /// Whether its last rise came after readings of other tracks, one of which may have come near it by chance. The rise is
+    /// emitted when the next reading of this track comes without others in between.
     pub is_unproven: bool,
-    /// Readings of other tracks came since it last changed.
+    /// Whether there were readings of other tracks since it last changed.
     is_interrupted: bool,
 }
 
@@ -128,7 +128,7 @@ impl Track {
         2 * self.readings > number - self.first_number + 1
     }
 
-    /// Whether it is possible that nothing was spent.
+    /// Whether it is possible that no energy was used.
     pub fn may_stand_still(&self, number: u64) -> bool {
         !self.is_suspicious && self.has_most(number)
     }

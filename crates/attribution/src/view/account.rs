@@ -1,4 +1,4 @@
-//! What a view has charged to each call path, and the most that each region can have spent.
+//! The joules that a view has charged to each call path, and the most that each region can have used.
 
 use ampere_model::RegionRef;
 use std::collections::HashMap;
@@ -15,12 +15,13 @@ pub struct ViewTotals {
     pub idle_joules: f64,
     /// The joules of intervals that cannot be attributed.
     pub lost_joules: f64,
-    /// Under the policy *active*: the joules that the device draws in any case, and, in `dynamic_joules`, those that it draws in
+    /// Under the policy *active*: the joules that the device always draws, and, in `dynamic_joules`, those that it draws in
     /// addition. Lost joules are in neither.
     pub static_joules: f64,
     pub dynamic_joules: f64,
     pub counter_resets: u64,
-    /// Ticks between samples whose increase is unknown: the counter was reset in between, or what was read could not be true.
+    /// Ticks between samples whose increase is unknown, because the counter was reset in between or the readings could not be
+    /// true.
     pub unknown_ticks: u64,
     /// |total - attributed - idle - lost|. With independent sharing, whose sum is larger on purpose, each joule is counted once
     /// here.
@@ -32,20 +33,20 @@ pub struct ViewTotals {
 pub struct Spent {
     /// All exclusive joules.
     pub joules: f64,
-    /// The exclusive joules in addition to what the device draws in any case; 0 unless the policy is *active*.
+    /// The exclusive joules in addition to those that the device always draws; 0 unless the policy is *active*.
     pub dynamic_joules: f64,
 }
 
-/// What one call path has been charged in one view. Events touch `due`, samples all fields.
+/// The joules that one call path has been charged in one view. Events change `due`, samples change all fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     /// Share-clock ticks due in the interval that is still open; above 0 exactly if the call path is listed.
     pub(super) due: f64,
     pub joules: f64,
-    /// The least and the most joules per share-clock tick of the intervals for which it was charged.
+    /// The lowest and the highest joules per share-clock tick of the intervals for which it was charged.
     price_min: f64,
     price_max: f64,
-    /// The most that it can have spent: the joules of all sample intervals in which it ran.
+    /// The most that it can have used: the joules of all sample intervals in which it ran.
     pub possible: f64,
     /// Its place in [`PossibleRegions`], or [`NO_REGION`] before it has run.
     region: u32,
@@ -67,14 +68,14 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Charges what is due, at `price` joules per share-clock tick.
+    /// Charges the ticks that are due, at `price` joules per share-clock tick.
     #[inline]
     pub(super) fn charge(&mut self, price: f64) {
         let joules = self.take_due() * price;
         self.add(joules, price);
     }
 
-    /// Takes what is due, so that nothing is due any more.
+    /// Returns the ticks that are due, and sets them to zero.
     #[inline]
     pub(super) fn take_due(&mut self) -> f64 {
         std::mem::take(&mut self.due)
@@ -88,7 +89,7 @@ impl Account {
         self.price_max = self.price_max.max(power);
     }
 
-    /// The least and the most joules per tick. `None` if it has never been charged for time.
+    /// Returns the lowest and the highest joules per tick; `None` if it has never been charged for time.
     pub fn prices(&self) -> Option<(f64, f64)> {
         (self.price_min <= self.price_max).then_some((self.price_min, self.price_max))
     }
@@ -108,14 +109,14 @@ impl Resolved {
     }
 }
 
-/// A part of a view's consumers that shares its joules with the others: a group, by its place, or a consumer without one.
+/// A part of a view's consumers that shares its joules with the others: a group, by its index, or a consumer without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Sharer {
     Group(u32),
     Consumer(u32),
 }
 
-/// The most that each region can have spent. An interval counts once, however many of the region's call paths ran in it. With
+/// The most that each region can have used. An interval counts once, even if several of the region's call paths ran in it. With
 /// independent sharing, where every sharer is given all joules, it counts once for each sharer that ran one of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PossibleRegions {
@@ -154,8 +155,8 @@ impl PossibleRegions {
         }
     }
 
-    /// Does the same for the queued sample of this number. The region's joules are added when the sample is taken, because sums
-    /// of regions must not depend on which call path comes first.
+    /// Like [`PossibleRegions::add`], for the queued sample of this number. The region's joules are added when the sample is
+    /// taken, because sums of regions must not depend on which call path comes first.
     #[inline]
     pub fn add_queued(
         &mut self,
@@ -173,7 +174,7 @@ impl PossibleRegions {
         region.queued |= 1 << number;
     }
 
-    /// Returns the place of its region, if there are joules.
+    /// Adds joules to a call path's account. Returns the index of its region, if there are joules.
     #[inline]
     fn add_to_account(
         &mut self,

@@ -1,5 +1,5 @@
-//! The policy *active*: what the device draws in any case (its baseline) is shared by everyone who is present, and the rest, the
-//! dynamic joules, goes to the frames that were active, in proportion to their active time.
+//! The policy *active*: the energy that the device always draws (its baseline) is shared by all running consumers. The rest, the
+//! dynamic joules, is divided among the frames that were active, in proportion to their active time.
 
 use super::View;
 use super::consumer::Consumer;
@@ -8,7 +8,7 @@ use crate::policy::Sharing;
 use crate::steps::NodeIndex;
 use ampere_model::{RegionRef, Timestamp};
 
-/// What a frame or a call is due in the open interval.
+/// The ticks that a frame or a call is due in the open interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Due {
     /// Ticks of the share clock.
@@ -19,7 +19,7 @@ pub(crate) struct Due {
     pub open: f64,
 }
 
-/// Joules per tick of each kind that is due.
+/// Joules per tick of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Price {
     pub share: f64,
@@ -57,7 +57,7 @@ impl Due {
 }
 
 impl Price {
-    /// The price of a policy that counts only ticks of the share clock.
+    /// Makes the price of a policy that counts only ticks of the share clock.
     #[inline]
     pub fn of_share(share: f64) -> Price {
         Price { share, ..Price::default() }
@@ -74,7 +74,7 @@ pub(super) struct ActiveTime {
     accounts: Vec<ActiveAccount>,
 }
 
-/// What the policy *active* needs of one call path, besides its account.
+/// The figures of one call path that only the policy *active* needs.
 #[derive(Clone, Copy, Debug, Default)]
 struct ActiveAccount {
     active: f64,
@@ -115,7 +115,7 @@ impl ActiveTime {
         Due { share: 0.0, active: account.active, open: account.open }
     }
 
-    /// Nothing is due at the start of an interval.
+    /// Starts an interval, in which nothing is due yet.
     pub fn begin_interval(&mut self, listed: &[NodeIndex]) {
         for node in listed {
             let account = self.account_mut(*node);
@@ -150,8 +150,8 @@ pub(super) struct Worker {
 }
 
 impl View {
-    /// The CPU time of the location `worker` counts for the frames of a consumer.
-    /// `own` is its own number, if it is a consumer, too.
+    /// Counts the CPU time of the location `worker` for the frames of a consumer. `own` is its own number, if it is a consumer,
+    /// too.
     pub fn add_worker(&mut self, worker: u32, own: Option<u32>, consumer: u32, cpu_times: &CpuTimes) {
         match self.workers.iter_mut().find(|known| known.location == worker) {
             Some(known) => known.own = own.or(known.own),
@@ -162,7 +162,7 @@ impl View {
         }
     }
 
-    /// The ticks for which others worked for each consumer since the last sample.
+    /// Returns the ticks for which workers have worked for each consumer since the last sample.
     pub(super) fn worked(&mut self, cpu_times: &CpuTimes) -> Vec<f64> {
         let mut worked = vec![0.0; self.consumers.all.len()];
         let start = self.interval.start.unwrap_or(self.clock.now);
@@ -232,7 +232,7 @@ impl View {
         (prices, weights)
     }
 
-    /// The place of a consumer's sum in [`View::active_prices`].
+    /// Returns the index of a consumer's sum in [`View::active_prices`].
     fn weight_of(&self, consumer: usize) -> usize {
         if self.sharing == Sharing::Shared { 0 } else { self.consumers.sharer(consumer) }
     }
@@ -280,7 +280,7 @@ impl View {
     }
 }
 
-/// Which frames were active in an interval.
+/// The frames that were active in an interval.
 enum Alone {
     Nobody,
     /// The number of the consumer, its location, the frame, and what it was due.

@@ -8,9 +8,9 @@ use ampere_model::Timestamp;
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer {
     pub location: u32,
-    /// The place of its group.
+    /// The index of its group.
     pub(super) group: Option<u32>,
-    /// It draws no more; what it was charged stays.
+    /// Whether it no longer draws from the device. It keeps the joules that it was charged.
     pub(super) removed: bool,
     pub(super) node: NodeIndex,
     /// The share clock (its group's, if it has one) when `node` became the innermost frame.
@@ -22,12 +22,12 @@ pub(crate) struct Consumer {
     pub(super) accounts: Vec<Account>,
     /// The call paths with something due in the open interval.
     pub(super) listed: Vec<NodeIndex>,
-    /// How many of the view's queued samples it has passed.
+    /// The number of the view's queued samples that it has passed.
     pub(super) passed: usize,
 }
 
 impl Consumer {
-    /// A consumer without a frame, as of `now`.
+    /// Makes a consumer without a frame, as of `now`.
     pub(super) fn new(location: u32, group: Option<u32>, now: Timestamp) -> Consumer {
         Consumer {
             location,
@@ -43,7 +43,7 @@ impl Consumer {
         }
     }
 
-    /// Adds to the current frame what it is due when the consumer's clock is `clock`, and returns that.
+    /// Adds the ticks that the current frame is due when the consumer's clock is `clock`, and returns them.
     #[inline]
     pub(super) fn accrue(&mut self, clock: f64) -> f64 {
         let due = clock - self.since;
@@ -60,23 +60,23 @@ impl Consumer {
         due
     }
 
-    /// The frame in the instant before `now`, the latest time of the view.
+    /// Returns the frame in the instant before `now`, the latest time of the view.
     pub(super) fn just_before(&self, now: Timestamp) -> NodeIndex {
         if self.changed == now { self.before } else { self.node }
     }
 
-    /// The sharer that the consumer is part of, if every sharer is given all joules.
+    /// Returns the sharer that the consumer is part of, if every sharer is given all joules.
     pub(super) fn independent_sharer(&self, index: u32, sharing: Sharing) -> Option<Sharer> {
         let sharer = self.group.map_or(Sharer::Consumer(index), Sharer::Group);
         (sharing == Sharing::Independent).then_some(sharer)
     }
 
-    /// Whether it draws no more, and has never been charged anything.
+    /// Whether it no longer draws from the device, and has never been charged anything.
     pub fn is_removed_and_uncharged(&self) -> bool {
         self.removed && self.accounts.iter().all(|account| account.joules == 0.0)
     }
 
-    /// What its listed call paths are due.
+    /// Returns the ticks that its listed call paths are due.
     pub(super) fn dues(&self) -> impl Iterator<Item = f64> {
         self.listed.iter().map(|node| self.accounts[node.0 as usize].due)
     }
@@ -85,7 +85,7 @@ impl Consumer {
         self.accounts.get(node.0 as usize).copied().unwrap_or_default()
     }
 
-    /// The account of a call path, which is made if it is new.
+    /// Returns the account of a call path, and makes it if it is new.
     #[inline]
     pub(super) fn account_mut(&mut self, node: NodeIndex) -> &mut Account {
         let index = node.0 as usize;
@@ -106,7 +106,8 @@ pub(crate) struct Consumers {
 }
 
 impl Consumers {
-    /// The place of the group with the caller's number, which is made if it is new. `clock`: the view's share clock.
+    /// Returns the index of the group with the caller's number, and makes the group if it is new. `clock` is the view's share
+    /// clock.
     pub(super) fn group(&mut self, name: u64, clock: f64) -> u32 {
         let known = self.groups.iter().position(|group| group.name == name);
         known.unwrap_or_else(|| {
@@ -115,17 +116,17 @@ impl Consumers {
         }) as u32
     }
 
-    /// The number of call paths with something due.
+    /// Returns the number of call paths with something due.
     pub(super) fn listed(&self) -> usize {
         self.all.iter().map(|consumer| consumer.listed.len()).sum()
     }
 
-    /// The number of the sharer that a consumer belongs to: groups come first, then consumers.
+    /// Returns the number of the sharer that a consumer belongs to. Groups come first, then consumers.
     pub(super) fn sharer(&self, consumer: usize) -> usize {
         self.all[consumer].group.map_or(self.groups.len() + consumer, |group| group as usize)
     }
 
-    /// Nothing is due at the start of an interval.
+    /// Starts an interval, in which nothing is due yet.
     pub(super) fn begin_interval(&mut self) {
         self.groups.iter_mut().for_each(Group::begin_interval);
         for Consumer { listed, accounts, since, .. } in &mut self.all {
@@ -135,26 +136,26 @@ impl Consumers {
     }
 }
 
-/// Several consumers that count as one, a process' threads: what the group is due is split over those that run.
+/// Several consumers that count as one, such as a process' threads. The group's share is split among its running members.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     /// The caller's number for it.
     pub name: u64,
     pub running: u32,
-    /// What one running member has been due in the open interval.
+    /// The ticks that one running member has been due in the open interval.
     clock: f64,
     /// The view's share clock when this one was brought up to date.
     seen: f64,
 }
 
 impl Group {
-    /// A group as of the time when the view's share clock is `clock`.
+    /// Makes a group as of the time when the view's share clock is `clock`.
     pub fn new(name: u64, running: u32, clock: f64) -> Group {
         Group { name, running, clock, seen: clock }
     }
 
-    /// Its clock when the view's is `clock`. As long as no more than one member has run in the interval, it equals the view's own
-    /// to the last bit, so it does not matter since when the consumer has been a member of a group.
+    /// Returns the group's clock when the view's is `clock`. While at most one member has run in the interval, both are equal to
+    /// the last bit, so it does not matter when that consumer became a member of the group.
     #[inline]
     pub fn at(&self, clock: f64) -> f64 {
         if self.running <= 1 && self.clock == self.seen {

@@ -1,12 +1,10 @@
 //! One device seen by one kind of consumer.
 //!
 //! ```text
-//! mod.rs          consumers come and go, enter and leave frames; each frame's due grows with the share clock
-//! sample.rs       a sample ends the interval: its joules are charged to the frames that are due something
-//! queued.rs       samples that are queued, so that consumers pass several of them at a time; sample_queue.rs  their queue
-//! active.rs       the policy *active*
-//! share_clock.rs  the share clock          consumer.rs  consumers, and groups of them
-//! account.rs      what a call path was charged          recording.rs  what a single call was charged
+//! mod.rs consumers, and their enters and leaves: each frame's due grows with the share clock sample.rs a sample ends the
+//! interval: its joules are charged to the frames that are due something queued.rs samples that are queued, so that consumers
+//! pass several of them at a time; sample_queue.rs their queue active.rs the policy *active* share_clock.rs the share clock
+//! consumer.rs consumers, and groups of them account.rs the joules of call paths recording.rs the joules of single calls
 //! ```
 
 mod account;
@@ -50,15 +48,15 @@ pub(crate) struct View {
     pub resolved: HashMap<(u32, NodeIndex), Resolved>,
     pub possible_regions: PossibleRegions,
     totals: ViewTotals,
-    /// Joules per tick that the device draws in any case; only the policy *active* asks for it.
+    /// Joules per tick that the device always draws. Only the policy *active* uses it.
     pub baseline: f64,
     /// The active time of each consumer; empty unless the policy is *active*.
     actives: Vec<ActiveTime>,
     workers: Vec<Worker>,
     pub idle_intervals: IdleIntervals,
-    /// What the consumers were charged, each joule counted once. It is needed if sharing is independent.
+    /// The sum of the consumers' joules, each joule counted once. It is needed if sharing is independent.
     charged_once: f64,
-    /// The view that [`Engine::fork`](crate::Engine::fork) has made of this one.
+    /// The view that [`Engine::fork`](crate::Engine::fork) has made from this one.
     pub twin: Option<ViewIndex>,
     pub recorder: Recorder,
 }
@@ -93,7 +91,7 @@ impl View {
         }
     }
 
-    /// A copy in which each consumer is in a group of its own.
+    /// Makes a copy in which each consumer is in a group of its own.
     pub fn fork(&self, group: impl Fn(u32) -> Option<u64>) -> View {
         let clock = ShareClock { late: 0, ..self.clock };
         let mut fork = View { clock, twin: None, recorder: Recorder::default(), ..self.clone() };
@@ -108,7 +106,7 @@ impl View {
     }
 
     /// Adds a consumer whose current call path is `node`. All consumers of a group count as one. A consumer that was removed and
-    /// is added again keeps what it was charged.
+    /// is added again keeps the joules that it was charged.
     pub fn add_consumer(
         &mut self,
         location: u32,
@@ -154,7 +152,7 @@ impl View {
         Some((self.interval.start?, self.totals.total_joules))
     }
 
-    /// Does what [`View::switch`] does, and records it if calls are recorded.
+    /// Like [`View::switch`], but also records the move if calls are recorded.
     pub fn switch_recorded(&mut self, index: u32, to: Move, cpu_times: &CpuTimes) {
         let (time, due) = self.switch(index, to.time, to.node, cpu_times);
         if let Some(calls) = &mut self.recorder.calls {
@@ -163,8 +161,8 @@ impl View {
         }
     }
 
-    /// From `time` on, the consumer's innermost frame is `node`. Returns the time at which this counts, and what the previous
-    /// frame was due.
+    /// Makes `node` the consumer's innermost frame from `time` on. Returns the time at which this counts, and the ticks that the
+    /// previous frame was due.
     #[inline]
     pub fn switch(
         &mut self,
@@ -183,7 +181,7 @@ impl View {
             consumer.changed = time;
         }
         consumer.node = node;
-        consumer.since = consumer.since.max(clock); // nothing accrues twice
+        consumer.since = consumer.since.max(clock); // so that nothing accrues twice
         if starts_or_stops {
             self.start_or_stop(index, time, !was_active);
         }
@@ -198,7 +196,7 @@ impl View {
         std::hint::black_box(accounts.fold(0, |all, account| all | account.joules.to_bits()));
     }
 
-    /// Takes several moves of a consumer that runs before, between and after them. `paths`: those of its location.
+    /// Takes several moves of a consumer that runs before, between and after them. `paths` are the call paths of its location.
     pub fn moves(&mut self, index: u32, moves: &[Move], paths: &CallPaths, cpu_times: &CpuTimes) {
         let in_time = moves.partition_point(|to| to.time < self.clock.now);
         let (late, in_time) = moves.split_at(in_time);
@@ -221,7 +219,8 @@ impl View {
         self.recorder.calls = Some(calls);
     }
 
-    /// Takes a consumer's moves in one interval. `each` gets each move, and what the frame was due since the one before.
+    /// Takes a consumer's moves in one interval. `each` is called with each move, and the ticks that the frame was due since the
+    /// previous one.
     #[inline]
     fn moves_in_interval(
         &mut self,
@@ -275,7 +274,7 @@ impl View {
             group.advance(self.clock.ticks);
             group.running = if start { group.running + 1 } else { group.running - 1 };
             if group.running != u32::from(start) {
-                return; // others of the group run before and after
+                return; // other members of the group run before and after
             }
         }
         self.consumers.active = if start { self.consumers.active + 1 } else { self.consumers.active - 1 };
@@ -287,8 +286,8 @@ impl View {
         };
     }
 
-    /// Adds to the current frame of a consumer what it is due when the share clock is `clock`. Returns the consumer's clock, and
-    /// what was due.
+    /// Adds the ticks that a consumer's current frame is due when the share clock is `clock`. Returns the consumer's clock, and
+    /// these ticks.
     #[inline]
     fn accrue(&mut self, index: u32, clock: f64, time: Timestamp, cpu_times: &CpuTimes) -> (f64, Due) {
         let consumer = &mut self.consumers.all[index as usize];
@@ -308,7 +307,7 @@ impl View {
         (clock, due)
     }
 
-    /// The dynamic joules of a consumer's call path, under the policy *active*.
+    /// Returns the dynamic joules of a consumer's call path, under the policy *active*.
     pub fn dynamic_joules(&self, consumer: usize, node: NodeIndex) -> f64 {
         self.actives.get(consumer).map_or(0.0, |active| active.dynamic_joules(node))
     }

@@ -1,7 +1,7 @@
-//! Samples that are queued before the events that precede them. If none of the view's consumers starts or stops running before
-//! them, the share clock and the prices of their intervals are known, and a consumer can pass several intervals at a time: with
-//! thousands of consumers, what one of them needs is fetched from memory once for all intervals. A consumer is charged, to the
-//! last bit, what it would be charged otherwise.
+//! Queues samples before the events that precede them. If none of the view's consumers starts or stops running before these
+//! samples, the share clock and the prices of their intervals are known in advance, and a consumer can pass several intervals at
+//! a time. With thousands of consumers, the data of each is then fetched from memory once for all these intervals. The result is
+//! the same, to the last bit.
 
 use super::recording::Charge;
 use super::sample_queue::QueuedSample;
@@ -30,7 +30,7 @@ impl View {
         self.queue.push(start, time, joules);
     }
 
-    /// The share clock, and the clock of the consumer's group, in the interval that the consumer is in.
+    /// Returns the share clock, and the clock of the consumer's group, in the interval that the consumer has reached.
     #[inline]
     pub(super) fn clocks_of(&self, index: u32) -> (ShareClock, Option<Group>) {
         let consumer = &self.consumers.all[index as usize];
@@ -63,14 +63,14 @@ impl View {
         moves
     }
 
-    /// A consumer passes all queued samples.
+    /// Lets a consumer pass all queued samples.
     pub fn pass_samples(&mut self, index: u32, region_of: impl Fn(NodeIndex) -> RegionRef) {
         while self.consumers.all[index as usize].passed < self.queue.samples.len() {
             self.pass_sample(index, &region_of);
         }
     }
 
-    /// A consumer passes the next sample: it is charged for what ran since the one before.
+    /// Lets a consumer pass the next queued sample, which charges the frames that ran on it since the previous one.
     fn pass_sample(&mut self, index: u32, region_of: impl Fn(NodeIndex) -> RegionRef) {
         let (clock, group) = self.clocks_of(index);
         let View { consumers, queue, possible_regions, recorder, sharing, .. } = self;

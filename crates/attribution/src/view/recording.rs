@@ -1,15 +1,15 @@
-//! What a view charges to single calls, and in single intervals. It is kept only if the caller wants it.
+//! The joules that a view charges to single calls, and in single intervals. They are recorded only if the caller wants that.
 //!
-//! A call is due what its frame is due while it is the innermost one. At a sample every call of a consumer is charged at the
-//! consumer's price, as the accounts are: so the calls of a call path add up to its joules. Ended calls wait for the sample that
-//! ends their last interval, and are then taken by the caller.
+//! A call is due the ticks that its frame is due while it is the innermost one. At a sample, every call of a consumer is charged
+//! at the consumer's price, like the accounts, so the calls of a call path add up to its joules. Ended calls wait for the sample
+//! that ends their last interval, and are then taken by the caller.
 
 use super::account::ViewTotals;
 use super::active::{Due, Price};
 use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex};
 use ampere_model::Timestamp;
 
-/// A call that has ended, and what one view has charged to it.
+/// A call that has ended, and the joules that one view has charged to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Call {
     /// The time at which it was entered.
@@ -30,7 +30,7 @@ pub struct Call {
     pub resolved_joules: f64,
     /// The joules of the calls that it made.
     inner_joules: f64,
-    /// What it and the calls that it made are due in the interval that is still open.
+    /// The ticks that it and the calls that it made are due in the open interval.
     due: Due,
     inner_due: Due,
 }
@@ -54,7 +54,7 @@ pub struct Charge {
     pub joules: f64,
 }
 
-/// A sample interval, and where its joules went.
+/// A sample interval, and how its joules were divided.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChargedInterval {
     /// The time of the previous sample.
@@ -65,7 +65,7 @@ pub struct ChargedInterval {
     pub charges: Vec<Charge>,
     /// The counter's increase, as far as it is known.
     pub joules: f64,
-    /// The joules of no frame.
+    /// The idle joules, which are charged to no frame.
     pub idle_joules: f64,
     /// The joules that cannot be attributed.
     pub lost_joules: f64,
@@ -96,7 +96,7 @@ impl Call {
         }
     }
 
-    /// The joules of its own and of the calls that it made.
+    /// Returns the joules of the call itself and of the calls that it made.
     pub fn inclusive_joules(&self) -> f64 {
         self.exclusive_joules + self.inner_joules
     }
@@ -111,7 +111,7 @@ impl Call {
     /// The number of words of [`Call::to_words`].
     pub const WORDS: usize = 13;
 
-    /// The call as plain numbers, in which form it can be kept elsewhere for a while.
+    /// Returns the call as plain numbers, which can be stored elsewhere for a while.
     pub fn to_words(&self) -> [u64; Call::WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let Call { exclusive_joules, resolved_joules, inner_joules, due, inner_due, .. } = self;
@@ -121,7 +121,7 @@ impl Call {
         [self.start, self.end, place, what, a, b, c, d, e, f, g, h, i]
     }
 
-    /// The call that [`Call::to_words`] has written.
+    /// Returns the call that [`Call::to_words`] has written.
     pub fn from_words([start, end, place, what, a, b, c, due @ ..]: [u64; Call::WORDS]) -> Call {
         let halves = |word: u64| (word as u32, (word >> 32) as u32);
         let ((location, node), (calls, consumer)) = (halves(place), halves(what));
@@ -141,7 +141,7 @@ impl Call {
         }
     }
 
-    /// Whether it ran in the instant before `now` and no longer. Energy without time may still be charged to it.
+    /// Whether it ended at `now`. Energy without time may still be charged to it.
     #[inline]
     fn ended_at(&self, now: Timestamp) -> bool {
         self.end == now && self.start < now
@@ -190,7 +190,7 @@ pub(crate) struct Recording {
     alone: Option<Alone>,
 }
 
-/// What a view records.
+/// The records of a view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder {
     /// Single calls, if they are recorded.
@@ -207,7 +207,7 @@ impl Recorder {
         }
     }
 
-    /// Starts a new interval; `totals`: those before it.
+    /// Starts a new interval. `totals` are those before it.
     pub fn begin_charging(&mut self, totals: &ViewTotals) {
         if let Some(calls) = &mut self.calls {
             calls.begin_charging();
@@ -233,12 +233,12 @@ impl Recorder {
     }
 }
 
-/// In the last interval only one call path of this consumer ran.
+/// The only call path of a consumer that ran in the last interval.
 #[derive(Clone, Copy, Debug)]
 struct Alone {
     consumer: u32,
     joules: f64,
-    /// What the call path was due.
+    /// The ticks that the call path was due.
     due: Due,
 }
 
@@ -283,7 +283,7 @@ impl Recording {
         }
     }
 
-    /// The whole interval belonged to one call path: its joules are resolved for a call that was due all of it.
+    /// Records that the whole interval belonged to one call path. Its joules are resolved for a call that was due all of it.
     pub fn resolve(&mut self, consumer: u32, joules: f64, due: Due) {
         self.alone = Some(Alone { consumer, joules, due });
     }
@@ -323,7 +323,7 @@ impl Recording {
         self.alone = None;
     }
 
-    /// Ends all calls because no more samples come. `end_of`: when a location's open calls end.
+    /// Ends all calls, because there are no more samples. `end_of` returns the time at which a location's open calls end.
     pub fn end(&mut self, end_of: impl Fn(LocationIndex) -> Timestamp) {
         self.begin_charging();
         self.end_interval();
@@ -338,7 +338,8 @@ impl Recording {
         self.ended.len()
     }
 
-    /// Takes the ended calls. Those that end at `reached`, the latest time of the view, stay: energy without time may still come.
+    /// Takes the ended calls, except those that end at `reached`, the latest time of the view, because energy without time may
+    /// still be charged to them.
     pub fn take(&mut self, reached: Option<Timestamp>, into: &mut Vec<Call>) {
         into.clear();
         std::mem::swap(into, &mut self.ended);

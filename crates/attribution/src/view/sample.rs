@@ -1,4 +1,4 @@
-//! A sample ends an interval: its joules are charged.
+//! Takes a sample, which ends an interval, and charges the joules of the interval.
 
 use super::View;
 use super::active::{Due, Price};
@@ -61,8 +61,8 @@ impl View {
         self.consumers.begin_interval();
     }
 
-    /// Adds an interval's joules, also if they are lost, to what each call path that ran in it may have spent. In an interval of
-    /// length 0 these are the call paths that ran just before it, under every policy.
+    /// Adds an interval's joules, even if they are lost, to those that each call path that ran in it may have used. In an
+    /// interval of length 0 these are the call paths that ran just before it, under every policy.
     fn add_possible(&mut self, joules: f64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
         let before = (self.consumers.listed() == 0).then_some(self.clock.now);
         for (index, consumer) in self.consumers.all.iter_mut().enumerate() {
@@ -131,7 +131,8 @@ impl View {
         }
     }
 
-    /// Charges each listed frame what it is due, at the consumer's joules per share-clock tick. All joules are possible for it.
+    /// Charges each listed frame for the ticks that it is due, at the consumer's joules per share-clock tick. All joules are
+    /// possible for it.
     #[inline]
     fn charge_listed(
         &mut self,
@@ -140,7 +141,7 @@ impl View {
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
         if let Some(calls) = &mut self.recorder.calls {
-            // A consumer that was due nothing may have no price.
+            // A consumer that is due nothing may have no price.
             let finite = |price: f64| if price.is_finite() { price } else { 0.0 };
             let price = |consumer| Price::of_share(finite(price(consumer)));
             calls.set_prices(self.consumers.all.len(), &price);
@@ -164,7 +165,7 @@ impl View {
         }
     }
 
-    /// Only one frame ran. The whole interval was its own if nothing was idle either.
+    /// Records that only one frame ran. The whole interval was its own if nothing was idle either.
     fn resolve(&mut self, joules: f64, ticks: u64) {
         let mut consumers = self.consumers.all.iter().enumerate();
         let only = consumers.find_map(|(at, consumer)| Some((at, consumer, *consumer.listed.first()?)));

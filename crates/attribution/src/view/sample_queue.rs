@@ -1,4 +1,4 @@
-//! The queue of a view's samples that come before the events that precede them.
+//! The queue of samples that a view has received before the events that precede them.
 
 use super::recording::Charge;
 use crate::steps::NodeIndex;
@@ -12,7 +12,7 @@ pub(super) struct QueuedSample {
     pub joules: f64,
     /// Joules per share-clock tick.
     pub price: f64,
-    /// How many call paths it has charged, and the last of them: its consumer, and what it was due.
+    /// The number of call paths that it has charged, and the last of them: its consumer, and the ticks that it was due.
     pub charged: usize,
     pub last: Option<(u32, NodeIndex, f64)>,
     /// All charges, if intervals are recorded.
@@ -25,7 +25,7 @@ const QUEUED_MAX: usize = u64::BITS as usize;
 #[derive(Clone, Debug, Default)]
 pub(super) struct SampleQueue {
     pub samples: Vec<QueuedSample>,
-    /// How many of them have been taken.
+    /// The number of samples that have been taken.
     pub taken: usize,
 }
 
@@ -35,7 +35,7 @@ impl SampleQueue {
         self.taken == 0 && self.samples.len() < QUEUED_MAX
     }
 
-    /// The end of the last interval.
+    /// Returns the end of the last interval.
     pub fn last_end(&self) -> Option<Timestamp> {
         self.samples.last().map(|sample| sample.end)
     }

@@ -2,14 +2,14 @@
 
 use ampere_model::Timestamp;
 
-/// A straight line from one *break*, where a consumer starts or stops running or a sample ends the interval, to the next. What
-/// happens between two breaks is read off that line, so it does not matter, not even to the last bit, in which order the
-/// locations report it.
+/// The clock as a function of time. It is a straight line between two *breaks*: times at which a consumer starts or stops
+/// running, or a sample ends the interval. The clock at an event between two breaks is computed from that line, so the order in
+/// which the locations report their events does not matter, not even to the last bit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShareClock {
     /// The clock as of `now`.
     pub ticks: f64,
-    /// What the clock gains per tick of time from `now` on. 0 while no consumer is active.
+    /// The advance of the clock per tick of time from `now` on; 0 while no consumer is active.
     pub rate: f64,
     /// The time of the latest break.
     pub now: Timestamp,
@@ -20,14 +20,14 @@ pub(crate) struct ShareClock {
 }
 
 impl ShareClock {
-    /// The clock at a time that is not before the latest break.
+    /// Returns the clock at a time that is not before the latest break.
     #[inline]
     pub fn at(&self, time: Timestamp) -> f64 {
         self.ticks + (time - self.now) as f64 * self.rate
     }
 
-    /// Returns the time at which an event is taken. An event before the latest break is late, and so is a break before any event:
-    /// it is counted, and taken as happening then.
+    /// Returns the time at which an event is taken. An event before the latest break is late, and so is a break before the latest
+    /// event. A late one is counted, and taken as if it happened at that break or event.
     #[inline]
     pub fn timely(&mut self, time: Timestamp, is_break: bool) -> Timestamp {
         let earliest = if is_break { self.reached } else { self.now };

@@ -1,6 +1,6 @@
 //! The calls into AMD's libraries for gauges. Signatures, enumerators and units are those of `rocm_smi/rocm_smi.h`, 5.2.3 to 6,
 //! and of `amd_smi/amdsmi.h` in ROCm 6.0 to 7; a function that a version lacks is a gauge that it lacks. The two libraries differ
-//! in what they name a device by (`H`), in the functions for power, and in the unit of temperatures.
+//! in the type that identifies a device (`H`), in the functions for power, and in the unit of temperatures.
 #![allow(unsafe_code)]
 
 use crate::Gauge;
@@ -65,7 +65,7 @@ impl<H: Copy> GaugeFunctions<H> {
     /// # Safety
     /// The library is librocm_smi64, and stays loaded; `H` is `u32`.
     pub unsafe fn of_rocm_smi(library: &Symbols) -> GaugeFunctions<H> {
-        // SAFETY: the types are those of rocm_smi.h for these names, or point to more than these need.
+        // SAFETY: the types are those of rocm_smi.h for these names, or point to larger memory.
         let found = unsafe {
             GaugeFunctions {
                 average_power: library.get("rsmi_dev_power_ave_get").ok(),
@@ -85,7 +85,7 @@ impl<H: Copy> GaugeFunctions<H> {
     /// # Safety
     /// The library is libamd_smi, and stays loaded; `H` is its handle of a processor.
     pub unsafe fn of_amdsmi(library: &Symbols) -> GaugeFunctions<H> {
-        // SAFETY: the types are those of amdsmi.h for these names, or point to more than these need.
+        // SAFETY: the types are those of amdsmi.h for these names, or point to larger memory.
         let found = unsafe {
             GaugeFunctions {
                 average_power: None,
@@ -137,8 +137,8 @@ impl<H: Copy> GaugeFunctions<H> {
     /// The library is initialised, not ended, and not called from elsewhere meanwhile; a handle is the library's.
     pub unsafe fn ask(&self, device: H, gauge: Gauge) -> Option<f64> {
         let (mut unsigned, mut signed, mut words) = (0u64, 0i64, Words([u32::MAX; 512]));
-        // SAFETY: the caller's, and the three are locals of the headers' types or larger. An index out of bounds is answered with
-        // a status.
+        // SAFETY: the caller guarantees the conditions above, and the three pointers are to locals of the headers' types or
+        // larger. An index out of bounds is answered with a status.
         let (status, value) = unsafe {
             match gauge {
                 Gauge::AveragePower | Gauge::CurrentPower if self.power_info.is_some() => {

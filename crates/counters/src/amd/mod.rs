@@ -1,5 +1,5 @@
-//! What rocm_smi and amdsmi share: they read the same accumulators of the driver, one per GPU package, in ticks whose energy the
-//! library reports.
+//! The common parts of rocm_smi and amdsmi. Both read the same accumulators of the driver, one per GPU package, in ticks whose
+//! energy the library reports.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +12,19 @@ pub(crate) mod gauges;
 pub(crate) mod presence;
 pub(crate) mod queues;
 
-/// A counter that shows 0 at first may take this long to leave it. The driver renews its figures every millisecond, and an idle
-/// GPU makes more than a thousand ticks in that time.
+/// The time within which a counter that shows 0 at first must rise. The driver updates its figures every millisecond, and even an
+/// idle GPU uses more than a thousand ticks in that time.
 const ZERO_LIMIT: Duration = Duration::from_millis(20);
 
 /// More devices than any node has: a count above it is not believed.
 pub(crate) const DEVICES_MAX: u32 = 256;
 
-/// What a library reports about an accumulator.
+/// A library's report about an accumulator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Energy {
     pub raw: u64,
     pub resolution_microjoules: f32,
-    /// Nanoseconds; 0 if the driver has no time.
+    /// The driver's time in nanoseconds; 0 if it has none.
     pub timestamp: u64,
 }
 
@@ -65,8 +65,8 @@ pub(crate) struct Accumulators<L> {
     gauges: Vec<Vec<Gauge>>,
 }
 
-/// The gauges that may be read of a device. If the kernel shows no sensors for it, gauges that sensors measure are excluded:
-/// librocm_smi64 5.2.3 would end the process while it holds a lock that all processes of the node share.
+/// Returns the gauges of a device that may be read. If the kernel shows no sensors for it, gauges that sensors measure are
+/// excluded: librocm_smi64 5.2.3 would end the process while it holds a lock that all processes of the node share.
 fn askable(known: &[Gauge], has_sensors: bool) -> Vec<Gauge> {
     let from_sensors = |gauge: &&Gauge| matches!(gauge.quantity(), Quantity::Power | Quantity::Temperature);
     known.iter().filter(|gauge| has_sensors || !from_sensors(gauge)).copied().collect()
@@ -96,7 +96,7 @@ impl<L: Gpus> Accumulators<L> {
         let overridden = named.and_then(Resolution::from_microjoules);
         if let (Some(value), None) = (named, overridden) {
             errors.notes.push(format!(
-                "{source}: a resolution of {value} uJ makes no sense; the library's own is taken"
+                "{source}: a resolution of {value} uJ makes no sense; the library's own is used"
             ));
         }
         let version = library.version();
@@ -152,7 +152,7 @@ impl<L: Gpus> Accumulators<L> {
     }
 }
 
-/// Reads every device for the first time. Counters at 0 get a little time to leave it, all together.
+/// Reads every device for the first time. Counters that show 0 are read again for a short time.
 fn first_readings(library: &impl Gpus, count: u32) -> Vec<Result<Energy, CallError>> {
     let mut readings: Vec<_> = (0..count).map(|index| library.energy(index)).collect();
     let start = Instant::now();
@@ -168,7 +168,7 @@ fn first_readings(library: &impl Gpus, count: u32) -> Vec<Result<Energy, CallErr
     readings
 }
 
-/// Notes why a device is not offered.
+/// Adds a note about why a device is not used.
 fn leave_out<L: Gpus>(
     index: u32,
     reading: Result<Energy, CallError>,
@@ -185,13 +185,13 @@ fn leave_out<L: Gpus>(
             "{source}: device {index} shows no energy: the second die of an MI250X package is counted by device {}",
             index - 1
         ),
-        Ok(_) => format!("{source}: device {index}'s energy counter stays at 0; it is left out"),
+        Ok(_) => format!("{source}: device {index}'s energy counter stays at 0; it is not used"),
         Err(error) if code == Some(L::NO_PERMISSION) => format!(
             "{source}: device {index} may not be read, {error}: the user must be in the groups video and render, \
              and the job must have been given the GPU"
         ),
         Err(error) => {
-            let line = format!("{source}: device {index}'s energy cannot be read, {error}; it is left out");
+            let line = format!("{source}: device {index}'s energy cannot be read, {error}; it is not used");
             return if code == Some(L::NOT_SUPPORTED) {
                 errors.notes.push(line)
             } else {

@@ -1,5 +1,5 @@
-//! Which processes have opened the amdgpu driver for computing (KFD), and on which GPUs they have queues. Whatever HIP, OpenCL or
-//! ROCr runs on a GPU uses a queue.
+//! Finds the processes that have opened the amdgpu driver for computing (KFD), and the GPUs on which they have queues. Everything
+//! that HIP, OpenCL or ROCr runs on a GPU uses a queue.
 
 use super::pci_address;
 use crate::UsedGpus;
@@ -10,7 +10,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The driver allows a process no more queues than this.
+/// The maximum number of queues that the driver allows a process.
 const QUEUES_MAX: usize = 1024;
 
 /// The driver's lists of processes and their queues.
@@ -21,8 +21,8 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Opens the lists. Returns `None` if there are none, or if their pids mean other processes here. `root`: where `proc`
-    /// and `sys` are.
+    /// Opens the lists. Returns `None` if there are none, or if pids have another meaning here. `root` is the directory of `proc`
+    /// and `sys`.
     pub fn open(root: &Path) -> Option<Queues> {
         let driver = root.join("sys/class/kfd/kfd");
         let nodes = entries(&driver.join("topology/nodes"));
@@ -32,7 +32,7 @@ impl Queues {
         is_usable.then_some(Queues { processes, addresses })
     }
 
-    /// The GPUs that a process uses now. The driver knows a process from the moment when it opens the driver until it
+    /// Returns the GPUs that a process uses now. The driver lists a process from the moment when it opens the driver until it
     /// ends or executes another program.
     pub fn of(&self, pid: u32) -> UsedGpus {
         let process = self.processes.join(pid.to_string());
@@ -47,7 +47,7 @@ impl Queues {
     }
 }
 
-/// A GPU's number and its PCI address; `None` for a CPU, and for a GPU that this process may not use.
+/// Returns a GPU's number and its PCI address; `None` for a CPU, and for a GPU that this process may not use.
 fn gpu(node: &Path) -> Option<(u64, String)> {
     let number = number(node.join("gpu_id")).filter(|number| *number != 0)?;
     let properties = text_of(&node.join("properties"))?;
@@ -162,7 +162,7 @@ mod tests {
         let queues = made.queues().unwrap();
         assert_eq!(queues.of(17), at(["0002:e1:00.0"]));
         assert_eq!(queues.of(18), UsedGpus::Unknown);
-        // More queues than the driver allows are not read to the end.
+        // No more queues are read than the driver allows.
         (0..2 * QUEUES_MAX).for_each(|queue| made.queue(19, &queue.to_string(), "77\n"));
         assert_eq!(queues.of(19), UsedGpus::Unknown);
     }

@@ -2,7 +2,7 @@
 //!
 //! Signatures are those of `amd_smi/amdsmi.h` in ROCm 6.0 to 7. If a structure's layout differs between these, only fields that
 //! are at the same place in all are used. As with librocm_smi64, whose code it contains, **nothing is called after a failed
-//! `amdsmi_init`**: [`Loaded::init`] consumes what was loaded and returns a [`Library`] only on success.
+//! `amdsmi_init`**: [`Loaded::init`] consumes the loaded library and returns a [`Library`] only on success.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -14,7 +14,7 @@ use crate::amd::gauges::GaugeFunctions;
 use crate::amd::{DEVICES_MAX, Energy, Gpus, pci_address};
 use crate::vendor::{CallError, LoadError, Symbols, lock};
 
-/// `amdsmi_socket_handle` and `amdsmi_processor_handle`: opaque, and the library's own while it is initialised.
+/// `amdsmi_socket_handle` or `amdsmi_processor_handle`: opaque, and valid while the library is initialised.
 type Handle = *mut c_void;
 
 type InitFn = unsafe extern "C" fn(init_flags: u64) -> u32;
@@ -42,8 +42,8 @@ struct RawVersion {
     build: *const c_char,
 }
 
-/// `amdsmi_asic_info_t`: the market name comes first, with 64 or 256 bytes; what follows has grown from release to release, to
-/// some 500 bytes in ROCm 7. Here is room for much more.
+/// `amdsmi_asic_info_t`: the market name comes first, with 64 or 256 bytes; the rest has grown from release to release, to about
+/// 500 bytes in ROCm 7. This has room for much more.
 #[repr(C, align(8))]
 struct RawAsic([u8; 4096]);
 
@@ -69,7 +69,7 @@ pub(crate) struct Library {
     processors: Vec<Handle>,
 }
 
-// SAFETY: a handle is a name for one of the library's objects and bound to no thread; the library itself is called by one
+// SAFETY: a handle identifies one of the library's objects and is not bound to a thread; the library itself is called by one
 // thread at a time (lock).
 unsafe impl Send for Library {}
 
@@ -96,8 +96,8 @@ impl Loaded {
         Ok(Loaded(functions))
     }
 
-    /// Calls `amdsmi_init`, and returns the handles of all GPUs, in the library's order. An error has the function that failed;
-    /// after it nothing can be called.
+    /// Calls `amdsmi_init`, and returns the handles of all GPUs, in the library's order. An error names the function that failed.
+    /// After it, nothing can be called.
     pub fn init(self) -> Result<Library, (&'static str, CallError)> {
         let ended = |error| ("amdsmi_init", error);
         {
@@ -156,8 +156,8 @@ impl Library {
     }
 }
 
-/// Gets a list of handles by two calls of the library: for their number, and for the handles. Numbers above what any node has are
-/// not believed.
+/// Gets a list of handles with two calls of the library: for their number, and for the handles. A number that no node can have is
+/// an error.
 fn list(call: impl Fn(*mut u32, *mut Handle) -> u32) -> Result<Vec<Handle>, CallError> {
     let mut count = 0;
     check(call(&mut count, std::ptr::null_mut()))?;
@@ -182,8 +182,8 @@ impl Gpus for Library {
         let processor = self.processor(device)?;
         let _one = lock()?;
         let (mut raw, mut resolution, mut timestamp) = (0, 0.0, 0);
-        // SAFETY: initialised (else there is no Library), not ended (lock), the handle is the library's, and the three
-        // are locals of the header's types.
+        // SAFETY: initialised (else there is no Library), not ended (lock), the handle is the library's, and the three pointers
+        // are to locals of the header's types.
         check(unsafe { (self.functions.energy)(processor, &mut raw, &mut resolution, &mut timestamp) })?;
         Ok(Energy { raw, resolution_microjoules: resolution, timestamp })
     }

@@ -68,7 +68,7 @@ fn may_list_processes_otherwise(driver: &str) -> bool {
     numbers.next() == Some(535) && numbers.next().is_some_and(|minor| (43..98).contains(&minor))
 }
 
-/// The number of places for processes at the first attempt, and the factor for each further one.
+/// The number of entries for processes at the first attempt. Each further attempt has this many times more.
 const PROCESSES: u32 = 64;
 const MORE_PROCESSES: u32 = 16;
 
@@ -93,7 +93,7 @@ pub(super) struct Library {
     processes: Option<unsafe extern "C" fn(device: Handle, count: *mut u32, to: *mut ProcessInfo) -> u32>,
 }
 
-/// Why there is no [`Library`].
+/// The reason why there is no [`Library`].
 pub(super) enum OpenError {
     Load(LoadError),
     Init(CallError),
@@ -171,7 +171,7 @@ impl Library {
         text(|text, length| unsafe { name(device, text, length) })
     }
 
-    /// The address in the form `00000000:C1:00.0`.
+    /// Returns the address in the form `00000000:C1:00.0`.
     pub fn bus(&self, device: Handle) -> Option<String> {
         let pci = self.pci?;
         let mut info = PciInfo { bus_id_legacy: [0; 16], numbers: [0; 5], bus_id: [0; 32] };
@@ -181,13 +181,13 @@ impl Library {
         Some(CStr::from_bytes_until_nul(&info.bus_id).ok()?.to_string_lossy().into_owned())
     }
 
-    /// The processes that have a compute context on the device. `None` if there are more than 16,384, or if the library cannot
-    /// list them.
+    /// Returns the processes that have a compute context on the device; `None` if there are more than 16,384, or if the library
+    /// cannot list them.
     pub fn processes(&self, device: Handle) -> Option<Vec<u32>> {
         let processes = self.processes?;
         // Other processes may start in the meantime, so there are several attempts.
         for places in [PROCESSES, PROCESSES * MORE_PROCESSES, PROCESSES * MORE_PROCESSES * MORE_PROCESSES] {
-            // The buffer is large enough for either size of a place.
+            // The buffer is large enough for either size of an entry.
             let bytes = places as usize * size_of::<LongProcessInfo>();
             let mut infos = vec![ProcessInfo::default(); bytes.div_ceil(size_of::<ProcessInfo>())];
             let mut count = places;

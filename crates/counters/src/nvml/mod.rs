@@ -1,6 +1,6 @@
 //! NVIDIA GPUs' energy counters through libnvidia-ml: millijoules since the driver was loaded, from Volta on.
 //!
-//! Older GPUs have only a power. It is not integrated here: a note reports that.
+//! Older GPUs have only a power, which is not integrated here; a note reports that.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ fn count_devices(library: &Library) -> Result<u32, Unusable> {
     }
 }
 
-/// Why the library, or one of its devices, cannot be used.
+/// The reason why the library, or one of its devices, cannot be used.
 enum Unusable {
     NotLoaded { library: PathBuf, error: LoadError },
     NotInitialised { library: PathBuf, error: CallError },
@@ -93,7 +93,7 @@ enum Unusable {
 }
 
 impl Unusable {
-    /// Whether the device has no counter, or is another job's.
+    /// Whether the device has no counter, or belongs to another job.
     fn is_usual(&self) -> bool {
         let Unusable::Device { error: CallError::Status(status), .. } = self else { return false };
         [NOT_SUPPORTED, NO_PERMISSION].contains(&status.code)
@@ -122,13 +122,13 @@ impl fmt::Display for Unusable {
             Unusable::Device { index, model, error } => match error {
                 CallError::Status(status) if status.code == NOT_SUPPORTED => write!(
                     f,
-                    "device {index} ({model}) has no energy counter ({error}): GPUs before Volta have none; it is left out"
+                    "device {index} ({model}) has no energy counter ({error}): GPUs before Volta have none; it is not used"
                 ),
                 CallError::Status(status) if status.code == NO_PERMISSION => write!(
                     f,
                     "device {index} ({model}) may not be read, {error}: the job must have been given the GPU"
                 ),
-                _ => write!(f, "device {index}'s energy cannot be read, {error}; it is left out"),
+                _ => write!(f, "device {index}'s energy cannot be read, {error}; it is not used"),
             },
         }
     }
@@ -164,7 +164,7 @@ impl NvidiaGpus {
     }
 }
 
-/// Whether there is a driver for Linux, or one of the Windows under which this Linux runs.
+/// Whether there is a driver for Linux, or for the Windows that this Linux runs under.
 fn has_driver(root: &Path) -> bool {
     ["proc/driver/nvidia", "dev/nvidiactl", "dev/dxg"].iter().any(|path| root.join(path).exists())
 }

@@ -109,8 +109,8 @@ impl Gpus for Library {
         let mut timestamp = 0;
         // Room for two floats: ROCm before 4.5 lacks this argument and writes its 8-byte time stamp here.
         let mut resolution = AlignedFloats([0.0; 2]);
-        // SAFETY: initialised, not ended, and the three point to locals of the header's types or larger. An index that
-        // is out of bounds, as after a device has gone, is answered with a status.
+        // SAFETY: initialised, not ended, and the three pointers are to locals of the header's types or larger. An index that is
+        // out of bounds, as after a device has gone, is answered with a status.
         check(unsafe { (self.0.energy)(device, &mut raw, resolution.0.as_mut_ptr(), &mut timestamp) })?;
         Ok(Energy { raw, resolution_microjoules: resolution.0[0], timestamp })
     }

@@ -27,8 +27,8 @@ const LIBRARY: Wanted = Wanted {
 
 /// Opens all devices with a usable counter. Returns `None`, with notes, if there is none.
 pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Accumulators<Library>> {
-    // Without a GPU the real library must not be called: it prints, fails, and then must not be called again. One that the user
-    // has named is called regardless, because it may be a stand-in.
+    // Without a GPU the real library must not be called: it prints, fails, and must not be called after that. A library that the
+    // user has named is called regardless, because it may be a stand-in.
     if settings.rocm_smi_library.is_none()
         && let Some(reason) = presence::no_gpu(&settings.sys_root)
     {

@@ -1,4 +1,4 @@
-//! Where vendors' libraries are searched for.
+//! Searches for vendors' libraries.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,12 +11,12 @@ pub(crate) struct Wanted {
     pub source: &'static str,
     /// File names, the best first.
     pub names: &'static [&'static str],
-    /// What the user can do if there is none.
+    /// Advice to the user if there is none.
     pub advice: &'static str,
 }
 
-/// The places where the library may be, the best first: the ROCm that the user chose, what the loader finds (LD_LIBRARY_PATH, the
-/// system), the usual place.
+/// Returns the possible paths of the library, the best first: in the ROCm that the user chose, the name for the loader to find
+/// (LD_LIBRARY_PATH, the system), and in the usual place.
 fn candidates(names: &[&str], rocm_path: Option<&OsStr>) -> Vec<PathBuf> {
     let within = |folder: PathBuf| {
         let files: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
@@ -31,12 +31,12 @@ fn candidates(names: &[&str], rocm_path: Option<&OsStr>) -> Vec<PathBuf> {
     all
 }
 
-/// Why no library was loaded.
+/// The reason why no library was loaded.
 #[derive(Debug)]
 pub(crate) enum NoLibrary {
     /// The library that the user has named cannot be used.
     Named { source: &'static str, path: PathBuf, error: LoadError },
-    /// None of the usual libraries can be used: what to do, and those that were found and are not usable.
+    /// None of the usual libraries can be used. Contains the advice, and the libraries that were found but are not usable.
     Usual { source: &'static str, advice: &'static str, unusable: Vec<(PathBuf, LoadError)> },
 }
 

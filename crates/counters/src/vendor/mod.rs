@@ -1,11 +1,11 @@
-//! What all vendors' libraries have in common: how one is found and loaded, that only one call is made at a time, and that none
-//! is made once the process ends.
+//! The common part of all vendors' libraries: finds and loads them, and makes sure that there is only one call at a time, and
+//! none while the process ends.
 //!
 //! - **One call at a time**: AMD's libraries are not thread-safe before ROCm 7.2. Every call holds the lock of [`lock`].
-//! - **Nothing is called once the process ends.** The libraries keep their devices in C++ statics. Exit handlers run
-//!   last in, first out, so a measurement system that finishes in an exit handler of its own finds those statics
-//!   destroyed, and librocm_smi64 5.2.3 segfaults. [`watch_for_exit`] therefore registers a handler after the library's:
-//!   it runs before them and ends all calls.
+//! - **Nothing is called while the process ends.** The libraries keep their devices in C++ statics. Exit handlers run in reverse
+//!   order. A measurement system that finishes in an exit handler of its own finds those statics destroyed, and librocm_smi64
+//!   5.2.3 segfaults. [`watch_for_exit`] therefore registers a handler after the library's: it runs before them and ends all
+//!   calls.
 //!
 //! A library is never unloaded: it may have threads, exit handlers and copies of our pointers.
 #![allow(unsafe_code)]
@@ -32,7 +32,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// Why a file could not be used as the library.
+/// The reason why a file could not be used as the library.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// `dlopen` failed, with this text.
@@ -43,7 +43,7 @@ pub enum LoadError {
     Symbol(&'static str),
 }
 
-/// Why a call returned nothing.
+/// The reason why a call returned nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CallError {
     #[error("{0}")]
@@ -65,9 +65,9 @@ pub(crate) fn lock() -> Result<MutexGuard<'static, ()>, CallError> {
     if ENDED.load(Ordering::SeqCst) { Err(CallError::Ended) } else { Ok(guard) }
 }
 
-/// Makes all calls end when the process ends, before the library's own exit handlers run. To be called when every function that
-/// will be called later has been called once, because a library makes some of its statics on first use. Returns false if there is
-/// no room for another handler; then nothing may be read.
+/// Makes all calls end when the process ends, before the library's own exit handlers run. This must be called after every
+/// function that will be called later has been called once, because a library makes some of its statics on first use. Returns
+/// `false` if no further handler can be registered. Then nothing may be read.
 pub(crate) fn watch_for_exit() -> bool {
     // SAFETY: `at_exit` does not unwind, and it stays loaded: glibc runs the handlers of a shared object when that is
     // unloaded, and not later.
@@ -89,8 +89,7 @@ extern "C" fn at_exit() {
 /// Checks that the loader finds a library by this name, as Score-P looks for its plugins, and that it has the function. The
 /// library stays loaded.
 ///
-/// # Errors
-/// What is wrong, in one line.
+/// # Errors The reason, in one line.
 pub fn loads(file: &str, function: &'static str) -> Result<(), LoadError> {
     // SAFETY: the user named the file for this purpose; the function is looked up and not called.
     unsafe {
@@ -108,11 +107,11 @@ impl Symbols {
     /// Loads a library and calls nothing in it except its initialisers.
     ///
     /// # Safety
-    /// The file's initialisers are harmless: it is a vendor's library by its name, or one that the user named for this
+    /// The file's initialisers must be harmless: it is a vendor's library by its name, or one that the user named for this
     /// purpose. More cannot be checked.
     pub unsafe fn open(path: &Path) -> Result<Symbols, LoadError> {
         use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees the conditions above.
         unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Symbols).map_err(open_error)
     }
 
@@ -121,7 +120,7 @@ impl Symbols {
     /// # Safety
     /// `F` is the type of the function of that name.
     pub unsafe fn get<F: Copy>(&self, name: &'static str) -> Result<F, LoadError> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees the conditions above.
         let symbol = unsafe { self.0.get::<F>(name) };
         symbol.map(|symbol| *symbol).map_err(|_| LoadError::Symbol(name))
     }
@@ -132,7 +131,7 @@ impl Symbols {
     }
 }
 
-/// Extracts `dlopen`'s own text, which libloading keeps one level down.
+/// Extracts `dlopen`'s own text, which libloading has in the source of its error.
 fn open_error(error: libloading::Error) -> LoadError {
     LoadError::Open(match std::error::Error::source(&error) {
         Some(inner) => inner.to_string(),

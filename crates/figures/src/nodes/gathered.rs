@@ -1,6 +1,5 @@
-//! The nodes of a run and their last figures, as the collector of the first node gathers them.
-//!
-//! Sums never go back: each figure of a node is the highest that it has reported, and a node that is gone keeps its last ones.
+//! The nodes of a run and their last figures, which the collector of the first node gathers. Sums never decrease: each figure of
+//! a node is the highest that it has reported, and a node that no longer answers keeps its last figures.
 
 use super::job::{Job, NamedJoules, NodeLine, NodeState, RankLine, SCHEMA};
 use super::report::{NodeReport, Refused};
@@ -12,15 +11,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Distinct names of functions and kernels that are known; what comes later has none.
+/// The maximum number of distinct names of functions and kernels. Further ones are ignored.
 const NAMES_MAX: usize = 20_000;
-/// Functions and kernels, each, of a node.
+/// The maximum number of functions, and of kernels, of a node.
 const NODE_ROWS_MAX: usize = 256;
 /// The minimum time between two sums.
 const SUMS_AGE: Duration = Duration::from_millis(400);
-/// The idle part is that of this time at least.
+/// The shortest time over which the idle part is computed.
 const IDLE_WINDOW: Duration = Duration::from_secs(2);
-/// Rounding may make a sum less than it was.
+/// The fraction by which a sum may decrease because of rounding.
 const ROUNDING: f64 = 1e-9;
 
 /// The other nodes, by the names of their directories, and this one.
@@ -32,7 +31,7 @@ pub struct Nodes {
     sums: Option<(Instant, Arc<Job>)>,
 }
 
-/// What is known of a node.
+/// The known figures of a node.
 #[derive(Debug, Default)]
 struct Node {
     state: NodeState,
@@ -47,7 +46,7 @@ struct Node {
     idle: IdlePart,
 }
 
-/// The part of the joules that was idle of late.
+/// The part of the joules that was recently idle.
 #[derive(Debug, Default)]
 struct IdlePart {
     since: Option<(Instant, f64, f64)>,
@@ -61,7 +60,7 @@ struct Names {
 }
 
 impl Names {
-    /// `may_add`: a name that is not known yet gets a number.
+    /// Returns the number of a name. If `may_add`, a new name gets a number.
     fn number(&mut self, name: &str, may_add: bool) -> Option<u32> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
@@ -86,12 +85,12 @@ impl IdlePart {
     }
 }
 
-/// Keeps the highest value that was reported.
+/// Raises a figure to a value that was reported.
 fn raise(known: &mut f64, told: f64) {
     *known = known.max(told);
 }
 
-/// Keeps the highest value that was reported of one key. At most `most` keys are kept.
+/// Raises the figure of a key to a value that was reported. At most `most` keys are kept.
 fn raise_in<K: Ord>(all: &mut BTreeMap<K, f64>, of: K, told: f64, most: usize) {
     let has_room = all.len() < most;
     match all.entry(of) {
@@ -150,7 +149,7 @@ impl Nodes {
         self.nodes.is_empty()
     }
 
-    /// Belongs to the run, whatever becomes of it.
+    /// Adds a node of the run, even if it never answers.
     pub fn add(&mut self, name: &str) {
         self.nodes.entry(name.to_owned()).or_default();
     }
@@ -162,7 +161,7 @@ impl Nodes {
         }
     }
 
-    /// A node does not answer, or nothing that can be believed. `is_gone`: it has not for long.
+    /// Records that a node does not answer, or that its answer cannot be used. `is_gone`: it has not answered for long.
     pub fn has_problem(&mut self, name: &str, problem: &str, is_gone: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         problem.clone_into(&mut node.problem);
@@ -171,7 +170,7 @@ impl Nodes {
         }
     }
 
-    /// What a node's summary has, which is on disk while it runs and after its end.
+    /// Takes the figures from a node's summary, which is on disk during the run and after its end.
     pub fn take_summary(&mut self, name: &str, joules: f64, is_final: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if joules.is_finite() {
@@ -183,7 +182,7 @@ impl Nodes {
         }
     }
 
-    /// The sums over all nodes, and over `own`; they may be up to `SUMS_AGE` old.
+    /// Returns the sums over all nodes, and over `own`. They may be up to `SUMS_AGE` old.
     pub fn job(&mut self, own: impl FnOnce() -> NodeReport) -> Arc<Job> {
         if let Some((made, job)) = &self.sums
             && made.elapsed() < SUMS_AGE
@@ -195,7 +194,7 @@ impl Nodes {
         job
     }
 
-    /// The current sums over all nodes, and over `own`.
+    /// Returns the current sums over all nodes, and over `own`.
     pub fn sum(&mut self, own: &NodeReport) -> Job {
         let now = Instant::now();
         let _ = self.here.take(own, &mut self.names, now);
@@ -258,7 +257,7 @@ mod tests {
         assert_eq!((job.totals.joules, job.totals.watts), (11.0, Some(11.0)));
         assert_eq!(job.functions[0].joules, 5.5);
         assert_eq!(nodes.take("b", &report("b", 9.0), now), Err(Refused::WentBack));
-        // A function that is not among the largest any more keeps what it had.
+        // A function that is no longer among the largest keeps its joules.
         let mut other = report("b", 30.0);
         other.functions = vec![("other_step".to_owned(), 9.0)];
         nodes.take("b", &other, now).unwrap();

@@ -1,4 +1,4 @@
-//! All nodes of a run: those that its first node's collector gathers, or those of a summary of several.
+//! The figures of all nodes of a run, as its first node's collector gathers them, or from a summary of several nodes.
 
 use crate::losses::Losses;
 use crate::summary::{Summary, least_trusted, topmost};
@@ -11,25 +11,25 @@ use std::collections::BTreeMap;
 /// The value of [`Job::schema`].
 pub const SCHEMA: &str = "ampere-job/1";
 
-/// A run on several nodes. Sums never go back: a node that is gone stays in them with its last figures.
+/// A run on several nodes. Sums never decrease: they include the last figures of a node that no longer answers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Job {
     /// Always [`SCHEMA`], so that readers can check it.
     pub schema: String,
     pub run: String,
-    /// The node whose collector gathers: the rest of a page is of this node. Empty where the rest is of all nodes.
+    /// The node whose collector gathers the figures, which the rest of a page is about; empty if the rest is about all nodes.
     pub here: String,
     /// Sums over the nodes; power is that of nodes that run.
     pub totals: Totals,
-    /// What is missing from their figures.
+    /// The losses of all nodes.
     #[serde(default)]
     pub losses: Losses,
-    /// The nodes with most power, at most five, the most first.
+    /// The nodes with the most power: at most five, the highest first.
     pub hottest: Vec<String>,
-    /// Nodes that did nothing of late, as far as is known: at most five, the idlest first.
+    /// Nodes that were recently idle, as far as is known: at most five, the idlest first.
     pub idle: Vec<String>,
     pub nodes: Vec<NodeLine>,
-    /// The sum of nodes without a line.
+    /// The sum of the nodes without a line.
     pub other_nodes: Others,
     /// The ranks, sorted by node and then by number.
     pub ranks: Vec<RankLine>,
@@ -39,18 +39,18 @@ pub struct Job {
     pub kernels: Vec<NamedJoules>,
 }
 
-/// Whether a node's figures change.
+/// Whether a node's figures still change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It belongs to the run, and has not reported anything yet.
+    /// The node has not reported anything yet.
     #[default]
     Waiting,
-    /// Its figures still change.
+    /// The node's figures still change.
     Running,
-    /// These are its final figures.
+    /// The figures are the node's final ones.
     Over,
-    /// It does not answer any more: these are its last figures.
+    /// The node no longer answers, and the figures are its last ones.
     Gone,
 }
 
@@ -59,7 +59,7 @@ impl NodeState {
     pub const ALL: [NodeState; 4] =
         [NodeState::Waiting, NodeState::Running, NodeState::Over, NodeState::Gone];
 
-    /// The state as it is written in files.
+    /// Returns the state as it is written in files.
     pub fn as_str(self) -> &'static str {
         match self {
             NodeState::Waiting => "waiting",
@@ -75,19 +75,19 @@ pub struct NodeLine {
     pub node: String,
     /// Whether its figures still change.
     pub state: NodeState,
-    /// Why nothing new is known of it; may be empty.
+    /// The reason if there are no new figures of it; may be empty.
     pub problem: String,
     /// The quality of its joules; empty if they are not known.
     pub energy: String,
-    /// The energy of the devices that no other contains.
+    /// The energy of the devices that are in no other one.
     pub joules: f64,
-    /// Now, `None` of a node that does not run; of a summary, over the run.
+    /// The present power, `None` if the node has ended; in a summary, the mean over the run.
     pub watts: Option<f64>,
     /// Its joules that were charged to no frame.
     pub idle_joules: f64,
     /// Its joules that cannot be attributed.
     pub lost_joules: f64,
-    /// The part of its joules that was idle between its last two figures; of a summary, over the run.
+    /// The part of its joules that was idle between its last two reports; in a summary, over the run.
     pub idle_ratio: Option<f64>,
     pub ranks: usize,
 }
@@ -111,7 +111,7 @@ pub struct NamedJoules {
     pub joules: f64,
 }
 
-/// The sum of what is left out.
+/// The sum of the rows that are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Others {
     /// The number of rows that are left out.
@@ -125,7 +125,7 @@ const LINES_MAX: usize = 128;
 const FUNCTIONS_MAX: usize = 200;
 /// The maximum number of nodes that are named as the hottest or as idle.
 const NAMES_MAX: usize = 5;
-/// A node is called idle if at least this part of its joules is.
+/// A node is called idle if at least this part of its joules is idle.
 const IDLE_RATIO: f64 = 0.9;
 
 impl Job {
@@ -146,7 +146,7 @@ impl Job {
         Some(job)
     }
 
-    /// Names the nodes that stand out.
+    /// Names the nodes that are the hottest or idle.
     pub fn name_hottest_and_idle(&mut self) {
         let mut hottest: Vec<&NodeLine> = self.nodes.iter().filter(|node| heat(node) > 0.0).collect();
         largest_first(&mut hottest, |node| heat(node));
@@ -158,7 +158,7 @@ impl Job {
         (self.hottest, self.idle) = (names(hottest), names(idlest));
     }
 
-    /// At most three sentences that say the most important.
+    /// Returns at most three sentences with the most important facts.
     pub fn sentences(&self) -> Vec<String> {
         let share = |part: f64, whole: f64| format!("{:.1} %", 100.0 * part / whole);
         let whole = self.totals.joules;
@@ -188,7 +188,7 @@ impl Job {
         all
     }
 
-    /// The nodes that stand out, in words.
+    /// Returns a sentence about the nodes that are the hottest or idle.
     pub fn hottest_and_idle(&self) -> Option<String> {
         let line = |name: &String| self.nodes.iter().find(|node| node.node == *name);
         let hottest = self.hottest.iter().filter_map(line).take(3);
@@ -204,7 +204,7 @@ impl Job {
         }
     }
 
-    /// The part of the job's figures that a page shows.
+    /// Returns the part of the job's figures that a page shows.
     pub fn for_page(&self) -> Job {
         let mut shown = Job { ranks: Vec::new(), ..self.clone() };
         shown.functions.truncate(FUNCTIONS_MAX);
@@ -224,7 +224,7 @@ fn heat(node: &NodeLine) -> f64 {
     node.watts.unwrap_or(0.0)
 }
 
-/// The lines of the nodes, sorted by name. A node without devices has a line, too.
+/// Returns the lines of the nodes, sorted by name. A node without devices has a line, too.
 fn lines_of(summary: &Summary) -> Vec<NodeLine> {
     let state = if summary.run.running { NodeState::Running } else { NodeState::Over };
     let mut lines: BTreeMap<&str, NodeLine> = BTreeMap::new();

@@ -1,9 +1,8 @@
 //! The figures of several nodes as one: their summaries, and their reports while the run continues.
 //!
 //! ```text
-//! report.rs     what a node reports once a second      gathered.rs   the last reports of all nodes
-//! job.rs        all nodes as programs and the page see them
-//! summaries.rs  the summaries of nodes as one
+//! report.rs a node's report, once a second gathered.rs the last reports of all nodes job.rs all nodes as programs and the page
+//! see them summaries.rs the summaries of nodes as one
 //! ```
 
 pub mod gathered;

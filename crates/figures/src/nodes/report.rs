@@ -1,5 +1,5 @@
-//! What a node's collector reports to the first node's once a second: its totals, its ranks, and the functions and kernels with
-//! most joules. It is small whatever the node does, so that one collector can gather a thousand.
+//! The report that a node's collector sends to the first node's once a second: its totals, its ranks, and the functions and
+//! kernels with the most joules. Its size is limited, so that one collector can gather the reports of a thousand nodes.
 
 use crate::losses::Losses;
 use crate::snapshot::{DeviceFigures, OTHER, Snapshot};
@@ -13,20 +13,20 @@ use std::collections::{BTreeMap, HashSet};
 
 /// The value of [`NodeReport::schema`].
 pub const SCHEMA: &str = "ampere-node/1";
-/// The longest that is read.
+/// The maximum size of a report that is read.
 pub const BYTES_MAX: usize = 128 << 10;
-/// Functions and kernels of each message.
+/// The maximum number of functions, and of kernels, in a report.
 const NAMES_MAX: usize = 128;
-/// Bytes of their names: with long ones there are fewer.
+/// The maximum number of bytes of their names. If names are long, there are fewer.
 const NAME_BYTES: usize = 6 << 10;
 /// Longer names are cut to this number of characters.
 const NAME_CHARS_MAX: usize = 100;
 /// The maximum number of ranks in a report.
 const RANKS_MAX: usize = 1024;
-/// No node uses this much: a sum of all stays a number.
+/// The maximum joules of a node, which no node exceeds, so that the sum of all is finite.
 const JOULES_MAX: f64 = 1e15;
 
-/// What a node reports about itself.
+/// A node's report about itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Always [`SCHEMA`], so that the receiver can check it.
@@ -36,44 +36,44 @@ pub struct NodeReport {
     /// The run's id; empty before anything is known.
     pub run: String,
     pub node: String,
-    /// These are its final figures.
+    /// Whether these are the node's final figures.
     pub is_last: bool,
     /// The quality of its joules.
     pub energy: String,
-    /// The sums over the devices that no other contains.
+    /// The sums over the devices that are in no other one.
     pub totals: Totals,
-    /// What is missing from its figures.
+    /// The losses of the node.
     #[serde(default)]
     pub losses: Losses,
     /// The number of the node's ranks. A process without a rank, such as a launcher, does not count.
     pub rank_count: usize,
     /// Each rank with its exclusive joules.
     pub ranks: Vec<(String, f64)>,
-    /// Exclusive joules of the functions with most of them.
+    /// The exclusive joules of the functions with the most joules.
     pub functions: Vec<(String, f64)>,
-    /// Exclusive joules of the GPU kernels with most of them.
+    /// The exclusive joules of the GPU kernels with the most joules.
     pub kernels: Vec<(String, f64)>,
 }
 
-/// Why a message is refused; each in one line.
+/// The reason why a report is refused, as a message of one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It is no message of a node.
-    #[error("what it answers is not understood")]
+    /// The text is not a report of a node.
+    #[error("its answer is not understood")]
     Nonsense,
     /// Another version of ampere sent it.
-    #[error("its collector is of another version of ampere ({0})")]
+    #[error("its collector has another version of ampere ({0})")]
     Version(String),
-    /// It is about something else.
-    #[error("its address is of another run's collector now")]
+    /// The report is about another run.
+    #[error("its address now belongs to the collector of another run")]
     OtherRun,
-    /// It is about another node.
-    #[error("its address is of another node's collector")]
+    /// The report is about another node.
+    #[error("its address belongs to another node's collector")]
     OtherNode,
     #[error("its figures are impossible")]
     Impossible,
-    /// Its joules are fewer than before.
-    #[error("its joules went back")]
+    /// The joules are fewer than before.
+    #[error("its joules decreased")]
     WentBack,
 }
 
@@ -125,9 +125,9 @@ impl NodeReport {
         }
     }
 
-    /// Reads a message from another node, which may be anything.
+    /// Reads a report from another node, which may be any text.
     pub fn read(text: &[u8]) -> Result<NodeReport, Refused> {
-        /// A message of any version.
+        /// A report of any version.
         #[derive(Deserialize)]
         struct Any {
             schema: String,
@@ -175,13 +175,13 @@ impl NodeReport {
 
 type Sums<'a> = BTreeMap<&'a str, f64>;
 
-/// Nine digits are enough in rows. What grew is not less when it is rounded.
+/// Nine digits are enough in rows. A figure that has grown is not less after rounding.
 fn row((name, joules): (&str, f64)) -> (String, f64) {
     (short(name, NAME_CHARS_MAX), (joules * 1e6).floor() / 1e6)
 }
 
 fn largest(mut sums: Sums) -> Vec<(String, f64)> {
-    sums.remove(OTHER); // what is not named is what the names leave of the total
+    sums.remove(OTHER); // the rest of the total has no name
     let mut rows: Vec<(&str, f64)> = sums.into_iter().filter(|row| row.1 > 0.0).collect();
     largest_first(&mut rows, |(_, joules)| *joules);
     let mut bytes = 0;

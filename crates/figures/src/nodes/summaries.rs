@@ -1,4 +1,4 @@
-//! The summaries of a run's nodes as one.
+//! Joins the summaries of a run's nodes.
 
 use crate::assignment;
 use crate::clock_text::seconds;
@@ -8,16 +8,16 @@ use crate::summary::{MpiRanks, NodeCpu, Run, Summary, least_trusted, topmost};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const ALONE: &str = "this is of node ";
-/// Seconds, at the begin of a run and at its end.
+const ALONE: &str = "this is the part of node ";
+/// The difference between two nodes' times, in seconds, above which their clocks are said to differ.
 const CLOCKS_APART: f64 = 30.0;
 
-/// The note of a summary that is one of several.
+/// Returns the note of a summary that is one of several.
 pub fn note(node: &str, first: &Path) -> String {
-    format!("{ALONE}{node} alone: ampere report {} shows all nodes of the run as one", first.display())
+    format!("{ALONE}{node}: ampere report {} shows all nodes of the run together", first.display())
 }
 
-/// Makes one summary of several: sums, and each node's own devices.
+/// Makes one summary of several, with sums, and with the devices of each node.
 pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
     if others.is_empty() {
         return first;
@@ -31,7 +31,7 @@ pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
     (whole.run, whole.quality) = (run, quality);
     (whole.overhead.collector_cpu_seconds, whole.overhead.collector_peak_rss_bytes) =
         (cpu_seconds, peak_bytes);
-    // It is of one collector's thread: there is no sum.
+    // These figures are about the thread of one collector, so a sum makes no sense.
     whole.overhead.sampler = None;
     let more = all.iter().filter_map(|node| node.overhead.stacks.as_ref());
     whole.overhead.stacks =
@@ -117,7 +117,8 @@ fn run_of(all: &[Summary]) -> Run {
     }
 }
 
-/// The processes of a run begin and end together: nodes on which both came much later have another time of day.
+/// Returns a note if nodes have different times of day. The processes of a run start and end together on all nodes, so if both
+/// times are much later on one node, its clock is wrong.
 fn note_of_clocks(all: &[Summary]) -> Option<String> {
     let times = |run: &Run| Some((seconds(&run.start)?, seconds(&run.end)?));
     let (first, rest) = all.split_first()?;
@@ -131,13 +132,13 @@ fn note_of_clocks(all: &[Summary]) -> Option<String> {
     });
     let (seconds, node) = shifts.max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))?;
     Some(format!(
-        "the clocks of {} and {node} differ by {:.0} s: joules are right, times of different nodes cannot be compared",
+        "the clocks of {} and {node} differ by {:.0} s: joules are right, but times of different nodes cannot be compared",
         first.run.nodes.join(","),
         seconds.abs()
     ))
 }
 
-/// A note of several nodes once, with their number.
+/// Returns the notes of all nodes. A note that several nodes have is returned once, with their number.
 fn notes_of(all: &[Summary]) -> Vec<String> {
     let mut by_note: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut in_order: Vec<&str> = Vec::new();
@@ -216,10 +217,10 @@ mod tests {
             let notes = joined(first, vec![of_times("n2", start, end)]).run.notes;
             notes.into_iter().find(|note| note.contains("clocks"))
         };
-        let said = "the clocks of n1 and n2 differ by 240 s: joules are right, times of different nodes cannot be compared";
+        let said = "the clocks of n1 and n2 differ by 240 s: joules are right, but times of different nodes cannot be compared";
         assert_eq!(clocks("10:04:00", "10:24:00").as_deref(), Some(said));
         assert_eq!(clocks("09:56:01", "10:15:59").as_deref(), Some(said));
-        // It began later there, or ended earlier.
+        // On the other node, the run started later, or ended earlier.
         assert_eq!(clocks("10:05:00", "10:20:01"), None);
         assert_eq!(clocks("10:05:00", "10:10:00"), None);
         assert_eq!(clocks("10:00:02", "10:20:03"), None);
@@ -237,7 +238,7 @@ mod tests {
         let whole = joined(with("n1", &[0, 2]), vec![with("n3", &[3])]);
         assert!(!whole.run.complete);
         assert!(whole.run.notes.iter().any(|note| note.contains("MPI Rank 1 of 4")), "{:?}", whole.run.notes);
-        // Two jobs, one after the other, have ranks of the same number.
+        // Two jobs, one after the other, have ranks with the same numbers.
         let whole = joined(with("n1", &[0, 2]), vec![with("n3", &[0, 1])]);
         assert!(whole.run.complete && whole.run.mpi.is_none());
     }

@@ -8,11 +8,11 @@ use std::ffi::c_void;
 /// fewer, the cost of the call into OTF2 is noticeable.
 pub(crate) const BATCH: usize = 128;
 
-/// An event between OTF2 and the merge.
+/// An event that OTF2 has read and that waits for the merge.
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
     pub time: u64,
-    /// The region, the metric, or the number of another event's name.
+    /// The number of the region, of the metric, or of whatever else the event names.
     pub number: u32,
     /// The index of the first value of a metric.
     pub values_start: u16,
@@ -46,7 +46,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// The first value of an event, as a number.
+    /// Returns the first value of an event, as a number.
     pub(crate) fn number_of(&self, event: &Event) -> u64 {
         match self.values.get(usize::from(event.values_start)) {
             Some(MetricValue::U64(value)) => *value,
@@ -73,7 +73,7 @@ impl Event {
         Event { time, number, values_start: 0, values_len: 0, kind }
     }
 
-    /// An event with a number as its only value.
+    /// Adds an event with a number as its only value.
     pub(super) fn with_number(
         time: u64,
         number: u32,

@@ -61,8 +61,8 @@ pub(crate) fn read(reader: &Reader) -> Result<(Records, u64), Otf2Error> {
     let mut records = Records::default();
     let user_data: *mut c_void = (&raw mut records).cast();
     let mut number = 0;
-    // SAFETY: the reader is open; the definition reader is used only if not null and closed once; the callbacks have the
-    // types that their setters require, and records outlives the reading, during which only the callbacks access it.
+    // SAFETY: the reader is open; the definition reader is used only if not null and closed once; the callbacks have the types
+    // that their setters require; and `records` outlives the reading, during which only the callbacks access it.
     unsafe {
         let archive = reader.handle();
         let definitions = sys::OTF2_Reader_GetGlobalDefReader(archive);

@@ -112,7 +112,7 @@ pub(crate) fn check(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
     if code == SUCCESS { Ok(()) } else { Err(failure(code)) }
 }
 
-/// Adds to an error of OTF2 what was being done.
+/// Adds the attempted action to an error of OTF2.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }

@@ -76,7 +76,7 @@ impl Reader {
             return String::new();
         }
         let copied = copy(text);
-        // SAFETY: the text was allocated with malloc and is not used any more.
+        // SAFETY: the text was allocated with malloc and is no longer used.
         unsafe { sys::free(text.cast()) };
         copied
     }
@@ -152,7 +152,7 @@ impl Drop for Reader {
     }
 }
 
-/// Adds to an error what was being read.
+/// Adds the name of the part that was being read to an error.
 pub(crate) fn reading<T>(result: Result<T, Otf2Error>, what: &str) -> Result<T, Error> {
     result.doing(|| what.to_owned())
 }

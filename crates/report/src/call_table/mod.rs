@@ -1,4 +1,4 @@
-//! Calls as a table, a row for each, with the table of the call paths that they refer to.
+//! A table of calls with a row for each, and the table of the call paths that they refer to.
 //!
 //! ```text
 //! mod.rs      a row's columns                paths.rs       the table of call paths
@@ -15,20 +15,20 @@ pub use parquet::{CallsFile, write_paths};
 pub(crate) use parquet::{field, properties, put};
 pub use paths::{NameNumber, Names, Path, PathNumber, Paths};
 
-/// A call. Names are numbers among the [`Names`] that its writer is given.
+/// A call. Its names are numbers in the [`Names`] that are passed to the writer.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct CallRow {
     pub place: Place,
     pub device: DeviceView,
     pub path: PathNumber,
-    /// Nanoseconds since the trace's begin.
+    /// Nanoseconds since the start of the trace.
     pub start: i64,
     pub end: i64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
     pub resolved_joules: f64,
-    /// How many calls it stands for; `None` where stacks were sampled, and that is not known.
+    /// The number of calls that it stands for; `None` if that is not known because stacks were sampled.
     pub calls: Option<u32>,
 }
 
@@ -42,7 +42,7 @@ pub struct Place {
     pub thread: NameNumber,
 }
 
-/// What its joules are of; two empty names for a call that draws from no device.
+/// The device and the view of a call's joules; two empty names if the call draws from no device.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct DeviceView {

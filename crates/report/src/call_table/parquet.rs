@@ -1,4 +1,4 @@
-//! Calls as a Parquet file, written in row groups: memory does not grow with their number.
+//! Writes calls as a Parquet file, in row groups, so that memory does not grow with their number.
 
 use super::paths::{Names, Paths};
 use super::{CallRow, DeviceView, Place};
@@ -125,7 +125,7 @@ impl<W: Write + Send> CallsFile<W> {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes the remaining rows.
     ///
     /// # Errors
     /// It cannot be written.
@@ -213,7 +213,7 @@ mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
 
-    /// Long runs, short ones and none, of few names and of many, in more than one row group.
+    /// The columns have long, short and no repetitions, few and many names, and more than one row group.
     #[test]
     fn what_is_read_is_what_was_written() {
         for (names_used, run) in [(1, 1), (2, 1), (3, 9), (300, 1), (300, 7), (5000, 20), (70_000, 1)] {

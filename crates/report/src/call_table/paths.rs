@@ -1,4 +1,4 @@
-//! Call paths of all locations as one tree, numbered in the order in which they are met.
+//! The call paths of all locations as one tree, numbered in the order of their first appearance.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The number of a name, which is new or not.
+    /// Returns the number of a name, and gives it one if it is new.
     pub fn number(&mut self, name: &str) -> NameNumber {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -27,7 +27,7 @@ impl Names {
         number
     }
 
-    /// All names, in the order of their numbers.
+    /// Returns all names, in the order of their numbers.
     pub fn all(&self) -> &[String] {
         &self.all
     }
@@ -42,7 +42,7 @@ pub struct Path {
     pub depth: i32,
 }
 
-/// A call path that begins with a caller's and ends in a region.
+/// Call paths, each made of its caller's path and its own region.
 #[derive(Debug, Default)]
 pub struct Paths {
     all: Vec<Path>,
@@ -50,7 +50,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The number of a call path, which is new or not.
+    /// Returns the number of a call path, and gives it one if it is new.
     pub fn number(&mut self, caller: Option<PathNumber>, region: NameNumber) -> PathNumber {
         *self.numbers.entry((caller, region)).or_insert_with(|| {
             let depth = caller.map_or(1, |caller| self.all[caller as usize].depth + 1);
@@ -59,12 +59,12 @@ impl Paths {
         })
     }
 
-    /// All paths, in the order of their numbers: callers come before callees.
+    /// Returns all paths, in the order of their numbers. Callers come before callees.
     pub fn all(&self) -> &[Path] {
         &self.all
     }
 
-    /// A call path and its callers', from the innermost out.
+    /// Iterates over a call path and those of its callers, the innermost first.
     pub fn up(&self, path: PathNumber) -> impl Iterator<Item = PathNumber> {
         std::iter::successors(Some(path), |path| self.all[*path as usize].caller)
     }

@@ -1,4 +1,4 @@
-//! What is compared of a run.
+//! The figures of a run that are compared.
 
 use crate::highlights::Sums;
 use crate::over_devices;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// The text between the regions of a call path.
 pub const SEPARATOR: &str = " > ";
 
-/// What the compared figures are about.
+/// The subject of compared figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// The run as a whole.
@@ -28,7 +28,7 @@ pub enum By {
 /// The number by which the sums of a run are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Per {
-    /// Nothing: they are sums
+    /// Not divided: the figures are sums
     Run,
     /// The number of ranks
     Rank,
@@ -55,7 +55,7 @@ const OF_CALLS: [&str; 5] = ["exclusive_joules", "inclusive_joules", "exclusive_
 const DYNAMIC: &str = "dynamic_joules";
 
 impl By {
-    /// The names of its figures.
+    /// Returns the names of its figures.
     pub fn figures(self) -> &'static [&'static str] {
         match self {
             By::Run => &OF_RUNS,
@@ -65,7 +65,7 @@ impl By {
         }
     }
 
-    /// The figure that tables show. `has_dynamic`: all runs have dynamic joules.
+    /// Returns the index of the figure that tables show. `has_dynamic`: all runs have dynamic joules.
     pub fn shown(self, has_dynamic: bool) -> usize {
         let dynamic = self.figures().iter().position(|figure| *figure == DYNAMIC);
         dynamic.filter(|_| has_dynamic).unwrap_or_default()
@@ -82,7 +82,7 @@ impl By {
         }
     }
 
-    /// A run's figure for people.
+    /// Returns a run's figure in words for people.
     pub fn words(figure: &'static str) -> &'static str {
         match figure {
             "watts" => "watts on average",
@@ -108,7 +108,7 @@ impl Per {
     }
 }
 
-/// Whether a run's tables begin with all threads of its ranks.
+/// Whether a run's tables show all threads of its ranks first.
 pub fn leads(summary: &Summary) -> bool {
     summary.devices.iter().any(|device| device.other_ranks_lead)
 }
@@ -118,7 +118,7 @@ pub fn is_of_activity(figure: &str) -> bool {
     ["static_joules", DYNAMIC].contains(&figure)
 }
 
-/// Whether a run's dynamic joules are known: those in addition to what its devices draw in any case.
+/// Whether a run's dynamic joules are known.
 pub fn has_dynamic(summary: &Summary, all_lead: bool) -> bool {
     sums_of(summary, all_lead).dynamic.is_some()
 }
@@ -127,8 +127,8 @@ fn sums_of(summary: &Summary, all_lead: bool) -> Sums<'_> {
     if all_lead { Sums::of(summary) } else { Sums::by_settings(summary) }
 }
 
-/// All figures of a run: if `all_lead` is set, as tables show them; otherwise by the views that the settings chose, which are the
-/// same for all runs.
+/// Returns all figures of a run. If `all_lead` is set, they are those that tables show; otherwise those of the views that the
+/// settings chose, which are the same for all runs.
 pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Values)> {
     let sums = sums_of(summary, all_lead);
     let views = |device| match all_lead {
@@ -186,7 +186,7 @@ fn of_run(summary: &Summary, sums: &Sums, divisor: f64) -> Values {
     figures
 }
 
-/// Joules and watts by name: another run's devices may be another node's.
+/// Returns joules and watts by name without the node, because another run's devices may be on another node.
 fn devices(summary: &Summary) -> BTreeMap<&str, [f64; 2]> {
     let mut sums: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for device in summary.devices.iter().filter(|device| device.unit == "J") {

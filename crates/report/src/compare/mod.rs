@@ -1,10 +1,8 @@
-//! Runs compared, or groups of runs: the joules of each, and where they differ. Differences are relative to the first group.
+//! Compares runs, or groups of runs: the joules of each, and where they differ. Differences are relative to the first group.
 //!
 //! ```text
-//! figures.rs   what is compared of a run        statistics.rs  means, and what their difference can be
-//! ranked.rs    which rows a table shows         verdict.rs     the comparison in one sentence
-//! text.rs      as a table                       page.rs        as a page
-//! rows.rs      as rows of CSV, and as JSON
+//! figures.rs the figures that are compared statistics.rs means, and the range of their difference ranked.rs the rows that a
+//! table shows verdict.rs the comparison in one sentence text.rs as a table page.rs as a page rows.rs as rows of CSV, and as JSON
 //! ```
 
 mod figures;
@@ -25,7 +23,7 @@ const NAME_CHARS_MAX: usize = 56;
 /// The maximum length of a call path.
 const PATH_CHARS_MAX: usize = 110;
 
-/// The forms of a comparison, as `--format` has them.
+/// The formats of a comparison, for the option `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
     /// What differs most
@@ -51,17 +49,17 @@ struct About {
     run: ampere_figures::summary::Run,
     /// The policy and the sharing of its view.
     shared_by: Option<(String, String)>,
-    /// The watts by which its estimated devices were estimated, in words; empty if they are not known.
+    /// The watts with which its devices were estimated, in words; empty if they are not known.
     estimated_by: BTreeSet<String>,
 }
 
 /// The groups of runs that are compared.
 pub struct Comparison {
-    /// Whether all runs have dynamic joules: then tables are of these.
+    /// Whether all runs have dynamic joules, which tables then show.
     has_dynamic: bool,
     per: Per,
     groups: Vec<Vec<About>>,
-    /// Why the joules of these runs differ even if the programs use the same energy.
+    /// The reason why the joules of these runs may differ even if the programs use the same energy.
     incomparable: Option<String>,
     notes: Vec<String>,
     rows: Vec<Row>,
@@ -80,7 +78,7 @@ struct Row {
 }
 
 impl Row {
-    /// The figure's name, as files have it.
+    /// Returns the figure's name in files.
     fn figure(&self) -> &'static str {
         self.by.figures()[self.figure]
     }
@@ -171,8 +169,8 @@ impl About {
         (has_id && a.id == b.id) || (is_dated && (&a.start, &a.end, &a.nodes) == (&b.start, &b.end, &b.nodes))
     }
 
-    /// The words of the run's command without numbers and without the directories of files: what stays the same if only sizes
-    /// change.
+    /// Returns the words of the run's command without numbers and without the directories of files. They stay the same if only
+    /// sizes change.
     fn words(&self) -> Vec<&str> {
         let words = self.run.command.iter().map(|word| word.rsplit('/').next().unwrap_or(word));
         words.filter(|word| !word.is_empty() && word.parse::<f64>().is_err()).collect()
@@ -184,15 +182,15 @@ fn why_incomparable(groups: &[Vec<About>]) -> Option<String> {
     let kinds: BTreeSet<&str> = groups.iter().flatten().map(|run| run.run.energy.as_str()).collect();
     if kinds.len() > 1 {
         let kinds: Vec<&str> = kinds.into_iter().collect();
-        return Some(format!("they are not of one kind ({})", printable(&kinds.join(", "))));
+        return Some(format!("their sources differ ({})", printable(&kinds.join(", "))));
     }
     let known = groups.iter().flatten().map(|run| &run.estimated_by).filter(|watts| !watts.is_empty());
     let watts: BTreeSet<String> = known.map(|watts| Vec::from_iter(watts.clone()).join(", ")).collect();
     let watts: Vec<String> = watts.into_iter().collect();
-    (watts.len() > 1).then(|| format!("the runs were estimated by different watts ({})", watts.join("; ")))
+    (watts.len() > 1).then(|| format!("the runs were estimated with different watts ({})", watts.join("; ")))
 }
 
-/// The notes about the runs that a reader has to know.
+/// Returns the notes about the runs that a reader has to know.
 fn notes(groups: &[Vec<About>], functions: &[BTreeSet<String>], per: Per) -> Vec<String> {
     let runs = || groups.iter().flatten();
     let differ = |same: &dyn Fn(&About, &About) -> bool| {
@@ -201,14 +199,16 @@ fn notes(groups: &[Vec<About>], functions: &[BTreeSet<String>], per: Per) -> Vec
     };
     let mut notes = Vec::new();
     if !functions.is_empty() && have_nothing_in_common(functions) {
-        notes.push("they have no function in common: they are runs of different programs".to_owned());
+        notes.push("they have no function in common, so they are runs of different programs".to_owned());
     } else if differ(&|a, b| a.run.command.is_empty() || b.run.command.is_empty() || a.words() == b.words()) {
-        notes.push("their commands differ: what differs may be the program's, or its input's".to_owned());
+        notes.push(
+            "their commands differ: differences may come from the program or from its input".to_owned(),
+        );
     }
     let known = || runs().filter_map(|run| run.shared_by.as_ref());
     if known().any(|rule| Some(rule) != known().next()) {
         notes.push(
-            "their joules were not shared alike (policy, sharing): differences are of that, too".to_owned(),
+            "their joules were divided in different ways (policy, sharing): differences may come from that, too".to_owned(),
         );
     }
     for (what, advice, is_divided, number) in SIZES {
@@ -222,19 +222,19 @@ fn notes(groups: &[Vec<About>], functions: &[BTreeSet<String>], per: Per) -> Vec
         }
     }
     if groups.iter().any(|runs| runs.len() > 1) && groups.iter().any(|runs| runs.len() == 1) {
-        notes.push("a group of one run has no deviation, and no interval can be said".to_owned());
+        notes.push("a group of one run has no deviation, so there is no interval".to_owned());
     }
     notes
 }
 
-/// How large runs are: the word, what divides by it, whether figures are divided already, and the number.
+/// A size of runs: the word, the option that divides by it, whether figures are divided by it already, and the number.
 type Size = (&'static str, &'static str, fn(Per) -> bool, fn(&About) -> u32);
 const SIZES: [Size; 2] = [
     ("ranks", "--per rank", |per| per == Per::Rank, |run| run.run.ranks),
     ("nodes", "--per node", |per| per != Per::Run, |run| run.run.nodes.len() as u32),
 ];
 
-/// Whether one of the runs has functions of its own, and none of the first's but MPI's.
+/// Whether one of the runs has functions, but except for MPI functions none of the first run's.
 fn have_nothing_in_common(functions: &[BTreeSet<String>]) -> bool {
     let own = |of: &BTreeSet<String>| -> BTreeSet<String> {
         of.iter().filter(|name| !ampere_model::regions::is_mpi(name)).cloned().collect()
@@ -244,7 +244,7 @@ fn have_nothing_in_common(functions: &[BTreeSet<String>]) -> bool {
         && functions[1..].iter().map(own).any(|other| !other.is_empty() && other.is_disjoint(&first))
 }
 
-/// What is known of a run, without its name.
+/// Describes a run, without its name.
 fn line(about: &About) -> String {
     let of = &about.run;
     let command =
@@ -259,7 +259,7 @@ fn line(about: &About) -> String {
     )
 }
 
-/// A name, cut to fit its column; of a call path, the end is shown.
+/// Returns a name, cut to fit its column. The end of a call path is kept.
 fn shown(row: &Row) -> String {
     match row.by {
         By::Run => By::words(row.figure()).to_owned(),
@@ -271,7 +271,7 @@ fn shown(row: &Row) -> String {
     }
 }
 
-/// A difference as people read it: in percent, as long as that is useful.
+/// Formats a difference for people: in percent, as long as that is useful.
 fn change(from: f64, to: f64) -> String {
     if from == to {
         return "=".to_owned();
@@ -283,8 +283,8 @@ fn change(from: f64, to: f64) -> String {
     if percent.abs() < 1000.0 { format!("{percent:+.1} %") } else { format!("x {:.0}", to / from) }
 }
 
-/// Half of the interval of a difference, in percent of the first group's mean or in times of it; in its own unit where there is
-/// no mean. `?` if a group has one run.
+/// Formats half of the interval of a difference, in percent or in multiples of the first group's mean, or in its own unit if that
+/// mean is zero. `?` if a group has one run.
 fn uncertainty(first: &Sample, difference: &Difference) -> String {
     let Some((low, high)) = difference.interval else { return "± ?".to_owned() };
     let half = (high - low) / 2.0;

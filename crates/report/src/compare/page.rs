@@ -1,5 +1,5 @@
-//! A comparison as one page, which needs no server and no network. Names come from applications: the template escapes all of
-//! them.
+//! A comparison as one page, which needs no server and no network. The template escapes all names, because they come from
+//! applications.
 
 use super::figures::By;
 use super::ranked::Ranked;
@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 const STYLE: &str = include_str!("page.css");
 /// The maximum number of rows of a table that are not folded.
 const ROWS_MAX: usize = 15;
-/// The maximum number of rows that are folded: other forms have the rest.
+/// The maximum number of rows that are folded. Other formats have the rest.
 const FOLDED_MAX: usize = 50;
 
 pub fn render(comparison: &Comparison) -> String {
@@ -71,10 +71,10 @@ fn sentence(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
-/// A table of what differs. What is within noise is folded below it, and so is what there is no room for.
+/// Makes a table of the rows that differ. Rows within noise, and those above the maximum number, are folded below it.
 fn section(comparison: &Comparison, by: By, ranked: &Ranked) -> Markup {
     let all: Vec<&Row> = ranked.differ.iter().chain(&ranked.within_noise).copied().collect();
-    // The figures of the runs themselves are few, and always shown.
+    // There are only a few figures of the runs themselves, so all are shown.
     let shown_max = if by == By::Run { all.len() } else { ranked.differ.len().min(ROWS_MAX) };
     let (first, rest) = all.split_at(shown_max);
     let is_noise = shown_max == ranked.differ.len();
@@ -118,7 +118,7 @@ fn table(comparison: &Comparison, rows: &[&Row], by: By) -> Markup {
     }
 }
 
-/// `most`: the scale of its pictures, if it has some.
+/// Makes a row. `most` is the scale of its bars, if it has bars.
 fn line_of(row: &Row, has_samples: bool, most: Option<f64>) -> Markup {
     let within = row.is_significant() == Some(false);
     html! {
@@ -142,7 +142,7 @@ fn line_of(row: &Row, has_samples: bool, most: Option<f64>) -> Markup {
     }
 }
 
-/// The largest difference that a table shows, with its interval.
+/// Returns the largest absolute value among the differences in a table and the ends of their intervals.
 fn scale(rows: &[&Row]) -> f64 {
     let ends = rows.iter().flat_map(|row| &row.differences).flat_map(|difference| {
         let (low, high) = difference.interval.unwrap_or_default();
@@ -151,7 +151,8 @@ fn scale(rows: &[&Row]) -> f64 {
     ends.map(f64::abs).fold(0.0, f64::max)
 }
 
-/// The difference from the middle to the right, where it is more, or to the left; its interval as a line over it.
+/// Draws a difference as a bar from the middle, to the right for an increase and to the left for a decrease, with its interval as
+/// a line over it.
 fn bar(difference: f64, interval: Option<(f64, f64)>, most: f64, within: bool) -> Markup {
     let at = |joules: f64| if most > 0.0 { 50.0 + 50.0 * joules / most } else { 50.0 };
     let between = |from: f64, to: f64| {

@@ -1,4 +1,5 @@
-//! Which rows a table shows: rows that matter, those that differ first. Rows below a percent of all groups are summed up as one.
+//! Selects the rows that a table shows. Those that differ come first. Rows with less than one percent in all groups are summed in
+//! one row.
 
 use super::figures::By;
 use super::statistics::{Difference, Sample, correct};
@@ -10,22 +11,22 @@ const PART_MIN: f64 = 0.01;
 
 /// The rows of one table. Rows that differ most come first.
 pub(super) struct Ranked<'a> {
-    /// Rows whose difference is not explained by the scatter of the runs, or of which the scatter is not known.
+    /// Rows whose difference is not explained by the scatter of the runs, or whose scatter is not known.
     pub differ: Vec<&'a Row>,
-    /// Rows that differ by no more than the runs of one group do.
+    /// Rows that differ by no more than the runs within one group.
     pub within_noise: Vec<&'a Row>,
     /// The sum of the rows that are small in all groups.
     pub small: Option<Row>,
 }
 
 impl Row {
-    /// Whether a difference is known to be more than the scatter of the runs. `None` if that is not known.
+    /// Whether a difference is larger than the scatter of the runs; `None` if that is not known.
     pub(super) fn is_significant(&self) -> Option<bool> {
         let known = self.differences.iter().filter_map(Difference::is_significant);
         known.reduce(|any, one| any || one)
     }
 
-    /// The figure by which rows are sorted.
+    /// Returns the figure by which rows are sorted.
     fn spread(&self) -> f64 {
         self.differences.iter().map(|difference| difference.of_means.abs()).fold(0.0, f64::max)
     }
@@ -36,19 +37,19 @@ impl Row {
 }
 
 impl Comparison {
-    /// The joules of each group, of which rows are a part.
+    /// Returns the row with all joules of each group.
     pub(super) fn whole(&self) -> Option<&Row> {
         let figure = if self.has_dynamic { "dynamic_joules" } else { "joules" };
         self.of_run(figure)
     }
 
-    /// A figure of the runs themselves.
+    /// Returns a figure of the runs themselves.
     pub(super) fn of_run(&self, figure: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.by == By::Run && row.figure() == figure)
     }
 
-    /// Decides which differences are significant. Only rows that tables show are tested: small rows would hide the large ones.
-    /// Joules that are not of one kind are not tested at all.
+    /// Decides which differences are significant. Only rows that tables show are tested, because small rows would hide the large
+    /// ones. Joules that cannot be compared are not tested at all.
     pub(super) fn correct(&mut self) {
         let is_tested: Vec<bool> = self.rows.iter().map(|row| self.is_tested(row)).collect();
         let tested = self.rows.iter_mut().zip(is_tested).filter(|(_, is_tested)| *is_tested);
@@ -72,7 +73,7 @@ impl Comparison {
         }
     }
 
-    /// The rows of a table, in the figure that tables show.
+    /// Returns the rows of a table, in the figure that tables show.
     pub(super) fn ranked(&self, by: By) -> Ranked<'_> {
         let is_shown =
             |row: &&Row| row.by == by && (by == By::Run || row.figure == by.shown(self.has_dynamic));

@@ -90,7 +90,7 @@ pub fn json(comparison: &Comparison) -> Vec<u8> {
         "correction": "Benjamini-Hochberg", "verdict": super::verdict::verdicts(comparison),
         "groups": comparison.groups.iter().map(runs).collect::<Vec<_>>(), "notes": comparison.notes,
     });
-    // One row at a time: of a million call paths they are more than the figures that they are made of.
+    // Rows are made one at a time, because with a million call paths they need more memory than the figures.
     let mut text = head.to_string();
     text.truncate(text.len() - 1);
     text.push_str(",\"rows\":[");

@@ -1,16 +1,16 @@
-//! Means of several runs, and what the difference of two means can be: Welch's t-test, which does not suppose that both groups
-//! scatter alike.
+//! Computes means of several runs, and the interval of the difference of two means, by Welch's t-test, which does not assume that
+//! both groups have the same variance.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// How sure an interval is.
+/// The confidence level of intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// The figure of each run of a group.
 pub struct Sample {
     pub values: Vec<f64>,
     pub mean: f64,
-    /// The sample's standard deviation; `None` of one run.
+    /// The sample's standard deviation; `None` for one run.
     pub deviation: Option<f64>,
 }
 
@@ -23,19 +23,19 @@ impl Sample {
         Sample { values, mean, deviation }
     }
 
-    /// The variance of the mean, and the degrees of freedom.
+    /// Returns the variance of the mean, and the degrees of freedom.
     fn of_mean(&self) -> Option<(f64, f64)> {
         let count = self.values.len() as f64;
         Some((self.deviation?.powi(2) / count, count - 1.0))
     }
 }
 
-/// How much the mean of one group is above that of another.
+/// The difference between the means of two groups.
 pub struct Difference {
     pub of_means: f64,
-    /// In which the true difference is with [`CONFIDENCE`]; `None` where a group has one run.
+    /// The interval that contains the true difference with [`CONFIDENCE`]; `None` if a group has one run.
     pub interval: Option<(f64, f64)>,
-    /// The probability of a difference at least as large if there is none in truth; `None` where a group has one run.
+    /// The probability of a difference at least this large if there is no true difference; `None` if a group has one run.
     pub p: Option<f64>,
     /// `p`, corrected for the number of rows that are tested; `None` if this row is not one of them.
     pub adjusted_p: Option<f64>,
@@ -49,23 +49,23 @@ impl Difference {
         Difference { of_means, interval, p, adjusted_p: None }
     }
 
-    /// Whether the scatter of the runs explains this row, looked at alone: no difference is one of the likely ones.
+    /// Whether the scatter of the runs alone may explain this row, taken by itself: its interval contains zero.
     pub fn is_within_noise(&self) -> Option<bool> {
         self.interval.map(|(low, high)| low <= 0.0 && high >= 0.0)
     }
 
-    /// Whether it is a difference after the correction; `None` if the row is not tested.
+    /// Whether the difference is significant after the correction; `None` if the row is not tested.
     pub fn is_significant(&self) -> Option<bool> {
         self.adjusted_p.map(|p| p < 1.0 - CONFIDENCE)
     }
 }
 
-/// Half of the interval, and the probability of a difference like this by chance.
+/// Returns half of the interval, and the probability of such a difference by chance.
 fn welch(first: &Sample, other: &Sample, of_means: f64) -> Option<(f64, f64)> {
     let ((a, a_freedom), (b, b_freedom)) = (first.of_mean()?, other.of_mean()?);
     let variance = a + b;
     if variance == 0.0 {
-        return Some((0.0, if of_means == 0.0 { 1.0 } else { 0.0 })); // all runs of a group are alike
+        return Some((0.0, if of_means == 0.0 { 1.0 } else { 0.0 })); // all runs of a group are equal
     }
     let freedom = variance.powi(2) / (a.powi(2) / a_freedom + b.powi(2) / b_freedom);
     let t = StudentsT::new(0.0, 1.0, freedom).ok()?;
@@ -73,8 +73,8 @@ fn welch(first: &Sample, other: &Sample, of_means: f64) -> Option<(f64, f64)> {
     Some((t.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error, 2.0 * t.sf(of_means.abs() / error)))
 }
 
-/// Sets `adjusted_p` of all these differences, by Benjamini and Hochberg: of those called significant, on average at most 5 %
-/// are none in truth.
+/// Sets `adjusted_p` of these differences by the method of Benjamini and Hochberg, so that on average at most 5 % of those called
+/// significant are not true differences.
 pub fn correct(mut differences: Vec<&mut Difference>) {
     differences.sort_by(|a, b| b.p.unwrap_or(1.0).total_cmp(&a.p.unwrap_or(1.0)));
     let (count, mut least) = (differences.len(), 1.0_f64);

@@ -1,4 +1,5 @@
-//! A comparison as tables, below its verdict. Each group has a column with its mean, and each but the first one with its change.
+//! A comparison as tables, below its verdict. Each group has a column with its mean, and all except the first have one with the
+//! change.
 
 use super::figures::By;
 use super::statistics::CONFIDENCE;
@@ -9,7 +10,7 @@ use std::fmt::Write;
 const COLUMN: usize = 11;
 const CHANGE: usize = 9;
 const UNCERTAINTY: usize = 10;
-/// The maximum number of rows of a table, and of those of them that are within noise.
+/// The maximum number of rows of a table, and of rows within noise among them.
 const ROWS_MAX: usize = 15;
 const WITHIN_NOISE_MAX: usize = 5;
 
@@ -24,13 +25,13 @@ pub fn render(comparison: &Comparison) -> String {
 /// Explains what the printed intervals mean.
 pub fn method() -> String {
     format!(
-        "±: the {:.0} % interval of a change (Welch). Of the rows that differ, {:.0} % at most do so by chance (Benjamini and Hochberg)",
+        "±: the {:.0} % interval of a change (Welch). Of the rows that differ, at most {:.0} % do so by chance (Benjamini and Hochberg)",
         100.0 * CONFIDENCE,
         100.0 * (1.0 - CONFIDENCE)
     )
 }
 
-/// The runs of a group, those of the same description together: their names, and the description.
+/// Returns the runs of a group, grouped by their description: their names, and the description.
 pub fn described(runs: &[About]) -> Vec<(Vec<String>, String)> {
     let mut all: Vec<(Vec<String>, String)> = Vec::new();
     for run in runs {

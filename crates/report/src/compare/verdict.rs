@@ -8,12 +8,12 @@ use ampere_model::text::printable;
 
 /// The maximum number of parts that a verdict names.
 const PARTS_MAX: usize = 3;
-/// Groups that scatter by more than this part of their mean say little about the energy.
+/// Groups that scatter by more than this part of their mean show little about the energy.
 const NOISE_MAX: f64 = 0.1;
 /// If groups are single runs, a part is named if it changes by at least this part of all joules.
 const CHANGE_MIN: f64 = 0.01;
 
-/// A sentence for each group but the first.
+/// Returns a sentence for each group except the first.
 pub fn verdicts(comparison: &Comparison) -> Vec<String> {
     (1..comparison.groups.len()).map(|group| printable(&verdict(comparison, group))).collect()
 }
@@ -68,7 +68,7 @@ fn time(comparison: &Comparison, group: usize) -> Option<String> {
     difference.is_significant().unwrap_or(is_large).then(|| format!("time {}", by_how_much(row, group)))
 }
 
-/// The parts of the energy that differ most. All functions of MPI are one part.
+/// Returns the parts of the energy that differ most. All MPI functions are one part.
 fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
     let whole = comparison.whole().map_or(0.0, |row| row.groups[0].mean.max(row.groups[group].mean));
     let differs = |difference: &Difference| {
@@ -88,7 +88,7 @@ fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
     parts.iter().take(PARTS_MAX).map(|(row, name)| format!("{name} {}", by_how_much(row, group))).collect()
 }
 
-/// A change in whole percent, which a sentence needs no more exactly.
+/// Formats a change in whole percent, which is exact enough for a sentence.
 fn by_how_much(row: &Row, group: usize) -> String {
     let [from, to] = [0, group].map(|at| row.groups[at].mean);
     let percent = 100.0 * (to - from) / from;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! mod.rs    takes calls from the engine, and hands them over as rows
-//! spill.rs  calls that wait for a sample, where there are too many for memory
+//! spill.rs calls that wait for a sample, if there are too many for memory
 //! ```
 
 mod spill;
@@ -111,7 +111,7 @@ struct RecordedView {
 }
 
 impl CallTable {
-    /// `only` selects one view of each device. `file` makes a file that is removed when it is closed.
+    /// Makes a table. `only` selects one view of each device. `file` makes a file that is removed when it is closed.
     pub fn new(
         sink: Box<dyn CallSink>,
         clock: Clock,

@@ -1,4 +1,4 @@
-//! A file for calls that wait for a sample. A counter may be read so rarely that memory has no room for all calls in between.
+//! A file for calls that wait for a sample. If a counter is read very rarely, memory may be too small for all calls in between.
 
 use ampere_attribution::Call;
 use std::fs::File;

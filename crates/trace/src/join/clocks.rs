@@ -1,4 +1,4 @@
-//! Relates the clocks of the nodes. They have only the time of day in common, which is as exact as the nodes keep it.
+//! Relates the clocks of the nodes. They have only the time of day in common, which is only as exact as the nodes' clocks.
 
 use otf2::ClockProperties;
 
@@ -23,7 +23,7 @@ struct Line {
 }
 
 impl Clock {
-    /// `readings` are pairs of ticks and nanoseconds since 1970, in ascending order.
+    /// Relates a clock to the time of day. `readings` are pairs of ticks and nanoseconds since 1970, in ascending order.
     pub fn of(properties: &ClockProperties, readings: &[[u64; 2]]) -> Clock {
         let nominal = 1e9 / properties.timer_resolution.max(1) as f64;
         let of_trace = properties.realtime_timestamp.map(|ns| [properties.global_offset, ns]);
@@ -36,8 +36,8 @@ impl Clock {
         Clock { properties: properties.clone(), line }
     }
 
-    /// Makes another clock's archive a part of this one's. Returns its times and what is to be added to them. If no time of day
-    /// is known, both start together.
+    /// Makes another clock's archive a part of this one's. Returns some of its times, each with the offset to add. If no time of
+    /// day is known, both start together.
     pub fn take_in(&mut self, other: &Clock) -> Vec<(u64, i64)> {
         let (own, of) = (&mut self.properties, &other.properties);
         let (begin, end) = (of.global_offset, of.global_offset.saturating_add(of.trace_length));
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(whole.properties(), clock(SECOND, 48 * SECOND, 7 * SECOND, Some(DAY - 2 * SECOND)));
     }
 
-    /// Both clocks claim the same resolution, and one has 20 more ticks in a million.
+    /// Both clocks claim the same resolution, but one has 20 more ticks in a million.
     #[test]
     fn the_rate_is_that_between_begin_and_end() {
         let hour = 3600 * SECOND;

@@ -1,9 +1,9 @@
 //! Joins the archives of a run's nodes: that of the first node takes in the others. Event files are moved unchanged; the
 //! definitions of their locations map their numbers and times to those of the joined archive.
 //!
-//! All new files are written next to the archive and put in its place in one step: a directory with the name [`BEGUN`] has all of
-//! them, and a plan. Any process that finds the directory carries out the plan, even if another one is doing so or was killed
-//! meanwhile. More nodes can be added at any time, because the joined archive is an ordinary one.
+//! All new files are written next to the archive, into a directory that then gets the name [`BEGUN`] in one step, together with a
+//! plan of which file goes where. Any process that finds this directory carries out the plan, even if another one is doing so or
+//! was killed while doing so. More nodes can be added at any time, because the joined archive is an ordinary one.
 //!
 //! ```text
 //! mod.rs   the files        clocks.rs   the times
@@ -26,7 +26,7 @@ const ANCHOR: &str = "traces.otf2";
 const DEFINITIONS: &str = "traces.def";
 const LOCATIONS: &str = "traces";
 const PLAN: &str = "plan.json";
-/// The directory of a joined archive that is complete and is to be put in its place.
+/// The directory of a joined archive that is complete, and whose files are to be moved to their places.
 const BEGUN: &str = ".ampere-joined";
 /// The prefix of the directory in which a joined archive is being written; the name of the writing process follows.
 const WRITING: &str = ".ampere-joining-";
@@ -37,7 +37,7 @@ pub struct NodeTrace {
     pub clock: Vec<[u64; 2]>,
 }
 
-/// Why archives stay apart. Archives that have not been joined are unchanged.
+/// The reason why archives could not be joined. Archives that have not been joined are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// An archive cannot be read, or the joined one cannot be written.
@@ -46,7 +46,7 @@ pub enum JoinError {
     /// An operation on a file of an archive failed.
     #[error("cannot {doing} {}: {why}", path.display())]
     File {
-        /// What was being done, as one verb.
+        /// The attempted action, as one verb.
         doing: &'static str,
         path: PathBuf,
         /// The error of the operating system.
@@ -60,7 +60,7 @@ impl JoinError {
     }
 }
 
-/// The plan: which files go where.
+/// The plan: the files to move, and their destinations.
 #[derive(Serialize, Deserialize)]
 struct Plan {
     /// The definitions that the joined archive was made from.
@@ -91,10 +91,8 @@ impl Identity {
     }
 }
 
-/// Moves the archives of `others`, which are in directories right below the first one's, into that one.
-///
-/// # Errors
-/// Why the archives stay apart.
+/// Moves the archives of `others`, which are in directories right below the first one's, into that one. # Errors The reason why
+/// the archives could not be joined.
 pub fn join(first: &NodeTrace, others: &[NodeTrace]) -> Result<(), JoinError> {
     carry_out(&first.directory)?;
     if !is_own(&first.directory) {
@@ -126,7 +124,7 @@ pub fn nodes_of(anchor: &Path) -> Result<BTreeSet<String>, otf2::Error> {
     Ok(nodes.map(|node| node.name.clone()).collect())
 }
 
-/// Removes what killed processes of this node have left.
+/// Removes directories that killed processes of this node have left.
 fn remove_left_over(directory: &Path) {
     let is_left = |name: &str| name.strip_prefix(WRITING).is_some_and(ampere_ring::process::is_gone);
     let _ = ampere_owned::remove_left(directory, is_left);
@@ -168,7 +166,7 @@ fn write(first: &NodeTrace, others: &[NodeTrace], writing: &Path) -> Result<(), 
     written.map_err(JoinError::of("write", &path))
 }
 
-/// Returns the lower halves of locations' numbers. They are ranks if all processes have one.
+/// Returns the lower halves of locations' numbers, which are ranks if all processes have one.
 fn processes_of(definitions: &Definitions) -> HashSet<u64> {
     definitions.locations.iter().map(|(location, _)| location.0 & PROCESS_BITS).collect()
 }
@@ -177,9 +175,9 @@ fn processes_of(definitions: &Definitions) -> HashSet<u64> {
 const PROCESS_BITS: u64 = u32::MAX as u64;
 
 /// Returns new numbers for the processes of the other archive whose numbers are taken, and whether its MPI ranks belong to the
-/// same MPI_COMM_WORLD. The ranks of several programs may have the same numbers: then all processes of the other archive get new
-/// ones. Within one world ranks keep theirs, because the order of their numbers is that of the world; processes without a rank
-/// may have the same number on every node.
+/// same MPI_COMM_WORLD. If the ranks belong to several programs, they may have the same numbers, and all processes of the other
+/// archive get new ones. Within one world, ranks keep their numbers, because their order is that of the world. Processes without
+/// a rank may have the same number on every node.
 fn new_numbers(other: &Definitions, taken: &HashSet<u64>) -> (HashMap<u64, u64>, bool) {
     let lists = other.groups.values().filter(|group| group.kind == GroupType::CommLocations);
     let mut ranks = lists.flat_map(|list| &list.members).map(|location| location & PROCESS_BITS);
@@ -195,10 +193,8 @@ fn renumbered(location: LocationRef, new: &HashMap<u64, u64>) -> LocationRef {
     LocationRef((location.0 & !PROCESS_BITS) | new.get(&number).copied().unwrap_or(number))
 }
 
-/// Puts a joined archive that is complete in its place. Does nothing if there is none.
-///
-/// # Errors
-/// States what prevents it. The call can be repeated.
+/// Moves the files of a complete joined archive to their places. Does nothing if there is none. # Errors The reason why that is
+/// not possible. The call can be repeated.
 pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
     if !is_own(directory) || directory.join(BEGUN).symlink_metadata().is_err() {
         return Ok(());
@@ -224,7 +220,7 @@ pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
     let is_made_from = Identity::of(&directory.join(DEFINITIONS)).is_ok_and(|now| now == plan.made_from);
     if begun.join(DEFINITIONS).exists() {
         if !is_made_from {
-            // Other processes were faster: nothing has been moved.
+            // Another process was faster, and nothing has been moved.
             return remove(&begun);
         }
         plan.nodes.iter().try_for_each(|moves| move_locations(directory, &begun, moves))?;
@@ -255,7 +251,7 @@ fn hold(directory: &Path) -> Result<(PathBuf, ampere_owned::Held), JoinError> {
     ampere_owned::hold(directory).map_err(JoinError::of("open", directory))
 }
 
-/// Whether a directory is this user's. Files of other users are left unchanged.
+/// Whether a directory belongs to this user. Files of other users are left unchanged.
 fn is_own(directory: &Path) -> bool {
     Directory::own(directory).is_ok()
 }
@@ -267,7 +263,7 @@ fn directory_of(directory: &Path, moves: &Moves) -> Option<PathBuf> {
     is_below.then(|| directory.join(&moves.node))
 }
 
-/// Renames a file. One that does not exist has already been moved.
+/// Renames a file. A file that does not exist has already been moved.
 fn rename(from: &Path, to: &Path) -> Result<(), JoinError> {
     match ampere_owned::rename(from, to) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => Err(JoinError::of("move the trace to", to)(why)),

@@ -70,7 +70,7 @@ pub struct Replay {
     pub longest_lag_ticks: u64,
     /// One line for each part of the trace that cannot be played or is unknown.
     pub notes: Vec<String>,
-    /// One line for each oddity of the trace that does not make the figures incomplete.
+    /// One line for each irregularity of the trace that does not make the figures incomplete.
     #[serde(default)]
     pub odd: Vec<String>,
 }
@@ -119,7 +119,7 @@ pub struct ReplayedLocation {
     pub gpu: bool,
     pub node: String,
     pub group: String,
-    /// Whether it is known to belong to this process: another location is played by any process.
+    /// Whether it is known to belong to this process. Other locations are played by any process.
     pub is_of_process: bool,
     /// The device of a GPU stream.
     pub accelerator: Accelerator,
@@ -166,7 +166,7 @@ impl ReplayedMetric {
         }
     }
 
-    /// Returns how far the joules can be trusted.
+    /// Returns the quality of the joules.
     pub fn quality(&self) -> Quality {
         index::quality_of(&self.description)
     }
@@ -204,7 +204,7 @@ impl Replay {
         let mut notes: Vec<String> =
             trace.missing().iter().map(|l| index::missing_line(&trace, *l)).collect();
         notes.extend(report.truncated.iter().map(|(location, why)| {
-            format!("location {} is replayed up to where its events end: {why}", location.0)
+            format!("location {} is replayed only up to the end of its events: {why}", location.0)
         }));
         notes.extend(survey.note_of_coalesced_calls());
         if recorders
@@ -267,7 +267,7 @@ impl Replay {
         ampere_ring::files::replace_private(path, &text).map_err(|e| failed(ReplayFileReason::Write(e)))
     }
 
-    /// Plays streams with this delay; `None`: at the end. `step_ticks`: the replay's step.
+    /// Sets the delay with which streams are played; `None`: at the end. `step_ticks` is the replay's step.
     pub fn delay_streams(&mut self, lag_ticks: Option<u64>, step_ticks: u64) {
         self.stream_lag_ticks = lag_ticks;
         self.longest_lag_ticks = lag_ticks.map_or(u64::MAX, |lag| {
@@ -393,7 +393,7 @@ struct Survey<'a> {
     /// The type of each device's samples.
     types: Vec<MetricValueType>,
     joules: Vec<f64>,
-    /// Devices that their parts disprove: they are not played.
+    /// Devices that are not played, because their parts disprove them.
     disproved: Vec<Series>,
     recorders: HashSet<LocationRef>,
     /// The attribute with the number of calls that an enter stands for, in ampere's own traces.
@@ -526,7 +526,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Returns the joules of all devices that no other contains.
+    /// Returns the joules of all devices that are in no other one.
     fn joules(&self) -> f64 {
         let devices = self.devices.found.iter().filter(|found| !self.disproved.contains(&found.series));
         let topmost = devices

@@ -3,8 +3,8 @@
 //! Each process of the trace has a definitions log and rings of its own; all of them are written here, by one thread that reads
 //! the trace in the order of time. A step writes the events and samples before a time `t`, sets the session's replay time to `t`,
 //! and waits as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal
-//! those of `ampere attribute`. GPU streams come late and in batches, as on a real node. A replay waits for room in a ring:
-//! nothing is suppressed.
+//! those of `ampere attribute`. Events of GPU streams come late and in batches, as on a real node. A replay waits for space in a
+//! ring, so nothing is suppressed.
 
 use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
 use crate::index::CPU_TIME;
@@ -28,20 +28,21 @@ const STEP: Duration = Duration::from_millis(5);
 const STEPS_MIN: u64 = 1000;
 const EVENTS_PER_STEP: u64 = 50_000;
 const SAMPLES_RING_RECORDS: u64 = 1 << 16;
-/// A location's ring, without `AMPERE_RING_BYTES`: there may be hundreds, and the replay waits for room.
+/// The size of a location's ring, without `AMPERE_RING_BYTES`. It is small, because there may be hundreds of rings, and the
+/// replay waits for space.
 const RING_BYTES: u64 = 1 << 20;
 const RECORD_BYTES: u64 = 16;
 /// The longest sleep without checking whether the replay is to be stopped.
 const NAP: Duration = Duration::from_millis(50);
-/// How long to sleep where a ring has no room.
+/// The time to sleep if a ring has no space.
 const NO_ROOM: Duration = Duration::from_micros(200);
 /// A killed collector is replaced within a fraction of this time, or not at all.
 const REPLACEMENT_LIMIT: Duration = Duration::from_secs(3);
 
-/// How fast a trace is played.
+/// The speed with which a trace is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
-    /// This many times as fast as it was recorded.
+    /// The trace is played this many times as fast as it was recorded.
     Times(f64),
     /// The trace is played as fast as possible.
     Max,
@@ -49,7 +50,7 @@ pub enum Speed {
 
 /// A text that is not a [`Speed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("use a number such as 1 (as it was) or 50, or max")]
+#[error("use a number such as 1 (the recorded speed) or 50, or max")]
 pub struct InvalidSpeed;
 
 impl FromStr for Speed {
@@ -80,7 +81,7 @@ impl Speed {
 
 /// The collector ended before the replay did.
 #[derive(Debug, thiserror::Error)]
-#[error("the collector ended before its time")]
+#[error("the collector ended early")]
 struct CollectorEnded;
 
 /// A process of the trace: its log, which is locked for as long as the process counts as running, and the ring of its main
@@ -190,7 +191,7 @@ impl<'a> Player<'a> {
         self.has_collector_ended || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Writes what a process of a run would write when it starts.
+    /// Writes the entries that a process of a run writes when it starts.
     fn begin_process(&mut self, process: &ReplayedProcess) -> anyhow::Result<()> {
         let name = process.id().to_string();
         let mut log = LogWriter::create(&self.session.directory().join(format!("{name}.defs")))?;
@@ -312,7 +313,7 @@ impl<'a> Player<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Writes the CPU time of a location, if the metric is that.
+    /// Writes the CPU time of a location, if this is its metric.
     fn put_cpu_time(
         &mut self,
         at: LocationRef,
@@ -338,7 +339,7 @@ impl<'a> Player<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Ends the processes in order. Every device's last sample can then be attributed, as no event follows.
+    /// Ends the processes properly. Every device's last sample can then be attributed, because no event follows.
     fn end(&mut self) {
         let _ = self.write_late(|location| location.late.as_ref().map_or(0, VecDeque::len));
         for process in &mut self.processes {
@@ -395,8 +396,8 @@ fn ring_records() -> u64 {
     (wanted.unwrap_or(RING_BYTES) / RECORD_BYTES).max(RING_RECORDS_MIN)
 }
 
-/// Waits until there is room for an enter and its leave, or for a sample. Does not wait for an empty ring that is too small for
-/// the leaves of all open frames: events without room are suppressed and counted.
+/// Waits until there is space for an enter and its leave, or for a sample. Does not wait for an empty ring that is too small for
+/// the leaves of all open frames; events that do not fit into it are suppressed and counted.
 fn wait_for_room(
     writer: &mut EventWriter,
     session: &Session,

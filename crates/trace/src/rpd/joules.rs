@@ -1,4 +1,4 @@
-//! Computes the joules of single calls: the trace is attributed once more, and what each call was charged is kept in a separate
+//! Computes the joules of single calls: the trace is attributed once more, and the joules of each call are kept in a separate
 //! file until the calls are written.
 //!
 //! A location's calls come from each of its devices in the order in which they were left. If a location drew from a device only
@@ -50,7 +50,7 @@ pub fn attribute(
 ) -> anyhow::Result<CallJoules> {
     let How { config, only, threads, progress, .. } = how;
     let begin_pass = |clock| {
-        let _ = std::fs::remove_file(scratch); // of the pass before
+        let _ = std::fs::remove_file(scratch); // from the previous pass
         let sink = Sink::create(scratch, wanted.clone()).map_err(io::Error::other)?;
         let spill_file = scratch.with_extension("waiting");
         let file = move || unlinked_file(&spill_file);

@@ -2,7 +2,7 @@
 //! kernels as rows of `rocpd_op`, with joules next to their times. `schema.sql` has the tables and views.
 //!
 //! ```text
-//! mod.rs   writes the database        joules.rs   what each call was charged
+//! mod.rs writes the database joules.rs the joules of each call
 //! ```
 
 mod joules;
@@ -83,7 +83,8 @@ pub fn write(
         let report = trace.read_events(&mut Merged::new(&definitions, &missing, &mut events))?;
         events.failure.take().map_or(Ok(()), Err)?;
         for (location, why) in &report.truncated {
-            warnings.push(format!("location {} is there up to where its events end: {why}", location.0));
+            warnings
+                .push(format!("location {} is included only up to the end of its events: {why}", location.0));
         }
     }
     connection.execute_batch("COMMIT")?;
@@ -110,7 +111,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns what the devices that no other contains charged to the calls of a part; `None` if there is no device.
+/// Returns the joules that the calls of a part were charged from devices that are in no other one; `None` if there is no device.
 fn charged(
     part: &Part,
     choice: &Choice,
@@ -136,7 +137,7 @@ fn unlike(charged: &CallJoules, summary: &Summary) -> Vec<String> {
         let attributed: f64 = device.views.iter().map(|view| view.attributed_joules).sum();
         ((sum - attributed).abs() > JOULES_TOLERANCE * attributed.max(1.0)).then(|| {
             format!(
-                "the calls' joules of {} on {} add up to {}, those of the summary to {}: were the run's settings others (--config), or is the trace cut?",
+                "the calls' joules of {} on {} add up to {}, but those of the summary to {}: the run had other settings (--config), or the trace is incomplete",
                 device.name,
                 device.node,
                 text::joules(sum),
@@ -284,7 +285,7 @@ enum Row {
 struct Open {
     region: RegionRef,
     time: u64,
-    /// `None` for a sampled frame, and for the continuation of a call that already has a row.
+    /// The number of calls; `None` for a sampled frame, and for the continuation of a call that already has a row.
     calls: Option<u64>,
     /// Ticks in the calls that it made.
     below: u64,

@@ -1,9 +1,9 @@
-//! Records on disk, as they came out of the rings. The trace is made from them at the end of the run, and a collector that takes
-//! over reads them again.
+//! Records on disk, in the form in which they were in the rings. The trace is made from them at the end of the run, and a
+//! collector that takes over reads them again.
 //!
-//! All that a run keeps is in one file ([`store`]), written in large pieces: the records of each location, the definition logs,
-//! and what is left of rings that have been removed. A piece contains the position in its ring at which it starts, so that
-//! writing it a second time changes nothing, and a collector that takes over knows from the ring alone where to continue. A
+//! Everything that a run keeps is in one file ([`store`]), which is written in large pieces: the records of each location, the
+//! definition logs, and the counts of rings that have been removed. A piece contains the position in its ring at which it starts,
+//! so writing it a second time changes nothing, and a collector that takes over finds out from the ring where to continue. A
 //! ring's slots are handed back only after their records are here. Pieces are read through the same open file, so that they
 //! survive the directory's removal.
 //!
@@ -34,7 +34,7 @@ pub struct SpoolDirectory {
 }
 
 impl SpoolDirectory {
-    /// `store` has the records so far and takes new ones.
+    /// Makes one from a store, which has the records so far and takes new ones.
     pub fn new(directory: &Path, store: Store, wanted: bool, rings_are_lost: bool) -> SpoolDirectory {
         let store = Arc::new(Mutex::new(store));
         SpoolDirectory { directory: directory.to_owned(), wanted, rings_are_lost, store }
@@ -68,7 +68,7 @@ impl SpoolDirectory {
         Some(Box::new(move |offset, bytes| locked(&store).put(PieceKind::Log, &name, offset, bytes).is_ok()))
     }
 
-    /// Notes that a ring is about to be removed: next to its records or, if no records are kept, in the session.
+    /// Saves the counts of a ring that is about to be removed, next to its records or, if no records are kept, in the session.
     pub fn retire(&self, session: &Path, stream: &str, retired: &Retired) -> io::Result<()> {
         if !self.wanted {
             return ampere_ring::files::replace_private(&Retired::path(session, stream), &retired.text());
@@ -78,7 +78,7 @@ impl SpoolDirectory {
         store.flush()
     }
 
-    /// Returns what was noted when a ring was removed.
+    /// Returns the counts that were saved when a ring was removed.
     pub fn retired(&self, session: &Path, stream: &str) -> Option<Retired> {
         match self.wanted {
             true => self.store().retired(stream),
@@ -91,13 +91,13 @@ fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What remains of a ring that was read to its end and removed.
+/// The counts of a ring that was read to its end and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {
     pub records: u64,
     /// The calls that its writer left out because the ring was nearly full.
     pub suppressed_calls: u64,
-    /// The records for which the ring had no room.
+    /// The records for which the ring had no space.
     pub dropped_records: u64,
 }
 
@@ -171,9 +171,9 @@ impl Spool {
     fn open(store: &Arc<Mutex<Store>>, stream: &str, position: u64) -> Spool {
         let mut pieces = locked(store).pieces(stream);
         if position == 0 {
-            pieces = Pieces::default(); // at the beginning of a ring, older records are another ring's
+            pieces = Pieces::default(); // at the beginning of a ring, older records belong to another ring
         }
-        // Some records that were read are missing here. Nothing may follow the gap.
+        // Some records that were read are not here. Nothing may be written after the gap.
         let cut = pieces.end() < position;
         Spool { stream: stream.to_owned(), store: store.clone(), pieces: pieces.0, cut }
     }
@@ -183,7 +183,7 @@ impl Spool {
         self.pieces.last().map_or(0, |piece| piece.end)
     }
 
-    /// Returns how many of the first `position` records are here.
+    /// Returns the number of the first `position` records that are here.
     pub fn records_of(&self, position: u64) -> u64 {
         self.end().min(position)
     }
@@ -193,7 +193,7 @@ impl Spool {
         self.end() * RECORD_BYTES
     }
 
-    /// From now on, nothing more is written.
+    /// Makes sure that nothing more is written.
     pub fn cut(&mut self) {
         self.cut = true;
     }
@@ -217,14 +217,14 @@ impl Spool {
         Ok(())
     }
 
-    /// Forgets what has not reached the disk. After an error nothing more is written, because there would be a gap.
+    /// Forgets records that are not on disk yet. After an error nothing more is written, because there would be a gap.
     pub fn settle(&mut self) {
         let written = locked(&self.store).written();
         self.pieces.truncate(self.pieces.partition_point(|piece| piece.at < written));
         self.cut = true;
     }
 
-    /// Discards the records from that position on. They are not the ring's, and will be overwritten.
+    /// Discards the records from that position on. They do not come from the ring, and will be overwritten.
     pub fn forget_from(&mut self, position: u64) {
         let mut pieces = Pieces(std::mem::take(&mut self.pieces));
         pieces.forget_from(position);

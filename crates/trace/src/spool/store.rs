@@ -13,7 +13,7 @@
 //! A later piece replaces the content of earlier ones at the same positions. Pieces are gathered and written together. A piece
 //! that was only partly written, because its collector was killed, is at the end and is overwritten by the next one.
 //!
-//! If the file cannot be made or is full, there is a second one in another directory. Streams see both as one file: places are
+//! If the file cannot be made or is full, there is a second one in another directory. Streams use both like one file: offsets are
 //! counted continuously.
 
 use super::{Pieces, RECORD_BYTES, Retired};
@@ -50,7 +50,7 @@ struct Head {
 struct Part {
     file: Arc<File>,
     path: PathBuf,
-    /// The place of its first byte.
+    /// The offset of its first byte.
     from: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Store {
     paths: Vec<PathBuf>,
     /// The existing files. New pieces are written to the last one.
     parts: Vec<Part>,
-    /// The place after everything that has been written.
+    /// The offset after everything that has been written.
     written: u64,
     /// Bytes that are to be written there next.
     buffer: Vec<u8>,
@@ -78,7 +78,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the files in these directories. New pieces go to the first directory in which a file can be written.
+    /// Opens the files in these directories. New pieces are written to the first directory in which a file can be written.
     pub fn open(directories: &[PathBuf]) -> Store {
         let mut store = Store { paths: Vec::new(), ..Store::default() };
         for directory in directories {
@@ -153,7 +153,7 @@ impl Store {
         self.streams.iter().filter(|(name, _)| is_wanted(name)).map(|(_, pieces)| pieces.end()).sum()
     }
 
-    /// Returns the place after what is on disk.
+    /// Returns the offset after everything that is on disk.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
@@ -178,7 +178,7 @@ impl Store {
         std::mem::take(&mut self.notes)
     }
 
-    /// Adds a piece. Returns the place of its first byte.
+    /// Adds a piece. Returns the offset of its first byte.
     pub(super) fn put(
         &mut self,
         kind: PieceKind,
@@ -221,7 +221,7 @@ impl Store {
         result
     }
 
-    /// Leaves the existing files unchanged: new pieces go to the next file.
+    /// Leaves the existing files unchanged. New pieces are written to the next file.
     pub fn only_read(&mut self) {
         self.read_only = self.parts.len();
     }
@@ -240,7 +240,7 @@ impl Store {
     fn begin_part(&mut self, path: &Path) -> io::Result<()> {
         let file = open_file(path, true).or_else(|error| {
             let directory = path.parent().filter(|_| error.kind() == io::ErrorKind::NotFound).ok_or(error)?;
-            ampere_owned::make_private(directory)?; // it was removed
+            ampere_owned::make_private(directory)?; // the file was removed
             open_file(path, true)
         })?;
         self.parts.push(Part { file: Arc::new(file), path: path.to_owned(), from: self.written });
@@ -258,7 +258,8 @@ impl Store {
                 Ok(()) if at == PathBuf::new() => return Ok(()),
                 Ok(()) => {
                     let (at, path) = (at.display(), path.display());
-                    self.notes.push(format!("cannot write {at}: {why}; records go to {path} from here on"));
+                    self.notes
+                        .push(format!("cannot write {at}: {why}; further records are written to {path}"));
                     return Ok(());
                 }
                 Err(error) => (at, why) = (path, error),
@@ -294,7 +295,7 @@ impl Store {
     }
 }
 
-/// Reads bytes from a place to fill `into`, from disk or from the buffer. The store is not locked meanwhile.
+/// Reads bytes at an offset to fill `into`, from disk or from the buffer. The store is not locked while the disk is read.
 pub(super) fn read_at(store: &Mutex<Store>, at: u64, into: &mut [u8]) -> io::Result<()> {
     let (file, offset) = {
         let store = super::locked(store);

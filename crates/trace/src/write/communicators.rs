@@ -1,4 +1,4 @@
-//! The communicators of all processes, as the trace's definitions have them.
+//! Defines the communicators of all processes in the trace.
 //!
 //! A process knows its own handle of a communicator, and either all members or, with Score-P, its own rank and a number that is
 //! the same in all of its processes. If some members have not reported a communicator, it is left out together with its events.
@@ -29,9 +29,9 @@ enum Key {
 
 struct World {
     size: u32,
-    /// The ranks that are here, in order.
+    /// The ranks on this node, in order.
     own: Vec<u32>,
-    /// The ranks in the world by those in each communicator, as far as processes have reported them.
+    /// For each communicator, the ranks in the world by the ranks in it, as far as processes have reported them.
     shared: BTreeMap<(u32, u32), BTreeMap<u32, u32>>,
 }
 
@@ -66,7 +66,7 @@ impl World {
         self.own.len() < self.size as usize
     }
 
-    /// Returns a location for each rank that is here, and the first one once more for the ranks on other nodes.
+    /// Returns a location for each rank on this node, and the first one again for the ranks on other nodes.
     fn locations(&self) -> Vec<LocationRef> {
         let elsewhere = self.own.first().filter(|_| self.is_part());
         self.own.iter().chain(elsewhere).map(|rank| LocationRef((*rank).into())).collect()

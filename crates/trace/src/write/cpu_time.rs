@@ -72,7 +72,7 @@ pub(super) fn define<'a>(
     with_it.into_iter().for_each(|task| task.cpu_time.class = Some(class));
 }
 
-/// Where the CPU time of a location is stored in addition to its own records, and the class of its metric.
+/// The places where the CPU time of a location is stored in addition to its own records, and the class of its metric.
 #[derive(Clone, Default)]
 pub(super) struct LocationCpuTime<'a> {
     pub spools: Vec<&'a Spool>,

@@ -29,7 +29,7 @@ pub struct Task<'a> {
     pub number: Option<LocationIndex>,
     pub regions: &'a Handles,
     pub communicators: &'a communicators::Handles,
-    /// The program that starts and ends in some location of its process.
+    /// The program whose start and end are written to one location of its process.
     pub program: Option<ProgramStrings>,
     /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
@@ -53,7 +53,7 @@ pub struct LocationEvents {
 
 /// The maximum number of threads: with more, the disk becomes the limit.
 const THREADS_MAX: usize = 8;
-/// The fewest bytes that are worth a thread.
+/// The minimum number of bytes for which another thread is started.
 const BYTES_MIN: u64 = 8 << 20;
 
 /// Writes all tasks into the archive. Temporary parts are in `spool`, which is private and on the same file system.
@@ -101,7 +101,7 @@ struct Part {
 impl Part {
     fn make(spool: &Path, number: usize) -> anyhow::Result<Part> {
         let directory = spool.join(format!("part{number}"));
-        let _ = ampere_owned::remove_tree(&directory); // of a collector that was killed here
+        let _ = ampere_owned::remove_tree(&directory); // the directory of a collector that was killed
         // The spool's directory may have been removed.
         let made = ampere_owned::make_private(&directory);
         Ok(Part { directory: made.with_context(|| format!("cannot make {}", directory.display()))? })
@@ -163,7 +163,7 @@ fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyh
             to.failure.take().map_or(Ok(()), Err)
         })?;
     }
-    // If the records end early, so do the frames.
+    // If the records end early, the frames end with them.
     stream.close(stream.last_time(), &mut |event| to.put(event));
     to.put_values_until(Timestamp::MAX);
     if let Some(error) = to.failure {

@@ -75,7 +75,7 @@ fn metric() -> MetricMember {
     }
 }
 
-/// Where a location's power is stored, and the class of its metric.
+/// The place where a location's power is stored, and the class of its metric.
 #[derive(Clone, Copy)]
 pub(super) struct LocationPower<'a> {
     pub spool: Option<&'a Spool>,
