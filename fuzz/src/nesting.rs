@@ -53,7 +53,9 @@ impl Default for Nesting {
 impl Checked {
     fn take(&mut self, event: Event) {
         let time = match event {
-            Event::Enter(time, region) | Event::EnterCoalesced(time, region, _) => {
+            Event::Enter(time, region)
+            | Event::EnterCoalesced(time, region, _)
+            | Event::EnterCorrelated(time, region, _) => {
                 self.stack.push(region);
                 time
             }
@@ -109,6 +111,7 @@ fn hand_over(event: Event, pipeline: &mut Pipeline, location: LocationIndex) {
     match event {
         Event::Enter(time, r) => stream.enter(time, region(r), 1),
         Event::EnterCoalesced(time, r, calls) => stream.enter(time, region(r), calls),
+        Event::EnterCorrelated(time, r, id) => stream.enter_correlated(time, region(r), 1, id),
         Event::Leave(time, _) => stream.leave(time),
         Event::Sample(time, _, bits) => {
             pipeline.attributor.devices[0].read(time, MetricValue::U64(bits), 0);

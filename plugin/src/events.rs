@@ -126,6 +126,17 @@ pub unsafe extern "C" fn ampere_event_was_abandoned(location: *const Location) {
     unsafe { with_data(location, |inner| inner.writer.event_was_abandoned()) };
 }
 
+/// The next enter on this location has this correlation id: that of a launch, or on a GPU's location, that of what was launched.
+/// Ids are unique in the process; 0 is none.
+///
+/// # Safety
+/// `location` belongs to the host, and this thread is its ONE WRITER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ampere_plugin_correlation(location: *const Location, id: u64) {
+    // SAFETY: by this function's contract.
+    unsafe { with_data(location, |inner| inner.writer.correlate_next(id)) };
+}
+
 /// Does the same as [`with_data`], but does nothing while an event is being written.
 ///
 /// # Safety

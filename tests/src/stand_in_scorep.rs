@@ -20,7 +20,11 @@ pub struct HostLocation {
 
 impl HostLocation {
     pub fn new(id: u32, kind: c_int) -> &'static HostLocation {
-        let name = CString::new(format!("location {id}")).expect("no zero byte");
+        HostLocation::named(id, kind, &format!("location {id}"))
+    }
+
+    pub fn named(id: u32, kind: c_int, name: &str) -> &'static HostLocation {
+        let name = CString::new(name).expect("no zero byte");
         Box::leak(Box::new(HostLocation {
             id: AtomicU32::new(id),
             kind,
@@ -190,6 +194,7 @@ pub fn work() {
 
 /// The plugin as Score-P sees it. Several threads may use it.
 pub struct Plugin {
+    library: &'static libloading::Library,
     info: SubstratePluginInfo,
     events: [EventFunction; event::COMM_DESTROY + 1],
 }
@@ -199,14 +204,14 @@ impl Plugin {
     pub fn load() -> Plugin {
         // SAFETY: this is the plugin under test; its constructors are those of Rust. It is never closed.
         let library = unsafe { libloading::Library::new(crate::jobs::plugin()).expect("the plugin") };
-        let library = Box::leak(Box::new(library));
+        let library: &'static libloading::Library = Box::leak(Box::new(library));
         // SAFETY: the symbol has this type by Score-P's interface.
         let info = unsafe {
             let entry =
                 library.get::<GetInfo>(b"SCOREP_SubstratePlugin_ampere_get_info\0").expect("the entry");
             entry()
         };
-        Plugin { info, events: [None; event::COMM_DESTROY + 1] }
+        Plugin { library, info, events: [None; event::COMM_DESTROY + 1] }
     }
 
     pub fn init(&self) -> c_int {
@@ -282,13 +287,35 @@ impl Plugin {
     }
 
     fn region(&self, number: usize, location: &'static HostLocation, region: u32) {
+        self.region_at(number, location, now(), region);
+    }
+
+    fn region_at(&self, number: usize, location: &'static HostLocation, time: u64, region: u32) {
         if let Some(function) = self.events[number] {
             // SAFETY: the entry has this type by Score-P's interface; metricValues is NULL without metrics.
             unsafe {
                 let function: RegionEvent = std::mem::transmute(function);
-                function(location.raw(), now(), region, null_mut());
+                function(location.raw(), time, region, null_mut());
             }
         }
+    }
+
+    /// Gives a correlation id to the next enter of the location, as the embedded host does.
+    pub fn correlate(&self, location: &'static HostLocation, id: u64) {
+        type Correlate = unsafe extern "C" fn(*const Location, u64);
+        // SAFETY: the plugin exports the function with this type.
+        unsafe {
+            let correlate =
+                self.library.get::<Correlate>(b"ampere_plugin_correlation\0").expect("the function");
+            correlate(location.raw(), id);
+        }
+    }
+
+    /// Records what ran on a GPU's stream, with the id of its launch, or 0.
+    pub fn ran(&self, stream: &'static HostLocation, (begin, end): (u64, u64), region: u32, id: u64) {
+        self.correlate(stream, id);
+        self.region_at(event::ENTER_REGION, stream, begin, region);
+        self.region_at(event::EXIT_REGION, stream, end, region);
     }
 
     /// Enters a context, in the place of `enter`, when unwinding is on. `distance` is Score-P's unwind distance. Returns the time

@@ -3,9 +3,12 @@
 
 use ampere_tests::collector::events;
 use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
-use ampere_tests::runs::parse;
-use ampere_tests::stand_in_scorep::{HostLocation, Plugin, callbacks, work};
+use ampere_tests::runs::{assert_same_figures, attribute, list, number, parse, relative};
+use ampere_tests::stand_in_scorep::{HostLocation, Plugin, callbacks, now, set_names, work};
+use ampere_tests::stand_ins::with_rocm_smi;
 use scorep_abi::{Callbacks, location_type};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::process::Command;
 
 const SCENARIO: &str = "BAD_HOST_SCENARIO";
@@ -55,6 +58,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("no table", || other_version(|plugin| plugin.set_no_callbacks())),
     ("long table", || other_version(|plugin| plugin.set_callbacks(callbacks(), 1000))),
     ("fork", fork),
+    ("launches", launches),
     ("until killed", until_killed),
 ];
 
@@ -414,6 +418,127 @@ fn events_of_a_forked_child_are_not_recorded_as_its_parents() {
     assert_eq!((calls(&summary, "region_1"), calls(&summary, "region_2")), (1, 4), "{summary:#}");
     assert_eq!(summary["quality"]["events"], 10, "{}", summary["quality"]);
     assert_eq!(summary["run"]["complete"], true);
+    place.assert_clean();
+}
+
+const GPU_NAMES: [&str; 8] =
+    ["", "main", "solve", "output", "hipLaunchKernel", "dgemm", "scale", "MPI_Barrier"];
+const LAUNCHES: u64 = 60;
+
+/// `solve` launches `dgemm` and `scale`, `output` launches `scale`. What ran on the GPU is reported late and in batches. One
+/// kernel has an id that no launch has, and one has none.
+fn launches() {
+    set_names(&GPU_NAMES.map(|name| name.as_bytes().to_vec()));
+    let (plugin, main) = Plugin::begin();
+    (4..GPU_NAMES.len() as u32).for_each(|region| plugin.define_region(region));
+    plugin.init_mpp(0, 1);
+    let stream = HostLocation::named(1, location_type::GPU, "HIP[0:0]");
+    plugin.create_location(stream);
+    plugin.enter(main, 1);
+    let mut ran = Vec::new();
+    for id in 1..=LAUNCHES {
+        let (function, kernel) = [(2, 5), (2, 6), (3, 6)][id as usize % 3];
+        plugin.enter(main, function);
+        plugin.correlate(main, id);
+        plugin.enter(main, 4);
+        plugin.leave(main, 4);
+        let begin = now();
+        work();
+        plugin.leave(main, function);
+        ran.push(((begin + 100_000, begin + 4_000_000), kernel, id));
+        if id % 20 == 0 {
+            ran.drain(..).for_each(|(span, kernel, id)| plugin.ran(stream, span, kernel, id));
+        }
+    }
+    for id in [LAUNCHES + 1, 0] {
+        let begin = now();
+        work();
+        plugin.ran(stream, (begin, begin + 3_000_000), 6, id);
+    }
+    plugin.leave(main, 1);
+    plugin.end(main);
+}
+
+/// The rows of the only GPU's kernels view: exclusive and inclusive joules and calls by call path.
+fn kernels(summary: &Value) -> BTreeMap<String, (f64, f64, u64)> {
+    let devices = list(summary, "devices").iter();
+    let gpu = devices.into_iter().find(|device| device["name"] == "GPU-0").expect("a GPU");
+    let view = list(gpu, "views").iter().find(|view| view["view"] == "kernels").expect("its kernels");
+    let rows = list(view, "callpaths").iter().map(|row| {
+        let names = list(row, "path").iter().map(|name| name.as_str().expect("a name"));
+        let path = names.collect::<Vec<_>>().join(" > ");
+        let figures =
+            (number(row, "exclusive_joules"), number(row, "inclusive_joules"), number(row, "calls") as u64);
+        (path, figures)
+    });
+    rows.collect()
+}
+
+#[test]
+fn a_kernels_joules_are_those_of_the_code_that_launched_it() {
+    let place = Place::new();
+    let mut command = command(&place, "launches");
+    let done = run(with_rocm_smi(&mut command, "watts=300/100@0.05"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    done.no_panic();
+    let summary = place.summary("out");
+    assert_eq!(summary["quality"]["kernels_without_launch"], 2, "{}", summary["quality"]);
+    assert_eq!(
+        (&summary["quality"]["late_events"], &summary["quality"]["damaged_records"]),
+        (&0.into(), &0.into())
+    );
+    let rows = kernels(&summary);
+    let each = LAUNCHES / 3;
+    for (path, calls) in [
+        ("main", 0),
+        ("main > output", 0),
+        ("main > output > hipLaunchKernel", 0),
+        ("main > output > hipLaunchKernel > scale", each),
+        ("main > solve", 0),
+        ("main > solve > hipLaunchKernel", 0),
+        ("main > solve > hipLaunchKernel > dgemm", each),
+        ("main > solve > hipLaunchKernel > scale", each),
+        ("scale", 2),
+    ] {
+        assert_eq!(rows.get(path).map(|row| row.2), Some(calls), "{path}: {rows:#?}");
+    }
+    assert_eq!(rows.len(), 9, "{rows:#?}");
+    let below = |path: &str| {
+        let kernels = rows.iter().filter(|(of, _)| of.starts_with(path) && of.ends_with(['m', 'e']));
+        kernels.map(|(_, row)| row.0).sum::<f64>()
+    };
+    for path in ["main", "main > solve", "main > output"] {
+        let (inclusive, kernels) = (rows[path].1, below(path));
+        assert!(inclusive > 1.0 && relative(inclusive, kernels) < 1e-9, "{path}: {inclusive} and {kernels}");
+    }
+
+    // Tables of kernels have what ran on the GPU, and whatever shows call paths has who launched it.
+    let report = |arguments: &[&str]| {
+        let done = run(place.ampere(["report"]).arg(place.path("out")).args(arguments));
+        assert_eq!(done.code, 0, "{done:#?}");
+        done.stdout
+    };
+    let folded = report(&["-f", "folded", "--view", "kernels"]);
+    assert!(folded.contains("main;solve;hipLaunchKernel;dgemm "), "{folded}");
+    let first = std::fs::read_to_string(place.path("out/summary.txt")).expect("a summary");
+    let table = first.lines().skip_while(|line| !line.trim_start().starts_with("kernel ")).skip(1);
+    let names: Vec<&str> = table.map_while(|line| line.split_whitespace().next()).take(2).collect();
+    assert_eq!(names, ["scale", "dgemm"], "{first}");
+    let compared = run(place.ampere(["compare", "--json"]).args([place.path("out"), place.path("out")]));
+    assert!(!compared.stdout.contains("\"kernel\",\"name\":\"hipLaunchKernel"), "{}", compared.stdout);
+
+    // The trace has the links: attributed and replayed, it gives the same.
+    let trace = place.path("out/traces.otf2");
+    let again = attribute(&trace, &[]);
+    assert_same_figures(&summary, &again);
+    assert_eq!(again["quality"]["kernels_without_launch"], 2, "{}", again["quality"]);
+    let replayed =
+        run(place.ampere(["replay", "--speed", "max", "-o"]).arg(place.path("replayed")).arg(&trace));
+    assert_eq!(replayed.code, 0, "{replayed:#?}");
+    for replayed in [place.summary("replayed"), attribute(&place.path("replayed/traces.otf2"), &[])] {
+        assert_same_figures(&summary, &replayed);
+        assert_eq!(replayed["quality"]["kernels_without_launch"], 2, "{}", replayed["quality"]);
+    }
     place.assert_clean();
 }
 

@@ -399,6 +399,9 @@ fn metrics() {
         # HELP ampere_damaged_records Records that could not be decoded
         # TYPE ampere_damaged_records counter
         ampere_damaged_records_total{node,rank}
+        # HELP ampere_kernels_without_launch Kernels, copies and fills whose call that launched them is not known, although those of others on their stream are: their call paths begin with themselves
+        # TYPE ampere_kernels_without_launch counter
+        ampere_kernels_without_launch_total{node,rank}
         # HELP ampere_left_out_definitions Definitions for which there was no room
         # TYPE ampere_left_out_definitions counter
         ampere_left_out_definitions_total{node,rank}

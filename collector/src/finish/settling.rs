@@ -55,6 +55,7 @@ impl Finish {
         };
         summary.topology = std::mem::take(&mut again.topology);
         let (notes, resets) = (std::mem::take(&mut again.run.notes), again.quality.readings.counter_resets);
+        summary.quality.records.kernels_without_launch = again.quality.records.kernels_without_launch;
         let again = summary.renumbered(vec![again]);
         let is_of = |devices: &[Device], note: &String| {
             devices.iter().filter_map(uncovered_note).any(|of_device| of_device == *note)

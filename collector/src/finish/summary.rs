@@ -181,7 +181,10 @@ impl<'a> RunSummary<'a> {
     fn quality(&self) -> Losses {
         let mut records = self.record_losses();
         records.raise(&self.run.options.manifest.progress.losses.records.only_in_rings());
-        records.late_events = self.run.timeline.as_ref().map_or(0, |timeline| timeline.pipeline.late());
+        if let Some(timeline) = &self.run.timeline {
+            records.late_events = timeline.pipeline.late();
+            records.kernels_without_launch = timeline.pipeline.all_without_launch();
+        }
         Losses { records, ..Losses::default() }
     }
 

@@ -283,11 +283,12 @@ impl StreamFeeder<'_> {
 
 #[inline(always)]
 fn put(event: Event, region: RegionRef, calls: u32, stream: Option<&mut Stream>, events: &mut u64) {
-    *events += u64::from(matches!(event, Event::Enter(..) | Event::EnterCoalesced(..) | Event::Leave(..)));
+    *events += u64::from(event.is_of_frame());
     let Some(stream) = stream else { return };
     match event {
         Event::Enter(time, _) => stream.enter(time, region, calls),
         Event::EnterCoalesced(time, _, calls) => stream.enter(time, region, calls),
+        Event::EnterCorrelated(time, _, id) => stream.enter_correlated(time, region, calls, id),
         Event::Leave(time, _) => stream.leave(time),
         Event::Sample(..)
         | Event::CpuTime(..)

@@ -167,6 +167,9 @@ fn rank_figures(of: &Published) -> Vec<RankFigures> {
         let mut losses = process.record_losses();
         // The pipeline counts lateness for the whole node; it is shown once.
         losses.late_events = if at == 0 { late } else { 0 };
+        let indices = process.locations.iter().filter_map(|location| location.index);
+        losses.kernels_without_launch =
+            indices.map(|index| of.timeline.pipeline.without_launch(index)).fold(0, u64::saturating_add);
         RankFigures {
             rank: process.rank_number().map_or_else(|| process.group(), |rank| rank.to_string()),
             losses,

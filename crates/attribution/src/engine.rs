@@ -27,6 +27,8 @@ pub struct Oddities {
 pub(crate) struct Location {
     pub paths: CallPaths,
     current: NodeIndex,
+    /// The call path that the outermost open frame was entered in: that of a launch, or the root.
+    base: NodeIndex,
     /// The time at which `current` became the innermost frame.
     since: Timestamp,
     /// The views in which it is a consumer, with its number there. The list seldom grows.
@@ -65,6 +67,15 @@ impl Location {
         self.since
     }
 
+    /// The call path around the innermost frame; the root if that is the outermost frame.
+    #[inline]
+    fn around_current(&self) -> NodeIndex {
+        match self.paths.parent(self.current) {
+            around if around == self.base => NodeIndex::ROOT,
+            around => around,
+        }
+    }
+
     /// Makes the location the consumer of this number in the view.
     fn draw_from(&mut self, view: ViewIndex, consumer: u32) {
         let mut more = std::mem::take(&mut self.draws_from).into_vec();
@@ -84,6 +95,7 @@ impl Engine {
         self.locations.push(Location {
             paths: CallPaths::new(),
             current: NodeIndex::ROOT,
+            base: NodeIndex::ROOT,
             since: 0,
             draws_from: Box::default(),
         });
@@ -205,11 +217,34 @@ impl Engine {
         self.enter_calls(location, time, region, 1);
     }
 
+    /// Lets the call path of the location's next frame begin with a call path of another location, such as that of the launch of
+    /// a GPU's kernel. The frames of that path are not entered here: they get neither time nor joules of their own. It does
+    /// nothing while a frame is open.
+    pub fn begin_in(&mut self, location: LocationIndex, path: NodeIndex) {
+        let state = &mut self.locations[location.0 as usize];
+        if state.current.is_root() {
+            state.base = path;
+        }
+    }
+
+    /// The call path of `location` that has the same regions as this one of another location; it is made if it is new.
+    pub fn same_path(&mut self, location: LocationIndex, other: LocationIndex, path: NodeIndex) -> NodeIndex {
+        let regions = self.locations[other.0 as usize].paths.path(path);
+        let paths = &mut self.locations[location.0 as usize].paths;
+        regions.into_iter().fold(NodeIndex::ROOT, |node, region| paths.child(node, region))
+    }
+
+    /// The call path of a location's open frames.
+    pub fn current_path(&self, location: LocationIndex) -> NodeIndex {
+        self.locations[location.0 as usize].current
+    }
+
     /// Enters a frame that stands for `calls` calls, one after the other; 0 if it continues one that was counted before.
     #[inline]
     pub fn enter_calls(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, calls: u64) {
         let state = &mut self.locations[location.0 as usize];
-        let node = state.paths.child(state.current, region);
+        let around = if state.current.is_root() { state.base } else { state.current };
+        let node = state.paths.child(around, region);
         let counted = &mut state.paths.node_mut(node).calls;
         *counted = counted.saturating_add(calls);
         self.change_frame(location, time, node, calls.min((LEAVE - 1).into()));
@@ -218,12 +253,15 @@ impl Engine {
     /// Leaves the innermost frame, whatever its region.
     #[inline]
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
-        let state = &self.locations[location.0 as usize];
+        let state = &mut self.locations[location.0 as usize];
         if state.current.is_root() {
             self.unmatched_leaves += 1;
             return;
         }
-        let node = state.paths.parent(state.current);
+        let node = state.around_current();
+        if node.is_root() {
+            state.base = NodeIndex::ROOT;
+        }
         self.change_frame(location, time, node, LEAVE.into());
     }
 
@@ -252,7 +290,7 @@ impl Engine {
 
     /// Takes the steps before the first one at which the location starts or stops running. Returns their number.
     fn steps_between_breaks(&mut self, location: LocationIndex, steps: &[Step]) -> usize {
-        let Location { paths, current, since, draws_from } = &mut self.locations[location.0 as usize];
+        let Location { paths, current, base, since, draws_from } = &mut self.locations[location.0 as usize];
         if current.is_root() {
             return 0;
         }
@@ -267,16 +305,17 @@ impl Engine {
         self.moves.clear();
         for step in steps {
             let node = if step.calls == LEAVE {
-                paths.parent(*current)
+                let around = paths.parent(*current);
+                if around == *base {
+                    break;
+                }
+                around
             } else {
                 let node = paths.child(*current, RegionRef(step.region));
                 let counted = &mut paths.node_mut(node).calls;
                 *counted = counted.saturating_add(step.calls.into());
                 node
             };
-            if node.is_root() {
-                break;
-            }
             match step.time.checked_sub(*since) {
                 Some(ticks) => {
                     paths.node_mut(*current).exclusive_ticks += ticks;
@@ -454,8 +493,8 @@ impl Engine {
 
     /// Returns the regions of a location's open frames, the outermost first.
     pub fn stack(&self, location: LocationIndex) -> Vec<RegionRef> {
-        let Location { paths, current, .. } = &self.locations[location.0 as usize];
-        let up = |node: &NodeIndex| Some(paths.parent(*node)).filter(|node| !node.is_root());
+        let Location { paths, current, base, .. } = &self.locations[location.0 as usize];
+        let up = |node: &NodeIndex| Some(paths.parent(*node)).filter(|node| node != base);
         let frames = std::iter::successors(Some(*current).filter(|node| !node.is_root()), up);
         let mut regions: Vec<RegionRef> = frames.map(|node| paths.node(node).region).collect();
         regions.reverse();
@@ -467,6 +506,17 @@ impl Engine {
         for (location, node, spent) in self.views[view.0 as usize].accounts() {
             let region = self.locations[location as usize].paths.node(node).region;
             each(LocationIndex(location), region, spent);
+        }
+    }
+
+    /// Calls `each` with (region, joules) for every call path of the view that ends in a frame of its location, and not in one of
+    /// the launch that others begin with ([`Engine::begin_in`]).
+    pub fn each_entered_account(&self, view: ViewIndex, mut each: impl FnMut(RegionRef, Spent)) {
+        for (location, node, spent) in self.views[view.0 as usize].accounts() {
+            let node = self.locations[location as usize].paths.node(node);
+            if node.calls > 0 || node.exclusive_ticks > 0 || spent.joules > 0.0 {
+                each(node.region, spent);
+            }
         }
     }
 

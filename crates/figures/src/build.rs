@@ -8,7 +8,7 @@ use crate::summary::{
     Watts, least_trusted,
 };
 use ampere_attribution::{CallpathRow, LocationIndex, Policy, RegionRow, Spent, ViewIndex, ViewTotals};
-use ampere_model::Quality;
+use ampere_model::{Quality, RegionRef};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
 use ampere_timeline::threads::{self, OtherThreads};
@@ -433,13 +433,17 @@ impl Tables<'_> {
     fn outlined(&self, view: ViewIndex, kind: ViewKind, locations: &str) -> View {
         let engine = &self.attributor.engine;
         let mut sums: Vec<Option<Spent>> = vec![None; self.attributor.regions.all().len()];
-        engine.each_account(view, |_, region, spent| {
+        let mut add = |region: RegionRef, spent: Spent| {
             if let Some(sum) = sums.get_mut(region.0 as usize) {
                 let sum = sum.get_or_insert_default();
                 sum.joules += spent.joules;
                 sum.dynamic_joules += spent.dynamic_joules;
             }
-        });
+        };
+        match kind {
+            ViewKind::Ranks => engine.each_account(view, |_, region, spent| add(region, spent)),
+            ViewKind::Kernels => engine.each_entered_account(view, add),
+        }
         let is_active = engine.report_policy(view) == Policy::Active;
         let named = self.attributor.regions.all().iter().zip(sums);
         let mut regions: Vec<Region> = named

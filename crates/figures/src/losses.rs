@@ -96,6 +96,9 @@ counts! {
             "Frames that had to be closed, and leaves that had to be left out, because a stream did not nest";
         damaged_records: Kind::RareLoss, "damaged records", "records damaged",
             "Records that could not be decoded";
+        kernels_without_launch: Kind::RareLoss, "kernels without a launch", "kernels without a launch",
+            "Kernels, copies and fills whose call that launched them is not known, although those of others on their stream are: \
+             their call paths begin with themselves";
         left_out_definitions: Kind::RareLoss, "definitions left out", "definitions left out",
             "Definitions for which there was no space";
     }

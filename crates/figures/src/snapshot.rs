@@ -564,7 +564,7 @@ fn kernel_energy(
     named: &mut BTreeMap<(String, String), f64>,
 ) {
     let mut sums = BTreeMap::new();
-    attributor.engine.each_account(device.view(ViewKind::Kernels), |_, region, spent| {
+    attributor.engine.each_entered_account(device.view(ViewKind::Kernels), |region, spent| {
         *sums.entry(region).or_insert(0.0) += spent.joules;
     });
     for (region, joules) in sums {

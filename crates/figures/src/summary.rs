@@ -10,7 +10,7 @@ use crate::missing::Numbers;
 use ampere_attribution::{Policy, Sharing};
 use ampere_model::Quality;
 use ampere_timeline::agreement::Check;
-use ampere_timeline::attributor::Unit;
+use ampere_timeline::attributor::{Unit, ViewKind};
 use ampere_timeline::curve::PowerCurve;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::Serializer;
@@ -726,6 +726,18 @@ impl View {
     /// total.
     pub fn whole(&self) -> f64 {
         self.attributed_joules + self.idle_joules + self.lost_joules
+    }
+
+    /// Whether a row is of frames of the view's own consumers. In the kernels view, the call path of a kernel begins with that of
+    /// its launch: rows of frames on that path have inclusive joules alone, and tables of kernels leave them out.
+    pub fn has_run(&self, row: &Figures) -> bool {
+        let ran = row.calls > 0 || row.exclusive_seconds > 0.0 || row.exclusive_joules > 0.0;
+        self.view != ViewKind::Kernels.as_str() || ran
+    }
+
+    /// The regions of frames of the view's own consumers: see [`View::has_run`].
+    pub fn own_regions(&self) -> impl Iterator<Item = &Region> {
+        self.regions.iter().filter(|row| self.has_run(&row.figures))
     }
 
     /// Whether its joules are divided into static and dynamic ones.

@@ -25,6 +25,16 @@ pub trait EventHandler {
         ControlFlow::Continue(())
     }
 
+    /// A second attribute of enters that the handler wants. Called once, before the first event.
+    fn second_attribute(&self) -> Option<AttributeRef> {
+        None
+    }
+
+    /// The enter of the location that follows directly has this value of the second wanted attribute, and none of the first.
+    fn second_value(&mut self, _location: LocationRef, _value: u64) -> Flow {
+        ControlFlow::Continue(())
+    }
+
     /// A location left a region.
     fn leave(&mut self, _location: LocationRef, _time: u64, _region: RegionRef) -> Flow {
         ControlFlow::Continue(())

@@ -95,6 +95,10 @@ impl Stream<'_> {
                 let value = self.batch.number_of(&event);
                 self.nest.enter(time, region, Some(value), handler)
             }
+            Kind::EnterWithSecond => {
+                handler.second_value(location, self.batch.number_of(&event))?;
+                self.nest.enter(time, region, None, handler)
+            }
             Kind::Leave => self.nest.leave(time, region, handler),
             Kind::Metric => {
                 let start = usize::from(event.values_start);

@@ -25,6 +25,8 @@ enum EventKind {
     Enter(RegionRef),
     /// An enter whose attribute value is in the batch.
     EnterWith(RegionRef),
+    /// The value of the second attribute, for the enter that follows, is in the batch.
+    SecondValue,
     Leave(RegionRef),
     /// A metric event with the number of its values. The values and the metric itself are in the batch.
     Metric(u32),
@@ -65,6 +67,10 @@ impl Batch {
                 EventKind::EnterWith(region) => {
                     handler.enter(location, time, region, attributes.next().copied())?;
                 }
+                EventKind::SecondValue => {
+                    let Some(value) = attributes.next() else { continue };
+                    handler.second_value(location, *value)?;
+                }
                 EventKind::Metric(count) => {
                     let (own, rest) = values.split_at((count as usize).min(values.len()));
                     values = rest;
@@ -89,6 +95,7 @@ pub(crate) struct BatchSender {
     /// Batches that have been handled, whose memory is used again.
     empty: Receiver<Batch>,
     attribute: Option<AttributeRef>,
+    second_attribute: Option<AttributeRef>,
     wants_other: bool,
 }
 
@@ -114,6 +121,15 @@ impl BatchSender {
 impl EventHandler for BatchSender {
     fn attribute(&self) -> Option<AttributeRef> {
         self.attribute
+    }
+
+    fn second_attribute(&self) -> Option<AttributeRef> {
+        self.second_attribute
+    }
+
+    fn second_value(&mut self, location: LocationRef, value: u64) -> Flow {
+        self.batch.attributes.push(value);
+        self.push(location, 0, EventKind::SecondValue)
     }
 
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, value: Option<u64>) -> Flow {
@@ -160,11 +176,13 @@ pub(crate) fn read<H: EventHandler + Send + ?Sized, E>(
 ) -> Option<Result<ReadReport, E>> {
     let (full, to_handle) = sync_channel::<Batch>(WAITING_MAX);
     let (handled, empty) = channel();
-    let (attribute, wants_other) = (handler.attribute(), handler.wants_other());
+    let (attribute, second_attribute) = (handler.attribute(), handler.second_attribute());
+    let wants_other = handler.wants_other();
     scope(|scope| {
         let handle = move || handle(handler, &to_handle, &handled);
         let thread = Builder::new().name("otf2-events".to_owned()).spawn_scoped(scope, handle).ok()?;
-        let mut sender = BatchSender { batch: Batch::default(), full, empty, attribute, wants_other };
+        let mut sender =
+            BatchSender { batch: Batch::default(), full, empty, attribute, second_attribute, wants_other };
         let report = read(&mut sender);
         let _ = sender.hand_over();
         drop(sender);

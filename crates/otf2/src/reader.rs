@@ -1,6 +1,7 @@
 //! Reads a trace.
 
 use crate::anchor;
+use crate::call::batch::Wanted;
 use crate::call::reader::{Reader, reading};
 use crate::call::{OUT_OF_FILES, c_path, global_def_reader};
 use crate::definitions::Definitions;
@@ -179,7 +180,9 @@ impl Trace {
             truncated.insert(*location, reason.clone());
         }
         reading(self.reader.open_event_files(), "open the event files")?;
-        let attribute = handler.attribute().map(|attribute| attribute.0);
+        let [first, second] =
+            [handler.attribute(), handler.second_attribute()].map(|attribute| attribute.map(|own| own.0));
+        let wanted_values = Wanted { first, second };
         let mut streams = Vec::with_capacity(present.len());
         for (location, extent) in present {
             if !wanted(location) {
@@ -194,7 +197,7 @@ impl Trace {
             if extent.events == Some(0) {
                 continue;
             }
-            match self.reader.event_reader(location.0, handler.wants_other(), attribute) {
+            match self.reader.event_reader(location.0, handler.wants_other(), wanted_values) {
                 Ok(reader) => streams.push(Stream::new(location, reader, extent.events)),
                 Err(error) if error.code == OUT_OF_FILES => {
                     return Err(Error::TooManyFiles { locations: self.definitions.locations.len() });

@@ -109,7 +109,7 @@ fn by_name<'a>(
     joules: impl Fn(&Figures) -> f64,
 ) -> Vec<(&'a str, f64)> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
-    let regions: Vec<&Region> = views.flat_map(|view| &view.regions).collect();
+    let regions: Vec<&Region> = views.flat_map(View::own_regions).collect();
     regions.iter().for_each(|row| *sums.entry(&row.region).or_insert(0.0) += joules(&row.figures));
     let mut sums: Vec<_> = sums.into_iter().collect();
     largest_first(&mut sums, |(_, joules)| *joules);

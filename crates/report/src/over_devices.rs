@@ -21,7 +21,7 @@ pub fn sums<'a>(
         add_node(&mut paths, views);
     }
     let mut regions: BTreeMap<&str, Sum> = BTreeMap::new();
-    for row in views.iter().flat_map(|(_, view)| &view.regions) {
+    for row in views.iter().flat_map(|(_, view)| view.own_regions()) {
         let sum = regions.entry(&row.region).or_default();
         sum[0] += row.figures.exclusive_joules;
         sum[1] += row.figures.inclusive_joules;
@@ -30,7 +30,7 @@ pub fn sums<'a>(
     // Times and calls of a region are computed from its paths, because its rows may belong to devices that share ranks.
     let mut by_name = vec![None; summary.names.len()];
     for (sum, name) in paths.iter().zip(&summary.paths.name) {
-        if let Some([_, _, seconds, calls, _]) = sum {
+        if let Some([_, _, seconds, calls, _]) = sum.filter(|sum| sum[2] + sum[3] > 0.0) {
             let of = by_name[*name as usize].get_or_insert([0.0, 0.0]);
             *of = [of[0] + seconds, of[1] + calls];
         }

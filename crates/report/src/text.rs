@@ -336,7 +336,7 @@ impl<'a> Page<'a> {
             let (own, calls) = (row.figures.own_joules(), row.figures.calls);
             (own, if calls > 0 { row.figures.inclusive_joules } else { own })
         };
-        let (rows, small) = large(view.regions.iter(), total, of_row);
+        let (rows, small) = large(view.own_regions(), total, of_row);
         let has_watts = rows.iter().any(|row| row.watts.resolved_watts.is_some());
         let figures: Vec<&Figures> = rows.iter().map(|row| &row.figures).collect();
         let mut before = self.figure_columns(device, view, &figures);
@@ -416,7 +416,7 @@ impl<'a> Page<'a> {
             return self.callpaths_over_ranks(&[(device, view)], total, &unit);
         }
         let of_row = |row: &Callpath| (row.figures.own_joules(), row.figures.own_joules());
-        let (shown, small) = large(rows.iter(), total, of_row);
+        let (shown, small) = large(rows.iter().filter(|row| view.has_run(&row.figures)), total, of_row);
         let figures: Vec<&Figures> = shown.iter().map(|row| &row.figures).collect();
         let mut before = self.figure_columns(device, view, &figures);
         before

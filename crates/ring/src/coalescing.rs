@@ -14,7 +14,7 @@
 //! has no room for the group, the group is kept and grows; calls are suppressed only if it has more than a thousand call paths.
 
 use crate::calltree::{CallTree, NodeIndex, ROOT};
-use crate::output::Output;
+use crate::output::{CORRELATED_RECORDS, Output};
 use crate::overload::SessionProbes;
 use crate::record::{CoalescedCalls, Kind, Record};
 
@@ -242,6 +242,20 @@ impl Coalescing {
     pub fn enter_frames(&mut self, output: &mut Output, timestamp: u64) -> bool {
         self.tick(timestamp);
         self.resume_frames(output)
+    }
+
+    /// Records a call that has a correlation id, inside enters for the coalesced open frames: a group has no place for ids. `false`
+    /// if there is no room.
+    #[cold]
+    pub fn enter_correlated(&mut self, output: &mut Output, timestamp: u64, region: u32, id: u64) -> bool {
+        if !(self.enter_frames(output, timestamp) && output.has_room(CORRELATED_RECORDS)) {
+            return false;
+        }
+        let Some(node) = self.tree.child(self.current, region) else { return false };
+        self.tree[node].start = timestamp;
+        (self.current, self.base) = (node, node);
+        output.enter_correlated(timestamp, region, id);
+        true
     }
 
     /// Writes an enter for each coalesced open frame, at the time of the last event. `false` if there is no room.

@@ -13,6 +13,8 @@ pub enum Event {
     /// The timestamp, the region and a number of coalesced calls, for which this enter stands; 0 for a frame that only continues.
     /// The time up to its leave is exact in total; the times at which the single calls began are not known.
     EnterCoalesced(Timestamp, u32, u32),
+    /// The timestamp, the region and the correlation id: that of a launch, which the work that it launched has, too.
+    EnterCorrelated(Timestamp, u32, u64),
     /// The timestamp and the region, which is always the innermost open one.
     Leave(Timestamp, u32),
     /// The timestamp, the device index and the nanojoules.
@@ -28,6 +30,15 @@ pub enum Event {
     Communication(Timestamp, Communication),
 }
 
+impl Event {
+    /// Whether a frame begins or ends.
+    #[inline(always)]
+    pub fn is_of_frame(&self) -> bool {
+        use Event::{Enter, EnterCoalesced, EnterCorrelated, Leave};
+        matches!(self, Enter(..) | EnterCoalesced(..) | EnterCorrelated(..) | Leave(..))
+    }
+}
+
 /// The faults in the records that were found and repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
@@ -37,7 +48,8 @@ pub struct Repairs {
     pub missing_leaves: u64,
     /// Timestamps before the previous one; they are replaced by it.
     pub backward: u64,
-    /// Records of an unknown kind, and incomplete samples, CPU times, groups and communications; they are left out.
+    /// Records of an unknown kind, and incomplete samples, CPU times, groups and communications,
+    /// and ids without their enter; they are left out.
     pub damaged: u64,
 }
 
@@ -66,6 +78,8 @@ enum Incomplete {
     CpuTime(Timestamp, u32),
     Group(Group),
     Communication(Partial),
+    /// The id of an enter that is missing.
+    Correlation(u64),
 }
 
 /// The largest timestamp of an event. Watermarks are exclusive, so an event at `Timestamp::MAX` would never be processed.
@@ -184,9 +198,12 @@ impl Decoder {
         self.discard_incomplete_unless_continued_by(kind, out);
         match kind {
             Kind::Enter => {
-                let time = self.advance(record.word0);
-                self.open_regions.push(record.argument());
-                out(Event::Enter(time, record.argument()));
+                let (time, region) = (self.advance(record.word0), record.argument());
+                self.open_regions.push(region);
+                out(match std::mem::take(&mut self.incomplete) {
+                    Incomplete::Correlation(id) => Event::EnterCorrelated(time, region, id),
+                    _ => Event::Enter(time, region),
+                });
             }
             Kind::Leave => {
                 let time = self.advance(record.word0);
@@ -203,6 +220,10 @@ impl Decoder {
                 self.incomplete = Incomplete::Nothing;
             }
             Incomplete::Communication(_) if kind != Kind::Payload => {
+                self.repairs.damaged += 1;
+                self.incomplete = Incomplete::Nothing;
+            }
+            Incomplete::Correlation(_) if kind != Kind::Enter => {
                 self.repairs.damaged += 1;
                 self.incomplete = Incomplete::Nothing;
             }
@@ -248,6 +269,7 @@ impl Decoder {
             }
             Kind::Sample => self.incomplete = Incomplete::Sample(record.word0, record.argument()),
             Kind::CpuTime => self.incomplete = Incomplete::CpuTime(record.word0, record.argument()),
+            Kind::Correlation => self.incomplete = Incomplete::Correlation(record.word0),
             Kind::Value => match std::mem::take(&mut self.incomplete) {
                 Incomplete::Sample(time, device) => {
                     let time = self.advance(time);

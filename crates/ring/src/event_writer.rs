@@ -2,7 +2,7 @@
 
 use crate::coalescing::{Coalescing, Entered, MEASURED_RECORDS};
 use crate::communication::Communication;
-use crate::output::{Output, RESERVE};
+use crate::output::{CORRELATED_RECORDS, Output, RESERVE};
 use crate::overload::{OverloadPolicy, SessionProbes};
 use crate::record::{Kind, Record};
 use crate::ring::RingProducer;
@@ -26,6 +26,8 @@ pub struct EventWriter {
     limit: u64,
     output: Output,
     mode: Mode,
+    /// The correlation id of the next enter, and the limit without it.
+    next_id: Option<(u64, u64)>,
     /// The number of suppressed open frames.
     suppressed_depth: usize,
     /// The regions of the outermost suppressed frames.
@@ -73,6 +75,7 @@ impl EventWriter {
             output: Output::new(ring),
             limit: 0,
             mode: Mode::Recording,
+            next_id: None,
             coalesced_until: 0,
             overload: Overload::Suppress,
             suppressed_depth: 0,
@@ -115,6 +118,15 @@ impl EventWriter {
         is_admitted
     }
 
+    /// Gives a correlation id to the next enter: to the call of a launch the same as to the work that it launched. 0 is no id.
+    pub fn correlate_next(&mut self, id: u64) {
+        let limit = self.next_id.map_or(self.limit, |(_, limit)| limit);
+        self.next_id = (id != 0).then_some((id, limit));
+        // The frequent cases need not ask whether there is an id: none of them applies.
+        self.limit = if id == 0 { limit } else { 0 };
+        self.update_coalesced_until();
+    }
+
     /// Records that a region is left.
     #[inline(always)]
     pub fn leave(&mut self, timestamp: u64, region: u32) {
@@ -142,14 +154,20 @@ impl EventWriter {
     /// Must be called after anything that may begin or end coalescing, or its period.
     fn update_coalesced_until(&mut self) {
         self.coalesced_until = match &self.overload {
-            Overload::Coalesce(coalescing) if self.mode == Mode::Coalescing => coalescing.period_end,
+            Overload::Coalesce(coalescing) if self.mode == Mode::Coalescing && self.next_id.is_none() => {
+                coalescing.period_end
+            }
             _ => 0,
         };
     }
 
     #[inline(never)]
     fn enter_not_recorded(&mut self, timestamp: u64, region: u32) {
-        if self.mode == Mode::Coalescing {
+        if let Some((id, limit)) = self.next_id.take() {
+            // A limit holds until the mode changes.
+            self.limit = if self.mode == Mode::Recording { limit } else { 0 };
+            self.enter_correlated(timestamp, region, id);
+        } else if self.mode == Mode::Coalescing {
             self.coalesce_enter(timestamp, region);
         } else {
             self.enter_at_the_limit(timestamp, region);
@@ -159,21 +177,65 @@ impl EventWriter {
 
     #[cold]
     fn enter_at_the_limit(&mut self, timestamp: u64, region: u32) {
-        let position = self.output.ring.position();
         if self.mode != Mode::Recording {
-            self.suppress(timestamp, region);
-        } else if let Overload::Coalesce(coalescing) = &mut self.overload
-            && coalescing.is_due(position, timestamp)
-            && self.begin_coalescing(timestamp)
-        {
+            return self.suppress(timestamp, region);
+        }
+        let is_admitted = self.renew_limit(timestamp);
+        if self.mode == Mode::Coalescing {
             self.coalesce_enter(timestamp, region);
-        } else if self.update_limit() {
+        } else if is_admitted {
             self.output.enter(timestamp, region);
-        } else if self.begin_coalescing(timestamp) {
-            self.coalesce_enter(timestamp, region);
         } else {
             self.suppress(timestamp, region);
         }
+    }
+
+    /// Begins to coalesce, if that is due or if there is no room. Otherwise returns whether one more enter is admitted.
+    fn renew_limit(&mut self, timestamp: u64) -> bool {
+        let position = self.output.ring.position();
+        if let Overload::Coalesce(coalescing) = &mut self.overload
+            && coalescing.is_due(position, timestamp)
+            && self.begin_coalescing(timestamp)
+        {
+            return false;
+        }
+        let is_admitted = self.update_limit();
+        if !is_admitted {
+            self.begin_coalescing(timestamp);
+        }
+        is_admitted
+    }
+
+    /// Records an enter that has a correlation id; without room for the id, as if it had none.
+    fn enter_correlated(&mut self, timestamp: u64, region: u32, id: u64) {
+        let used = self.output.ring.position() + self.output.open;
+        if self.mode == Mode::Recording && used + 1 >= self.limit {
+            self.renew_limit(timestamp);
+        }
+        let has_place = match (self.mode, &mut self.overload) {
+            (Mode::Recording, _) => used + 1 < self.limit || self.waits_for_room(CORRELATED_RECORDS),
+            (Mode::Coalescing, Overload::Coalesce(coalescing)) => {
+                if coalescing.enter_correlated(&mut self.output, timestamp, region, id) {
+                    return;
+                }
+                false
+            }
+            _ => false,
+        };
+        match has_place {
+            true => self.output.enter_correlated(timestamp, region, id),
+            false => self.enter(timestamp, region),
+        }
+    }
+
+    /// Whether there is room for some records, or will be after a wait that the policy asks for.
+    fn waits_for_room(&mut self, records: u64) -> bool {
+        while !self.output.has_room(records) {
+            if !self.overload.wait_for_room(&mut self.output, records) {
+                return false;
+            }
+        }
+        true
     }
 
     #[cold]
@@ -317,10 +379,8 @@ impl EventWriter {
         }
         let records = event.records(timestamp);
         let count = records.len() as u64;
-        while !self.output.has_room(count) {
-            if !self.overload.wait_for_room(&mut self.output, count) {
-                return self.output.count_dropped(1);
-            }
+        if !self.waits_for_room(count) {
+            return self.output.count_dropped(1);
         }
         for (place, record) in records.enumerate() {
             self.output.ring.put_with_room(place as u64, record);

@@ -62,7 +62,8 @@
 //! ```
 //!
 //! A sample takes two slots, published together: `Sample{timestamp, device}` and `Value{nanojoules}` (in word 0). CPU time does,
-//! too: `CpuTime{timestamp, ticks}` and `Value{nanoseconds}`.
+//! too: `CpuTime{timestamp, ticks}` and `Value{nanoseconds}`. An enter with a correlation id is `Correlation{id}` and `Enter`,
+//! published together.
 //! A group of coalesced calls is one `Group{begin, n}` and n records `CoalescedCalls`, published together (record.rs,
 //! coalescing.rs). A message or the like is one `Communication` and up to three `Payload`, published together
 //! ([`communication`]).

@@ -6,6 +6,9 @@ use crate::ring::RingProducer;
 /// The number of slots that are kept free in addition to those for leaves, for `Suppressed`, `ProgramEnd` and `LocationEnd`.
 pub(crate) const RESERVE: u64 = 3;
 
+/// The records of an enter with a correlation id, and of its leave.
+pub(crate) const CORRELATED_RECORDS: u64 = 3;
+
 pub(crate) struct Output {
     pub ring: RingProducer,
     /// Frames whose enter is in the ring and whose leave is not.
@@ -31,6 +34,13 @@ impl Output {
     pub fn enter(&mut self, timestamp: u64, region: u32) {
         self.open += 1;
         self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
+    }
+
+    /// Writes an enter that has a correlation id. There must be room for two records and the leave.
+    pub fn enter_correlated(&mut self, timestamp: u64, region: u32, id: u64) {
+        self.open += 1;
+        let head = Record::new(Kind::Correlation, id, 0);
+        self.ring.push_pair_with_room(head, Record::new(Kind::Enter, timestamp, region));
     }
 
     /// Writes a leave. A frame must be open.

@@ -32,6 +32,9 @@ pub enum Kind {
     /// The CPU time in total that the location has used up to this time follows in the next record; argument: the number of ticks
     /// before this time during which it rose, or 0 if it rose since the previous record of CPU time.
     CpuTime = 14,
+    /// The correlation id of the `Enter` that follows in the next record, in word 0: a call that launches work on a GPU has the
+    /// same id as the kernels, copies or fills that it launched. Argument: 0.
+    Correlation = 15,
 }
 
 /// The coalesced calls of one call path. Those of its descendants follow it in the group, each with its depth.
@@ -75,6 +78,7 @@ impl Kind {
             12 => Kind::Communication,
             13 => Kind::Payload,
             14 => Kind::CpuTime,
+            15 => Kind::Correlation,
             _ => return None,
         })
     }
@@ -252,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_are_encoded_and_decoded(kind in (1u8..=14).prop_filter("has an event", |kind| *kind != 12), word0: u64, argument: u32) {
+        fn records_are_encoded_and_decoded(kind in (1u8..=15).prop_filter("has an event", |kind| *kind != 12), word0: u64, argument: u32) {
             let kind = Kind::from_u8(kind).unwrap();
             let record = Record::new(kind, word0, argument);
             prop_assert_eq!((record.kind(), record.word0, record.argument()), (Some(kind), word0, argument));
@@ -277,7 +281,7 @@ mod tests {
                 12 => &[1][..],
                 _ => &bytes[13..],
             };
-            let known = (1..=14).contains(&bytes[12]) && unused.iter().all(|byte| *byte == 0);
+            let known = (1..=15).contains(&bytes[12]) && unused.iter().all(|byte| *byte == 0);
             prop_assert_eq!(record.kind().is_some(), known);
         }
     }

@@ -10,7 +10,7 @@ use ampere_ring::layout::ABI_VERSION;
 use ampere_ring::{CoalescedCalls, Kind, LogWriter, Record};
 
 /// A version, and the digest of its format.
-const FORMAT: (u32, u64) = (6, 13_424_007_396_295_516_347);
+const FORMAT: (u32, u64) = (6, 15_040_285_568_004_272_808);
 
 fn records() -> Vec<Record> {
     let kinds = [
@@ -25,6 +25,7 @@ fn records() -> Vec<Record> {
         Kind::Group,
         Kind::Resume,
         Kind::CpuTime,
+        Kind::Correlation,
     ];
     let mut records = kinds.map(|kind| Record::new(kind, 1 << 40, 7)).to_vec();
     records.push(Record::coalesced_calls(CoalescedCalls {

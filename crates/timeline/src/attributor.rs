@@ -9,6 +9,7 @@ pub use crate::linking::LocationInfo;
 use crate::baseline::Baseline;
 use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
+use crate::launches::AllLaunches;
 use crate::linking::{Links, Run, ThreadSeconds};
 use crate::sampled::{Role, SampledStacks};
 use crate::time_device;
@@ -83,6 +84,7 @@ pub struct Attributor {
     unstarted_times: Vec<usize>,
     pub(crate) recording: Option<Box<Recording>>,
     sampled: SampledStacks,
+    launches: AllLaunches,
     /// The time until which a live run's counters were to be read.
     sampling_ended: Option<Timestamp>,
     /// The first and the last time at which functions ran on each node, while its counters should have been read.
@@ -110,6 +112,7 @@ impl Attributor {
             unstarted_times: Vec::new(),
             recording: None,
             sampled: SampledStacks::default(),
+            launches: AllLaunches::default(),
             sampling_ended: None,
             functions_ran: BTreeMap::new(),
             counting_version: 0,
@@ -415,6 +418,24 @@ impl Attributor {
             self.start_time(location, step.time);
         }
         self.steps(location, &[step]);
+    }
+
+    /// Takes an enter that has a correlation id: the call path of a launch is remembered, and that of what was launched begins with
+    /// it. Returns whether the launch is known of what begins on a GPU's stream.
+    pub(crate) fn correlated_step(&mut self, location: LocationIndex, step: Step, id: u64) -> bool {
+        let process = self.links.process_of(location);
+        if self.locations[location.0 as usize].kind != LocationKind::Gpu {
+            self.step(location, step);
+            if let Some(process) = process {
+                self.launches.add(process, id, (location, step.time), &self.engine);
+            }
+            return true;
+        }
+        let path = process
+            .and_then(|process| self.launches.path_on(location, process, (id, step.time), &mut self.engine));
+        path.into_iter().for_each(|path| self.engine.begin_in(location, path));
+        self.step(location, step);
+        path.is_some()
     }
 
     /// Takes steps of one location, in order.

@@ -8,6 +8,7 @@
 //! threads.rs         ranks whose other threads run more than their main thread
 //! pipeline.rs        events and samples in the order of time, on their way to the engine
 //! sampled.rs         call paths that are sampled, around calls that are recorded
+//! launches.rs        the call paths of launches, with which those of kernels begin
 //! counter_traits.rs  what a counter counts, and which others it contains
 //! baseline.rs        what a device draws without the job
 //! time_device.rs     time, attributed like a counter
@@ -30,6 +31,9 @@ pub mod counter_traits;
 pub mod curve;
 mod device;
 pub mod gaps;
+mod launches;
+#[cfg(test)]
+mod launches_tests;
 pub mod linking;
 pub mod pipeline;
 pub mod power_sensor;

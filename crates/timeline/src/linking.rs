@@ -259,6 +259,11 @@ impl Links {
         self.processes.values()
     }
 
+    /// The process that a location belongs to, if it is known.
+    pub fn process_of(&self, location: LocationIndex) -> Option<u64> {
+        self.evidence[location.0 as usize].process
+    }
+
     pub fn changed_late(&self) -> bool {
         self.changed_late
     }

@@ -72,6 +72,13 @@ pub struct Stream {
     done: usize,
     /// The positions of breaks in `steps`.
     breaks: VecDeque<usize>,
+    /// The positions of enters with a correlation id in `steps`, and the ids.
+    ids: VecDeque<(usize, u64)>,
+    is_gpu: bool,
+    /// Whether it is a GPU's stream of which an enter had an id: all of its outermost frames should have one.
+    expects_ids: bool,
+    /// The number of outermost frames without an id where one was expected, or with one whose launch is not known.
+    without_launch: u64,
     /// Whether every step is a break.
     always_breaks: bool,
     /// The number of open frames after the last step.
@@ -95,6 +102,10 @@ impl Stream {
             steps: Vec::new(),
             done: 0,
             breaks: VecDeque::new(),
+            ids: VecDeque::new(),
+            is_gpu: false,
+            expects_ids: false,
+            without_launch: 0,
             always_breaks: false,
             depth: 0,
             last_released: 0,
@@ -110,9 +121,21 @@ impl Stream {
     pub fn enter(&mut self, time: Timestamp, region: RegionRef, calls: u32) {
         if self.depth == 0 || self.always_breaks {
             self.breaks.push_back(self.steps.len());
+            if self.expects_ids && self.depth == 0 {
+                self.without_launch = self.without_launch.saturating_add(calls.into());
+            }
         }
         self.depth += 1;
         self.put(Step::enter(time, region, calls));
+    }
+
+    /// Adds the enter of a call with a correlation id: on a thread, that of a launch; on a GPU's stream, that of what was
+    /// launched.
+    pub fn enter_correlated(&mut self, time: Timestamp, region: RegionRef, calls: u32, id: u64) {
+        self.expects_ids = false;
+        self.ids.push_back((self.steps.len(), id));
+        self.enter(time, region, calls);
+        self.expects_ids = self.is_gpu;
     }
 
     /// Adds a leave of the innermost frame.
@@ -174,9 +197,25 @@ impl Stream {
     #[inline]
     fn pass_break(&mut self, into: &mut Attributor) {
         self.pass_run(Timestamp::MAX, into);
-        into.step(self.location, self.steps[self.done]);
+        match self.id_before(self.done + 1) {
+            Some((at, id)) => self.pass_correlated(at, id, into),
+            None => into.step(self.location, self.steps[self.done]),
+        }
         self.breaks.pop_front();
         self.done += 1;
+    }
+
+    /// Takes the next correlation id and its position, if that is before `end`.
+    #[inline]
+    fn id_before(&mut self, end: usize) -> Option<(usize, u64)> {
+        let first = self.ids.front().copied().filter(|(at, _)| *at < end)?;
+        self.ids.pop_front();
+        Some(first)
+    }
+
+    fn pass_correlated(&mut self, at: usize, id: u64, into: &mut Attributor) {
+        let is_known = into.correlated_step(self.location, self.steps[at], id);
+        self.without_launch = self.without_launch.saturating_add(u64::from(!is_known));
     }
 
     /// Hands over the steps before the next break and before `end`.
@@ -185,9 +224,15 @@ impl Stream {
         let next_break = self.breaks.front().copied().unwrap_or(self.steps.len());
         let waiting = &self.steps[self.done..next_break];
         let count = waiting.iter().position(|step| step.time >= end).unwrap_or(waiting.len());
-        into.steps(self.location, &waiting[..count]);
+        let end = self.done + count;
+        while let Some((at, id)) = self.id_before(end) {
+            into.steps(self.location, &self.steps[self.done..at]);
+            self.pass_correlated(at, id, into);
+            self.done = at + 1;
+        }
+        into.steps(self.location, &self.steps[self.done..end]);
         into.engine.pass_queued_samples(self.location);
-        self.done += count;
+        self.done = end;
     }
 
     /// Releases the steps that have been handed over, once they are the greater part.
@@ -196,6 +241,7 @@ impl Stream {
             self.last_released = self.steps[self.done - 1].time;
             self.steps.drain(..self.done);
             self.breaks.iter_mut().for_each(|at| *at -= self.done);
+            self.ids.iter_mut().for_each(|(at, _)| *at -= self.done);
             self.done = 0;
         }
         if self.steps.is_empty() && self.steps.capacity() > IDLE_STEPS_MAX {
@@ -254,8 +300,9 @@ impl Pipeline {
         while self.streams.len() <= place {
             self.streams.push(Stream::new(LocationIndex(self.streams.len() as u32)));
         }
-        let is_cpu = self.attributor.locations[place].kind == LocationKind::CpuThread;
-        if is_cpu || self.gpu_streams == GpuStreams::InTime {
+        let kind = self.attributor.locations[place].kind;
+        self.streams[place].is_gpu = kind == LocationKind::Gpu;
+        if kind == LocationKind::CpuThread || self.gpu_streams == GpuStreams::InTime {
             self.put_into(RANKS, place);
         }
     }
@@ -387,6 +434,17 @@ impl Pipeline {
     pub fn late(&self) -> u64 {
         let of_samples: u64 = self.samples.iter().map(|samples| samples.late).sum();
         of_samples + self.streams.iter().map(|stream| stream.late).sum::<u64>()
+    }
+
+    /// The number of kernels, copies and fills on a stream whose launch is not known, although the stream's events have
+    /// correlation ids.
+    pub fn without_launch(&self, location: LocationIndex) -> u64 {
+        self.streams.get(location.0 as usize).map_or(0, |stream| stream.without_launch)
+    }
+
+    /// The sum of [`Pipeline::without_launch`] over all streams.
+    pub fn all_without_launch(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.without_launch).fold(0, u64::saturating_add)
     }
 
     /// The number of events and samples that wait.

@@ -13,6 +13,8 @@ use std::path::Path;
 
 /// The name of the attribute with the number of coalesced calls, which only ampere's own traces have.
 pub const CALLS_NAME: &str = "ampere::calls";
+/// The name of the attribute with the id that a launch and what it launched have in common; only ampere's own traces have it.
+pub(crate) const CORRELATION_NAME: &str = "ampere::correlation";
 /// The metric of a location's own CPU time: cumulative, in seconds.
 pub(crate) const CPU_TIME: &str = "ampere::cpu_time";
 /// The reason for an incomplete run if several recorders may read the same counter.
@@ -20,8 +22,17 @@ pub(crate) const IN_DOUBT: &str = "it is unknown which recorders of one metric r
 
 /// Finds the attribute with the number of calls that an enter event stands for.
 pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {
+    attribute(definitions, CALLS_NAME)
+}
+
+/// Finds the attribute with the correlation id of an enter event.
+pub(crate) fn correlation_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {
+    attribute(definitions, CORRELATION_NAME)
+}
+
+fn attribute(definitions: &otf2::Definitions, name: &str) -> Option<AttributeRef> {
     let mut attributes = definitions.attributes.iter();
-    attributes.find(|(_, attribute)| attribute.name == CALLS_NAME).map(|(reference, _)| reference)
+    attributes.find(|(_, attribute)| attribute.name == name).map(|(reference, _)| reference)
 }
 
 pub fn as_model(region: &otf2::Region) -> Region {

@@ -3,7 +3,7 @@
 use crate::calls::Clock;
 use crate::cpu_times::CpuTimes;
 use crate::devices::TraceDevices;
-use crate::index::{self, calls_attribute, missing_line};
+use crate::index::{self, calls_attribute, correlation_attribute, missing_line};
 use crate::left_out::{self, Shown};
 use crate::locations::{LocationState, add_locations, add_regions};
 use crate::metric_recorders::Recorders;
@@ -60,6 +60,10 @@ struct Feed<'a> {
     waited: u64,
     /// The attribute with the number of calls that an enter stands for, in our own traces.
     calls: Option<AttributeRef>,
+    /// The attribute with the correlation id of an enter, in our own traces.
+    correlation: Option<AttributeRef>,
+    /// The correlation id of the next enter.
+    next_id: Option<u64>,
     progress: &'a mut (dyn FnMut(u64) + Send),
 }
 
@@ -330,6 +334,7 @@ fn attribute_once(
     let report = report.with_context(|| format!("cannot read {}", path.display()))?;
     feed.pipeline.end_samples();
     feed.pipeline.advance_to_the_end();
+    feed.quality.records.kernels_without_launch = feed.pipeline.all_without_launch();
     let (mut known, mut quality) = feed.finish(recorders);
     (known.disproved, known.disproved_notes, known.baselines) = (disproved, disproved_notes, baselines);
     if known.is_undecided {
@@ -405,6 +410,15 @@ impl EventHandler for Feed<'_> {
         self.calls
     }
 
+    fn second_attribute(&self) -> Option<AttributeRef> {
+        self.correlation
+    }
+
+    fn second_value(&mut self, _location: LocationRef, value: u64) -> Flow {
+        self.next_id = Some(value);
+        ControlFlow::Continue(())
+    }
+
     #[inline]
     fn enter(
         &mut self,
@@ -416,6 +430,7 @@ impl EventHandler for Feed<'_> {
         let coalesced = &mut self.quality.records.coalesced_calls;
         *coalesced = coalesced.saturating_add(calls.unwrap_or(0));
         let time = self.time_at(location, time);
+        let id = self.next_id.take();
         if let Some(state) = self.locations.get_mut(location.0) {
             state.first = state.first.min(time);
             (state.last, state.depth) = (time, state.depth + 1);
@@ -424,7 +439,10 @@ impl EventHandler for Feed<'_> {
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
             let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
             if let Some(stream) = self.pipeline.stream(state.index) {
-                stream.enter(time, region, calls);
+                match id {
+                    Some(id) => stream.enter_correlated(time, region, calls, id),
+                    None => stream.enter(time, region, calls),
+                }
                 state.count(stream);
             }
         }
@@ -517,6 +535,8 @@ impl<'a> Feed<'a> {
             quality: Losses::default(),
             waited: 0,
             calls: calls_attribute(definitions),
+            correlation: correlation_attribute(definitions),
+            next_id: None,
             pipeline,
             progress,
         }

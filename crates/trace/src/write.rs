@@ -2,7 +2,7 @@
 //! the same way as for the live attribution.
 
 use crate::evidence;
-use crate::index::CALLS_NAME;
+use crate::index::{CALLS_NAME, CORRELATION_NAME};
 use crate::places::COUNTED_PART;
 use crate::replay::ReplayedMetric;
 use crate::scorep_names::{paradigm, role};
@@ -195,6 +195,14 @@ fn calls_attribute() -> Attribute {
     let description = "This enter stands for so many calls, one after the other, whose times together it has; 0: it goes \
                        on with one that was counted before";
     Attribute { name: CALLS_NAME.to_owned(), description: description.to_owned() }
+}
+
+/// The attribute of an enter event that has a correlation id.
+const CORRELATION: AttributeRef = AttributeRef(1);
+
+fn correlation_attribute() -> Attribute {
+    let description = "A number that the call of a launch and the work on a GPU that it launched have in common, in one process";
+    Attribute { name: CORRELATION_NAME.to_owned(), description: description.to_owned() }
 }
 
 /// The first and the last timestamp of the whole trace.
@@ -434,6 +442,7 @@ impl Definer {
             }
         }
         definitions.attributes.insert(CALLS, calls_attribute());
+        definitions.attributes.insert(CORRELATION, correlation_attribute());
         let machine = definitions.system_tree_nodes.push(SystemTreeNode {
             name: std::env::var("SCOREP_MACHINE_NAME").unwrap_or_else(|_| "Linux".to_owned()),
             class_name: "machine".to_owned(),

@@ -71,6 +71,7 @@ pub fn run(data: &[u8]) {
                     writer.communication(time, Communication::MpiIsend(message, from.u64()));
                 }
                 9 => writer.communication(time, Communication::MpiCollectiveBegin),
+                10 => writer.correlate_next(from.u64()),
                 _ => writer.location_end(time),
             },
         }

@@ -25,8 +25,9 @@ const _: () = assert!(size_of::<Event>() == 16 && BATCH * u8::MAX as usize <= u1
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Enter,
-    /// An enter with a value of the wanted attribute.
+    /// An enter with a value of the first or the second wanted attribute.
     EnterWith,
+    EnterWithSecond,
     Leave,
     Metric,
     /// A context that was entered or found by a sample; the unwind distance is a value.
@@ -39,10 +40,16 @@ pub(crate) enum Kind {
 #[derive(Default)]
 pub(crate) struct Batch {
     pub events: Vec<Event>,
-    /// The values of metrics, and of the wanted attribute of enters.
+    /// The values of metrics, and of the wanted attributes of enters.
     pub values: Vec<MetricValue>,
-    /// The wanted attribute of enters.
-    pub attribute: Option<u32>,
+    pub wanted: Wanted,
+}
+
+/// The wanted attributes of enters.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    pub first: Option<u32>,
+    pub second: Option<u32>,
 }
 
 impl Batch {

@@ -1,6 +1,6 @@
 //! Handles of the C library for reading: of the archive, and of the event reader of one location.
 
-use super::batch::{BATCH, Batch, Event, Kind, push};
+use super::batch::{BATCH, Batch, Event, Kind, Wanted, push};
 use super::{
     Doing, SUCCESS, UNDEFINED_U64, capture_messages, check, copy, failure, forget_message, other_events,
 };
@@ -129,7 +129,7 @@ impl Reader {
         &self,
         location: u64,
         others: bool,
-        attribute: Option<u32>,
+        wanted: Wanted,
     ) -> Result<EventReader<'_>, Otf2Error> {
         forget_message();
         if location == UNDEFINED_U64 {
@@ -138,7 +138,7 @@ impl Reader {
         // SAFETY: the handle is open until drop, which cannot happen during the borrow in the result.
         let handle = unsafe { sys::OTF2_Reader_GetEvtReader(self.handle(), location) };
         let handle = NonNull::new(handle).ok_or_else(|| failure(sys::OTF2_ERROR_INVALID_DATA))?;
-        let mut reader = EventReader { handle, archive: self, attribute, batch: Box::default() };
+        let mut reader = EventReader { handle, archive: self, wanted, batch: Box::default() };
         reader.register(others)?;
         Ok(reader)
     }
@@ -161,8 +161,7 @@ pub(crate) fn reading<T>(result: Result<T, Otf2Error>, what: &str) -> Result<T, 
 pub(crate) struct EventReader<'a> {
     handle: NonNull<sys::OTF2_EvtReader>,
     archive: &'a Reader,
-    /// The wanted attribute of enters.
-    attribute: Option<u32>,
+    wanted: Wanted,
     /// The batch has a fixed address, because OTF2 passes it to the callbacks.
     batch: Box<Batch>,
 }
@@ -204,7 +203,7 @@ impl EventReader<'_> {
         std::mem::swap(&mut *self.batch, batch);
         self.batch.events.clear();
         self.batch.values.clear();
-        self.batch.attribute = self.attribute;
+        self.batch.wanted = self.wanted;
         let mut read = 0;
         // SAFETY: both handles are open. The callbacks access self.batch through the registered pointer while self is borrowed
         // mutably here, and nothing else accesses it until the call returns.
@@ -240,15 +239,20 @@ unsafe extern "C" fn on_enter(
 ) -> sys::OTF2_CallbackCode {
     // SAFETY: the user data is the batch, which only the callbacks access during read; the reference ends before push.
     let batch = unsafe { &mut *user_data.cast::<Batch>() };
-    let mut value = 0;
-    // SAFETY: OTF2 passes a list that lives during the call; the number outlives it.
-    let has_value = batch.attribute.is_some_and(|attribute| unsafe {
-        sys::OTF2_AttributeList_GetNumberOfElements(attributes) > 0
-            && sys::OTF2_AttributeList_GetUint64(attributes, attribute, &mut value) == SUCCESS
-    });
-    let event = match has_value {
-        true => Event::with_number(time, region, Kind::EnterWith, value, &mut batch.values),
-        false => Event::new(time, region, Kind::Enter),
+    // SAFETY: OTF2 passes a list that lives during the call.
+    let has_any = unsafe { sys::OTF2_AttributeList_GetNumberOfElements(attributes) > 0 };
+    let value_of = |attribute: Option<u32>| {
+        let mut value = 0;
+        let attribute = attribute.filter(|_| has_any)?;
+        // SAFETY: the list lives during the call; the number outlives it.
+        let code = unsafe { sys::OTF2_AttributeList_GetUint64(attributes, attribute, &mut value) };
+        (code == SUCCESS).then_some(value)
+    };
+    let first = value_of(batch.wanted.first).map(|value| (Kind::EnterWith, value));
+    let with = first.or_else(|| Some((Kind::EnterWithSecond, value_of(batch.wanted.second)?)));
+    let event = match with {
+        Some((kind, value)) => Event::with_number(time, region, kind, value, &mut batch.values),
+        None => Event::new(time, region, Kind::Enter),
     };
     // SAFETY: registered in EventReader::register and called only by OTF2.
     unsafe { push(user_data, event) }

@@ -102,7 +102,7 @@ impl Rows {
 /// The functions or kernels of one device.
 pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
     let mut table = Rows::default();
-    for Region { region, figures, sampled_error_joules, watts } in view.regions.iter().take(DEVICE_ROWS_MAX) {
+    for Region { region, figures, sampled_error_joules, watts } in view.own_regions().take(DEVICE_ROWS_MAX) {
         table.name.push(names.number(region));
         table.joules.push(figures.exclusive_joules);
         table.dynamic_joules.extend(figures.dynamic_joules);
@@ -116,7 +116,7 @@ pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
             table.most_joules.push(figures.possible_joules);
         }
     }
-    let joules = view.regions.iter().map(|row| row.figures.exclusive_joules);
+    let joules = view.own_regions().map(|row| row.figures.exclusive_joules);
     let (count, joules) = crate::text::left_out(joules, DEVICE_ROWS_MAX);
     table.others = Others { count, joules };
     table.without_unknown()

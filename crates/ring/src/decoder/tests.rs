@@ -52,6 +52,9 @@ struct Run {
     /// Messages with their call paths, as they were written and as they were decoded. Each has a tag of its own.
     sent: Vec<(u64, Communication, Vec<u32>)>,
     received: Vec<(u64, Communication, Vec<u32>)>,
+    /// Times and call paths of enters with a correlation id, as they were written, by id; and as they were decoded.
+    launched: Vec<(u64, Vec<u32>)>,
+    decoded_ids: Vec<(u64, u64, Vec<u32>)>,
     _directory: tempfile::TempDir,
 }
 
@@ -69,6 +72,8 @@ impl Run {
             events: 0,
             sent: Vec::new(),
             received: Vec::new(),
+            launched: Vec::new(),
+            decoded_ids: Vec::new(),
             _directory: directory,
         }
     }
@@ -76,6 +81,13 @@ impl Run {
     fn enter(&mut self, time: u64, region: u32) {
         self.expected.enter(time, region, 1);
         self.writer.enter(time, region);
+    }
+
+    /// Enters a region with the next correlation id, from 1 on.
+    fn launch(&mut self, time: u64, region: u32) {
+        self.writer.correlate_next(self.launched.len() as u64 + 1);
+        self.enter(time, region);
+        self.launched.push((time, self.expected.stack.clone()));
     }
 
     fn leave(&mut self, time: u64) {
@@ -95,12 +107,17 @@ impl Run {
         let count = self.reader.copy_out(&mut records, most).unwrap();
         self.reader.release(count);
         let (decoded, events, received) = (&mut self.decoded, &mut self.events, &mut self.received);
+        let ids = &mut self.decoded_ids;
         for record in records {
             self.decoder.decode(record, &mut |event| {
                 *events += u64::from(!matches!(event, Event::ProgramBegin(_) | Event::ProgramEnd(_)));
                 match event {
                     Event::Enter(time, region) => decoded.enter(time, region, 1),
                     Event::EnterCoalesced(time, region, calls) => decoded.enter(time, region, calls.into()),
+                    Event::EnterCorrelated(time, region, id) => {
+                        decoded.enter(time, region, 1);
+                        ids.push((id, time, decoded.stack.clone()));
+                    }
                     Event::Leave(time, region) => assert_eq!(decoded.leave(time), region),
                     Event::Communication(time, event) => received.push((time, event, decoded.stack.clone())),
                     Event::ProgramBegin(_)
@@ -120,6 +137,12 @@ impl Run {
         self.read(usize::MAX);
         assert_eq!(self.decoder.repairs, Repairs::default());
         assert!(self.decoded.stack.is_empty());
+    }
+
+    /// Whether each decoded id is at the time and in the call path of its launch.
+    fn ids_are_in_place(&self) -> bool {
+        let mut ids = self.decoded_ids.iter();
+        ids.all(|(id, time, path)| self.launched[*id as usize - 1] == (*time, path.clone()))
     }
 
     /// The profile without call paths that have neither calls nor time.
@@ -192,6 +215,101 @@ fn a_message_in_coalesced_calls_lies_in_them() {
         assert_eq!(run.received[99], (run.sent[99].0, run.sent[99].1, vec![1, 2, 3]));
         assert!(run.decoder.coalesced_calls > 190_000, "{}", run.decoder.coalesced_calls);
     }
+}
+
+/// A launch keeps its id, its time and its call path, although the calls around it are coalesced, and its own would be.
+#[test]
+fn no_launch_is_coalesced() {
+    for policy in [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Coalesce]
+    {
+        let mut run = Run::new(policy);
+        run.enter(10, 1);
+        let mut time = 20;
+        let calls = if policy == OverloadPolicy::Suppress { 1000 } else { 100_000 };
+        for call in 0..calls {
+            run.enter(time, 2);
+            if call % 100 == 0 {
+                run.launch(time + 1, 3);
+                run.enter(time + 2, 4);
+                run.leave(time + 2);
+            } else {
+                run.enter(time + 1, 3);
+            }
+            run.leave(time + 3);
+            run.leave(time + 4);
+            time += 7;
+            if call % 5_000 == 0 {
+                run.read(usize::MAX);
+            }
+        }
+        run.end(time);
+        run.assert_exact();
+        assert_eq!((run.decoded_ids.len(), run.launched.len()), (calls / 100, calls / 100));
+        assert!(run.ids_are_in_place());
+        assert_eq!(run.decoded_ids[9].2, [1, 2, 3]);
+        let coalesced = run.decoder.coalesced_calls;
+        assert!(policy == OverloadPolicy::Suppress || coalesced > 150_000, "{coalesced}");
+    }
+}
+
+/// Without a reader, launches that find no room are recorded without their ids as far as calls are.
+#[test]
+fn a_launch_without_room_for_its_id_is_a_call_like_others() {
+    for policy in [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure] {
+        let mut run = Run::new(policy);
+        run.enter(10, 1);
+        for time in 20..10_000 {
+            run.launch(time, 2);
+            run.leave(time);
+        }
+        run.read(usize::MAX);
+        run.end(20_000);
+        assert!(run.ids_are_in_place() && run.decoded_ids.len() > 600, "{}", run.decoded_ids.len());
+        let calls = run.decoded.profile.values().map(|figures| figures.0).sum::<u64>();
+        assert_eq!(calls + run.writer.suppressed_calls(), 9981);
+    }
+}
+
+/// If every event is wanted, the writer waits until there is room for the id, too.
+#[test]
+fn a_launch_waits_for_room_where_calls_do() {
+    let mut run = Run::new(OverloadPolicy::Wait);
+    let path = run.reader.path().to_owned();
+    let reader = std::thread::spawn(move || {
+        let mut reader = RingConsumer::open(&path).unwrap();
+        let (mut ids, mut leaves, mut records) = (0, 0, Vec::new());
+        while leaves < 10_000 {
+            records.clear();
+            let count = reader.copy_out(&mut records, 100).unwrap();
+            ids += records.iter().filter(|r| r.kind() == Some(Kind::Correlation)).count();
+            leaves += records.iter().filter(|r| r.kind() == Some(Kind::Leave)).count();
+            reader.release(count);
+        }
+        ids
+    });
+    for time in 0..10_000 {
+        run.launch(time, 2);
+        run.leave(time);
+    }
+    assert_eq!((reader.join().unwrap(), run.writer.suppressed_calls()), (10_000, 0));
+}
+
+#[test]
+fn an_id_belongs_to_the_enter_that_follows_directly() {
+    use Event::{Enter, EnterCorrelated, Leave};
+    let (events, repairs) = decode(&[
+        Record::new(Kind::Correlation, 77, 0),
+        Record::new(Kind::Enter, 1, 7),
+        Record::new(Kind::Enter, 2, 8),
+        Record::new(Kind::Correlation, 78, 0),
+        Record::new(Kind::Leave, 3, 8),
+        Record::new(Kind::Correlation, 79, 0),
+        Record::new(Kind::Correlation, 80, 0),
+        Record::new(Kind::Enter, 4, 8),
+    ]);
+    let expected =
+        [EnterCorrelated(1, 7, 77), Enter(2, 8), Leave(3, 8), EnterCorrelated(4, 8, 80), Leave(100, 8)];
+    assert_eq!((&events[..5], repairs), (&expected[..], Repairs { damaged: 2, ..Repairs::default() }));
 }
 
 /// Without a reader, messages that find no room are counted, none is written in part, and open frames can still be left.
@@ -651,7 +769,10 @@ fn no_event_is_at_the_end_of_time() {
     for records in ends {
         let (mut decoder, mut latest) = (Decoder::default(), 0);
         let mut take = |event| match event {
-            Event::Enter(time, _) | Event::EnterCoalesced(time, ..) | Event::Leave(time, _) => {
+            Event::Enter(time, _)
+            | Event::EnterCoalesced(time, ..)
+            | Event::EnterCorrelated(time, ..)
+            | Event::Leave(time, _) => {
                 latest = latest.max(time);
             }
             Event::Sample(time, ..)
@@ -764,6 +885,8 @@ proptest! {
                 let depth = run.expected.stack.len();
                 if chance.is_multiple_of(97) {
                     run.send(time);
+                } else if depth < deepest && chance.is_multiple_of(89) {
+                    run.launch(time, chance % regions);
                 } else if depth == 0 || (depth < deepest && coin < 8) {
                     run.enter(time, chance % regions);
                 } else {
@@ -783,6 +906,7 @@ proptest! {
         // A message's tag is its number.
         let was_sent = |received: &(_, _, _)| run.sent[tag_of(&received.1) as usize] == *received;
         prop_assert!(run.received.iter().all(was_sent));
+        prop_assert!(run.ids_are_in_place());
         if run.writer.suppressed_calls() == 0 {
             prop_assert_eq!(Run::profile(&run.decoded), Run::profile(&run.expected));
         }
@@ -832,6 +956,8 @@ proptest! {
                 };
                 if chance.is_multiple_of(97) {
                     run.writer.communication(time, communication);
+                } else if chance.is_multiple_of(89) {
+                    run.writer.correlate_next(chance.into());
                 } else if coin < 8 {
                     run.writer.enter(time, chance % regions);
                     entered += 1;

@@ -7,14 +7,14 @@
 //! ring, so nothing is suppressed.
 
 use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
-use crate::index::CPU_TIME;
 use crate::index::as_model;
+use crate::index::{CPU_TIME, correlation_attribute};
 use crate::value_type;
 use ampere_model::{
     Definition, LocalLocation, Location, LocationKind, Process, REPLAYED_HOST, Region, RegionHandle,
 };
 use ampere_ring::{EventWriter, LogWriter, RING_RECORDS_MIN, RingProducer, SAMPLES_RING, Session};
-use otf2::{Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, Trace};
+use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, Trace};
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::str::FromStr;
@@ -107,6 +107,8 @@ struct Event {
     time: u64,
     region: u32,
     entered: bool,
+    /// The correlation id of an enter; 0 if it has none.
+    id: u64,
 }
 
 /// A replay that is running.
@@ -126,6 +128,8 @@ pub struct Player<'a> {
     members: HashMap<(LocationRef, MetricRef), Vec<(usize, u32)>>,
     definitions: Definitions,
     has_collector_ended: bool,
+    /// The correlation id of the next enter; 0 if it has none.
+    next_id: u64,
 }
 
 impl<'a> Player<'a> {
@@ -154,6 +158,7 @@ impl<'a> Player<'a> {
             members: HashMap::new(),
             definitions: Definitions::default(),
             has_collector_ended: false,
+            next_id: 0,
         })
     }
 
@@ -355,8 +360,9 @@ impl<'a> Player<'a> {
 }
 
 impl PlayedLocation {
-    fn write(&mut self, Event { time, region, entered }: Event) {
+    fn write(&mut self, Event { time, region, entered, id }: Event) {
         if entered {
+            self.writer.correlate_next(id);
             self.writer.enter(time, region);
         } else {
             self.writer.leave(time, region);
@@ -416,6 +422,15 @@ fn wait_for_room(
 }
 
 impl EventHandler for Player<'_> {
+    fn second_attribute(&self) -> Option<AttributeRef> {
+        correlation_attribute(&self.definitions)
+    }
+
+    fn second_value(&mut self, _location: LocationRef, value: u64) -> Flow {
+        self.next_id = value;
+        ControlFlow::Continue(())
+    }
+
     fn enter(
         &mut self,
         location: LocationRef,
@@ -423,11 +438,12 @@ impl EventHandler for Player<'_> {
         region: otf2::RegionRef,
         _calls: Option<u64>,
     ) -> Flow {
-        self.take(location, Event { time, region: region.0, entered: true })
+        let id = std::mem::take(&mut self.next_id);
+        self.take(location, Event { time, region: region.0, entered: true, id })
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> Flow {
-        self.take(location, Event { time, region: region.0, entered: false })
+        self.take(location, Event { time, region: region.0, entered: false, id: 0 })
     }
 
     /// Ends frames that the trace never leaves with the location's last event, as in `ampere attribute`.
@@ -435,7 +451,7 @@ impl EventHandler for Player<'_> {
         let Some(location) = self.locations.get(&at) else { return ControlFlow::Continue(()) };
         let (time, open) = (location.last, location.stack.clone());
         for region in open.into_iter().rev() {
-            self.take(at, Event { time, region, entered: false })?;
+            self.take(at, Event { time, region, entered: false, id: 0 })?;
         }
         ControlFlow::Continue(())
     }

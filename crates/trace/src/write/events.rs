@@ -5,7 +5,7 @@
 
 use super::cpu_time::{LocationCpuTime, Points};
 use super::power::{LocationPower, Values};
-use super::{CALLS, Span, communicators};
+use super::{CALLS, CORRELATION, Span, communicators};
 use crate::scorep_names::{collective_operation, paradigm, root};
 use crate::spool::Spool;
 use ampere_attribution::LocationIndex;
@@ -204,6 +204,9 @@ impl Destination<'_> {
             Event::EnterCoalesced(time, handle, calls) => self.put_move(time, handle, |writer, region| {
                 writer.enter_with(time, region, CALLS, calls.into())
             }),
+            Event::EnterCorrelated(time, handle, id) => {
+                self.put_move(time, handle, |writer, region| writer.enter_with(time, region, CORRELATION, id))
+            }
             Event::Communication(time, event) => self.put_communication(time, event),
             Event::ProgramBegin(time) | Event::ProgramEnd(time) => self.put_program(time, event),
             Event::CpuTime(time, rose_ticks, ns) => {
