@@ -6,7 +6,7 @@
 //! patch.c     replaces entries of objects' tables        objects.c   loaded objects, and which of them defines a function
 //! calls.c     dlopen and dlsym                           programs.c  exec and posix_spawn
 //! limits.c    whether the process has room; notes        stub.h      declarations that these share
-//! twin.s      an empty library for 32-bit programs
+//! rocm.c      what rocprofiler-register calls            twin.s      an empty library for 32-bit programs
 //! ```
 //!
 //! There is a directory with the library for each value of the loader's `$PLATFORM`: 64-bit programs find the library, 32-bit
