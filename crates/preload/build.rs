@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const SOURCES: [&str; 7] = ["start.c", "host.c", "calls.c", "programs.c", "patch.c", "limits.c", "objects.c"];
+const SOURCES: [&str; 8] =
+    ["start.c", "host.c", "calls.c", "programs.c", "patch.c", "limits.c", "objects.c", "rocm.c"];
 const FILE: &str = "libampere_preload.so";
 /// Values of the loader's `$PLATFORM` in 64-bit programs. The last one serves scripts that expand `$PLATFORM` themselves, to
 /// nothing.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 const PREFIX: &str = "unrecorded-";
 
-const REASONS: [(char, &str); 3] = [
+const REASONS: [(char, &str); 4] = [
     (
         'm',
         "not recorded, because limits on memory (ulimit -v, -d, or -l in a program that calls mlockall) leave no room for it: the \
@@ -17,6 +17,11 @@ const REASONS: [(char, &str); 3] = [
          known by samples alone",
     ),
     ('p', "not recorded in full, because the system does not let ampere put wrappers in front of some calls"),
+    (
+        'k',
+        "recorded without GPU kernels, because its ROCm has no librocprofiler-sdk.so; install the package rocprofiler-sdk of the \
+         same ROCm",
+    ),
 ];
 
 /// Returns a note for each reason.

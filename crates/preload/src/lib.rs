@@ -5,7 +5,8 @@
 //! start.c     the start of the library                   host.c      treats new objects; when the host is loaded
 //! patch.c     replaces entries of objects' tables        objects.c   loaded objects, and which of them defines a function
 //! calls.c     dlopen and dlsym                           programs.c  exec and posix_spawn
-//! limits.c whether memory is limited; notes stub.h shared declarations twin.s an empty library for 32-bit programs
+//! limits.c    whether the process has room; notes        stub.h      declarations that these share
+//! rocm.c      what rocprofiler-register calls            twin.s      an empty library for 32-bit programs
 //! ```
 //!
 //! There is a directory with the library for each value of the loader's `$PLATFORM`: 64-bit programs find the library, 32-bit

@@ -9,7 +9,8 @@ __attribute__((weak)) int dladdr(const void *, void *);
 __attribute__((weak)) const char *gnu_get_libc_version(void);
 
 /* AddressSanitizer's library refuses to be loaded after another library, unless its default options allow that. It gets them
- * from the first function of this name. This is the only name that this library exports. */
+ * from the first function of this name. This library exports only this name and the one in
+ * rocm.c. */
 __attribute__((weak, visibility("default"))) const char *__asan_default_options(void) { return "verify_asan_link_order=0"; }
 
 /* Finds the C library and this library. */
@@ -47,7 +48,7 @@ static int find_host(void) {
 	return 1;
 }
 
-static const char *variable(char **environment, const char *name) {
+const char *value_of(char **environment, const char *name) {
 	for (; environment && *environment; environment++)
 		if (begins_with(*environment, name) && (*environment)[length(name)] == '=') return *environment + length(name) + 1;
 	return NULL;
@@ -68,15 +69,28 @@ static int is_score_p_here(void) {
 	return definition_of("SCOREP_InitMeasurement", 1).address || definition_of("SCOREP_Location_GetId", 1).address;
 }
 
-__attribute__((constructor)) static void start(int argc, char **argv, char **environment) {
-	(void)argc, (void)argv;
-	if (!gnu_get_libc_version || !dl_iterate_phdr || !dladdr) return;
-	const char *off = variable(environment, "AMPERE_DISABLE");
-	if (off && *off && !is_equal(off, "0")) return;
+/* Prepares this library, and measures the process unless ampere is switched off. */
+static int prepare(void) {
+	if (!gnu_get_libc_version || !dl_iterate_phdr || !dladdr) return 0;
 	dl_iterate_phdr(find_own, &stub.start_count);
-	if (!stub.iterate || !stub.address || !find_host() || !find_functions()) return;
-	stub.session = variable(environment, "AMPERE_SESSION");
-	stub.shared_memory = variable(environment, "AMPERE_SHM");
+	if (!stub.iterate || !stub.address || !find_functions()) return 0;
+	const char *off = value_of(*stub.environment, "AMPERE_DISABLE");
+	if (off && *off && !is_equal(off, "0")) return 1;
+	if (!find_host()) return 1;
+	stub.session = value_of(*stub.environment, "AMPERE_SESSION");
+	stub.shared_memory = value_of(*stub.environment, "AMPERE_SHM");
 	if (is_score_p_here()) stub.host_state = HOST_REFUSED;
 	treat_new_objects();
+	return 1;
 }
+
+int start_once(void) {
+	static enum { NOT_STARTED, STARTED, FAILED } state;
+	if (state == NOT_STARTED) {
+		state = FAILED;
+		if (prepare()) state = STARTED;
+	}
+	return state == STARTED;
+}
+
+__attribute__((constructor)) static void start(void) { start_once(); }

@@ -114,6 +114,13 @@ struct stub {
 };
 HIDDEN extern struct stub stub;
 
+/* --- start.c --------------------------------------------------------------------------------------------------- */
+
+/* The value of a variable, or null. */
+HIDDEN const char *value_of(char **environment, const char *name);
+/* Prepares this library, unless that has been done. Returns whether it can work in this program. */
+HIDDEN int start_once(void);
+
 /* --- patch.c --------------------------------------------------------------------------------------------------- */
 
 struct treatment {
@@ -143,7 +150,8 @@ HIDDEN void wrap_programs(void);
 /* Whether the process has enough memory for the host and the plugin. */
 HIDDEN int has_room(void);
 /* Leaves a note in the run's session that explains why nothing is recorded here: 'm', there is too little memory; 'h', the
- * host cannot be loaded; 'p', the system refused to make a page writable, and some calls are not recorded. */
+ * host cannot be loaded; 'p', the system refused to make a page writable, and some calls are not recorded; 'k', GPU kernels are
+ * not, because ROCm's library for tools is not installed. */
 HIDDEN void note(char what);
 
 #endif

@@ -1,0 +1,216 @@
+//! Records of kernels and copies as frames of GPU streams.
+
+use crate::abi::{
+    BUFFER_KERNEL_DISPATCH, BUFFER_MEMORY_COPY, CATEGORY_TRACING, COPY_DEVICE_TO_DEVICE, COPY_DEVICE_TO_HOST,
+    COPY_HOST_TO_DEVICE, COPY_HOST_TO_HOST, KernelDispatch, KernelSymbol, MemoryCopy, RecordHeader,
+};
+use crate::devices::Gpu;
+use ampere_gpu::{DeviceClock, Frame, Host, Losses, Stream};
+use scorep_abi::{paradigm, region_type};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::{CStr, c_int};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Where a command ran: a queue of a GPU, or a GPU's engines for copies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Queue { agent: u64, queue: u64 },
+    Copies { agent: u64 },
+}
+
+impl Place {
+    fn agent(self) -> u64 {
+        match self {
+            Place::Queue { agent, .. } | Place::Copies { agent } => agent,
+        }
+    }
+}
+
+/// A command that has run, with times of the runtime's clock.
+struct Command {
+    place: Place,
+    start: u64,
+    end: u64,
+    correlation: u64,
+    region: u32,
+}
+
+/// A kernel: its name, and its region once it has run.
+struct Kernel {
+    name: Vec<u8>,
+    region: u32,
+}
+
+/// The kernels of all loaded code objects, by their numbers.
+#[derive(Default)]
+pub(crate) struct Kernels(Mutex<HashMap<u64, Kernel>>);
+
+/// A lock that another thread's panic does not close.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kernels {
+    /// A code object with this kernel was loaded. The runtime ends the names of kernels with `.kd`.
+    ///
+    /// # Safety
+    /// `symbol` is null, or as rocprofiler-sdk makes it.
+    pub unsafe fn add(&self, symbol: *const KernelSymbol) {
+        // SAFETY: this function's contract: the size is the first field.
+        if symbol.is_null() || unsafe { (*symbol).size } < size_of::<KernelSymbol>() as u64 {
+            return;
+        }
+        // SAFETY: as above, and the structure has all fields.
+        let KernelSymbol { kernel, name, .. } = unsafe { *symbol };
+        if name.is_null() {
+            return;
+        }
+        // SAFETY: as above: a C string.
+        let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+        let name = name.strip_suffix(b".kd").unwrap_or(name).to_vec();
+        lock(&self.0).insert(kernel, Kernel { name, region: 0 });
+    }
+
+    fn region(&self, host: &Host, number: u64) -> u32 {
+        let mut kernels = lock(&self.0);
+        let kernel = kernels
+            .entry(number)
+            .or_insert_with(|| Kernel { name: format!("kernel {number} of unknown name").into_bytes(), region: 0 });
+        if kernel.region == 0 {
+            kernel.region = host.region(&kernel.name, region_type::KERNEL, paradigm::HIP);
+        }
+        kernel.region
+    }
+}
+
+/// The region of a copy.
+fn copy_region(host: &Host, operation: c_int) -> u32 {
+    let name: &[u8] = match operation {
+        COPY_HOST_TO_HOST => b"[HIP memcpy HtoH]",
+        COPY_HOST_TO_DEVICE => b"[HIP memcpy HtoD]",
+        COPY_DEVICE_TO_HOST => b"[HIP memcpy DtoH]",
+        COPY_DEVICE_TO_DEVICE => b"[HIP memcpy DtoD]",
+        _ => b"[HIP memcpy]",
+    };
+    host.region(name, region_type::RMA, paradigm::HIP)
+}
+
+/// The streams that commands have run on.
+pub(crate) struct Streams {
+    gpus: HashMap<u64, Gpu>,
+    streams: HashMap<Place, Stream>,
+    clock: DeviceClock,
+    /// Number of the commands in records.
+    seen: u64,
+    /// The number of dropped records that the last batch came with.
+    dropped: u64,
+}
+
+impl Streams {
+    pub fn new(gpus: HashMap<u64, Gpu>, ticks_per_nanosecond: f64) -> Streams {
+        let clock = DeviceClock::new(ticks_per_nanosecond);
+        Streams { gpus, streams: HashMap::new(), clock, seen: 0, dropped: 0 }
+    }
+
+    /// Takes a reading of the clock of all records, and of the run's before and after it.
+    pub fn read_clock(&mut self, before: u64, time: u64, after: u64, losses: &Losses) {
+        self.clock.add(before, time, after);
+        losses.of_clock(&self.clock);
+    }
+
+    /// Records a batch. `dropped` records were dropped since the start.
+    ///
+    /// # Safety
+    /// The headers are as rocprofiler-sdk makes them.
+    pub unsafe fn take(
+        &mut self,
+        host: &Host,
+        kernels: &Kernels,
+        losses: &Losses,
+        headers: &[*const RecordHeader],
+        dropped: u64,
+    ) {
+        let mut impossible = 0;
+        for &header in headers {
+            // SAFETY: this function's contract.
+            let Some(command) = (unsafe { command(host, kernels, header) }) else { continue };
+            self.seen += 1;
+            impossible += u64::from(!self.push(&command));
+        }
+        let left_out: u64 = self.streams.values_mut().map(|stream| stream.flush(host)).sum();
+        let newly_dropped = if dropped >= self.dropped { dropped - self.dropped } else { dropped };
+        self.dropped = dropped;
+        self.seen += newly_dropped;
+        losses.count(impossible + left_out + newly_dropped);
+    }
+
+    /// Number of the commands that were launched and that no record has come of. They are counted once.
+    pub fn missing(&mut self, launched: u64) -> u64 {
+        let missing = launched.saturating_sub(self.seen);
+        self.seen += missing;
+        missing
+    }
+
+    /// Returns whether the command can be recorded.
+    fn push(&mut self, command: &Command) -> bool {
+        let (Some(begin), Some(end)) = (self.clock.ticks(command.start), self.clock.ticks(command.end)) else {
+            return false;
+        };
+        let is_possible = command.start > 0 && command.start <= command.end;
+        let number = self.streams.keys().filter(|place| place.agent() == command.place.agent()).count();
+        let stream = match self.streams.entry(command.place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => match self.gpus.get(&command.place.agent()) {
+                Some(gpu) => new.insert(Stream::new("HIP", &gpu.name, number as u64, gpu.device.clone())),
+                None => return false,
+            },
+        };
+        let frame = Frame { begin, end, correlation: command.correlation, region: command.region };
+        is_possible && stream.push(frame)
+    }
+}
+
+/// The command of a record; `None` if the record is of another kind, or older than the types of this crate.
+///
+/// # Safety
+/// `header` is null, or as rocprofiler-sdk makes it.
+unsafe fn command(host: &Host, kernels: &Kernels, header: *const RecordHeader) -> Option<Command> {
+    // SAFETY: this function's contract.
+    let header = unsafe { header.as_ref() }?;
+    if header.category != CATEGORY_TRACING as u32 || header.payload.is_null() {
+        return None;
+    }
+    // SAFETY: as above: every record begins with its size.
+    let has = |bytes: usize| unsafe { header.payload.cast::<u64>().read() } >= bytes as u64;
+    match header.kind as c_int {
+        BUFFER_KERNEL_DISPATCH if has(size_of::<KernelDispatch>() - RESERVED) => {
+            // SAFETY: as above, and the record has all fields that are read.
+            let record = unsafe { &*header.payload.cast::<KernelDispatch>() };
+            Some(Command {
+                place: Place::Queue { agent: record.info.agent.0, queue: record.info.queue.0 },
+                start: record.start,
+                end: record.end,
+                correlation: record.correlation.external,
+                region: kernels.region(host, record.info.kernel),
+            })
+        }
+        BUFFER_MEMORY_COPY if has(size_of::<MemoryCopy>()) => {
+            // SAFETY: as above.
+            let record = unsafe { &*header.payload.cast::<MemoryCopy>() };
+            // A copy from a GPU to the host is that GPU's, any other the one's that it goes to.
+            let gpu = if record.operation == COPY_DEVICE_TO_HOST { record.from } else { record.to };
+            Some(Command {
+                place: Place::Copies { agent: gpu.0 },
+                start: record.start,
+                end: record.end,
+                correlation: record.correlation.external,
+                region: copy_region(host, record.operation),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The part of a kernel's record that its size may leave out.
+const RESERVED: usize = 56;

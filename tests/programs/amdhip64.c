@@ -1,0 +1,235 @@
+/* A stand-in for libamdhip64.so with one GPU that runs nothing: each stream's commands take the time that the program asks for.
+ *
+ * It registers as the real HIP does, with librocprofiler-register.so if there is one, or as that does it. The table of functions
+ * is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "hip.h"
+
+enum { GET_LAST_ERROR = 1, MALLOC, FREE, MEMCPY, LAUNCH, STREAM_SYNC, DEVICE_SYNC, RESET };
+enum { KIND_COPY = 10, KIND_KERNEL = 11 };
+enum { STREAMS_MAX = 64, KERNELS_MAX = 64 };
+
+struct command {
+	int kind, operation;
+	uint64_t agent, queue, kernel, ticket, start, end;
+};
+
+static uint64_t no_begin(int operation) { return (void)operation, 0; }
+static void no_end(int operation, uint64_t number) { (void)operation, (void)number; }
+static uint64_t no_load(const char *name) { return (void)name, 0; }
+static uint64_t no_put(int kind, int operation) { return (void)kind, (void)operation, 0; }
+static void no_done(const struct command *command) { (void)command; }
+
+static struct table {
+	uint64_t (*begin)(int);
+	void (*end)(int, uint64_t);
+	uint64_t (*load)(const char *);
+	uint64_t (*put)(int, int);
+	void (*done)(const struct command *);
+} table = {no_begin, no_end, no_load, no_put, no_done};
+
+typedef int set_table(const char *, uint64_t, uint64_t, void **, uint64_t);
+
+/* What rocprofiler-register does. */
+static void register_table(void **tables) {
+	const char *tools = getenv("ROCP_TOOL_LIBRARIES");
+	if (!(tools && *tools) && !dlsym(RTLD_DEFAULT, "rocprofiler_configure")) return;
+	set_table *set = (set_table *)dlsym(RTLD_DEFAULT, "rocprofiler_set_api_table");
+	if (!set) {
+		void *library = dlopen("librocprofiler-sdk.so", RTLD_GLOBAL | RTLD_LAZY);
+		set = library ? (set_table *)dlsym(library, "rocprofiler_set_api_table") : NULL;
+	}
+	if (!set) {
+		fprintf(stderr, "rocprofiler_set_api_table not found. Tried to dlopen librocprofiler-sdk.so\n");
+		abort();
+	}
+	set("hip", 60200, 0, tables, 1);
+}
+
+static struct kernel {
+	const void *function;
+	const char *name;
+	uint64_t number;
+} kernels[KERNELS_MAX];
+static unsigned kernel_count;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stream {
+	uint64_t end, agent;
+	struct command *waiting;
+	size_t first, count, room;
+} streams[STREAMS_MAX];
+static unsigned stream_count = 1;
+
+static uint64_t now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static void sleep_until(uint64_t time) {
+	struct timespec t = {time / 1000000000, time % 1000000000};
+	while (clock_nanosleep(CLOCK_BOOTTIME, TIMER_ABSTIME, &t, NULL)) {}
+}
+
+/* Takes the earliest command that has ended. Returns when the next one ends otherwise. */
+static uint64_t take(struct command *taken) {
+	uint64_t time = now(), next = time + 1000000;
+	for (unsigned i = 0; i < stream_count; i++) {
+		struct stream *stream = &streams[i];
+		if (!stream->count) continue;
+		struct command *command = &stream->waiting[stream->first % stream->room];
+		/* A record may have wrong times, but comes at the right one. */
+		uint64_t end = command->end > command->start ? command->end : command->start;
+		if (end <= time) {
+			*taken = *command;
+			stream->first++, stream->count--;
+			return 0;
+		}
+		if (end < next) next = end;
+	}
+	return next;
+}
+
+static void *complete(void *unused) {
+	for (;;) {
+		struct command command;
+		pthread_mutex_lock(&lock);
+		uint64_t next = take(&command);
+		pthread_mutex_unlock(&lock);
+		if (next) sleep_until(next);
+		else table.done(&command);
+	}
+	return unused;
+}
+
+static void initialise(void) {
+	void *tables[] = {&table};
+	void *library = dlopen("librocprofiler-register.so.0", RTLD_LAZY);
+	int (*registers)(const char *, void *, uint32_t, void **, uint64_t, uint64_t *) =
+		library ? (int (*)(const char *, void *, uint32_t, void **, uint64_t, uint64_t *))dlsym(library, "rocprofiler_register_library_api_table") : NULL;
+	uint64_t id = 0;
+	if (registers) registers("hip", NULL, 60200, tables, 1, &id);
+	else register_table(tables);
+	for (unsigned i = 0; i < STREAMS_MAX; i++) {
+		streams[i].agent = 101 + (getenv("STAND_IN_GPUS") ? i % 2 : 0);
+		streams[i].room = 1 << 16;
+	}
+	pthread_t thread;
+	pthread_create(&thread, NULL, complete, NULL);
+}
+
+static void start(void) {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, initialise);
+}
+
+static void enqueue(struct stream *stream, struct command command, double seconds, enum odd odd) {
+	command.ticket = table.put(command.kind, command.operation);
+	for (;;) {
+		pthread_mutex_lock(&lock);
+		if (stream->count < stream->room) break;
+		pthread_mutex_unlock(&lock);
+		sleep_until(now() + 100000);
+	}
+	if (!stream->waiting) stream->waiting = malloc(stream->room * sizeof *stream->waiting);
+	uint64_t time = now();
+	command.start = odd == OVERLAPS || stream->end < time ? time : stream->end;
+	command.end = command.start + (uint64_t)(seconds * 1e9);
+	command.agent = stream->agent;
+	command.queue = stream - streams + 1;
+	if (command.end > stream->end) stream->end = command.end;
+	if (odd == NEGATIVE) {
+		uint64_t end = command.end;
+		command.end = command.start;
+		command.start = end;
+	}
+	if (odd != WITHOUT_RECORD) stream->waiting[(stream->first + stream->count++) % stream->room] = command;
+	pthread_mutex_unlock(&lock);
+}
+
+void __hipRegisterFunction(void **modules, const void *function, char *device_function, const char *name, unsigned limit, void *a, void *b, void *c, void *d, int *e) {
+	(void)modules, (void)device_function, (void)limit, (void)a, (void)b, (void)c, (void)d, (void)e;
+	kernels[kernel_count++] = (struct kernel){function, name, 0};
+}
+
+int hipLaunchKernel(const void *function, struct dim3 grid, struct dim3 block, void **arguments, size_t shared, void *stream) {
+	(void)grid, (void)block, (void)shared;
+	start();
+	uint64_t call = table.begin(LAUNCH);
+	struct work work = *(struct work *)arguments[0];
+	struct command command = {.kind = KIND_KERNEL};
+	for (unsigned i = 0; i < kernel_count; i++) {
+		if (kernels[i].function != function) continue;
+		if (!kernels[i].number) kernels[i].number = table.load(kernels[i].name);
+		command.kernel = kernels[i].number;
+	}
+	if (work.odd == CRASHES) *(volatile int *)8 = 1;
+	enqueue(stream ? stream : streams, command, work.seconds, work.odd);
+	table.end(LAUNCH, call);
+	return 0;
+}
+
+int hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream) {
+	start();
+	uint64_t call = table.begin(MEMCPY);
+	memcpy(to, from, bytes);
+	enqueue(stream ? stream : streams, (struct command){.kind = KIND_COPY, .operation = kind == 2 ? 3 : 2}, bytes * 1e-9, USUAL);
+	table.end(MEMCPY, call);
+	return 0;
+}
+
+int hipMalloc(void **memory, size_t bytes) {
+	start();
+	uint64_t call = table.begin(MALLOC);
+	*memory = malloc(bytes);
+	table.end(MALLOC, call);
+	return 0;
+}
+
+int hipFree(void *memory) {
+	uint64_t call = table.begin(FREE);
+	free(memory);
+	table.end(FREE, call);
+	return 0;
+}
+
+int hipStreamCreate(void **stream) {
+	start();
+	*stream = &streams[stream_count++];
+	return 0;
+}
+
+int hipStreamSynchronize(void *stream) {
+	uint64_t call = table.begin(STREAM_SYNC);
+	sleep_until((stream ? (struct stream *)stream : streams)->end);
+	table.end(STREAM_SYNC, call);
+	return 0;
+}
+
+static void wait_for_all(void) {
+	for (unsigned i = 0; i < stream_count; i++) sleep_until(streams[i].end);
+}
+
+int hipDeviceSynchronize(void) {
+	start();
+	uint64_t call = table.begin(DEVICE_SYNC);
+	wait_for_all();
+	table.end(DEVICE_SYNC, call);
+	return 0;
+}
+
+/* The streams of the device are gone, and new ones may be made. */
+int hipDeviceReset(void) {
+	uint64_t call = table.begin(RESET);
+	wait_for_all();
+	table.end(RESET, call);
+	return 0;
+}

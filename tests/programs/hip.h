@@ -1,0 +1,21 @@
+/* What tests/programs/amdhip64.c offers: as much of HIP as tests/programs/hip_kernels.c uses. */
+#include <stddef.h>
+
+enum odd { USUAL, NEGATIVE, OVERLAPS, WITHOUT_RECORD, CRASHES };
+struct work {
+	double seconds;
+	enum odd odd;
+};
+struct dim3 {
+	unsigned x, y, z;
+};
+
+void __hipRegisterFunction(void **modules, const void *function, char *device_function, const char *name, unsigned limit, void *a, void *b, void *c, void *d, int *e);
+int hipLaunchKernel(const void *function, struct dim3 grid, struct dim3 block, void **arguments, size_t shared, void *stream);
+int hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream);
+int hipMalloc(void **memory, size_t bytes);
+int hipFree(void *memory);
+int hipStreamCreate(void **stream);
+int hipStreamSynchronize(void *stream);
+int hipDeviceSynchronize(void);
+int hipDeviceReset(void);

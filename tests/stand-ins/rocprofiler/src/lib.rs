@@ -1,0 +1,265 @@
+//! A stand-in for `librocprofiler-sdk.so` beside that for `libamdhip64.so` (`tests/programs/amdhip64.c`), which calls it as the real
+//! HIP does: through rocprofiler-register, and a table of functions.
+//!
+//! It does what version 1.0 does: it finds tools as that does (also that the last part of `ROCP_TOOL_LIBRARIES` is lost if there is
+//! a colon, and that the program is aborted if a library cannot be opened), delivers buffers from a thread of its own,
+//! when the watermark is reached or when the tool asks for it, and has writers wait while a lossless buffer is full. The types are
+//! those of `crates/gpu-hip/src/abi.rs`, which a test compares with the real headers.
+//!
+//! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
+//! the opposite order, `dropped=7` tells the first batch's tool that 7 records were dropped, `without=NAME` makes a function fail,
+//! `partitions` shows the GPU's two parts as two agents.
+
+#[allow(dead_code)]
+#[path = "../../../../crates/gpu-hip/src/abi.rs"]
+mod abi;
+mod buffer;
+mod hip;
+mod tools;
+
+use abi::*;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const ERROR: Status = 1;
+const ERROR_FINALIZED: Status = 21;
+const ERROR_LOCKED: Status = 16;
+
+type Callback = unsafe extern "C" fn();
+type Called<C> = unsafe extern "C" fn(CallbackRecord<C>, *mut u64, *mut c_void);
+type Asked = unsafe extern "C" fn(u64, Handle, c_int, c_int, u64, *mut u64, *mut c_void) -> c_int;
+
+/// What the tools have configured. There is one context for each tool, as there is for ours.
+#[derive(Default)]
+struct State {
+    /// 0 before, -1 during and 1 after the configuration.
+    initialised: c_int,
+    is_finalised: bool,
+    contexts: Vec<Context>,
+}
+
+#[derive(Clone, Default)]
+struct Context {
+    is_started: bool,
+    /// Callbacks by kind, with the operations that are wanted (all if there are none), and their data.
+    callbacks: Vec<(c_int, Vec<c_int>, usize, usize)>,
+    /// Buffers by kind.
+    buffers: Vec<(c_int, u64)>,
+    /// Whom to ask for the numbers of launches.
+    asked: Option<(Vec<c_int>, Asked, usize)>,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with<T>(body: impl FnOnce(&mut State) -> T) -> T {
+    body(lock(&STATE).get_or_insert_default())
+}
+
+/// The value of a word of the variable, or an empty text if it has none.
+fn word(name: &str) -> Option<String> {
+    let all = std::env::var("STAND_IN_ROCPROFILER").unwrap_or_default();
+    let found = all.split_whitespace().find_map(|word| {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        (key == name).then(|| value.to_owned())
+    });
+    found
+}
+
+fn version() -> u32 {
+    word("version").and_then(|text| text.parse().ok()).unwrap_or(10_000)
+}
+
+fn is_without(function: &str) -> bool {
+    word("without").is_some_and(|name| name == function)
+}
+
+fn change(context: Handle, body: impl FnOnce(&mut Context)) -> Status {
+    with(|state| match state.contexts.get_mut((context.0 as usize).wrapping_sub(1)) {
+        Some(_) if state.initialised != -1 => ERROR_LOCKED,
+        Some(context) => {
+            body(context);
+            SUCCESS
+        }
+        None => ERROR,
+    })
+}
+
+/// # Safety
+/// `id` may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocprofiler_create_context(id: *mut Handle) -> Status {
+    with(|state| {
+        state.contexts.push(Context::default());
+        // SAFETY: this function's contract.
+        unsafe { *id = Handle(state.contexts.len() as u64) };
+        SUCCESS
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn rocprofiler_start_context(context: Handle) -> Status {
+    change(context, |context| context.is_started = true)
+}
+
+/// # Safety
+/// `operations` is null or has `count` of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocprofiler_configure_callback_tracing_service(
+    context: Handle,
+    kind: c_int,
+    operations: *const c_int,
+    count: usize,
+    callback: Callback,
+    data: *mut c_void,
+) -> Status {
+    if is_without("rocprofiler_configure_callback_tracing_service") {
+        return ERROR;
+    }
+    // SAFETY: this function's contract.
+    let wanted = unsafe { list(operations, count) };
+    change(context, |context| context.callbacks.push((kind, wanted, callback as usize, data as usize)))
+}
+
+/// # Safety
+/// Operations are not used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocprofiler_configure_buffer_tracing_service(
+    context: Handle,
+    kind: c_int,
+    _operations: *const c_int,
+    _count: usize,
+    buffer: Handle,
+) -> Status {
+    change(context, |context| context.buffers.push((kind, buffer.0)))
+}
+
+/// # Safety
+/// `kinds` has `count` of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocprofiler_configure_external_correlation_id_request_service(
+    context: Handle,
+    kinds: *const c_int,
+    count: usize,
+    callback: Asked,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: this function's contract.
+    let wanted = unsafe { list(kinds, count) };
+    change(context, |context| context.asked = Some((wanted, callback, data as usize)))
+}
+
+/// # Safety
+/// `first` is null or has `count` numbers.
+unsafe fn list(first: *const c_int, count: usize) -> Vec<c_int> {
+    if first.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: this function's contract.
+    unsafe { std::slice::from_raw_parts(first, count) }.to_vec()
+}
+
+/// # Safety
+/// `time` may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocprofiler_get_timestamp(time: *mut u64) -> Status {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place for the time; this function's contract.
+    unsafe {
+        libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now);
+        *time = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    }
+    SUCCESS
+}
+
+/// # Safety
+/// `callback` takes the data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocprofiler_iterate_callback_tracing_kind_operations(
+    kind: c_int,
+    callback: unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int,
+    data: *mut c_void,
+) -> Status {
+    if kind != CALLBACK_HIP_RUNTIME {
+        return ERROR;
+    }
+    for number in 1..hip::NAMES.len() as c_int {
+        // SAFETY: this function's contract.
+        if unsafe { callback(kind, number, data) } != 0 {
+            break;
+        }
+    }
+    SUCCESS
+}
+
+/// # Safety
+/// `name` and `length` are null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocprofiler_query_callback_tracing_kind_operation_name(
+    _kind: c_int,
+    operation: c_int,
+    name: *mut *const c_char,
+    length: *mut u64,
+) -> Status {
+    let Some(text) = hip::NAMES.get(operation as usize) else { return ERROR };
+    // SAFETY: this function's contract.
+    unsafe {
+        if !name.is_null() {
+            *name = text.as_ptr();
+        }
+        if !length.is_null() {
+            *length = text.count_bytes() as u64;
+        }
+    }
+    SUCCESS
+}
+
+/// An agent as the versions since 0.6 have it.
+#[repr(C)]
+struct WholeAgent {
+    agent: Agent,
+    uuid: [u8; 16],
+}
+
+/// The numbers of agents: a CPU, and the GPUs.
+const CPU: u64 = 100;
+pub(crate) const GPU: u64 = 101;
+
+/// # Safety
+/// `callback` takes the data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocprofiler_query_available_agents(
+    version: c_int,
+    callback: unsafe extern "C" fn(c_int, *const *const c_void, usize, *mut c_void) -> Status,
+    size: usize,
+    data: *mut c_void,
+) -> Status {
+    const NAME: &CStr = c"Stand-in MI300A";
+    let whole = if self::version() < 600 { size_of::<Agent>() } else { size_of::<WholeAgent>() };
+    if size > whole {
+        return ERROR;
+    }
+    let agent = |id: u64, agent_type, part: u32| {
+        // SAFETY: zero is a value of all fields.
+        let mut made: WholeAgent = unsafe { std::mem::zeroed() };
+        made.agent.size = whole as u64;
+        made.agent.id = Handle(id);
+        made.agent.agent_type = agent_type;
+        // Bus 3, as the first GPU of the stand-ins for counters.
+        made.agent.location = 3 << 8 | part;
+        made.agent.number_in_type = part as i32;
+        made.agent.product_name = NAME.as_ptr();
+        made.uuid[0] = 7;
+        Box::leak(Box::new(made))
+    };
+    let mut all = vec![agent(CPU, 1, 0), agent(GPU, AGENT_GPU, 0)];
+    if word("partitions").is_some() {
+        all.push(agent(GPU + 1, AGENT_GPU, 1));
+    }
+    let pointers: Vec<*const c_void> = all.iter().map(|agent| std::ptr::from_ref(&**agent).cast()).collect();
+    // SAFETY: this function's contract.
+    unsafe { callback(version, pointers.as_ptr(), pointers.len(), data) }
+}
