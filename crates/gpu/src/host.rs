@@ -144,6 +144,12 @@ impl Host {
         unsafe { (self.0.report_quality)(quality) }
     }
 
+    /// Sets the function that leaves CUPTI; see [`Interface::set_leave_cupti`].
+    pub fn set_leave_cupti(&self, leave: extern "C" fn()) {
+        // SAFETY: the host's function, with a function that lives as long as the process: adapters are never closed.
+        unsafe { (self.0.set_leave_cupti)(leave) }
+    }
+
     /// Writes `ampere: TEXT` on standard error, from the first process of the node.
     pub fn message(&self, text: &str) {
         // SAFETY: the host's function; the text lives during the call.
@@ -228,6 +234,7 @@ pub mod stand_in {
         true
     }
     unsafe extern "C" fn report_quality(_: *const Quality) {}
+    unsafe extern "C" fn set_leave_cupti(_: extern "C" fn()) {}
     unsafe extern "C" fn message(_: *const u8, _: usize) {}
 
     static INTERFACE: Interface = Interface {
@@ -240,6 +247,7 @@ pub mod stand_in {
         leave,
         record,
         report_quality,
+        set_leave_cupti,
         message,
     };
 

@@ -41,6 +41,8 @@ pub struct Interface {
     pub record: unsafe extern "C" fn(location: LocationHandle, frames: *const Frame, count: usize) -> bool,
     /// Reports how good the records of an adapter are. Every call replaces what the adapter has reported before.
     pub report_quality: unsafe extern "C" fn(*const Quality),
+    /// Takes a function that leaves CUPTI, which serves one tool at a time. It is called when the program subscribes to CUPTI.
+    pub set_leave_cupti: unsafe extern "C" fn(leave: extern "C" fn()),
     /// Writes one line for the user, unless this process is not the first of its node.
     pub message: unsafe extern "C" fn(text: *const u8, bytes: usize),
 }

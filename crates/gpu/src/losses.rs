@@ -32,6 +32,13 @@ impl Losses {
         self.clock_drift.fetch_max(clock.drift(), Ordering::Relaxed);
     }
 
+    /// Takes an error of a device's clock, in nanoseconds, that a record shows: it contradicts what the program has done.
+    pub fn clock_error_is_at_least(&self, nanoseconds: u64) {
+        if nanoseconds > 0 {
+            self.clock_error.fetch_max(nanoseconds, Ordering::Relaxed);
+        }
+    }
+
     /// Reports the counts. To be called about once a second, and at the end.
     pub fn report(&self, host: &Host) {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);

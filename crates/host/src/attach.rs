@@ -2,6 +2,7 @@
 //! wrappers.
 
 use crate::functions;
+use crate::gpu::cupti;
 use crate::guard::guarded;
 use crate::measurement::scorep_is_here;
 use crate::mpi::wrappers;
@@ -45,6 +46,14 @@ unsafe extern "C" fn wrap(name: *const c_char, target: *mut c_void) -> *mut c_vo
         b"roctxRangePop" => {
             roctx::POP.store(target, Ordering::Release);
             roctx::pop_range as *mut c_void
+        }
+        b"cuptiSubscribe" => {
+            cupti::SUBSCRIBE.store(target, Ordering::Release);
+            cupti::subscribe as *mut c_void
+        }
+        b"cuptiSubscribe_v2" => {
+            cupti::SUBSCRIBE_V2.store(target, Ordering::Release);
+            cupti::subscribe_v2 as *mut c_void
         }
         _ => wrappers::wrapper(name, target),
     }

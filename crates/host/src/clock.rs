@@ -16,8 +16,13 @@ enum Timer {
 
 static TIMER: AtomicU8 = AtomicU8::new(Timer::Tsc as u8);
 
-/// Chooses the timer. Called once, before the first event.
+/// Chooses the timer, once, before the first event.
 pub fn choose() {
+    static CHOICE: std::sync::Once = std::sync::Once::new();
+    CHOICE.call_once(choose_once);
+}
+
+fn choose_once() {
     let wanted = std::env::var("SCOREP_TIMER").unwrap_or_default();
     let timer = match wanted.trim().to_ascii_lowercase().as_str() {
         "gettimeofday" => Timer::Gettimeofday,

@@ -15,9 +15,12 @@ use ampere_gpu::interface::{
     Frame, Interface, Location, LocationHandle, Quality, Region, RegionHandle, VERSION,
 };
 use scorep_abi::{location_type, paradigm};
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
+
+pub mod cupti;
 
 /// The largest number of names that get a region of their own: some programs make kernels while they run.
 const NAMES_MAX: usize = 1 << 16;
@@ -64,6 +67,7 @@ pub extern "C" fn ampere_host_gpu(version: u32) -> *const Interface {
         leave,
         record,
         report_quality,
+        set_leave_cupti,
         message,
     };
     guarded(null(), || {
@@ -79,6 +83,8 @@ pub extern "C" fn ampere_host_gpu(version: u32) -> *const Interface {
         if measurement::scorep_is_here() {
             return null();
         }
+        // Adapters convert times before the measurement starts.
+        clock::choose();
         &INTERFACE
     })
 }
@@ -266,6 +272,10 @@ unsafe extern "C" fn report_quality(quality: *const Quality) {
             );
         });
     });
+}
+
+unsafe extern "C" fn set_leave_cupti(leave: extern "C" fn()) {
+    cupti::LEAVE.store(leave as *mut c_void, Ordering::Release);
 }
 
 /// # Safety

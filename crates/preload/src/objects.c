@@ -129,7 +129,7 @@ static int search(struct info *info, size_t size, void *data) {
 	int is_later = search->at++ >= stub.start_count;
 	if (is_later && search->is_at_start) return 1;
 	if (!read_object(&object, info)) return 0;
-	if (is_later && !is_mpi(&object) && !begins_with(search->name, "roctx")) return 0;
+	if (is_later && !is_mpi(&object) && !begins_with(search->name, "roctx") && !begins_with(search->name, "cupti")) return 0;
 	void *address = defined_in(&object, search->name);
 	if (!address || address == search->found.address) return 0;
 	if (search->found.address) {

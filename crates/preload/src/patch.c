@@ -9,7 +9,7 @@ enum kind { NOTHING, LOCAL, HOSTS, HOOK };
 
 int host_may_wrap(const char *name) {
 	return begins_with(name, "MPI_") || begins_with(name, "PMPI_") || begins_with(name, "mpi_") || begins_with(name, "pmpi_") ||
-	       is_equal(name, "roctxRangePushA") || is_equal(name, "roctxRangePop");
+	       is_equal(name, "roctxRangePushA") || is_equal(name, "roctxRangePop") || begins_with(name, "cuptiSubscribe");
 }
 
 static enum kind kind_of(const char *name, enum local *which) {

@@ -1,0 +1,182 @@
+//! Calls of CUDA's runtime and driver, as frames of the calling thread.
+
+use crate::cupti::{API_ENTER, CallbackData, Cupti, DRIVER_API, RUNTIME_API, Subscriber};
+use crate::{HOST, clock, correlation, start};
+use ampere_gpu::guarded;
+use scorep_abi::{paradigm, region_type};
+use std::cell::Cell;
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Numbers of API functions are below this, in both domains.
+const FUNCTIONS_MAX: usize = 2048;
+
+/// What a function does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// It launches kernels.
+    Launch,
+    /// It copies or sets memory.
+    Transfer,
+    /// It waits, allocates or frees.
+    Other,
+}
+
+/// For each function, its region, and whether the device's records carry the number of the call; 0 if that is not yet known.
+static FUNCTIONS: [[AtomicU64; FUNCTIONS_MAX]; 2] =
+    [const { [const { AtomicU64::new(0) }; FUNCTIONS_MAX] }; 2];
+const HAS_RECORDS: u64 = 1 << 32;
+
+/// The times of the latest launches, by their numbers.
+static LAUNCHES: [Launched; 4096] =
+    [const { Launched { correlation: AtomicU32::new(0), ticks: AtomicU64::new(0) } }; 4096];
+
+struct Launched {
+    correlation: AtomicU32,
+    ticks: AtomicU64,
+}
+
+thread_local! {
+    /// Whether this thread is in a call that is recorded: functions of the runtime call those of the driver.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Asks for callbacks of the functions that matter.
+pub fn enable(cupti: &Cupti, subscriber: Subscriber) {
+    for domain in [DRIVER_API, RUNTIME_API] {
+        for id in 1..FUNCTIONS_MAX as u32 {
+            let is_wanted = cupti.callback_name(domain, id).is_some_and(|name| call_of(name).is_some());
+            if is_wanted {
+                // SAFETY: the subscriber is valid.
+                unsafe { (cupti.enable_callback)(1, subscriber, domain, id) };
+            }
+        }
+    }
+}
+
+/// What a function does, by its name; `None` if it is not recorded.
+fn call_of(name: &CStr) -> Option<Call> {
+    let name = name.to_str().ok()?.trim_start_matches('_');
+    let (begins, ends): (fn(&str, &str) -> bool, fn(&str, &str) -> bool) =
+        (|text, with| text.starts_with(with), |text, with| text.contains(with));
+    let function = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"))?;
+    Some(match function {
+        _ if begins(function, "LaunchHostFunc") => return None,
+        _ if begins(function, "Launch") || begins(function, "GraphLaunch") => Call::Launch,
+        _ if begins(function, "Memcpy") || begins(function, "Memset") || begins(function, "MemPrefetch") => {
+            Call::Transfer
+        }
+        _ if ends(function, "Synchronize") => Call::Other,
+        _ if ["Malloc", "Free", "HostAlloc", "MemAlloc", "MemFree"]
+            .iter()
+            .any(|with| begins(function, with)) =>
+        {
+            Call::Other
+        }
+        _ => return None,
+    })
+}
+
+/// CUPTI calls this at the entry and the exit of each function that is enabled.
+///
+/// # Safety
+/// CUPTI is the caller.
+pub unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *const CallbackData) {
+    // SAFETY: CUPTI's structure, valid during the callback.
+    let Some(data) = (unsafe { data.as_ref() }) else { return };
+    let index = (domain.wrapping_sub(DRIVER_API) as usize, id as usize);
+    let Some(function) = FUNCTIONS.get(index.0).and_then(|functions| functions.get(index.1)) else { return };
+    if data.kept.is_null() {
+        return;
+    }
+    if data.site == API_ENTER {
+        let is_recorded = !IS_INSIDE.get() && enter(function, data);
+        IS_INSIDE.set(IS_INSIDE.get() || is_recorded);
+        // SAFETY: room for a number, by CUPTI.
+        unsafe { data.kept.write(is_recorded.into()) };
+    } else {
+        // SAFETY: as above; the callback at the entry has written it.
+        let is_recorded = unsafe { data.kept.replace(0) } == 1;
+        if is_recorded && let Some(host) = HOST.get() {
+            IS_INSIDE.set(false);
+            host.leave(function.load(Ordering::Relaxed) as u32);
+        }
+    }
+}
+
+/// Opens the frame of a call. Returns whether it is recorded.
+fn enter(function: &AtomicU64, data: &CallbackData) -> bool {
+    let Some(host) = HOST.get() else { return false };
+    let mut known = function.load(Ordering::Relaxed);
+    if known == 0 {
+        // SAFETY: CUPTI's text, or null.
+        known = guarded(0, || unsafe { define(data) });
+        function.store(known, Ordering::Relaxed);
+    }
+    if known & HAS_RECORDS == 0 {
+        return known != 0 && host.enter(known as u32, 0);
+    }
+    let launched = &LAUNCHES[data.correlation as usize % LAUNCHES.len()];
+    launched.ticks.store(host.now(), Ordering::Relaxed);
+    launched.correlation.store(data.correlation, Ordering::Relaxed);
+    host.enter(known as u32, correlation(data.correlation))
+}
+
+/// Handles the first call of a function.
+///
+/// # Safety
+/// The function's name is a C string or null.
+#[cold]
+unsafe fn define(data: &CallbackData) -> u64 {
+    let Some(host) = start().filter(|_| !data.function.is_null()) else { return 0 };
+    // SAFETY: by the caller.
+    let name = unsafe { CStr::from_ptr(data.function) };
+    let Some(call) = call_of(name) else { return 0 };
+    let kind = if call == Call::Launch { region_type::KERNEL_LAUNCH } else { region_type::FUNCTION };
+    let name = name.to_bytes();
+    let plain = name.strip_prefix(b"__").unwrap_or(name);
+    let region = host.region(plain, kind, paradigm::CUDA);
+    u64::from(region) | if call == Call::Other || region == 0 { 0 } else { HAS_RECORDS }
+}
+
+/// How far a record contradicts the time of its launch, in nanoseconds: it began before the program asked for it.
+pub fn contradiction(correlation: u32, begin: u64) -> u64 {
+    let launched = &LAUNCHES[correlation as usize % LAUNCHES.len()];
+    if launched.correlation.load(Ordering::Relaxed) != correlation {
+        return 0;
+    }
+    clock::nanoseconds_in(launched.ticks.load(Ordering::Relaxed).saturating_sub(begin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_transfers_waits_and_allocations_are_recorded() {
+        let table = [
+            (c"cudaLaunchKernel_v7000", Some(Call::Launch)),
+            (c"__cudaLaunchKernel_ptsz_v13000", Some(Call::Launch)),
+            (c"cuLaunchKernelEx", Some(Call::Launch)),
+            (c"cudaGraphLaunch_v10000", Some(Call::Launch)),
+            (c"cudaLaunchHostFunc_v10000", None),
+            (c"cuLaunchHostFunc_v2", None),
+            (c"cudaMemcpy2DAsync_ptsz_v7000", Some(Call::Transfer)),
+            (c"cuMemsetD8_v2", Some(Call::Transfer)),
+            (c"cuMemcpyHtoD_v2", Some(Call::Transfer)),
+            (c"cudaMemPrefetchAsync_v12020", Some(Call::Transfer)),
+            (c"cudaStreamSynchronize_v3020", Some(Call::Other)),
+            (c"cuCtxSynchronize", Some(Call::Other)),
+            (c"cudaMallocAsync_v11020", Some(Call::Other)),
+            (c"cudaHostAlloc_v3020", Some(Call::Other)),
+            (c"cuMemFree_v2", Some(Call::Other)),
+            (c"cudaGetDevice_v3020", None),
+            (c"cuMemGetInfo_v2", None),
+            (c"cudaFuncGetAttributes_v3020", None),
+            (c"cuCtxGetCurrent", None),
+        ];
+        for (name, expected) in table {
+            assert_eq!(call_of(name), expected, "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The clock that CUPTI uses: the run's, in nanoseconds.
+//!
+//! CUPTI converts the timestamps of devices to a clock that it reads by calling back. It wants nanoseconds, and the run's clock
+//! counts ticks. The rate between them need not be exact, because the way back uses the same one.
+
+use ampere_gpu::Host;
+use std::sync::OnceLock;
+
+/// A linear function of the run's clock.
+struct Scale {
+    host: Host,
+    /// The ticks at the start.
+    ticks: u64,
+    /// The nanoseconds at the start: of the wall clock, which CUPTI uses by default.
+    nanoseconds: u64,
+    /// Nanoseconds per tick, times 2^32.
+    rate: u128,
+}
+
+static SCALE: OnceLock<Scale> = OnceLock::new();
+
+/// Starts the clock.
+pub fn start(host: Host) {
+    let rate = (4_294_967_296.0 / host.ticks_per_nanosecond().max(1e-6)) as u128;
+    let (ticks, nanoseconds) = (host.now(), wall());
+    SCALE.get_or_init(|| Scale { host, ticks, nanoseconds, rate: rate.max(1) });
+}
+
+/// The time for CUPTI.
+pub extern "C" fn now() -> u64 {
+    SCALE.get().map_or(0, |scale| scale.nanoseconds_at(scale.host.now()))
+}
+
+/// The wall clock, which CUPTI uses by default.
+pub extern "C" fn wall() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap_or_default().as_nanos() as u64
+}
+
+/// The time in the run's ticks; 0 for a time before the start.
+pub fn ticks(nanoseconds: u64) -> u64 {
+    SCALE.get().map_or(0, |scale| scale.ticks_at(nanoseconds))
+}
+
+/// The number of ticks in a time.
+pub fn ticks_in(nanoseconds: u64) -> u64 {
+    SCALE.get().map_or(u64::MAX, |scale| ((u128::from(nanoseconds) << 32) / scale.rate) as u64)
+}
+
+/// The nanoseconds in a number of ticks.
+pub fn nanoseconds_in(ticks: u64) -> u64 {
+    SCALE.get().map_or(0, |scale| ((u128::from(ticks) * scale.rate) >> 32) as u64)
+}
+
+impl Scale {
+    fn nanoseconds_at(&self, ticks: u64) -> u64 {
+        let since = u128::from(ticks.saturating_sub(self.ticks));
+        self.nanoseconds + ((since * self.rate) >> 32) as u64
+    }
+
+    fn ticks_at(&self, nanoseconds: u64) -> u64 {
+        let Some(since) = nanoseconds.checked_sub(self.nanoseconds) else { return 0 };
+        self.ticks + ((u128::from(since) << 32) / self.rate) as u64
+    }
+}

@@ -1,0 +1,89 @@
+//! Which GPUs the program's devices are.
+
+use crate::library::driver;
+use ampere_gpu::Device;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+/// The program's devices, by their numbers.
+static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+
+/// The size of texts.
+const TEXT_BYTES: usize = 256;
+
+/// The driver's functions that describe a device.
+struct Driver {
+    count: unsafe extern "C" fn(*mut c_int) -> c_int,
+    address: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int,
+    uuid: unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int,
+    name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int,
+}
+
+/// Asks the driver for all devices. It is initialised, and the caller is a thread of the program.
+pub fn find() {
+    DEVICES.get_or_init(|| Driver::new().map_or(Vec::new(), |driver| driver.devices()));
+}
+
+/// The device with this number.
+pub fn of(number: u32) -> Device {
+    let device = DEVICES.get().and_then(|devices| devices.get(number as usize));
+    device.cloned().unwrap_or_default()
+}
+
+impl Driver {
+    fn new() -> Option<Driver> {
+        let function = |name: &CStr| {
+            // SAFETY: a lookup by name in the driver.
+            let found = unsafe { libc::dlsym(driver()?, name.as_ptr()) };
+            (!found.is_null()).then_some(found)
+        };
+        // SAFETY: the driver's functions of these names have these types.
+        unsafe {
+            use std::mem::transmute;
+            Some(Driver {
+                count: transmute::<*mut c_void, _>(function(c"cuDeviceGetCount")?),
+                address: transmute::<*mut c_void, _>(function(c"cuDeviceGetPCIBusId")?),
+                uuid: transmute::<*mut c_void, _>(function(c"cuDeviceGetUuid")?),
+                name: transmute::<*mut c_void, _>(function(c"cuDeviceGetName")?),
+            })
+        }
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        let mut count = 0;
+        // SAFETY: writes one number.
+        unsafe { (self.count)(&mut count) };
+        (0..count).map(|number| self.device(number)).collect()
+    }
+
+    /// A device. A part of a GPU (MIG) has its GPU's address.
+    fn device(&self, number: c_int) -> Device {
+        let text = |get: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int| {
+            let mut text = [0; TEXT_BYTES];
+            // SAFETY: writes at most this many bytes.
+            let status = unsafe { get(text.as_mut_ptr().cast(), TEXT_BYTES as c_int, number) };
+            let text = CStr::from_bytes_until_nul(&text).ok().filter(|_| status == 0);
+            text.map_or(String::new(), |text| text.to_string_lossy().into_owned())
+        };
+        let mut bytes = [0; 16];
+        // SAFETY: writes 16 bytes.
+        let has_uuid = unsafe { (self.uuid)(&mut bytes, number) } == 0;
+        Device {
+            pci: text(self.address).to_ascii_lowercase(),
+            uuid: if has_uuid { uuid(&bytes) } else { String::new() },
+            model: text(self.name),
+        }
+    }
+}
+
+/// A UUID as NVML writes it.
+fn uuid(bytes: &[u8; 16]) -> String {
+    let mut text = String::from("GPU-");
+    for (at, byte) in bytes.iter().enumerate() {
+        if [4, 6, 8, 10].contains(&at) {
+            text.push('-');
+        }
+        text += &format!("{byte:02x}");
+    }
+    text
+}

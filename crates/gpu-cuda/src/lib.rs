@@ -1,0 +1,208 @@
+//! Sees the kernels of CUDA programs: `libampere_cuda.so`.
+//!
+//! CUDA's driver loads this library in `cuInit`, by `CUDA_INJECTION64_PATH`. It opens the libcupti that fits the program's CUDA, and
+//! asks it for records of kernels, copies and memsets, and for callbacks of the calls that launch them, wait and allocate. It is not
+//! linked with anything of NVIDIA's.
+//!
+//! | file | what it is for |
+//! | --- | --- |
+//! | `library.rs` | which libcupti |
+//! | `cupti.rs` | its functions and types |
+//! | `calls.rs` | calls of the program, as frames of its threads |
+//! | `records.rs` | records, as frames of GPU locations |
+//! | `clock.rs` | the clock that CUPTI converts the devices' times to |
+//! | `devices.rs` | which GPU a device is |
+//!
+//! CUPTI serves one tool at a time. If another one is there first, this library stays out. If the program's own profiler comes
+//! later (PyTorch's does), the host calls [`leave_to_program`] first, and the profiler finds CUPTI free.
+//!
+//! Limits: versions before CUDA 11.6 have no clock that can be replaced, and are left alone; work that is still running when the
+//! program ends is counted as not recorded; a program that ends by `_exit` or a signal loses the records of the last
+//! quarter of a second.
+#![warn(missing_docs)]
+
+mod calls;
+mod clock;
+#[allow(missing_docs)]
+pub mod cupti;
+mod devices;
+mod library;
+mod records;
+
+use ampere_gpu::{Host, Losses, guarded};
+use cupti::{Cupti, FLUSH_FORCED, MULTIPLE_SUBSCRIBERS, SUCCESS, Status, Subscriber, VERSION_MIN, kind};
+use scorep_abi::paradigm;
+use std::ffi::c_int;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// How often CUPTI delivers records, in milliseconds.
+const FLUSH_PERIOD: u32 = 250;
+
+/// The records that are asked for.
+const KINDS: [u32; 4] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET];
+
+static HOST: OnceLock<Host> = OnceLock::new();
+static CUPTI: OnceLock<Cupti> = OnceLock::new();
+static LOSSES: Losses = Losses::new(paradigm::CUDA);
+/// This library at CUPTI; null if it is not there, or has left.
+static SUBSCRIBER: AtomicPtr<std::ffi::c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// CUDA's driver calls this in `cuInit`. The result says that CUDA is to go on.
+#[unsafe(no_mangle)]
+pub extern "C" fn InitializeInjection() -> c_int {
+    guarded((), || {
+        if let Some(host) = Host::open()
+            && let Err(why) = attach(host)
+        {
+            host.message(&format!("CUDA kernels are not recorded: {why}"));
+        }
+    });
+    1
+}
+
+/// Why CUDA's work is not recorded.
+#[derive(Debug)]
+enum Refused {
+    /// No libcupti is there. The file.
+    NoLibrary(String),
+    /// It lacks a function. Its name.
+    Lacks(&'static str),
+    /// It is too old. Its version.
+    TooOld(u32),
+    /// Another tool uses it.
+    InUse,
+    /// It refuses. The function and the error.
+    Failed(&'static str, String),
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, to: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Refused::NoLibrary(file) => write!(
+                to,
+                "there is no {file} where the program's CUDA is; CUDA_HOME/extras/CUPTI and PyPI's nvidia-cuda-cupti have \
+                 it: add its directory to LD_LIBRARY_PATH"
+            ),
+            Refused::Lacks(function) => {
+                write!(to, "this libcupti has no {function}: CUDA 11.6 or later is needed")
+            }
+            Refused::TooOld(version) => {
+                write!(to, "this libcupti has version {version}: CUDA 11.6 or later is needed")
+            }
+            Refused::InUse => {
+                write!(
+                    to,
+                    "another tool, such as Nsight Systems or a profiler of the program's own, uses CUPTI"
+                )
+            }
+            Refused::Failed(function, error) => write!(to, "{function}: {error}"),
+        }
+    }
+}
+
+/// Sets up CUPTI.
+fn attach(host: Host) -> Result<(), Refused> {
+    let library = library::open().map_err(Refused::NoLibrary)?;
+    // SAFETY: the library is libcupti.
+    let cupti = unsafe { Cupti::new(library) }.map_err(Refused::Lacks)?;
+    let version = cupti.version();
+    if version < VERSION_MIN {
+        return Err(Refused::TooOld(version));
+    }
+    clock::start(host);
+    let cupti = CUPTI.get_or_init(|| cupti);
+    let _ = HOST.set(host);
+    let mut subscriber: Subscriber = std::ptr::null_mut();
+    // SAFETY: the callback has the required type and lives as long as the process.
+    let status = unsafe { (cupti.subscribe)(&mut subscriber, calls::on_call, std::ptr::null_mut()) };
+    if status == MULTIPLE_SUBSCRIBERS {
+        return Err(Refused::InUse);
+    }
+    let done = |function, status: Status| match status {
+        SUCCESS => Ok(()),
+        _ => Err(Refused::Failed(function, cupti.text(status))),
+    };
+    done("cuptiSubscribe", status)?;
+    SUBSCRIBER.store(subscriber, Ordering::Release);
+    // SAFETY: functions of the required types, which live as long as the process.
+    let prepared = unsafe {
+        done("cuptiActivityRegisterTimestampCallback", (cupti.register_clock)(clock::now)).and_then(|()| {
+            let status = (cupti.register_callbacks)(records::on_request, records::on_complete);
+            done("cuptiActivityRegisterCallbacks", status)
+        })
+    };
+    if prepared.is_err() {
+        leave(cupti);
+        return prepared;
+    }
+    for kind in KINDS {
+        // A kind that this version does not have is left out. SAFETY: a number.
+        unsafe { (cupti.enable)(kind) };
+    }
+    // SAFETY: a number.
+    unsafe { (cupti.flush_period)(FLUSH_PERIOD) };
+    calls::enable(cupti, subscriber);
+    host.set_leave_cupti(leave_to_program);
+    Ok(())
+}
+
+/// Starts the measurement, at the first call that matters. Returns the host if events are recorded.
+fn start() -> Option<&'static Host> {
+    static IS_STARTED: OnceLock<bool> = OnceLock::new();
+    let host = HOST.get()?;
+    let start = || {
+        devices::find();
+        host.start(flush)
+    };
+    IS_STARTED.get_or_init(start).then_some(host)
+}
+
+/// Delivers what CUPTI still has, before the measurement ends.
+extern "C" fn flush() {
+    guarded((), || {
+        if let Some(cupti) = CUPTI.get()
+            && !SUBSCRIBER.load(Ordering::Acquire).is_null()
+        {
+            // SAFETY: a number.
+            unsafe { (cupti.flush_all)(FLUSH_FORCED) };
+        }
+    });
+}
+
+/// The program subscribes to CUPTI itself.
+extern "C" fn leave_to_program() {
+    guarded((), || {
+        if let (Some(cupti), Some(host)) = (CUPTI.get(), HOST.get())
+            && leave(cupti)
+        {
+            host.message(
+                "CUDA kernels are not recorded from here on: a profiler of the program's own uses CUPTI",
+            );
+        }
+    });
+}
+
+/// Leaves CUPTI as it was, so that another tool can use it. Returns whether this library was there.
+fn leave(cupti: &Cupti) -> bool {
+    let subscriber = SUBSCRIBER.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if subscriber.is_null() {
+        return false;
+    }
+    // SAFETY: numbers, and this library's own subscriber.
+    unsafe {
+        (cupti.flush_all)(FLUSH_FORCED);
+        for kind in KINDS {
+            (cupti.disable)(kind);
+        }
+        (cupti.flush_period)(0);
+        (cupti.register_clock)(clock::wall);
+        (cupti.unsubscribe)(subscriber);
+    }
+    true
+}
+
+/// The number of a launch, from CUPTI's; 0 if it has none.
+fn correlation(number: u32) -> u64 {
+    if number == 0 { 0 } else { (paradigm::CUDA as u64) << 56 | u64::from(number) }
+}

@@ -1,0 +1,305 @@
+//! CUPTI's records of kernels, copies and memsets, as frames of GPU locations.
+//!
+//! CUPTI asks for buffers and gives them back with records, in a thread of its own or in one that calls it.
+
+use crate::cupti::{self, COPIES, Cupti, SUCCESS, kind};
+use crate::{CUPTI, HOST, LOSSES, calls, clock, correlation, devices};
+use ampere_gpu::{Frame, Host, Stream, guarded};
+use scorep_abi::{paradigm, region_type};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::Mutex;
+
+/// CUPTI's buffers: empty ones, and how many records are asked for in each.
+///
+/// CUPTI gives a buffer back when it is full and all its work is done, so that where a GPU is always busy a large buffer comes seconds
+/// late. The number of records in a buffer follows the rate, so that some buffers are filled in each [`PERIOD`].
+struct Buffers {
+    empty: Vec<*mut u8>,
+    /// The number that CUPTI has.
+    lent: usize,
+    /// The largest number of records in a buffer.
+    records: usize,
+    /// The start of the present period, in ticks, and the requests since then.
+    since: u64,
+    requests: u32,
+}
+
+/// The size of a buffer.
+const BUFFER_BYTES: usize = 1 << 16;
+/// The largest number of records in a buffer: those of kernels have about 220 bytes.
+const RECORDS_MAX: usize = 256;
+/// The largest number of buffers that CUPTI has at a time. Without one, it drops records and counts them.
+const LENT_MAX: usize = 2048;
+/// The number of empty buffers that are kept.
+const EMPTY_MAX: usize = 64;
+/// The period, in nanoseconds, and how many buffers are to be filled in it.
+const PERIOD: u64 = 100_000_000;
+const BUFFERS_WANTED: u128 = 8;
+/// With so many requests in a period, buffers become larger at once.
+const BUFFERS_MAX: u32 = 16;
+
+static BUFFERS: Mutex<Buffers> =
+    Mutex::new(Buffers { empty: Vec::new(), lent: 0, records: 1, since: 0, requests: 0 });
+static RECORDS: Mutex<Option<Records>> = Mutex::new(None);
+
+// SAFETY: an empty buffer belongs to the list that has its address.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    /// An empty buffer.
+    fn lend(&mut self) -> Option<*mut u8> {
+        if self.lent == LENT_MAX {
+            return None;
+        }
+        // SAFETY: allocates; the memory is aligned for any record.
+        let buffer = self.empty.pop().unwrap_or_else(|| unsafe { libc::malloc(BUFFER_BYTES) }.cast());
+        self.lent += usize::from(!buffer.is_null());
+        (!buffer.is_null()).then_some(buffer)
+    }
+
+    fn take_back(&mut self, buffer: *mut u8) {
+        self.lent -= 1;
+        if self.empty.len() < EMPTY_MAX {
+            self.empty.push(buffer);
+        } else {
+            // SAFETY: `lend` allocated it.
+            unsafe { libc::free(buffer.cast()) };
+        }
+    }
+
+    /// The number of records for the next buffer, which is asked for at this time in ticks.
+    fn pace(&mut self, now: u64, period: u64) -> usize {
+        let elapsed = now.saturating_sub(self.since);
+        let in_period = match (elapsed >= period, self.requests) {
+            (true, requests) => {
+                (self.records * requests as usize) as u128 * u128::from(period) / u128::from(elapsed.max(1))
+            }
+            (false, BUFFERS_MAX..) => 2 * BUFFERS_WANTED * self.records as u128,
+            (false, _) => 0,
+        };
+        if elapsed >= period || in_period > 0 {
+            self.records = (in_period / BUFFERS_WANTED).clamp(1, RECORDS_MAX as u128) as usize;
+            (self.since, self.requests) = (now, 0);
+        }
+        self.requests += 1;
+        self.records
+    }
+}
+
+/// CUPTI asks for a buffer.
+///
+/// # Safety
+/// CUPTI is the caller.
+pub unsafe extern "C" fn on_request(buffer: *mut *mut u8, bytes: *mut usize, records_max: *mut usize) {
+    let lent = guarded(None, || {
+        let mut buffers = BUFFERS.lock().ok()?;
+        let records = buffers.pace(HOST.get()?.now(), clock::ticks_in(PERIOD));
+        Some((buffers.lend()?, records))
+    });
+    let (new, records) = lent.unwrap_or((std::ptr::null_mut(), 0));
+    // SAFETY: CUPTI's places for the answer.
+    unsafe {
+        *buffer = new;
+        *bytes = if new.is_null() { 0 } else { BUFFER_BYTES };
+        *records_max = records;
+    }
+}
+
+/// CUPTI gives back a buffer.
+///
+/// # Safety
+/// CUPTI is the caller.
+pub unsafe extern "C" fn on_complete(
+    context: *mut c_void,
+    stream: u32,
+    buffer: *mut u8,
+    _: usize,
+    valid: usize,
+) {
+    guarded((), || {
+        if let (Some(cupti), Some(host), Ok(mut records)) = (CUPTI.get(), HOST.get(), RECORDS.lock()) {
+            let records = records.get_or_insert_with(Records::default);
+            // SAFETY: CUPTI's buffer, with so many bytes of records.
+            unsafe { records.take(cupti, host, buffer, valid) };
+            records.deliver(host);
+            let mut dropped = 0;
+            // SAFETY: writes one number.
+            unsafe { (cupti.get_dropped)(context, stream, &mut dropped) };
+            LOSSES.count(dropped as u64);
+            LOSSES.report(host);
+        }
+        if !buffer.is_null()
+            && let Ok(mut buffers) = BUFFERS.lock()
+        {
+            buffers.take_back(buffer);
+        }
+    });
+}
+
+/// What a record says about work on a device.
+struct Work {
+    start: u64,
+    end: u64,
+    place: Place,
+    correlation: u32,
+    region: u32,
+}
+
+/// A stream of a context on a device, by CUPTI's numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Place {
+    device: u32,
+    context: u32,
+    stream: u32,
+}
+
+/// What is known from records so far.
+#[derive(Default)]
+struct Records {
+    /// The contexts of each device, in the order of their first record.
+    contexts: HashMap<u32, Vec<u32>>,
+    streams: HashMap<Place, Stream>,
+    /// Kernels by the addresses of their names. A name may be replaced when a module is unloaded, and is compared.
+    kernels: HashMap<usize, (CString, u32)>,
+    /// Copies by their kind, and memsets.
+    transfers: [u32; COPIES.len() + 1],
+}
+
+impl Records {
+    /// # Safety
+    /// The buffer has `valid` bytes of CUPTI's records.
+    unsafe fn take(&mut self, cupti: &Cupti, host: &Host, buffer: *mut u8, valid: usize) {
+        let mut record: *const u32 = std::ptr::null();
+        // SAFETY: CUPTI steps through its own records.
+        while unsafe { (cupti.next_record)(buffer, valid, &mut record) } == SUCCESS && !record.is_null() {
+            // SAFETY: every record begins with its kind.
+            let work = match unsafe { *record } {
+                // SAFETY: records of these kinds.
+                kind::CONCURRENT_KERNEL => unsafe { self.kernel(host, &*record.cast()) },
+                kind::MEMCPY => unsafe { self.copy(host, &*record.cast()) },
+                kind::MEMCPY2 => unsafe { self.copy_between(host, &*record.cast()) },
+                kind::MEMSET => unsafe { self.memset(host, &*record.cast()) },
+                _ => continue,
+            };
+            if !self.push(work) {
+                LOSSES.count(1);
+            }
+        }
+    }
+
+    /// Takes the record of work on a device. Returns whether it can be true. CUPTI leaves out times that it does not have.
+    fn push(&mut self, work: Work) -> bool {
+        if work.start == 0 || work.end < work.start {
+            return false;
+        }
+        let (begin, end) = (clock::ticks(work.start), clock::ticks(work.end));
+        LOSSES.clock_error_is_at_least(calls::contradiction(work.correlation, begin));
+        let frame = Frame { begin, end, correlation: correlation(work.correlation), region: work.region };
+        self.stream(work.place).push(frame)
+    }
+
+    fn stream(&mut self, place: Place) -> &mut Stream {
+        let Records { contexts, streams, .. } = self;
+        streams.entry(place).or_insert_with(|| {
+            let contexts = contexts.entry(place.device).or_default();
+            let number = contexts.iter().position(|one| *one == place.context).unwrap_or_else(|| {
+                contexts.push(place.context);
+                contexts.len() - 1
+            });
+            // A device that was reset has a second context.
+            let context = match number {
+                0 => place.device.to_string(),
+                _ => format!("{}.{number}", place.device),
+            };
+            Stream::new("CUDA", &context, place.stream.into(), devices::of(place.device))
+        })
+    }
+
+    /// Records all frames.
+    fn deliver(&mut self, host: &Host) {
+        for stream in self.streams.values_mut().filter(|stream| stream.waiting() > 0) {
+            LOSSES.count(stream.flush(host));
+        }
+    }
+
+    fn kernel(&mut self, host: &Host, record: &cupti::Kernel) -> Work {
+        let place = Place { device: record.device, context: record.context, stream: record.stream };
+        // SAFETY: CUPTI's text, or null.
+        let region = unsafe { self.kernel_region(host, record.name) };
+        Work { start: record.start, end: record.end, place, correlation: record.correlation, region }
+    }
+
+    /// # Safety
+    /// The name is null or a C string.
+    unsafe fn kernel_region(&mut self, host: &Host, name: *const c_char) -> u32 {
+        // SAFETY: by the caller.
+        let text = if name.is_null() { c"(kernel)" } else { unsafe { CStr::from_ptr(name) } };
+        match self.kernels.get(&(name as usize)) {
+            Some((known, region)) if known.as_c_str() == text => *region,
+            _ => {
+                let region = host.region(text.to_bytes(), region_type::KERNEL, paradigm::CUDA);
+                self.kernels.insert(name as usize, (text.to_owned(), region));
+                region
+            }
+        }
+    }
+
+    fn copy(&mut self, host: &Host, record: &cupti::Memcpy) -> Work {
+        let place = Place { device: record.device, context: record.context, stream: record.stream };
+        let region = self.transfer(host, record.copy_kind.into());
+        Work { start: record.start, end: record.end, place, correlation: record.correlation, region }
+    }
+
+    fn copy_between(&mut self, host: &Host, record: &cupti::MemcpyBetween) -> Work {
+        let place = Place { device: record.device, context: record.context, stream: record.stream };
+        let region = self.transfer(host, record.copy_kind.into());
+        Work { start: record.start, end: record.end, place, correlation: record.correlation, region }
+    }
+
+    fn memset(&mut self, host: &Host, record: &cupti::Memset) -> Work {
+        let place = Place { device: record.device, context: record.context, stream: record.stream };
+        let region = self.transfer(host, COPIES.len());
+        Work { start: record.start, end: record.end, place, correlation: record.correlation, region }
+    }
+
+    /// The region of a copy of this kind, or of memsets.
+    fn transfer(&mut self, host: &Host, which: usize) -> u32 {
+        let which = if which <= COPIES.len() { which } else { 0 };
+        if self.transfers[which] == 0 {
+            let name = COPIES.get(which).unwrap_or(&"[CUDA memset]");
+            self.transfers[which] = host.region(name.as_bytes(), region_type::RMA, paradigm::CUDA);
+        }
+        self.transfers[which]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_come_back_some_times_in_a_period_at_any_rate() {
+        const PERIOD: u64 = 100_000;
+        let mut buffers = Buffers { empty: Vec::new(), lent: 0, records: 1, since: 0, requests: 0 };
+        let mut now = 1;
+        // Records per period: a new buffer is asked for when the last one is full.
+        for rate in [1, 10, 100, 10_000, 1_000, 100_000, 20, 1] {
+            let mut lent = Vec::new();
+            // After a fall, the last large buffer takes its time.
+            let end = now + 20 * PERIOD + RECORDS_MAX as u64 * PERIOD / rate;
+            while now < end {
+                let records = buffers.pace(now, PERIOD);
+                now += (PERIOD * records as u64 / rate).max(1);
+                lent.push((now, records));
+            }
+            let last: Vec<_> = lent.iter().filter(|one| one.0 > end - 5 * PERIOD).collect();
+            let records: usize = last.iter().map(|one| one.1).sum();
+            let is_full_size = last.iter().all(|one| one.1 == RECORDS_MAX);
+            // A buffer takes at most a period, unless one record does.
+            let longest = records as u64 / last.len() as u64 * PERIOD / rate;
+            assert!(longest <= PERIOD / 2 || records == last.len(), "rate {rate}: {last:?}");
+            assert!(last.len() <= 5 * 20 || is_full_size, "rate {rate}: {} buffers", last.len());
+        }
+    }
+}
