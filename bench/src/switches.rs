@@ -31,7 +31,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         _ => cpu_seconds(ampere(place.path(), &["--sample", "off"]).arg(&program), work),
     })?;
     let of_a_core: Vec<f64> = (0..3).map(|_| collector(place.path(), &program)).collect::<Result<_, _>>()?;
-    let asked = "asked for at most";
+    let asked = "limit";
     Ok(vec![
         Figure::new(
             "switches: 10,000 a second of CPU time, CPU time added",

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const ENV_COUNTERS: &str = "AMPERE_COUNTERS";
-/// Opening a source takes 20 ms, but a driver without other users may first wake up its GPUs, which takes seconds.
+/// Opening a source takes 20 ms. But if no other process uses the driver, it may first wake up its GPUs, which takes seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 /// A counter source as JSON shows it.
