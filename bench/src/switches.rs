@@ -59,7 +59,7 @@ fn ampere(place: &Path, options: &[&str]) -> Command {
     command
 }
 
-/// The collector's CPU time as a percentage of a core.
+/// Returns the collector's CPU time as a percentage of a core.
 fn collector(place: &Path, program: &Path) -> anyhow::Result<f64> {
     child::run(ampere(place, &[]).arg(program).args(["sleepers", "8", SLEEPERS_SECONDS]))?;
     let summary: Value = serde_json::from_slice(&std::fs::read(place.join("out/summary.json"))?)?;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// A run of two ranks on GPUs that follow a script.
+/// Returns a run of two ranks on GPUs that follow a script.
 fn run_on(place: &Place, script: &str, seconds: &str) -> Command {
     let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), seconds]);
     command

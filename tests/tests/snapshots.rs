@@ -16,7 +16,7 @@ const TRACE: &str = "
     rank node0 ROCR_VISIBLE_DEVICES=
 ";
 
-/// A place with that trace in `trace`, attributed into `out`. The second value is the command's output.
+/// Returns a place with that trace in `trace`, attributed into `out`. The second value is the command's output.
 fn attributed() -> (Place, Done) {
     let place = Place::new();
     small_trace::write(&place.path("trace"), TRACE);
@@ -91,7 +91,7 @@ fn stacks_for_a_flame_graph() {
     .assert_eq(&report(&place, "folded"));
 }
 
-/// The words of a page, without its markup, style and pictures.
+/// Returns the words of a page, without its markup, style and pictures.
 fn words(page: &str) -> String {
     let without = |page: String, tag: &str| {
         let (begin, end) = (format!("<{tag}"), format!("</{tag}>"));
@@ -187,7 +187,7 @@ fn the_page() {
     "#]].assert_eq(&figures(&serde_json::from_str(data).expect("JSON")));
 }
 
-/// The tables of a page, with a line for each row.
+/// Returns the tables of a page, with a line for each row.
 fn figures(page: &serde_json::Value) -> String {
     let tables = &page["tables"];
     let name =
@@ -622,7 +622,7 @@ fn runs_that_are_not_there() {
     );
 }
 
-/// A line of `ampere doctor` without figures that change between two calls.
+/// Returns a line of `ampere doctor` without figures that change between two calls.
 fn masked(line: &str) -> String {
     let mask = |part: &str| match part {
         part if part.contains("moves every ") => {

@@ -48,7 +48,7 @@ struct Probed {
 }
 
 /// Probes all sources at once. This takes a second, or two seconds if both of AMD's libraries are installed.
-pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) {
+pub fn check(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) {
     let asked: Vec<(&'static str, Probed)> = std::thread::scope(|scope| {
         // AMD's two libraries share locks.
         let (amd, others): (Vec<_>, Vec<_>) =
@@ -99,11 +99,11 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
         let used = devices.iter().any(|shown| shown.used);
         let why_not = if used { None } else { Some(why_not(name, probed, &chosen, &has)) };
         let source = Source { name, used, devices, why_not };
-        tell(&mut group, &source, probed, &chosen, &crashed, &has);
+        report(&mut group, &source, probed, &chosen, &crashed, &has);
         sources.push(source);
     }
     if let Some(run) = &run {
-        tell_run(&mut group, run, &sources, &chosen);
+        report_run(&mut group, run, &sources, &chosen);
     }
     (group.checks, sources)
 }
@@ -188,7 +188,7 @@ fn why_not(name: &str, probed: &Probed, chosen: &Chosen, has: &dyn Fn(&str) -> b
     }
 }
 
-fn tell(
+fn report(
     group: &mut Group,
     source: &Source,
     probed: &Probed,
@@ -227,7 +227,7 @@ fn tell(
         group.ok(name, format!("{count}, {usage}{library}"));
     }
     for shown in &source.devices {
-        tell_device(group, source, shown);
+        report_device(group, source, shown);
     }
     for note in &probed.notes {
         let (found, advice) = split(without_name(name, note));
@@ -243,7 +243,7 @@ fn without(others: &[&str]) -> String {
     if counters.is_empty() { "estimate".to_owned() } else { counters.join(",") }
 }
 
-fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
+fn report_device(group: &mut Group, source: &Source, shown: &Shown) {
     let (device, motion) = (&shown.device, &shown.motion);
     let name = format!("{} {}", source.name, device.name);
     let pace = match (motion.update_seconds, motion.changes) {
@@ -279,7 +279,7 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
 }
 
 /// Reports which sources the joules of a run come from.
-fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
+fn report_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
     const NAME: &str = "a run reads";
     if let Some(how) = &run.bad_end {
         let advice = format!("try sources one by one, for example: export {ENV_COUNTERS}=estimate");

@@ -6,7 +6,7 @@ use crate::installation::{self, Installation};
 use ampere_model::text::one_line;
 use std::process::Command;
 
-pub fn look() -> (Vec<Check>, Option<Installation>) {
+pub fn check() -> (Vec<Check>, Option<Installation>) {
     let mut group = Group::new("ampere");
     let version = env!("CARGO_PKG_VERSION");
     let installation = match installation::find() {

@@ -21,7 +21,7 @@ const KNOWN: [(&str, &str); 8] = [
     ("slurm", "Slurm"),
 ];
 
-pub fn look() -> Vec<Check> {
+pub fn check() -> Vec<Check> {
     let mut group = Group::new("MPI");
     for name in LAUNCHERS {
         let Ok(path) = installation::program(OsStr::new(name)) else { continue };

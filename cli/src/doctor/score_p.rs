@@ -17,7 +17,7 @@ const PLUGINS: [(&str, &str, &str); 2] = [
     ("metric plugin", "libampere_plugin.so", "SCOREP_MetricPlugin_ampere_plugin_get_info"),
 ];
 
-pub fn look(program: &Path, installation: Option<&Installation>) -> Vec<Check> {
+pub fn check(program: &Path, installation: Option<&Installation>) -> Vec<Check> {
     let mut group = Group::new("Score-P");
     look_for_score_p(&mut group);
     for (name, file, function) in PLUGINS {

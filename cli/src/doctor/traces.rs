@@ -8,7 +8,7 @@ use crate::installation;
 use std::ffi::OsStr;
 use std::process::Command;
 
-pub fn look() -> Vec<Check> {
+pub fn check() -> Vec<Check> {
     let mut group = Group::new("OTF2");
     let built = otf2_sys::VERSION;
     let library = mapped(|name| name.starts_with("libotf2.") || name.starts_with("libopen-trace-format2."));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_becomes_faster_is_learned_anew() {
+    fn a_counter_that_becomes_faster_is_learned_again() {
         let moves = |tick: u64| tick.is_multiple_of(if tick < 5_000 { 100 } else { 20 });
         let (_, worst) = sample(moves, 10_000, 5_500);
         assert_eq!(worst, 0);

@@ -22,7 +22,7 @@ pub enum CutReason {
 }
 
 impl CutReason {
-    /// The reason as a text for messages.
+    /// Returns the reason as a text for messages.
     pub fn text(self) -> &'static str {
         match self {
             CutReason::StackTooDeep => "the stack is deeper than the part that is copied",
@@ -78,7 +78,7 @@ pub enum UnnamedReason {
 }
 
 impl UnnamedReason {
-    /// The reason as a text for messages.
+    /// Returns the reason as a text for messages.
     pub fn text(self) -> &'static str {
         match self {
             UnnamedReason::Memory => "made at run time, without names for perf",
