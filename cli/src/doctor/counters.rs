@@ -2,7 +2,7 @@
 //!
 //! Each source is opened in a process of its own, by `ampere probe`: see [`super::probe`].
 
-use super::child::{self, End, Told, signal_name};
+use super::child::{self, End, Finished, signal_name};
 use super::findings::{Check, Group, Status};
 use super::plural;
 use super::probe::{self, Device, Message, Motion, WATCHED};
@@ -115,15 +115,15 @@ fn ask(program: &Path, config: Option<&Path>, what: &str, limit: Duration) -> Pr
         command.arg("--config").arg(config);
     }
     let mut probed = Probed { devices: Vec::new(), notes: Vec::new(), motions: Vec::new(), bad_end: None };
-    let told = match child::ask(&mut command, limit) {
-        Ok(told) => told,
+    let finished = match child::run_within(&mut command, limit) {
+        Ok(finished) => finished,
         Err(error) => {
             probed.bad_end = Some(format!("could not be asked: {error}"));
             return probed;
         }
     };
     let (mut opened, mut watched, mut closed) = (false, false, false);
-    for message in probe::messages(&told.stdout) {
+    for message in probe::messages(&finished.stdout) {
         match message {
             Message::Opened { devices, notes } => {
                 (probed.devices, probed.notes, opened) = (devices, notes, true);
@@ -139,12 +139,12 @@ fn ask(program: &Path, config: Option<&Path>, what: &str, limit: Duration) -> Pr
         (.., false) => "when it was closed",
         (.., true) => "when its process ended",
     };
-    probed.bad_end = bad_end(&told, limit).map(|how| format!("{how} {when}"));
+    probed.bad_end = bad_end(&finished, limit).map(|how| format!("{how} {when}"));
     probed
 }
 
-fn bad_end(told: &Told, limit: Duration) -> Option<String> {
-    match told.end {
+fn bad_end(finished: &Finished, limit: Duration) -> Option<String> {
+    match finished.end {
         End::Exit(0) => None,
         End::Exit(code) => Some(format!("ended its process with status {code}")),
         End::Signal(signal) => Some(format!("crashed with {}", signal_name(signal))),

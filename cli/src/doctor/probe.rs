@@ -87,8 +87,8 @@ fn send(message: &Message) {
 
 /// Returns the messages in a child's output.
 pub fn messages(stdout: &str) -> Vec<Message> {
-    let told = stdout.lines().filter_map(|line| line.strip_prefix(MARK));
-    told.filter_map(|text| serde_json::from_str(text).ok()).collect()
+    let lines = stdout.lines().filter_map(|line| line.strip_prefix(MARK));
+    lines.filter_map(|text| serde_json::from_str(text).ok()).collect()
 }
 
 fn load(file: &str, function: &str) -> Message {

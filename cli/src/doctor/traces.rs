@@ -16,9 +16,9 @@ pub fn check() -> Vec<Check> {
     group.ok("library", format!("built with {built}, {library}"));
     match installation::program(OsStr::new("otf2-print")) {
         Ok(path) => {
-            let told = child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT).ok();
+            let finished = child::run_within(Command::new(&path).arg("--version"), VERSION_LIMIT).ok();
             let version =
-                told.and_then(|told| version_in(&told.stdout)).unwrap_or_else(|| "of an unknown version".to_owned());
+                finished.and_then(|finished| version_in(&finished.stdout)).unwrap_or_else(|| "of an unknown version".to_owned());
             group.ok("otf2-print", format!("{version}, {}", path.display()));
         }
         Err(_) => group.note(
