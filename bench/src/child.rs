@@ -65,13 +65,13 @@ pub fn wait(child: Child) -> anyhow::Result<Used> {
     })
 }
 
-/// The path of a program or library that was built with this one.
+/// Returns the path of a program or library that was built with this one.
 pub fn beside(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     program.parent().unwrap_or(Path::new(".")).join(name)
 }
 
-/// The path of the stand-in for librocm_smi64.
+/// Returns the path of the stand-in for librocm_smi64.
 pub fn stand_in() -> anyhow::Result<PathBuf> {
     let library = beside("libstand_in_rocm_smi64.so");
     if !library.exists() {
@@ -92,7 +92,7 @@ pub fn free_bytes(directory: &Path) -> u64 {
     rustix::fs::statvfs(directory).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize))
 }
 
-/// A directory in memory if there is room, on disk otherwise.
+/// Returns a directory in memory if there is room, on disk otherwise.
 pub fn directory(bytes: u64) -> anyhow::Result<tempfile::TempDir> {
     let memory = Path::new("/dev/shm");
     let place = if free_bytes(memory) > 2 * bytes { memory.to_owned() } else { std::env::temp_dir() };

@@ -105,8 +105,8 @@ fn ways(
 /// Wall-clock time, CPU time and, for an instrumented run with ampere, the quality.
 pub type Measured = (f64, f64, Option<Quality>);
 
-/// A line for each way with its name: medians of runs in turn, every second round in the opposite order. One more line lists what
-/// is missing.
+/// Returns a line for each way with its name: medians of runs in turn, every second round in the opposite order. One
+/// more line lists what is missing.
 pub fn lines(
     (program, unit): (&'static str, &'static str),
     rounds: usize,
@@ -219,7 +219,7 @@ pub fn build_hpl(name: &str, before: &[&str], options: &[&str]) -> anyhow::Resul
     Ok(place.join(name))
 }
 
-/// The content of `hpccinf.txt` for two ranks and a matrix with this number of rows.
+/// Returns the content of `hpccinf.txt` for two ranks and a matrix with this number of rows.
 pub fn hpl_input(rows: u32) -> String {
     format!(
         "HPL\nbench\nHPL.out\n6\n1\n{rows}\n1\n80\n0\n1\n1\n2\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n1\n0\n2\n64\n0\n0\n1\n8\n"

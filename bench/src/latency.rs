@@ -41,7 +41,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             what: "latency: a counter's change to /metrics, 99th percentile",
             value: part(0.99),
             unit: "ms",
-            yardstick: "asked for at most",
+            yardstick: "limit",
             yardstick_value: 250.0,
         },
     ])

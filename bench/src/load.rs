@@ -113,7 +113,7 @@ impl Feed {
         let rings = (0..load.threads).map(|thread| sizes.next(thread, false)).sum::<u64>();
         let rings = rings * u64::from(load.processes);
         if child::free_bytes(memory) < 2 * rings {
-            return Err(Missing(format!("no room in /dev/shm for {} MB of rings", rings >> 20)).into());
+            return Err(Missing(format!("no space in /dev/shm for {} MB of rings", rings >> 20)).into());
         }
         let shm = tempfile::tempdir_in(memory)?;
         let output = tempfile::tempdir_in(memory)?;

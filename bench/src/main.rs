@@ -1,7 +1,7 @@
-//! `make bench`: compares each figure with its yardstick, as medians of alternating runs, and prints them as lines on the
-//! terminal and as JSON in `target/bench.json`. Arguments select groups by name ("engine"). A group reports what it lacks on this
-//! machine; a group that fails makes the exit status 1. `KEEP=1`, or `ampere-bench tables` afterwards, makes `target/bench.json`
-//! the source of the documents' tables.
+//! `make bench`: compares each figure with its reference value, as medians of alternating runs. The figures are printed as lines
+//! on the terminal and written as JSON to `target/bench.json`. Arguments select groups by name ("engine"). A group reports what
+//! is missing on this machine; a group that fails makes the exit status 1. With `KEEP=1`, or with `ampere-bench tables`
+//! afterwards, the tables of the documents are made from `target/bench.json`.
 
 mod bare;
 mod calls;
@@ -67,8 +67,8 @@ const BENCHES: [(&str, Bench); 27] = [
     ("ring", Bench::Figures(ring::figures)),
     ("event path", Bench::Figures(events::figures)),
     ("engine", Bench::Figures(engine::figures)),
-    // This one measures the memory of children, which is never less than the peak of this process, so it comes before those that
-    // need much.
+    // This one measures the memory of children, which is never less than the peak of this process, so it comes before groups that
+    // need much memory.
     ("long trace", Bench::Figures(long::figures)),
     ("cores", Bench::Figures(cores::figures)),
     ("calls", Bench::Figures(calls::figures)),

@@ -1,5 +1,5 @@
-//! /metrics with ten thousand series: how long a scrape takes, and how it affects the rings; and what all clients that watch a
-//! run cost its collector.
+//! /metrics with ten thousand series: how long a scrape takes, and how it affects the rings; and the cost of all clients of a run
+//! for its collector.
 
 use crate::load::{Feed, Load, Pattern};
 use crate::{Figure, median};
@@ -72,7 +72,7 @@ fn run(scraped: bool) -> anyhow::Result<(f64, Vec<f64>)> {
     })
 }
 
-/// The number of series of the family that has one for each rank and function.
+/// Returns the number of series in the metric family with one series per rank and function.
 fn scrape(announced: &Path) -> Option<usize> {
     let mut body = String::new();
     ask(&address(announced)?, "/metrics")?.read_to_string(&mut body).ok()?;
@@ -109,8 +109,9 @@ const WATCH: Duration = Duration::from_secs(8);
 const WATCH_ROUNDS: usize = 5;
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// CPU time of the collector while it is watched, minus that while it is not, measured in turn. A client that reads the stream of
-/// events stands for a browser; one that sends the same requests stands for `ampere top` with call paths shown.
+/// Measures the CPU time of the collector with clients, minus the CPU time without clients, in turn. A client that reads the
+/// stream of events acts like a browser; a client that sends the requests of `ampere top` acts like `ampere top` with call paths
+/// shown.
 pub fn viewers() -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (what, load) in WATCHED {

@@ -54,7 +54,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The summary of a node.
+/// Returns the summary of a node.
 fn one_node(directory: &Path) -> anyhow::Result<Value> {
     let trace = directory.join("one");
     std::fs::create_dir(&trace)?;

@@ -75,7 +75,7 @@ impl Start {
     }
 }
 
-/// All that was measured, with the commit and the machine.
+/// Returns all that was measured, with the commit and the machine.
 pub fn document(lines: &[Value], start: &Start) -> Value {
     json!({"commit": start.commit, "date": output_of("date", &["-u", "+%Y-%m-%d"]),
            "machine": machine(), "load_at_start": start.load, "lines": lines})
@@ -214,7 +214,7 @@ fn figures(results: &Value) -> String {
     table
 }
 
-/// A table of the ways to run one program, each compared with the first.
+/// Returns a table of the ways to run one program, each compared with the first.
 fn runs(results: &Value, program: &str) -> String {
     let rows: Vec<&Value> = lines(results).filter(|line| line["program"] == program).collect();
     let of_first = |key: &str| rows.first().and_then(|line| line[key].as_f64()).unwrap_or(f64::NAN);

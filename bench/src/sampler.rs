@@ -1,5 +1,5 @@
-//! The sampler: its CPU time by its thread's own clock, and how well it meets its deadlines. It runs in a process of its own, as
-//! the stand-in for the vendor's library takes its script from the environment.
+//! The sampler: its CPU time by its thread's own clock, and how well it meets its deadlines. It runs in a separate process,
+//! because the stand-in for the vendor's library reads its script from the environment.
 
 use crate::{Figure, child};
 use ampere_collector::sampling::clock::Timer;
@@ -18,34 +18,34 @@ const PERIOD: Duration = Duration::from_millis(1);
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let [eight, _] = measure("devices=8;busy_us=20")?;
     let [one, missed] = measure("devices=1")?;
-    // On a loaded machine some readings are left out: this is what all of them would have cost.
+    // On a loaded machine some readings are left out: this is the cost of all of them.
     let at_1_khz = |seconds_per_reading: f64, devices: f64| 100.0 * seconds_per_reading * devices * 1000.0;
     Ok(vec![
         Figure {
-            what: "sampler: 8 devices at 1 kHz, 20 us a read, of a core",
+            what: "sampler: 8 devices at 1 kHz, 20 us per reading, part of a core",
             value: at_1_khz(eight, 8.0),
             unit: "%",
-            yardstick: "asked for at most (the reads alone are 16)",
+            yardstick: "limit (the readings alone take 16 %)",
             yardstick_value: 20.0,
         },
         Figure {
-            what: "sampler: 1 device at 1 kHz, of a core",
+            what: "sampler: 1 device at 1 kHz, part of a core",
             value: at_1_khz(one, 1.0),
             unit: "%",
-            yardstick: "asked for at most, of 8",
+            yardstick: "limit, for 8 devices",
             yardstick_value: 20.0,
         },
         Figure {
             what: "sampler: deadlines missed by more than 1 ms, at 1 ms",
             value: 100.0 * missed,
             unit: "%",
-            yardstick: "asked for at most, on a quiet core",
+            yardstick: "limit, on a quiet core",
             yardstick_value: 1.0,
         },
     ])
 }
 
-/// Returns the CPU seconds per reading, with all else that the sampler does, and the part of the deadlines that were missed.
+/// Returns the CPU seconds per reading, including all other work of the sampler, and the fraction of missed deadlines.
 fn measure(script: &str) -> anyhow::Result<[f64; 2]> {
     let mut child = Command::new(std::env::current_exe()?);
     child.arg(CHILD).arg(child::stand_in()?).env("STAND_IN_ROCM_SMI", script);

@@ -1,4 +1,4 @@
-//! What it costs a program to be started under ampere, and what ampere costs where it is disabled.
+//! Measures the cost of starting a program under ampere, and the cost of ampere while it is disabled.
 
 use crate::hosts::{PRELOADED, need};
 use crate::{Figure, child, least, medians};
@@ -44,7 +44,7 @@ pub fn nothing() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Measures MPI_Comm_rank, the cheapest call of all, where ampere is disabled.
+/// Measures MPI_Comm_rank, the cheapest MPI call, while ampere is disabled.
 pub fn disabled() -> anyhow::Result<Vec<Figure>> {
     need("mpicc")?;
     let place = tempfile::tempdir()?;

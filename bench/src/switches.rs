@@ -31,7 +31,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         _ => cpu_seconds(ampere(place.path(), &["--sample", "off"]).arg(&program), work),
     })?;
     let of_a_core: Vec<f64> = (0..3).map(|_| collector(place.path(), &program)).collect::<Result<_, _>>()?;
-    let asked = "asked for at most";
+    let asked = "limit";
     Ok(vec![
         Figure::new(
             "switches: 10,000 a second of CPU time, CPU time added",
@@ -59,7 +59,7 @@ fn ampere(place: &Path, options: &[&str]) -> Command {
     command
 }
 
-/// The collector's CPU time as a percentage of a core.
+/// Returns the collector's CPU time as a percentage of a core.
 fn collector(place: &Path, program: &Path) -> anyhow::Result<f64> {
     child::run(ampere(place, &[]).arg(program).args(["sleepers", "8", SLEEPERS_SECONDS]))?;
     let summary: Value = serde_json::from_slice(&std::fs::read(place.join("out/summary.json"))?)?;

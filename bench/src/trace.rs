@@ -216,7 +216,7 @@ impl Walk {
         Walk { random: rank + 1, time: 0, stack: Vec::new(), left: events }
     }
 
-    /// A random number by Marsaglia's xorshift.
+    /// Returns a random number by Marsaglia's xorshift.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -64,7 +64,7 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("calibrate", &[("ampere calibrate", "measures the delay of this node's counters")]),
 ];
 
-/// The command line with its examples.
+/// Returns the command line with its examples.
 pub fn command() -> Command {
     EXAMPLES.iter().fold(crate::Arguments::command(), |all, (name, examples)| {
         let width = examples.iter().map(|(line, _)| line.len()).max().unwrap_or_default();
@@ -96,7 +96,7 @@ pub fn exit(mut why: clap::Error) -> ! {
     if std::env::args_os().chain(std::env::vars_os().map(|(_, value)| value)).all(is_text) {
         why.exit();
     }
-    crate::terminal::words::say_line(why.render().to_string().trim_end());
+    crate::terminal::words::print_line(why.render().to_string().trim_end());
     std::process::exit(why.exit_code())
 }
 

@@ -123,7 +123,8 @@ fn wrong_definitions_are_noted_and_ignored() {
     assert!(summary.run.notes.len() < 200, "{}", summary.run.notes.len());
 }
 
-/// A run of one location that is written to, two records from `next` at a time, until it is given up with a note like `why`.
+/// Returns a run of one location that is written to, two records from `next` at a time, until it is given up with a
+/// note like `why`.
 fn until_given_up(
     name: &str,
     location_id: u32,

@@ -63,7 +63,7 @@ impl Flags {
     }
 }
 
-/// The words that a program prints; `None` if it is absent or fails.
+/// Returns the words that a program prints; `None` if it is absent or fails.
 fn ask(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -23,7 +23,7 @@ impl Mutator {
         Mutator(seed | 1)
     }
 
-    /// The next number of an xorshift generator, which gives the same numbers on every machine.
+    /// Returns the next number of an xorshift generator, which gives the same numbers on every machine.
     pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_asked_where_it_alone_answers() {
+    fn a_node_is_asked_at_an_address_where_only_it_answers() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let own = [ip("10.0.0.1"), ip("172.17.0.1")];
         let of = |url: &str, addresses: &[&str], is_this_machine| {

@@ -216,7 +216,7 @@ fn events(address: SocketAddr, count: usize) -> Vec<Page> {
 }
 
 #[test]
-fn a_page_comes_whole_once_and_then_what_is_new() {
+fn a_page_is_complete_once_and_then_only_has_changes() {
     let (server, _) = start("127.0.0.1:0", None);
     let pages = events(address(&server), 3);
     assert!(pages[0].tables.is_some() && pages[0].run.id == "one", "{pages:?}");
@@ -268,7 +268,7 @@ fn a_scrape_gets_the_format_that_it_asks_for_and_no_proxy_holds_events_back() {
 }
 
 #[test]
-fn whoever_asks_for_every_rank_takes_little_of_the_loop() {
+fn requests_for_every_rank_take_little_time_of_the_loop() {
     let (server, _) = start("127.0.0.1:0", None);
     let ask_for = |query: &str| ask(address(&server), &format!("GET /page.json{query} HTTP/1.0\r\n\r\n"));
     let begun = Instant::now();

@@ -8,10 +8,10 @@ const HEAD: &str = "\
 
 <!-- Made from server/src/metrics.rs and crates/figures/src/losses.rs: edit these, and run\nUPDATE_EXPECT=1 cargo test -p ampere-server reference -->
 
-`/metrics` is OpenMetrics text with base units and true counters. Summed over regions, plus idle and lost energy, the
-energy counters equal the device's at every scrape; what the limit on the number of series leaves out is in
-`region=\"other\"`. A metric without any value is absent. Whoever asks for `text/plain` gets Prometheus' classic text format. A label's
-value that is longer than 512 bytes is cut, and ends with a number that is its own.
+`/metrics` is OpenMetrics text with base units and true counters. At every scrape, the sum of an energy counter over regions,
+plus idle and lost energy, is the energy of the device. Series beyond the limit are summed in `region=\"other\"`. A metric
+without any value is absent. Requests for `text/plain` get the classic text format of Prometheus. The value of a label is cut
+if it is longer than 512 bytes; it then ends with a unique number.
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_one_that_others_reach() {
+    fn an_address_can_be_reached_by_other_nodes() {
         assert_eq!(address("http://127.0.0.1:9977", "node1"), "127.0.0.1:9977");
         assert_eq!(address("http://0.0.0.0:9978", "node1"), "node1:9978");
         assert_eq!(address("http://[::]:9978", "node1"), "node1:9978");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_found_is_said() {
+    fn addresses_that_cannot_be_found_are_reported() {
         let directory = tempfile::tempdir().expect("a directory");
         let of_socket = TargetFile::write(directory.path(), "unix:/tmp/s", "n", "r");
         assert!(matches!(of_socket, Err(TargetError::Socket(_))));

@@ -8,7 +8,8 @@ use std::process::Command;
 /// The reason with which a test is skipped.
 pub const WHY: &str = "no Chromium and playwright-core";
 
-/// The folders in which Node.js finds what scripts/need-packages has installed from npm, and what is installed for all users.
+/// Returns the folders in which Node.js finds what scripts/need-packages has installed from npm, and what is installed
+/// for all users.
 pub fn modules() -> String {
     let of_npm = Command::new("npm").args(["root", "-g"]).output();
     let for_all =

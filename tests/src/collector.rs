@@ -10,7 +10,7 @@ pub struct Announced {
     pub node: String,
 }
 
-/// The announcement; `None` while there is no collector.
+/// Returns the announcement; `None` while there is no collector.
 pub fn announced(output: &Path) -> Option<Announced> {
     let text = std::fs::read(output.join("collector.json")).ok()?;
     let json: serde_json::Value =

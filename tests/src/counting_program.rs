@@ -66,7 +66,7 @@ pub fn forget_counts(place: &Place) {
     }
 }
 
-/// The processes of this program, in no particular order.
+/// Returns the processes of this program, in no particular order.
 pub fn ranks(place: &Place, program: &Path) -> Vec<u32> {
     let name = program.to_str().expect("UTF-8");
     let all = place.processes().into_iter();

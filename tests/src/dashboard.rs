@@ -9,7 +9,7 @@ pub struct Query {
     pub expression: String,
 }
 
-/// The name and content of every JSON file in `dashboards/grafana/`.
+/// Returns the name and content of every JSON file in `dashboards/grafana/`.
 pub fn all() -> Vec<(String, Value)> {
     let directory = crate::root().join("dashboards/grafana");
     let entries =
@@ -28,7 +28,7 @@ pub fn items(of: &Value) -> impl Iterator<Item = &Value> {
     of.as_array().into_iter().flatten()
 }
 
-/// All panels, with those inside rows.
+/// Returns all panels, with those inside rows.
 pub fn panels(dashboard: &Value) -> Vec<&Value> {
     items(&dashboard["panels"])
         .flat_map(|panel| std::iter::once(panel).chain(items(&panel["panels"])))
@@ -46,7 +46,7 @@ pub fn queries(dashboard: &Value) -> Vec<Query> {
         .collect()
 }
 
-/// The variables that are `label_values(selector, label)`: name, selector, label.
+/// Returns the variables that are `label_values(selector, label)`: name, selector, label.
 pub fn variables(dashboard: &Value) -> Vec<(String, String, String)> {
     let list = items(&dashboard["templating"]["list"]).filter(|variable| variable["type"] == "query");
     list.map(|variable| {
@@ -58,7 +58,7 @@ pub fn variables(dashboard: &Value) -> Vec<(String, String, String)> {
     .collect()
 }
 
-/// The expression with the values that Grafana substitutes for its variables when everything is selected.
+/// Returns the expression with the values that Grafana substitutes for its variables when everything is selected.
 pub fn substituted(expression: &str) -> String {
     let intervals = ["$__rate_interval", "$__interval", "$__range"];
     let text = intervals.iter().fold(expression.to_owned(), |text, name| text.replace(name, "5s"));

@@ -54,7 +54,7 @@ pub fn percent_encoded(text: &str) -> String {
     })
 }
 
-/// A loopback address whose port is free at the moment.
+/// Returns a loopback address whose port is free at the moment.
 pub fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
     listener.local_addr().expect("its address")

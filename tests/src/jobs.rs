@@ -30,7 +30,7 @@ pub const WAITS: &str = r#"
     }
 "#;
 
-/// The folder with the built programs.
+/// Returns the folder with the built programs.
 pub fn built() -> PathBuf {
     artifact("ampere").parent().expect("a directory").to_owned()
 }
@@ -43,7 +43,7 @@ pub fn host() -> PathBuf {
     artifact("libampere_host.so")
 }
 
-/// The library that is preloaded, and which loads the host.
+/// Returns the library that is preloaded, and which loads the host.
 pub fn preloaded() -> PathBuf {
     artifact("ampere-preload").join(ampere_preload::PLATFORM).join(ampere_preload::FILE)
 }
@@ -119,8 +119,8 @@ impl Done {
     }
 }
 
-/// The directory in which places are made: shared memory, if it is large enough and programs can be run from it. In most
-/// containers they cannot.
+/// Returns the directory in which places are made: shared memory, if it is large enough and programs can be run from
+/// it. In most containers they cannot.
 fn base() -> PathBuf {
     use rustix::fs::{StatVfsMountFlags, statvfs};
     let shared = Path::new("/dev/shm");
@@ -150,7 +150,7 @@ impl Place {
         self.dir.path()
     }
 
-    /// The path of a file or directory in this place.
+    /// Returns the path of a file or directory in this place.
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -168,7 +168,7 @@ impl Place {
         path
     }
 
-    /// A command in this place. Its environment has nothing that ampere, Score-P or a launcher would read.
+    /// Returns a command in this place. Its environment has nothing that ampere, Score-P or a launcher would read.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
@@ -215,7 +215,7 @@ impl Place {
         command
     }
 
-    /// The command `ampere run -o <output> -- <command>`.
+    /// Returns the command `ampere run -o <output> -- <command>`.
     pub fn ampere_run<A: AsRef<OsStr>>(
         &self,
         output: &str,
@@ -226,15 +226,15 @@ impl Place {
         command
     }
 
-    /// A command without `ampere run`: the embedded host is preloaded, and the plugin does the rest.
+    /// Returns a command without `ampere run`: the embedded host is preloaded, and the plugin does the rest.
     pub fn bare(&self, output: &str, program: &Path) -> Command {
         let mut command = self.command(program);
         command.env("LD_PRELOAD", preloaded()).env("AMPERE_OUTPUT", self.path(output));
         command
     }
 
-    /// A shell command that runs `command` as on another node, which has that name, another boot ID, and shared memory of its
-    /// own.
+    /// Returns a shell command that runs `command` as on another node, which has that name, another boot ID, and shared
+    /// memory of its own.
     pub fn on_another_node(&self, node: &str, command: &str) -> String {
         let digits: String = node.bytes().map(|byte| format!("{byte:02x}")).collect();
         let boot = self.write(&format!("boot-of-{node}"), &format!("{digits:0>32}\n"));
@@ -248,7 +248,8 @@ impl Place {
         )
     }
 
-    /// A script for `ssh HOST COMMAND...`, which ignores options. Only the path of this environment reaches the other node.
+    /// Returns a script for `ssh HOST COMMAND...`, which ignores options. Only the path of this environment reaches the
+    /// other node.
     pub fn ssh(&self) -> PathBuf {
         for name in ["shm-b", "tmp-b"] {
             std::fs::create_dir(self.path(name)).expect("a directory");
@@ -272,7 +273,7 @@ impl Place {
         )
     }
 
-    /// The root of a made-up node that has CPU time but no counter, whatever this machine has.
+    /// Returns the root of a made-up node that has CPU time but no counter, whatever this machine has.
     pub fn made_up_node(&self) -> PathBuf {
         let root = self.path("node");
         std::fs::create_dir_all(root.join("proc")).expect("a directory");
@@ -290,7 +291,7 @@ impl Place {
         program
     }
 
-    /// An instrumented program that works for a moment, prints and returns 7.
+    /// Returns an instrumented program that works for a moment, prints and returns 7.
     pub fn instrumented(&self) -> PathBuf {
         self.compile("cc", "instrumented", WORK, &["-finstrument-functions"])
     }
@@ -331,7 +332,7 @@ impl Place {
         self.compile(compiler, "mpi", MPI, &[])
     }
 
-    /// The summary that a run has written.
+    /// Returns the summary that a run has written.
     #[track_caller]
     pub fn summary(&self, output: &str) -> serde_json::Value {
         let path = self.path(output).join("summary.json");
@@ -362,7 +363,7 @@ impl Place {
         processes_of(self.dir.path())
     }
 
-    /// The collectors that run in this place.
+    /// Returns the collectors that run in this place.
     pub fn collectors(&self) -> Vec<u32> {
         let is_collector = |(pid, command): (u32, String)| {
             let starts = command.contains("--detach") || command.contains("--supervise");
@@ -456,8 +457,8 @@ pub fn start(command: &mut Command) -> Running {
     Running { child, readers: readers.into(), begun: Instant::now() }
 }
 
-/// The signals that a process ignores, signal n as bit n - 1, from the line of its `/proc/PID/status`. The signals of the C
-/// library are left out, because it ignores them in some ways of starting a program.
+/// Returns the signals that a process ignores, signal n as bit n - 1, from the line of its `/proc/PID/status`. The
+/// signals of the C library are left out, because it ignores them in some ways of starting a program.
 pub fn ignored_signals(status: &str) -> Option<u64> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
     Some(u64::from_str_radix(mask.trim(), 16).ok()? & 0x7fff_ffff)
@@ -564,7 +565,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The processes that have this directory in their environment, with their command lines.
+/// Returns the processes that have this directory in their environment, with their command lines.
 pub fn processes_of(directory: &Path) -> Vec<(u32, String)> {
     let mark = directory.as_os_str().as_encoded_bytes().to_vec();
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();

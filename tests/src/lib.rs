@@ -35,15 +35,15 @@ pub mod terminal;
 
 use std::path::{Path, PathBuf};
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The path of a built program or library. The release build is what users have, so it is preferred to the test's own profile.
+/// Returns the path of a built program or library. The release build is what users have, so it is preferred to the
+/// test's own profile.
 ///
-/// # Panics
-/// Panics if there is neither.
+/// # Panics Panics if there is neither.
 pub fn artifact(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     // The path of the test is target/<profile>/deps/<test>.

@@ -60,7 +60,7 @@ impl Prometheus {
         Prometheus { address, _process: process }
     }
 
-    /// An answer of the HTTP API, or its error text.
+    /// Returns an answer of the HTTP API, or its error text.
     pub fn api(&self, path: &str) -> Result<Value, String> {
         let reply = http::get(self.address, &format!("/api/v1/{path}")).map_err(|e| e.to_string())?;
         let mut json: Value =

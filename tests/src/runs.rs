@@ -14,7 +14,8 @@ pub fn recorded_trace() -> Option<PathBuf> {
     beside.exists().then_some(beside)
 }
 
-/// The definition of attribution as a slow and readable program that shares no code with ampere. It needs python3-otf2.
+/// Returns the definition of attribution as a slow and readable program that shares no code with ampere. It needs
+/// python3-otf2.
 pub fn oracle() -> PathBuf {
     crate::root().join("tests/oracle/attribute.py")
 }
@@ -33,7 +34,7 @@ pub fn has_python_otf2() -> bool {
     }
 }
 
-/// A Python that has these modules: `AMPERE_TEST_PYTHON`, one on the PATH, or the distribution's.
+/// Returns a Python that has these modules: `AMPERE_TEST_PYTHON`, one on the PATH, or the distribution's.
 pub fn python_with(modules: &[&str]) -> Option<PathBuf> {
     let chosen = std::env::var_os("AMPERE_TEST_PYTHON").map(PathBuf::from);
     let pythons = chosen.into_iter().chain([PathBuf::from("python3"), PathBuf::from("/usr/bin/python3")]);
@@ -162,7 +163,7 @@ pub fn compile(place: &Place, compiler: &[&str], name: &str, source: &str) -> Pa
     program
 }
 
-/// The difference of two numbers relative to the larger one.
+/// Returns the difference of two numbers relative to the larger one.
 pub fn relative(a: f64, b: f64) -> f64 {
     if a == b { 0.0 } else { (a - b).abs() / a.abs().max(b.abs()) }
 }
@@ -184,7 +185,7 @@ const ROW_FIGURES: [&str; 6] = [
     "exclusive_seconds",
 ];
 
-/// All figures of a summary by name.
+/// Returns all figures of a summary by name.
 pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     for device in list(summary, "devices") {

@@ -157,7 +157,7 @@ unsafe extern "C" fn no_type(_handle: u32) -> c_int {
     1
 }
 
-/// All functions that the plugin needs, and those that it must not call.
+/// Returns all functions that the plugin needs, and those that it must not call.
 pub fn callbacks() -> Callbacks {
     Callbacks {
         ipc_get_rank: Some(rank),

@@ -71,7 +71,7 @@ fn sampled(place: &Place, command: &[&str]) -> Command {
     run
 }
 
-/// A command with default settings, which sample stacks.
+/// Returns a command with default settings, which sample stacks.
 fn as_it_is(place: &Place, command: &[&str]) -> Command {
     let mut run = place.ampere_run("out", command);
     run.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
@@ -94,7 +94,7 @@ fn rows(summary: &Value) -> BTreeMap<(String, String), f64> {
     all
 }
 
-/// The joules of the rows whose path contains `part`.
+/// Returns the joules of the rows whose path contains `part`.
 fn joules(rows: &BTreeMap<(String, String), f64>, part: &str) -> f64 {
     rows.iter().filter(|((_, path), _)| path.contains(part)).map(|(_, joules)| joules).sum()
 }

@@ -127,7 +127,7 @@ fn member(command: &mut Command, rank: u32, size: u32) -> &mut Command {
     command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", size.to_string())
 }
 
-/// The names of the files in a directory.
+/// Returns the names of the files in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = files_below(directory)
         .iter()

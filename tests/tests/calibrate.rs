@@ -46,7 +46,7 @@ fn wave(place: &Place) -> String {
     compile(place, &["cc", "-O1", "-finstrument-functions"], "wave", WAVE).display().to_string()
 }
 
-/// A command with the stand-in for librocm_smi64 as its only source.
+/// Returns a command with the stand-in for librocm_smi64 as its only source.
 fn with_script(place: &Place, script: &str, arguments: &[&str]) -> Command {
     let mut command = place.command(artifact("ampere"));
     command.arg("calibrate").args(arguments).env("AMPERE_COUNTERS", "rocm_smi");

@@ -167,7 +167,7 @@ fn the_books_lines_read_the_table() {
     }
 }
 
-/// A trace with one counter that is read `samples` times, and two ranks with calls in `main`.
+/// Returns a trace with one counter that is read `samples` times, and two ranks with calls in `main`.
 fn long_trace(directory: &Path, calls: u64, samples: u64) -> PathBuf {
     long_trace_read(directory, calls, samples, |_, microjoules| microjoules)
 }

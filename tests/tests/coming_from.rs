@@ -5,7 +5,7 @@ use ampere_tests::runs::{list, number, python_with, relative, stencil};
 use ampere_tests::{root, skip_unless};
 use serde_json::Value;
 
-/// The Python blocks of the page below a heading.
+/// Returns the Python blocks of the page below a heading.
 fn python_of(heading: &str) -> String {
     let page = std::fs::read_to_string(root().join("docs/src/coming-from.md")).expect("the page");
     let section = page.split("\n## ").find(|section| section.starts_with(heading)).expect("a section");

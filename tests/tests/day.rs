@@ -252,7 +252,7 @@ fn process_of(rank: u32) -> ReplayedProcess {
     }
 }
 
-/// The description of this run that the collector gets.
+/// Returns the description of this run that the collector gets.
 fn replay(seconds: u64) -> Replay {
     Replay {
         trace: Default::default(),

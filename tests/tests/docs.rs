@@ -29,7 +29,7 @@ struct Block {
 }
 
 impl Block {
-    /// The commands for a shell.
+    /// Returns the commands for a shell.
     fn commands(&self) -> Vec<&str> {
         match self.language.as_str() {
             "console" => self.text.lines().filter_map(|line| line.strip_prefix("$ ")).collect(),
@@ -47,7 +47,7 @@ fn shown(page: &Path) -> String {
     page.strip_prefix(root()).unwrap_or(page).display().to_string()
 }
 
-/// The book's pages, with those of its decisions.
+/// Returns the book's pages, with those of its decisions.
 fn book() -> Vec<PathBuf> {
     let source = root().join("docs/src");
     let folders = [source.clone(), source.join("decisions")];
@@ -74,7 +74,7 @@ fn pages() -> Vec<PathBuf> {
     others.iter().map(|name| root().join(name)).chain(book()).collect()
 }
 
-/// The fenced and indented blocks of a page.
+/// Returns the fenced and indented blocks of a page.
 fn blocks(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let (mut fenced, mut indented, mut is_run) = (false, false, true);
@@ -112,7 +112,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// The PATH with `path` in front.
+/// Returns the PATH with `path` in front.
 fn prepend_to_path(path: &Path) -> String {
     format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default())
 }
@@ -150,7 +150,7 @@ fn the_commands_of_each_page_run() {
     assert!(run > 15, "only {run} lines were run");
 }
 
-/// The arguments up to where the shell, or a command after `--`, takes over.
+/// Returns the arguments up to where the shell, or a command after `--`, takes over.
 fn arguments(line: &str) -> Option<Vec<String>> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let program = words.iter().position(|word| word.ends_with("/ampere") || *word == "ampere")?;
@@ -161,7 +161,7 @@ fn arguments(line: &str) -> Option<Vec<String>> {
     Some(words.map(|word| word.trim_matches(['"', '\'']).replace("$PWD", "/tmp")).collect())
 }
 
-/// The texts between single backquotes.
+/// Returns the texts between single backquotes.
 fn code_spans(page: &str) -> Vec<&str> {
     let outside = page.split("```").step_by(2);
     outside.flat_map(|text| text.split('`').skip(1).step_by(2)).collect()
@@ -209,7 +209,7 @@ fn every_settings_file_in_the_documentation_is_valid() {
     assert!(tried > 0);
 }
 
-/// The text of a page with the files that it includes.
+/// Returns the text of a page with the files that it includes.
 fn with_includes(page: &Path) -> String {
     let text = read(page);
     let mut parts = text.split(INCLUDE);
@@ -222,7 +222,7 @@ fn with_includes(page: &Path) -> String {
     whole
 }
 
-/// The anchors that mdBook and GitHub make of headings.
+/// Returns the anchors that mdBook and GitHub make of headings.
 fn anchors(page: &Path) -> BTreeSet<String> {
     let text = with_includes(page);
     let headings = text.lines().filter(|line| line.starts_with('#'));
@@ -333,7 +333,7 @@ fn pages_for_users() -> Vec<PathBuf> {
     names.map(|name| source.join(name)).chain([root().join("README.md")]).collect()
 }
 
-/// The paragraphs and items of lists of a page, each in one line, without blocks of code, tables and headings.
+/// Returns the paragraphs and items of lists of a page, each in one line, without blocks of code, tables and headings.
 fn paragraphs(page: &str) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     let mut is_code = false;
@@ -355,7 +355,7 @@ fn paragraphs(page: &str) -> Vec<String> {
     paragraphs
 }
 
-/// The sentences of a paragraph. A span of code counts as one word, and the target of a link as none.
+/// Returns the sentences of a paragraph. A span of code counts as one word, and the target of a link as none.
 fn sentences(paragraph: &str) -> Vec<Vec<String>> {
     let words: Vec<&str> = paragraph.split('`').step_by(2).collect();
     let without_code = words.join("code");

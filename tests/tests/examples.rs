@@ -92,7 +92,7 @@ fn on_the_cpu_each_computes_what_it_should() {
     succeed(Command::new(programs.join("two_kernels")).arg("0.1").env("HIP_CPU_DEVICES", "1"));
 }
 
-/// The row of a function. Score-P calls a function in C++ `name(arguments)`, or `void name(arguments)`.
+/// Returns the row of a function. Score-P calls a function in C++ `name(arguments)`, or `void name(arguments)`.
 fn region<'a>(summary: &'a Value, name: &str) -> &'a Value {
     let regions = list(&summary["devices"][0]["views"][0], "regions");
     let is_it = |row: &&Value| {

@@ -15,7 +15,7 @@ fn in_flux(place: &Place, script: &str) -> Done {
     run(command.args(["start", "sh", "-ec", script]).env("PATH", path))
 }
 
-/// The book's batch script, adapted to this machine.
+/// Returns the book's batch script, adapted to this machine.
 fn batch_script() -> String {
     let page = std::fs::read_to_string(root().join("docs/src/cluster.md")).expect("the page");
     let mut blocks = page.split("```").filter_map(|block| block.strip_prefix("sh\n"));

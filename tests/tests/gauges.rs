@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// A run of two ranks on GPUs that follow a script.
+/// Returns a run of two ranks on GPUs that follow a script.
 fn run_on(place: &Place, script: &str, seconds: &str) -> Command {
     let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), seconds]);
     command
@@ -72,7 +72,7 @@ fn gauges_are_in_the_metrics_and_in_the_summary() {
     assert!((min..=max).contains(&mean), "{power}");
     assert!(gauge(&devices[1], "temperature_celsius", "junction").is_none(), "{}", devices[1]["gauges"]);
     let printed = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
-    assert!(printed.contains("\n  as it reports: average power 150.0 W, edge 71.5 C,"), "{printed}");
+    assert!(printed.contains("\n  reported by the device: average power 150.0 W, edge 71.5 C,"), "{printed}");
     // A gauge that cannot be read does not count as a failed reading of a counter.
     assert_eq!(number(&devices[1]["readings"], "failed_readings"), 0.0);
     assert!(number(&summary["overhead"]["sampler"], "gauges_seconds") > 0.0);

@@ -122,7 +122,7 @@ fn ranks(
     assert_eq!(processes(&summary), 2, "{name}: {summary:#}");
 }
 
-/// The number of processes with a row for their function.
+/// Returns the number of processes with a row for their function.
 fn processes(summary: &Value) -> usize {
     let view = &list(&summary["devices"][0], "views")[0];
     list(view, "callpaths").iter().filter(|row| row["path"] == serde_json::json!(["main", "works"])).count()

@@ -42,7 +42,7 @@ fn zone(zone: &'static str, name: &'static str, shows: Shows) -> Zone {
     Zone { zone, name, shows }
 }
 
-/// A counter that was already running before the run.
+/// Returns a counter that was already running before the run.
 fn joules(seconds: f64, watts: f64) -> Option<u64> {
     Some(7_000_000 + (seconds * watts * 1e6) as u64)
 }
@@ -104,7 +104,7 @@ fn write(root: &Path, zones: &[Zone], seconds: f64) {
     }
 }
 
-/// The summary of a run on such a node.
+/// Returns the summary of a run on such a node.
 fn measured(zones: &[Zone]) -> (Value, String) {
     let place = Place::new();
     let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);

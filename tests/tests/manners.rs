@@ -58,7 +58,7 @@ fn environment(output: &[u8]) -> BTreeMap<String, String> {
     lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The variables that the section of this title in a page documents as set in the command.
+/// Returns the variables that the section of this title in a page documents as set in the command.
 fn documented_variables() -> BTreeSet<String> {
     let page = std::fs::read_to_string(root().join("docs/src/running.md")).expect("the page");
     let (_, section) = page.split_once("## What `ampere run` does to the command").expect("the section");

@@ -35,7 +35,7 @@ fn names() -> Vec<Vec<u8>> {
     all
 }
 
-/// The names as everything except the program shows them.
+/// Returns the names as everything except the program shows them.
 fn known() -> Vec<String> {
     names()[1..].iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
@@ -85,7 +85,7 @@ fn python(place: &Place, script: &str) -> Value {
     serde_json::from_str(&done.stdout).expect("JSON")
 }
 
-/// The strings in a JSON list.
+/// Returns the strings in a JSON list.
 fn strings(list: &Value) -> BTreeSet<String> {
     set(list.as_array().expect("a list").iter().filter_map(Value::as_str).map(str::to_owned))
 }

@@ -86,7 +86,7 @@ fn as_other(directory: &Path, script: &str) -> Command {
     command
 }
 
-/// The same command with another umask.
+/// Returns the same command with another umask.
 fn with_umask(umask: &str, command: &Command) -> Command {
     let mut with = Command::new("sh");
     with.args(["-c", &format!("umask {umask}; exec \"$@\""), "sh"]).arg(command.get_program());
@@ -119,7 +119,7 @@ impl Drop for Attack {
     }
 }
 
-/// All that can be seen of a tree: kind, owner, permissions and contents, by path.
+/// Returns all that can be seen of a tree: kind, owner, permissions and contents, by path.
 fn state(directory: &Path) -> BTreeMap<PathBuf, (u32, u32, i64, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut to_do = vec![directory.to_owned()];

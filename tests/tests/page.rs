@@ -38,7 +38,7 @@ fn browse(place: &Place, url: &str, width: u32) -> Command {
     command
 }
 
-/// The JSON that the driver printed.
+/// Returns the JSON that the driver printed.
 fn answer(stdout: &str) -> Value {
     serde_json::from_str(stdout).expect("JSON")
 }
@@ -316,7 +316,7 @@ fn two_ranks(place: &Place) -> Command {
     command
 }
 
-/// The data of the live page; null if there are none yet.
+/// Returns the data of the live page; null if there are none yet.
 fn live_page(place: &Place) -> Value {
     let address = announced(&place.path("out")).map(|collector| collector.address());
     let page = address.and_then(|address| http::get(address, "/page.json").ok());

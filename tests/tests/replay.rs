@@ -302,7 +302,7 @@ fn many_events_are_neither_late_nor_suppressed() {
     }
 }
 
-/// The ring of a host's main thread, once it exists.
+/// Returns the ring of a host's main thread, once it exists.
 fn ring_of_a_host(place: &Place) -> Option<PathBuf> {
     let directories = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
     let sessions = directories(&place.path("shm")).flat_map(|base| directories(&base).collect::<Vec<_>>());

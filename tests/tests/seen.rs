@@ -71,7 +71,7 @@ fn devices(summary: &Value) -> impl Iterator<Item = &Value> {
     list(summary, "devices").iter().filter(|device| device["unit"] != "s")
 }
 
-/// A function's share of the joules of the ranks view that are in functions.
+/// Returns a function's share of the joules of the ranks view that are in functions.
 fn share(summary: &Value, region: &str) -> f64 {
     let views = devices(summary).flat_map(|device| list(device, "views"));
     let regions: Vec<&Value> =

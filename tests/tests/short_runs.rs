@@ -46,7 +46,7 @@ const WORK: &str = r#"
     }
 "#;
 
-/// A run whose joules are those of CPU time alone: 10 W for each busy core.
+/// Returns a run whose joules are those of CPU time alone: 10 W for each busy core.
 fn measured(place: &Place, output: &str, command: &[&str]) -> Command {
     let mut run = place.ampere_run(output, command);
     run.env_remove("AMPERE_SAMPLE")

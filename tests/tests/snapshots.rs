@@ -16,7 +16,7 @@ const TRACE: &str = "
     rank node0 ROCR_VISIBLE_DEVICES=
 ";
 
-/// A place with that trace in `trace`, attributed into `out`. The second value is the command's output.
+/// Returns a place with that trace in `trace`, attributed into `out`. The second value is the command's output.
 fn attributed() -> (Place, Done) {
     let place = Place::new();
     small_trace::write(&place.path("trace"), TRACE);
@@ -91,7 +91,7 @@ fn stacks_for_a_flame_graph() {
     .assert_eq(&report(&place, "folded"));
 }
 
-/// The words of a page, without its markup, style and pictures.
+/// Returns the words of a page, without its markup, style and pictures.
 fn words(page: &str) -> String {
     let without = |page: String, tag: &str| {
         let (begin, end) = (format!("<{tag}"), format!("</{tag}>"));
@@ -135,7 +135,7 @@ fn the_page() {
         kernels view: 91.500 J attributed, 102.500 J idle, 0 J lost
         221.130 J cpu_energy node0 measured ranks view: 221.130 J attributed, 0 J idle, 0 J lost
         kernels view: 0 J attributed, 221.130 J idle, 0 J lost
-        Pictures, call paths, ranks beside each other and all that is known of the numbers' quality need JavaScript, or are in summary.txt and summary.json.
+        Pictures, call paths, the comparison of ranks and the quality of the figures need JavaScript. They are also in summary.txt and summary.json.
     "#]].assert_eq(&words(&format!("<noscript>{without_scripts}")));
     let (_, data) = page.split_once("id=\"data\">").expect("data");
     let data = data.split("</script>").next().expect("its end");
@@ -187,7 +187,7 @@ fn the_page() {
     "#]].assert_eq(&figures(&serde_json::from_str(data).expect("JSON")));
 }
 
-/// The tables of a page, with a line for each row.
+/// Returns the tables of a page, with a line for each row.
 fn figures(page: &serde_json::Value) -> String {
     let tables = &page["tables"];
     let name =
@@ -266,13 +266,13 @@ fn metrics() {
         # TYPE ampere_device_energy_joules counter
         # UNIT ampere_device_energy_joules joules
         ampere_device_energy_joules_total{node,device,energy}
-        # HELP ampere_device_power_watts Power of a device over the last second that was sampled; absent if that is long ago
+        # HELP ampere_device_power_watts Power of a device over the last second that was sampled; absent if that is too long ago
         # TYPE ampere_device_power_watts gauge
         ampere_device_power_watts{node,device,energy}
-        # HELP ampere_device_info 1; where a device's energy figures come from, what it is, and which device also contains its joules
+        # HELP ampere_device_info 1; the labels are the source of a device's energy figures, its kind, and the device that also contains its joules
         # TYPE ampere_device_info gauge
         ampere_device_info{node,device,source,energy,kind,within}
-        # HELP ampere_device_reported_power_watts Power of a device as the device reports it; kind says whether it is an average or the current power
+        # HELP ampere_device_reported_power_watts Power of a device as the device reports it; kind is average or current
         # TYPE ampere_device_reported_power_watts gauge
         ampere_device_reported_power_watts{node,device,kind}
         # HELP ampere_device_temperature_celsius Temperature of a device's sensor as the device reports it
@@ -291,7 +291,7 @@ fn metrics() {
         # TYPE ampere_region_energy_joules counter
         # UNIT ampere_region_energy_joules joules
         ampere_region_energy_joules_total{node,rank,device,region}
-        # HELP ampere_idle_energy_joules Energy spent while no consumer of the view was active
+        # HELP ampere_idle_energy_joules Energy used while no consumer of the view was active
         # TYPE ampere_idle_energy_joules counter
         # UNIT ampere_idle_energy_joules joules
         ampere_idle_energy_joules_total{node,device,view}
@@ -299,7 +299,7 @@ fn metrics() {
         # TYPE ampere_lost_energy_joules counter
         # UNIT ampere_lost_energy_joules joules
         ampere_lost_energy_joules_total{node,device}
-        # HELP ampere_pending_energy_joules Energy that the kernels view has not attributed yet: GPU streams report late
+        # HELP ampere_pending_energy_joules Energy that the kernels view has not attributed yet, because GPU streams report late
         # TYPE ampere_pending_energy_joules gauge
         ampere_pending_energy_joules{node,device}
         # HELP ampere_region_calls Calls of a region on a rank's main location
@@ -327,10 +327,10 @@ fn metrics() {
         # HELP ampere_counter_stale 1 if a device's counter has not changed for long: it is frozen, or the device draws nothing
         # TYPE ampere_counter_stale gauge
         ampere_counter_stale{node,device}
-        # HELP ampere_ring_fill_ratio How full a rank's fullest ring is
+        # HELP ampere_ring_fill_ratio Fill level of a rank's fullest ring
         # TYPE ampere_ring_fill_ratio gauge
         ampere_ring_fill_ratio{node,rank}
-        # HELP ampere_lag_seconds How far attribution is behind the application
+        # HELP ampere_lag_seconds Time by which attribution is behind the application
         # TYPE ampere_lag_seconds gauge
         ampere_lag_seconds{node}
         # HELP ampere_conservation_error_joules Difference between a device's energy and the sum of attributed, idle and lost energy; rounding only
@@ -345,10 +345,10 @@ fn metrics() {
         # HELP ampere_sampler_failed_readings Failed readings of a device's counter
         # TYPE ampere_sampler_failed_readings counter
         ampere_sampler_failed_readings_total{node,device}
-        # HELP ampere_sampler_deadlines How often the sampler had to wake up
+        # HELP ampere_sampler_deadlines Number of times that the sampler had to wake up
         # TYPE ampere_sampler_deadlines counter
         ampere_sampler_deadlines_total{node}
-        # HELP ampere_sampler_missed_deadlines How often the sampler woke up more than a millisecond too late
+        # HELP ampere_sampler_missed_deadlines Number of times that the sampler woke up more than a millisecond too late
         # TYPE ampere_sampler_missed_deadlines counter
         ampere_sampler_missed_deadlines_total{node}
         # HELP ampere_sampler_read_seconds Time that the readings of a device's counter took
@@ -363,7 +363,7 @@ fn metrics() {
         # TYPE ampere_sampler_gauges_seconds counter
         # UNIT ampere_sampler_gauges_seconds seconds
         ampere_sampler_gauges_seconds_total{node}
-        # HELP ampere_sampler_longest_late_seconds The longest that the sampler woke up too late
+        # HELP ampere_sampler_longest_late_seconds The longest delay of a wake-up of the sampler
         # TYPE ampere_sampler_longest_late_seconds gauge
         ampere_sampler_longest_late_seconds{node}
         # HELP ampere_sampler_update_seconds Observed time between two changes of a device's counter; 0 while it is unknown
@@ -387,10 +387,10 @@ fn metrics() {
         # HELP ampere_unrecorded_calls Calls of locations without a ring, and of frames that were too deep; known when the process ends
         # TYPE ampere_unrecorded_calls counter
         ampere_unrecorded_calls_total{node,rank}
-        # HELP ampere_dropped_records Records for which a ring had no room
+        # HELP ampere_dropped_records Records for which a ring had no space
         # TYPE ampere_dropped_records counter
         ampere_dropped_records_total{node,rank}
-        # HELP ampere_late_events Events that came after their time had been attributed; of the whole node, on its first process
+        # HELP ampere_late_events Events that came after their time had been attributed; counted for the whole node, on its first process
         # TYPE ampere_late_events counter
         ampere_late_events_total{node,rank}
         # HELP ampere_repaired_events Frames that had to be closed, and leaves that had to be left out, because a stream did not nest
@@ -402,7 +402,7 @@ fn metrics() {
         # HELP ampere_kernels_without_launch Kernels, copies and fills whose call that launched them is not known, although those of others on their stream are: their call paths begin with themselves
         # TYPE ampere_kernels_without_launch counter
         ampere_kernels_without_launch_total{node,rank}
-        # HELP ampere_left_out_definitions Definitions for which there was no room
+        # HELP ampere_left_out_definitions Definitions for which there was no space
         # TYPE ampere_left_out_definitions counter
         ampere_left_out_definitions_total{node,rank}
         # HELP ampere_counter_resets How often a device's counter was reset
@@ -622,7 +622,7 @@ fn runs_that_are_not_there() {
     );
 }
 
-/// A line of `ampere doctor` without figures that change between two calls.
+/// Returns a line of `ampere doctor` without figures that change between two calls.
 fn masked(line: &str) -> String {
     let mask = |part: &str| match part {
         part if part.contains("moves every ") => {

@@ -15,7 +15,7 @@ fn report(place: &Place, arguments: &[&str]) -> Done {
     run(place.ampere([&["report"], arguments].concat()).current_dir(place.path("")))
 }
 
-/// The rows of a query as JSON, by Python's sqlite3.
+/// Returns the rows of a query as JSON, by Python's sqlite3.
 fn query(place: &Place, sql: &str) -> Vec<Value> {
     let script = "import json, sqlite3, sys\n\
                   print(json.dumps(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))";

@@ -25,7 +25,7 @@ fn as_other(words: &[&str]) -> Command {
     command
 }
 
-/// The answer that another user gets.
+/// Returns the answer that another user gets.
 fn answer_to_other(address: SocketAddr, path: &str) -> String {
     let script = format!(
         "exec 3<>/dev/tcp/{}/{}; printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' >&3; timeout 3 cat <&3",

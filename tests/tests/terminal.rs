@@ -41,7 +41,7 @@ const WORKS: &str = r#"
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
 
-/// A run that continues until there is a file `go`.
+/// Returns a run that continues until there is a file `go`.
 fn running(place: &Place) -> Running {
     let program = place.compile("cc", "works", WORKS, &["-finstrument-functions"]);
     let running = start(&mut place.ampere_run("out", [&program]));

@@ -205,7 +205,7 @@ const OF_MPI4PY: [(&str, u64); 5] = [
     ("MPI_Finalize", 1),
 ];
 
-/// A Python with mpi4py from PyPI, which finds its MPI when it is imported; `None` if PyPI cannot be reached.
+/// Returns a Python with mpi4py from PyPI, which finds its MPI when it is imported; `None` if PyPI cannot be reached.
 fn python_with_mpi4py(place: &Place) -> Option<PathBuf> {
     let directory = place.path("venv");
     let python = directory.join("bin/python");

@@ -283,7 +283,7 @@ fn levels_of_few_steady_intervals_are_those_of_the_fit() {
 }
 
 #[test]
-fn the_error_is_as_large_as_it_is_said_to_be() {
+fn the_error_is_as_large_as_reported() {
     let made_up = MadeUp { noise: 60.0, update: 0.03, reading: 1e-4, ..MadeUp::default() };
     let wave = made_up.wave();
     let deviations: Vec<f64> = (0..100)

@@ -31,12 +31,12 @@ fn section(setting: &Setting) -> String {
     )
 }
 
-/// A basic string of TOML, whose escapes are those of JSON, and one more.
+/// Returns a basic string of TOML, whose escapes are those of JSON, and one more.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// A regular expression that matches this text and nothing else.
+/// Returns a regular expression that matches this text and nothing else.
 fn escape_pattern(text: &str) -> String {
     let escaped = text.chars().flat_map(|c| [Some('\\').filter(|_| r"\.+*?()|[]{}^$".contains(c)), Some(c)]);
     escaped.flatten().collect()
@@ -84,7 +84,7 @@ baseline_watts = 50.0
     }
 
     #[test]
-    fn a_section_is_about_its_counter_whatever_its_name() {
+    fn a_section_applies_to_its_counter_with_any_name() {
         let settings = [
             setting("GPU $", r"a'b.c\d", 1.0),
             setting("\"x\"\n\u{7f}", "m\u{7f}\t[0]", 2.0),

@@ -160,7 +160,7 @@ mod tests {
         assert!(refused(&edges(&[0, 5, 4, 15, 20, 25, 30, 35])).contains("go back in time"));
         let mut double = edges(&[0, 5, 10, 15, 20, 25, 30, 35]);
         double[1].rises = true;
-        assert!(refused(&double).starts_with("two edges \"rise\" follow each other"));
+        assert!(refused(&double).starts_with("the edge \"rise\" appears twice in a row"));
         // Edges that bound no busy phase are left out.
         let whole = edges(&[10, 15, 20, 25, 30, 35, 40, 45, 50]);
         assert_eq!(Wave::new(&whole).unwrap().periods(), 4);

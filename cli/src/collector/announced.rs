@@ -34,8 +34,8 @@ impl Announced {
         Some(Announced { directory: directory.to_owned(), url, node, run, addresses, is_own })
     }
 
-    /// The token that was made for a run of several nodes, each of which has its results in the first one's output directory
-    /// or below it.
+    /// Returns the token that was made for a run of several nodes, each of which has its results in the first one's
+    /// output directory or below it.
     fn token_of_run(&self) -> Option<Token> {
         let mut directories = self.directory.ancestors().take(2);
         directories.find_map(|directory| Token::beside(directory).ok())

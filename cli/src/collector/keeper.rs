@@ -75,7 +75,7 @@ struct Kept {
 
 impl Kept {
     /// Starts another collector if this one was killed.
-    fn tend(&mut self) {
+    fn replace_if_killed(&mut self) {
         if self.ended.is_some() {
             return;
         }
@@ -142,14 +142,16 @@ impl Keeper {
         let waits = session.lock_waiter().ok().flatten();
         let kept = Kept { session, start, child, restarts, closing: false, ended: None };
         let kept = Arc::new(Mutex::new(kept));
-        let tended = kept.clone();
+        let kept_by_thread = kept.clone();
         // If this thread cannot be started, a killed collector is noticed only at the end.
-        let _ = std::thread::Builder::new().name("ampere-keeper".to_owned()).spawn(move || tend(&tended));
+        let _ = std::thread::Builder::new()
+            .name("ampere-keeper".to_owned())
+            .spawn(move || keep_running(&kept_by_thread));
         Ok(Keeper { _waits: waits, kept })
     }
 
     /// Asks the collector to write what it has to disk, because the run may be about to end.
-    pub fn urge(&self) {
+    pub fn request_write(&self) {
         if let Some(stdin) = &mut lock(&self.kept).child.stdin {
             let _ = stdin.write_all(b"\n");
         }
@@ -162,7 +164,7 @@ impl Keeper {
         let mut has_reported = false;
         loop {
             let mut kept = lock(&self.kept);
-            kept.tend();
+            kept.replace_if_killed();
             if let Some(status) = kept.ended {
                 if status.success() {
                     return Results::Written;
@@ -208,11 +210,11 @@ impl Keeper {
 }
 
 /// Waits for the collector's end, then takes its status under the lock.
-fn tend(kept: &Mutex<Kept>) {
+fn keep_running(kept: &Mutex<Kept>) {
     loop {
         let child = {
             let mut kept = lock(kept);
-            kept.tend();
+            kept.replace_if_killed();
             match kept.ended {
                 Some(_) => return,
                 None => Pid::from_child(&kept.child),

@@ -6,7 +6,7 @@ use super::findings::{Check, Group};
 const CAUGHT: &str = "SigCgt:";
 const SIGTERM: u32 = 15;
 
-pub fn look() -> Vec<Check> {
+pub fn check() -> Vec<Check> {
     let mut group = Group::new("batch job");
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     // SLURM_TASK_PID is the process of the batch script: the shell.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a program may take to print its version.
+/// The time limit for a program to print its version.
 pub const VERSION_LIMIT: Duration = Duration::from_secs(5);
 /// The time to wait for the last output after the end, and for the end after a kill. A process that waits for a device may not
 /// end even when killed.
@@ -23,14 +23,14 @@ pub enum End {
     TimedOut,
 }
 
-/// How a program ended, and what it printed.
-pub struct Told {
+/// The exit status and the output of a program.
+pub struct Finished {
     pub end: End,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Told {
+impl Finished {
     pub fn succeeded(&self) -> bool {
         self.end == End::Exit(0)
     }
@@ -43,7 +43,7 @@ impl Told {
 }
 
 /// Runs a program to its end or until `limit`, when its whole process group is killed.
-pub fn ask(command: &mut Command, limit: Duration) -> io::Result<Told> {
+pub fn run_within(command: &mut Command, limit: Duration) -> io::Result<Finished> {
     // It gets a group of its own, so that its children end with it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
@@ -59,8 +59,8 @@ pub fn ask(command: &mut Command, limit: Duration) -> io::Result<Told> {
         None => End::TimedOut,
         Some(status) => status.signal().map_or_else(|| End::Exit(status.code().unwrap_or(1)), End::Signal),
     };
-    let heard = |listener: Option<Listener>| listener.map_or_else(String::new, Listener::finish);
-    Ok(Told { end, stdout: heard(stdout), stderr: heard(stderr) })
+    let received = |listener: Option<Listener>| listener.map_or_else(String::new, Listener::finish);
+    Ok(Finished { end, stdout: received(stdout), stderr: received(stderr) })
 }
 
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
@@ -75,14 +75,14 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
 
 /// Reads a program's pipe in a thread, because a full pipe would stop the program.
 struct Listener {
-    heard: Arc<Mutex<Vec<u8>>>,
+    received: Arc<Mutex<Vec<u8>>>,
     thread: JoinHandle<()>,
 }
 
 impl Listener {
     fn start(mut pipe: impl Read + Send + 'static) -> Listener {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let to = heard.clone();
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let to = received.clone();
         let thread = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = pipe.read(&mut bytes) {
@@ -92,7 +92,7 @@ impl Listener {
                 }
             }
         });
-        Listener { heard, thread }
+        Listener { received, thread }
     }
 
     fn finish(self) -> String {
@@ -100,8 +100,8 @@ impl Listener {
         while !self.thread.is_finished() && begun.elapsed() < AFTERWARDS {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let heard = self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        String::from_utf8_lossy(&heard).into_owned()
+        let received = self.received.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        String::from_utf8_lossy(&received).into_owned()
     }
 }
 
@@ -123,8 +123,8 @@ pub fn signal_name(signal: i32) -> String {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit_ms: u64) -> Told {
-        ask(Command::new("sh").args(["-c", script]), Duration::from_millis(limit_ms)).unwrap()
+    fn shell(script: &str, limit_ms: u64) -> Finished {
+        run_within(Command::new("sh").args(["-c", script]), Duration::from_millis(limit_ms)).unwrap()
     }
 
     #[test]

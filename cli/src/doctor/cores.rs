@@ -32,7 +32,7 @@ fn members(list: &str) -> Option<usize> {
     list.split(',').map(range).sum()
 }
 
-pub fn look(cores: &Cores, root: &Path) -> Vec<Check> {
+pub fn check(cores: &Cores, root: &Path) -> Vec<Check> {
     let mut group = Group::new("cores and clock");
     look_at_cores(&mut group, cores);
     look_at_clock(&mut group, root);

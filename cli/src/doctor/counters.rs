@@ -2,7 +2,7 @@
 //!
 //! Each source is opened in a process of its own, by `ampere probe`: see [`super::probe`].
 
-use super::child::{self, End, Told, signal_name};
+use super::child::{self, End, Finished, signal_name};
 use super::findings::{Check, Group, Status};
 use super::plural;
 use super::probe::{self, Device, Message, Motion, WATCHED};
@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const ENV_COUNTERS: &str = "AMPERE_COUNTERS";
-/// Opening a source takes 20 ms, but a driver without other users may first wake up its GPUs, which takes seconds.
+/// Opening a source takes 20 ms. But if no other process uses the driver, it may first wake up its GPUs, which takes seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 /// A counter source as JSON shows it.
@@ -48,7 +48,7 @@ struct Probed {
 }
 
 /// Probes all sources at once. This takes a second, or two seconds if both of AMD's libraries are installed.
-pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) {
+pub fn check(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) {
     let asked: Vec<(&'static str, Probed)> = std::thread::scope(|scope| {
         // AMD's two libraries share locks.
         let (amd, others): (Vec<_>, Vec<_>) =
@@ -99,11 +99,11 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
         let used = devices.iter().any(|shown| shown.used);
         let why_not = if used { None } else { Some(why_not(name, probed, &chosen, &has)) };
         let source = Source { name, used, devices, why_not };
-        tell(&mut group, &source, probed, &chosen, &crashed, &has);
+        report(&mut group, &source, probed, &chosen, &crashed, &has);
         sources.push(source);
     }
     if let Some(run) = &run {
-        tell_run(&mut group, run, &sources, &chosen);
+        report_run(&mut group, run, &sources, &chosen);
     }
     (group.checks, sources)
 }
@@ -115,15 +115,15 @@ fn ask(program: &Path, config: Option<&Path>, what: &str, limit: Duration) -> Pr
         command.arg("--config").arg(config);
     }
     let mut probed = Probed { devices: Vec::new(), notes: Vec::new(), motions: Vec::new(), bad_end: None };
-    let told = match child::ask(&mut command, limit) {
-        Ok(told) => told,
+    let finished = match child::run_within(&mut command, limit) {
+        Ok(finished) => finished,
         Err(error) => {
             probed.bad_end = Some(format!("could not be asked: {error}"));
             return probed;
         }
     };
     let (mut opened, mut watched, mut closed) = (false, false, false);
-    for message in probe::messages(&told.stdout) {
+    for message in probe::messages(&finished.stdout) {
         match message {
             Message::Opened { devices, notes } => {
                 (probed.devices, probed.notes, opened) = (devices, notes, true);
@@ -139,12 +139,12 @@ fn ask(program: &Path, config: Option<&Path>, what: &str, limit: Duration) -> Pr
         (.., false) => "when it was closed",
         (.., true) => "when its process ended",
     };
-    probed.bad_end = bad_end(&told, limit).map(|how| format!("{how} {when}"));
+    probed.bad_end = bad_end(&finished, limit).map(|how| format!("{how} {when}"));
     probed
 }
 
-fn bad_end(told: &Told, limit: Duration) -> Option<String> {
-    match told.end {
+fn bad_end(finished: &Finished, limit: Duration) -> Option<String> {
+    match finished.end {
         End::Exit(0) => None,
         End::Exit(code) => Some(format!("ended its process with status {code}")),
         End::Signal(signal) => Some(format!("crashed with {}", signal_name(signal))),
@@ -188,7 +188,7 @@ fn why_not(name: &str, probed: &Probed, chosen: &Chosen, has: &dyn Fn(&str) -> b
     }
 }
 
-fn tell(
+fn report(
     group: &mut Group,
     source: &Source,
     probed: &Probed,
@@ -227,7 +227,7 @@ fn tell(
         group.ok(name, format!("{count}, {usage}{library}"));
     }
     for shown in &source.devices {
-        tell_device(group, source, shown);
+        report_device(group, source, shown);
     }
     for note in &probed.notes {
         let (found, advice) = split(without_name(name, note));
@@ -243,7 +243,7 @@ fn without(others: &[&str]) -> String {
     if counters.is_empty() { "estimate".to_owned() } else { counters.join(",") }
 }
 
-fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
+fn report_device(group: &mut Group, source: &Source, shown: &Shown) {
     let (device, motion) = (&shown.device, &shown.motion);
     let name = format!("{} {}", source.name, device.name);
     let pace = match (motion.update_seconds, motion.changes) {
@@ -279,7 +279,7 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
 }
 
 /// Reports which sources the joules of a run come from.
-fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
+fn report_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
     const NAME: &str = "a run reads";
     if let Some(how) = &run.bad_end {
         let advice = format!("try sources one by one, for example: export {ENV_COUNTERS}=estimate");

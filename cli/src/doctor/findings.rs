@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_finding_is_one_line() {
+    fn every_finding_has_one_line() {
         let mut group = Group::new("things");
         group.ok("a", "fine\n  and  \x1b[31mgood");
         group.note("longer", "odd", Some(String::new()));

@@ -6,7 +6,7 @@ use crate::installation::{self, Installation};
 use ampere_model::text::one_line;
 use std::process::Command;
 
-pub fn look() -> (Vec<Check>, Option<Installation>) {
+pub fn check() -> (Vec<Check>, Option<Installation>) {
     let mut group = Group::new("ampere");
     let version = env!("CARGO_PKG_VERSION");
     let installation = match installation::find() {
@@ -19,18 +19,20 @@ pub fn look() -> (Vec<Check>, Option<Installation>) {
     group.ok("plugin", installation.plugin.display().to_string());
     group.ok("host", installation.host.display().to_string());
     let collector = installation.collector.display();
-    match child::ask(Command::new(&installation.collector).arg("--version"), VERSION_LIMIT) {
-        Ok(told) if told.succeeded() && told.first_line().split_whitespace().last() == Some(version) => {
+    match child::run_within(Command::new(&installation.collector).arg("--version"), VERSION_LIMIT) {
+        Ok(finished)
+            if finished.succeeded() && finished.first_line().split_whitespace().last() == Some(version) =>
+        {
             group.ok("collector", format!("{version}, {collector}"));
         }
-        Ok(told) if told.succeeded() => group.problem(
+        Ok(finished) if finished.succeeded() => group.problem(
             "collector",
-            format!("{collector} is {:?}, and this is ampere {version}", told.first_line()),
+            format!("{collector} is {:?}, and this is ampere {version}", finished.first_line()),
             "install all of ampere again",
         ),
-        Ok(told) => group.problem(
+        Ok(finished) => group.problem(
             "collector",
-            format!("{collector} does not start: {}", told.first_line()),
+            format!("{collector} does not start: {}", finished.first_line()),
             "install all of ampere again, and the OTF2 library that it was built with",
         ),
         Err(error) => group.problem(

@@ -18,7 +18,7 @@ const YOUNG: Duration = Duration::from_secs(30);
 /// The number of old sessions that have a line each.
 const NAMED_MAX: usize = 5;
 
-pub fn look(cores: usize) -> Vec<Check> {
+pub fn check(cores: usize) -> Vec<Check> {
     let mut group = Group::new("shared memory");
     let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
     let expected = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));

@@ -81,19 +81,19 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     let root = SourceSettings::from_environment().sys_root;
     let cores = cores::Cores::count();
     // This is done before the counters are opened, because their threads would use the cores while the clock is measured.
-    let clock = cores::look(&cores, &root);
-    let (mut checks, installation) = installation::look();
-    let (found, sources) = counters::look(&program, wanted.config.as_deref());
+    let clock = cores::check(&cores, &root);
+    let (mut checks, installation) = installation::check();
+    let (found, sources) = counters::check(&program, wanted.config.as_deref());
     checks.extend(found);
-    checks.extend(score_p::look(&program, installation.as_ref()));
-    checks.extend(mpi::look());
-    checks.extend(batch::look());
-    checks.extend(traces::look());
-    checks.extend(memory::look(cores.allowed));
+    checks.extend(score_p::check(&program, installation.as_ref()));
+    checks.extend(mpi::check());
+    checks.extend(batch::check());
+    checks.extend(traces::check());
+    checks.extend(memory::check(cores.allowed));
     checks.extend(clock);
-    checks.extend(stacks::look());
-    checks.extend(output::look(&wanted));
-    checks.extend(settings::look(&wanted));
+    checks.extend(stacks::check());
+    checks.extend(output::check(&wanted));
+    checks.extend(settings::check(&wanted));
     let ok = findings::is_ok(&checks);
     let (version, node) = (env!("CARGO_PKG_VERSION"), ampere_ring::process::node_name());
     print_in_colour("the findings", |out| {

@@ -21,21 +21,23 @@ const KNOWN: [(&str, &str); 8] = [
     ("slurm", "Slurm"),
 ];
 
-pub fn look() -> Vec<Check> {
+pub fn check() -> Vec<Check> {
     let mut group = Group::new("MPI");
     for name in LAUNCHERS {
         let Ok(path) = installation::program(OsStr::new(name)) else { continue };
         let shown = path.display();
-        match child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT) {
-            Ok(told) if told.succeeded() => {
-                group.ok(name, format!("{}, {shown}", mpi_of(&told.stdout, told.first_line())))
+        match child::run_within(Command::new(&path).arg("--version"), VERSION_LIMIT) {
+            Ok(finished) if finished.succeeded() => {
+                group.ok(name, format!("{}, {shown}", mpi_of(&finished.stdout, finished.first_line())))
             }
-            Ok(told) if told.end == End::TimedOut => group.note(
+            Ok(finished) if finished.end == End::TimedOut => group.note(
                 name,
                 format!("{shown} does not print its version within {} s", VERSION_LIMIT.as_secs()),
                 None,
             ),
-            Ok(told) => group.note(name, format!("{shown} does not work here: {}", told.first_line()), None),
+            Ok(finished) => {
+                group.note(name, format!("{shown} does not work here: {}", finished.first_line()), None)
+            }
             Err(error) => group.note(name, format!("{shown} cannot be run: {error}"), None),
         }
     }

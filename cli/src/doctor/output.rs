@@ -11,7 +11,7 @@ use std::path::Path;
 /// Less free space than this is soon used up, because a trace needs 10 bytes per event, and 16 more during the run.
 const LITTLE: u64 = 1 << 30;
 
-pub fn look(wanted: &Wanted) -> Vec<Check> {
+pub fn check(wanted: &Wanted) -> Vec<Check> {
     let mut group = Group::new("output");
     look_at_directory(&mut group, wanted.output.as_deref());
     look_at_port(&mut group, wanted.listen.as_deref());

@@ -72,13 +72,13 @@ pub fn probe(arguments: ProbeArguments) -> anyhow::Result<ExitCode> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
     match (arguments.what.as_str(), arguments.library.as_slice()) {
-        ("library", [file, function]) => tell(&load(file, function)),
+        ("library", [file, function]) => send(&load(file, function)),
         (what, _) => counters(what, arguments.config.as_deref()),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(message: &Message) {
+fn send(message: &Message) {
     let text = serde_json::to_string(message).unwrap_or_default();
     // The message is on a line of its own, even after text without a line end.
     let mut out = std::io::stdout().lock();
@@ -87,8 +87,8 @@ fn tell(message: &Message) {
 
 /// Returns the messages in a child's output.
 pub fn messages(stdout: &str) -> Vec<Message> {
-    let told = stdout.lines().filter_map(|line| line.strip_prefix(MARK));
-    told.filter_map(|text| serde_json::from_str(text).ok()).collect()
+    let lines = stdout.lines().filter_map(|line| line.strip_prefix(MARK));
+    lines.filter_map(|text| serde_json::from_str(text).ok()).collect()
 }
 
 fn load(file: &str, function: &str) -> Message {
@@ -112,12 +112,12 @@ fn counters(what: &str, config: Option<&Path>) {
     let mut sources = opened.sources;
     let devices = sources.iter().flat_map(|source| source.devices());
     let devices = devices.map(|device| describe(device, &settings)).collect();
-    tell(&Message::Opened { devices, notes: opened.notes });
+    send(&Message::Opened { devices, notes: opened.notes });
     if !run {
-        tell(&Message::Watched(watch(&mut sources, WATCHED)));
+        send(&Message::Watched(watch(&mut sources, WATCHED)));
     }
     drop(sources);
-    tell(&Message::Closed);
+    send(&Message::Closed);
 }
 
 fn describe(device: &ampere_counters::Device, settings: &Settings) -> Device {
@@ -180,7 +180,7 @@ fn watch(sources: &mut [Box<dyn Source>], time: Duration) -> Vec<Motion> {
     while begun.elapsed() < time && !sources.is_empty() {
         for (source, watched) in sources.iter_mut().zip(&mut all) {
             for (device, watched) in watched.iter_mut().enumerate() {
-                watched.look(source.as_mut(), device);
+                watched.observe(source.as_mut(), device);
             }
         }
         std::thread::sleep(PERIOD);
@@ -189,7 +189,7 @@ fn watch(sources: &mut [Box<dyn Source>], time: Duration) -> Vec<Motion> {
 }
 
 impl Watched {
-    fn look(&mut self, source: &mut dyn Source, device: usize) {
+    fn observe(&mut self, source: &mut dyn Source, device: usize) {
         let begun = Instant::now();
         if self.due.is_some_and(|due| begun < due) {
             return;
@@ -201,14 +201,14 @@ impl Watched {
         match reading {
             // The integral of a power moves with every reading, but the sensor itself does not.
             Ok(reading) if source.devices()[device].quality == Quality::Integrated => {
-                self.see(now, reading.raw, reading.nanojoules);
+                self.record(now, reading.raw, reading.nanojoules);
             }
-            Ok(reading) => self.see(now, reading.nanojoules, reading.nanojoules),
+            Ok(reading) => self.record(now, reading.nanojoules, reading.nanojoules),
             Err(_) => self.motion.failed_readings += 1,
         }
     }
 
-    fn see(&mut self, now: Instant, value: u64, nanojoules: u64) {
+    fn record(&mut self, now: Instant, value: u64, nanojoules: u64) {
         // It is unknown when the first value appeared.
         if self.value.replace(value).is_some_and(|before| before != value) {
             self.motion.changes += 1;
@@ -253,7 +253,7 @@ mod tests {
     fn watched(values: &[(u64, u64)]) -> Motion {
         let (mut watched, start) = (Watched::default(), Instant::now());
         for (ms, value) in values {
-            watched.see(start + Duration::from_millis(*ms), *value, *value * 1_000_000_000);
+            watched.record(start + Duration::from_millis(*ms), *value, *value * 1_000_000_000);
         }
         watched.motion()
     }

@@ -17,7 +17,7 @@ const PLUGINS: [(&str, &str, &str); 2] = [
     ("metric plugin", "libampere_plugin.so", "SCOREP_MetricPlugin_ampere_plugin_get_info"),
 ];
 
-pub fn look(program: &Path, installation: Option<&Installation>) -> Vec<Check> {
+pub fn check(program: &Path, installation: Option<&Installation>) -> Vec<Check> {
     let mut group = Group::new("Score-P");
     look_for_score_p(&mut group);
     for (name, file, function) in PLUGINS {
@@ -61,16 +61,19 @@ fn look_for_score_p(group: &mut Group) {
         return;
     };
     let shown = path.display();
-    match child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT) {
-        Ok(told) if told.succeeded() => {
-            let version = version_in(told.first_line()).unwrap_or_else(|| told.first_line().to_owned());
+    match child::run_within(Command::new(&path).arg("--version"), VERSION_LIMIT) {
+        Ok(finished) if finished.succeeded() => {
+            let version =
+                version_in(finished.first_line()).unwrap_or_else(|| finished.first_line().to_owned());
             let tried = version == TRIED || version.starts_with(&format!("{TRIED}."));
             let other = if tried { String::new() } else { format!("; ampere was tried with {TRIED}") };
             group.ok("Score-P", format!("{version}, {shown}{other}"));
         }
-        Ok(told) => {
-            group.note("Score-P", format!("{shown} does not print its version: {}", told.first_line()), None)
-        }
+        Ok(finished) => group.note(
+            "Score-P",
+            format!("{shown} does not print its version: {}", finished.first_line()),
+            None,
+        ),
         Err(error) => group.note("Score-P", format!("{shown} cannot be run: {error}"), None),
     }
 }
@@ -79,14 +82,14 @@ fn look_for_score_p(group: &mut Group) {
 fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<PathBuf>> {
     let mut command = Command::new(program);
     command.args(["probe", "library", file, function]);
-    let told = child::ask(&mut command, VERSION_LIMIT)?;
-    match probe::messages(&told.stdout).pop() {
+    let finished = child::run_within(&mut command, VERSION_LIMIT)?;
+    match probe::messages(&finished.stdout).pop() {
         Some(Message::Loaded(path)) => Ok(path),
         // The loader's message starts with the name.
         Some(Message::Failed(why)) => {
             bail!("{}", why.strip_prefix(file).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why))
         }
-        _ => match told.end {
+        _ => match finished.end {
             End::Signal(signal) => bail!("loading it crashed with {}", signal_name(signal)),
             End::TimedOut => bail!("loading it took more than {} s", VERSION_LIMIT.as_secs()),
             End::Exit(code) => bail!("loading it ended the process with status {code}"),
@@ -106,11 +109,14 @@ fn is_found_by_others(library: &Path) -> bool {
 /// Whether the library is in the loader's cache.
 fn is_in_cache(library: &Path) -> bool {
     let known = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"].iter().find_map(|program| {
-        child::ask(Command::new(program).arg("-p"), VERSION_LIMIT).ok().filter(|told| told.succeeded())
+        child::run_within(Command::new(program).arg("-p"), VERSION_LIMIT)
+            .ok()
+            .filter(|finished| finished.succeeded())
     });
     let real = std::fs::canonicalize(library).ok();
-    known.is_some_and(|told| {
-        told.stdout
+    known.is_some_and(|finished| {
+        finished
+            .stdout
             .lines()
             .filter_map(|line| line.split_once("=> "))
             .any(|(_, path)| std::fs::canonicalize(path).ok() == real)

@@ -6,7 +6,7 @@ use ampere_model::{ENV_DISABLE, switches_off};
 use ampere_settings::{Config, IfWrong, PREFIX, Setting, setting};
 use std::path::Path;
 
-pub fn look(wanted: &Wanted) -> Vec<Check> {
+pub fn check(wanted: &Wanted) -> Vec<Check> {
     let mut group = Group::new("settings");
     match &wanted.config {
         Some(path) => look_at_file(&mut group, path),

@@ -3,7 +3,7 @@
 use super::findings::{Check, Group};
 use ampere_stacks::{Options, Sampler};
 
-pub fn look() -> Vec<Check> {
+pub fn check() -> Vec<Check> {
     let mut group = Group::new("call paths of any program");
     match Sampler::begin(&Options::default()) {
         Ok(_) => group.ok("stacks", "can be sampled: ampere run --sample auto"),

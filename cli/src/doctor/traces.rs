@@ -8,7 +8,7 @@ use crate::installation;
 use std::ffi::OsStr;
 use std::process::Command;
 
-pub fn look() -> Vec<Check> {
+pub fn check() -> Vec<Check> {
     let mut group = Group::new("OTF2");
     let built = otf2_sys::VERSION;
     let library = mapped(|name| name.starts_with("libotf2.") || name.starts_with("libopen-trace-format2."));
@@ -16,9 +16,9 @@ pub fn look() -> Vec<Check> {
     group.ok("library", format!("built with {built}, {library}"));
     match installation::program(OsStr::new("otf2-print")) {
         Ok(path) => {
-            let told = child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT).ok();
+            let finished = child::run_within(Command::new(&path).arg("--version"), VERSION_LIMIT).ok();
             let version =
-                told.and_then(|told| version_in(&told.stdout)).unwrap_or_else(|| "of an unknown version".to_owned());
+                finished.and_then(|finished| version_in(&finished.stdout)).unwrap_or_else(|| "of an unknown version".to_owned());
             group.ok("otf2-print", format!("{version}, {}", path.display()));
         }
         Err(_) => group.note(

@@ -30,11 +30,11 @@ const NEEDED: [&str; 4] =
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Returns the command with the options that its launcher needs.
-pub fn told(mut command: Command) -> Command {
+pub fn with_launcher_options(mut command: Command) -> Command {
     if let Some(list) = std::env::var(SLURM_LIST).ok().and_then(|list| slurm_list(&list, needed(&command))) {
         command.env(SLURM_LIST, list);
     }
-    if !is_open_mpis(command.get_program()) {
+    if !is_open_mpi_launcher(command.get_program()) {
         return command;
     }
     let own: Vec<OsString> = command.get_args().map(OsStr::to_owned).collect();
@@ -107,7 +107,7 @@ fn is_passed(words: &[OsString], name: &str) -> bool {
 
 /// Whether a program is Open MPI's launcher. Other launchers have the same names, so the file that the name leads to is checked
 /// as well.
-fn is_open_mpis(program: &OsStr) -> bool {
+fn is_open_mpi_launcher(program: &OsStr) -> bool {
     let has_name = Path::new(program).file_name().and_then(OsStr::to_str).is_some_and(|n| NAMES.contains(&n));
     let Some(path) = installation::program(program).ok().filter(|_| has_name) else { return false };
     let Ok(path) = std::fs::canonicalize(path) else { return false };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_node_is_none_of_the_jobs() {
+    fn a_login_node_does_not_belong_to_the_job() {
         let job = |list: &str, slurmd: Option<&str>, node| {
             let variable = |name: &str| match name {
                 "SLURM_JOB_ID" => Some("17".to_owned()),
@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn other_programs_are_started_as_they_were_given() {
         for program in ["sh", "/bin/true", "mpiexec.hydra", "srun"] {
-            let told = told(Command::new(program));
-            assert_eq!((told.get_program(), told.get_args().count()), (OsStr::new(program), 0));
+            let changed = with_launcher_options(Command::new(program));
+            assert_eq!((changed.get_program(), changed.get_args().count()), (OsStr::new(program), 0));
         }
     }
 }

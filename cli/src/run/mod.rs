@@ -254,7 +254,7 @@ fn measure(
         end_of(&ended).save(session.directory());
         collector.close();
     };
-    let status = command::wait_for(child, listener, witness, &|| collector.urge(), &at_end)?;
+    let status = command::wait_for(child, listener, witness, &|| collector.request_write(), &at_end)?;
     if let Some(live) = live {
         live.stop();
     }
@@ -306,7 +306,7 @@ fn start_command(
     command.env("AMPERE_SESSION", name).env(ENV_SESSION_BOOT, ampere_ring::process::boot_text());
     // These are for collectors on other nodes, which the plugin starts there.
     command.env("AMPERE_OUTPUT", output);
-    command::spawn(launcher::told(command))
+    command::spawn(launcher::with_launcher_options(command))
 }
 
 fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow::Result<ExitCode> {

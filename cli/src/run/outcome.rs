@@ -1,7 +1,7 @@
 //! Shows a run's results on standard error, because standard output is the command's own.
 
 use crate::collector::keeper::Results;
-use crate::terminal::words::{say_in_colour, screen_of};
+use crate::terminal::words::{print_in_colour, screen_of};
 use ampere_collector::finish::join_figures;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::output::{PAGE, holds_foreign_page};
@@ -64,7 +64,7 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
 
 /// Shows the first lines of a run's result, and where the rest is.
 pub fn show(summary: &Summary, output: &Path) {
-    say_what_is_missing(&summary.run, output);
+    print_what_is_missing(&summary.run, output);
     let page = output.join(PAGE);
     let has_page = page.exists() && !holds_foreign_page(output, &summary.run.id);
     let mut look: Vec<String> = has_page.then(|| shown(&page)).into_iter().collect();
@@ -73,7 +73,7 @@ pub fn show(summary: &Summary, output: &Path) {
     let lines = first::render(summary, screen_of(&std::io::stderr()), &look);
     // This line lets readers and scripts tell the program's lines from ampere's.
     let nodes = printable(&first::names::nodes_of(&summary.run.nodes));
-    say_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
+    print_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
 }
 
 /// Returns a path relative to the working directory, if it is inside of that.
@@ -84,7 +84,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// Prints a line about nodes that are not in the result, because they have not ended.
-fn say_what_is_missing(run: &Run, output: &Path) {
+fn print_what_is_missing(run: &Run, output: &Path) {
     let others = nodes::below(output, &run.id);
     let missing = nodes::beyond(run, &others).count();
     if missing > 0 {

@@ -40,7 +40,7 @@ impl Figures {
         self.snapshot.notes.iter().chain(of_page.filter(|note| !self.snapshot.notes.contains(note)))
     }
 
-    pub fn see(&mut self, snapshot: Snapshot) {
+    pub fn add(&mut self, snapshot: Snapshot) {
         let last = std::mem::replace(&mut self.snapshot, snapshot);
         let now = self.snapshot.seconds;
         if !last.node.is_empty() {
@@ -80,7 +80,7 @@ impl Figures {
         self.page = Some(page);
     }
 
-    /// The ranks whose call paths can be requested, in the collector's order.
+    /// Returns the ranks whose call paths can be requested, in the collector's order.
     pub fn rank_choices(&self) -> &[String] {
         let tables = self.page.as_ref().and_then(|page| page.tables.as_ref());
         tables.map_or(&[][..], |tables| &tables.ranks.each)
@@ -238,8 +238,8 @@ fn of_topmost(snapshot: &Snapshot) -> impl Iterator<Item = &RegionEnergy> {
     snapshot.region_energy.iter().filter(move |row| topmost.contains(row.device.as_str()))
 }
 
-/// The joules of each region over all ranks and devices. Devices that are contained in others are left out, because those count
-/// their joules.
+/// Returns the joules of each region over all ranks and devices. Devices that are contained in others are left out,
+/// because those count their joules.
 fn by_region(snapshot: &Snapshot) -> Sums<'_> {
     let mut sums = Sums::new();
     for row in &snapshot.threads_energy {
@@ -251,7 +251,7 @@ fn by_region(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// The dynamic joules of each region. Empty unless they are known for all regions.
+/// Returns the dynamic joules of each region. Empty unless they are known for all regions.
 fn dynamic_by_region(snapshot: &Snapshot) -> Sums<'_> {
     let of_threads = snapshot.threads_energy.iter().map(|row| (row.region.as_str(), row.dynamic_joules));
     let rows: Vec<(&str, Option<f64>)> = match snapshot.threads_energy.is_empty() {
@@ -266,7 +266,7 @@ fn dynamic_by_region(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// The dynamic joules of the devices that no other contains, as far as they are known.
+/// Returns the dynamic joules of the devices that no other contains, as far as they are known.
 fn dynamic_joules(snapshot: &Snapshot) -> f64 {
     let known = snapshot.topmost().filter_map(|device| device.active.as_ref());
     known.map(|active| active.dynamic_joules).sum()
@@ -286,7 +286,7 @@ fn by_kernel(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// The functions with most joules, most first.
+/// Returns the functions with most joules, most first.
 pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
     let mut sums: Vec<_> = by_region(snapshot).into_iter().collect();
     largest_first(&mut sums, |(_, joules)| *joules);
@@ -294,7 +294,7 @@ pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
     sums
 }
 
-/// The functions with most joules as rows, for a few lines below a command's output.
+/// Returns the functions with most joules as rows, for a few lines below a command's output.
 pub fn few(snapshot: &Snapshot, most: usize) -> Table {
     let whole: f64 = snapshot.topmost().map(|device| device.joules).sum();
     let parts = Parts::of_job(by_region(snapshot).into_iter(), whole);

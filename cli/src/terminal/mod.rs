@@ -1,7 +1,7 @@
 //! What people see on a terminal.
 //!
 //! ```text
-//! live_table.rs    the live table of `ampere run`          progress.rs   how far a command has come
+//! live_table.rs    the live table of `ampere run`          progress.rs   the progress of a command
 //! screen.rs        lines that stay at the bottom            words.rs      printing, and paths of the command line
 //! interrupt.rs     Ctrl-C while a file is written
 //! ```
@@ -9,10 +9,10 @@
 //! `ampere top` has the whole terminal, and shares its rows with the live table:
 //!
 //! ```text
-//! figures.rs       the figures that came last, as tables    tree.rs       call paths that open and close
-//! table.rs         rows in columns                          header.rs     what stands above them
+//! figures.rs       the latest figures, as tables            tree.rs       call paths that open and close
+//! table.rs         rows in columns                          header.rs     the lines above them
 //! viewer.rs        views, and what a key does               keys.rs       keys from bytes
-//! full_screen.rs   the terminal, and giving it back         paint.rs      a picture as a terminal's codes
+//! full_screen.rs   using and restoring the terminal         paint.rs      a picture as a terminal's codes
 //! ```
 
 #[macro_use]

@@ -263,7 +263,7 @@ fn title(columns: &[Column], at: usize, sort: Sort) -> String {
     format!("{}{mark}", columns[at].title)
 }
 
-/// The style of titles.
+/// Returns the style of titles.
 pub const fn heading() -> Style {
     TITLES.add_modifier(Modifier::BOLD)
 }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_go_where_there_is_no_room_and_names_lose_their_middle() {
+    fn columns_are_left_out_without_space_and_names_are_shortened_in_the_middle() {
         let mut table = table(&[(1.5, 7, "a"), (2000.0, 12, "a_function_with_a_long_name(int, char)")]);
         let sort = Sort::default();
         sort_rows(&mut table.rows, sort);

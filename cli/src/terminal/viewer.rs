@@ -29,7 +29,7 @@ impl View {
         ["functions", "ranks", "kernels", "devices", "nodes", "tree"][self as usize]
     }
 
-    /// The column by which a view is sorted at first: the joules, or for ranks their number.
+    /// Returns the column by which a view is sorted at first: the joules, or for ranks their number.
     fn column(self) -> usize {
         usize::from(self == View::Ranks)
     }

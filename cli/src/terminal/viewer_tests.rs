@@ -102,9 +102,9 @@ fn node(node: &str, state: NodeState, joules: f64) -> NodeLine {
 
 fn viewer() -> Viewer {
     let mut viewer = Viewer::default();
-    viewer.figures.see(snapshot(10.0));
+    viewer.figures.add(snapshot(10.0));
     viewer.figures.see_page(page());
-    viewer.figures.see(snapshot(12.0));
+    viewer.figures.add(snapshot(12.0));
     viewer.refresh();
     viewer
 }
@@ -278,13 +278,13 @@ fn the_cursor_stays_on_its_row_when_figures_come() {
     assert_eq!(viewer.list.key(), Some("MPI_Send"));
     let mut next = snapshot(14.0);
     next.region_energy[2].joules = 5000.0;
-    viewer.figures.see(next);
+    viewer.figures.add(next);
     viewer.refresh();
     assert_eq!((viewer.list.key(), viewer.list.cursor), (Some("MPI_Send"), 0));
 }
 
 #[test]
-fn of_several_nodes_all_are_shown_or_the_first_alone() {
+fn several_nodes_are_all_shown_or_only_the_first() {
     let mut viewer = viewer();
     viewer.figures.job = Some(Job {
         totals: Totals { joules: 3000.0, watts: Some(120.0), ..Totals::default() },
@@ -334,7 +334,7 @@ fn hostile_names_are_only_names() {
     hostile.ranks[0].current_region.clone_from(&name);
     hostile.notes.push(name.clone());
     hostile.run.clone_from(&name);
-    viewer.figures.see(hostile);
+    viewer.figures.add(hostile);
     let mut page = page();
     page.run.command.push(name.clone());
     if let Some(tables) = &mut page.tables {
@@ -365,7 +365,7 @@ fn functions_are_ordered_by_dynamic_joules_where_they_are_known() {
     for row in &mut active.region_energy {
         row.dynamic_joules = Some(if row.region == "MPI_Send" { 240.0 } else { 30.0 });
     }
-    viewer.figures.see(active);
+    viewer.figures.add(active);
     viewer.refresh();
     let shown = text(&viewer.draw((100, 24), None));
     let line = |name: &str| {
@@ -390,7 +390,7 @@ fn functions_with_hardly_any_joules_are_one_row_until_they_are_looked_for() {
     });
     let small: Vec<RegionEnergy> = small.collect();
     many.region_energy.extend(small);
-    viewer.figures.see(many);
+    viewer.figures.add(many);
     viewer.refresh();
     let mut rows = |keys: &str| {
         press(&mut viewer, keys);
@@ -414,7 +414,7 @@ fn a_process_has_its_whole_name_where_there_is_room() {
     let mut viewer = viewer();
     let mut launched = snapshot(14.0);
     launched.ranks.push(RankFigures { rank: "Process 26092 (mpirun)".to_owned(), ..RankFigures::default() });
-    viewer.figures.see(launched);
+    viewer.figures.add(launched);
     press(&mut viewer, "2");
     for (width, name) in [(120, " Process 26092 (mpirun) "), (60, " Proces…un) ")] {
         let shown = text(&viewer.draw((width, 24), None));
@@ -439,7 +439,7 @@ fn notes_that_have_no_room_are_shown_in_full_by_a_key() {
 }
 
 #[test]
-fn help_names_the_keys_and_any_key_goes_back() {
+fn help_lists_the_keys_and_any_key_closes_it() {
     let mut viewer = viewer();
     press(&mut viewer, "?");
     shows(
@@ -468,7 +468,7 @@ fn help_names_the_keys_and_any_key_goes_back() {
               q F10 Ctrl-C       quit; the run continues
               Ctrl-Z             return to the shell, until fg
               SHARE              share of the joules of all devices, each joule counted once
-              WATTS              over the last two seconds
+              WATTS              mean power of the last two seconds
             F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
         "#]],
     );

@@ -78,7 +78,7 @@ impl Shown {
                         }
                     }
                     News::Figures(answer) => {
-                        self.see(*answer);
+                        self.store_answer(*answer);
                         asking.wish(&self.wish());
                     }
                     News::Key(key) => match self.viewer.press(key) {
@@ -101,14 +101,14 @@ impl Shown {
         Wish { tree: view == View::Tree, nodes: view == View::Nodes, rank: self.viewer.rank() }
     }
 
-    fn see(&mut self, answer: Answer) {
+    fn store_answer(&mut self, answer: Answer) {
         (self.answered, self.unanswered) = (Instant::now(), None);
         // A view that has just been chosen has no figures yet, so they are requested.
         let viewer = &mut self.viewer;
         if viewer.is_paused() {
             return;
         }
-        viewer.figures.see(answer.snapshot);
+        viewer.figures.add(answer.snapshot);
         if let Some(page) = answer.page {
             viewer.figures.see_page(page);
         }

@@ -29,7 +29,7 @@ const UNSAMPLED_SECONDS: f64 = 0.1;
 const ALIKE_NOTES_MAX: usize = 8;
 
 impl LiveRun {
-    /// The current figures. `complete` is whether nothing of the run is missing, as far as the caller knows.
+    /// Returns the current figures. `complete` is whether nothing of the run is missing, as far as the caller knows.
     pub fn summary(&self, complete: bool) -> Summary {
         RunSummary::of(self)
             .made_by(complete, |attributor, run, quality| Summary::new(attributor, None, run, quality))
@@ -45,8 +45,8 @@ impl<'a> RunSummary<'a> {
         RunSummary { run }
     }
 
-    /// The current totals and largest rows; `None` before there are any, and while the successor of a killed collector reads the
-    /// earlier records.
+    /// Returns the current totals and largest rows; `None` before there are any, and while the successor of a killed
+    /// collector reads the earlier records.
     pub fn running(&self) -> Option<Summary> {
         let has_figures = self.run.timeline.is_some()
             && self.run.processes_seen() > 0

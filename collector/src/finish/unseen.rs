@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_with_file_capabilities_is_named_to_who_does_not_have_them() {
+    fn a_program_with_file_capabilities_is_named_to_users_without_them() {
         let folder = tempfile::tempdir().expect("a directory");
         let program = folder.path().join("program");
         std::fs::write(&program, "").expect("a file");

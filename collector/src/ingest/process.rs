@@ -534,7 +534,7 @@ impl Process {
         }
     }
 
-    /// The evidence about a thread without a location of its own.
+    /// Returns the evidence about a thread without a location of its own.
     pub fn evidence_of_thread(&self, number: u64) -> Evidence {
         Evidence {
             process: Some(number),

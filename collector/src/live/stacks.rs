@@ -112,7 +112,7 @@ pub(super) fn sample_unrecorded(run: &mut LiveRun) {
     }
 }
 
-/// The processes that a process has started, without this one.
+/// Returns the processes that a process has started, without this one.
 fn descendants(process: u32) -> Vec<u32> {
     let children = |process: u32| {
         let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();

@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_nodes_at_the_same_moment_one_gets_the_directory() {
+    fn one_of_many_nodes_gets_the_directory_at_the_same_moment() {
         let place = tempfile::tempdir().unwrap();
         for round in 0..20 {
             let wanted = place.path().join(round.to_string());

@@ -351,7 +351,7 @@ mod tests {
     use std::os::unix::fs::chown;
 
     #[test]
-    fn what_has_been_put_in_the_place_of_records_that_were_looked_at_is_left_alone() {
+    fn a_directory_that_replaced_checked_records_is_not_changed() {
         let place = tempfile::tempdir().unwrap();
         let manifest = Manifest::new(Path::new("/dev/shm/ampere-1/s-gone"), "gone", &[], None).text();
         let put = |name: &str| {

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn of_devices_with_one_name_powers_are_added_and_the_highest_temperature_is_kept() {
+    fn devices_with_one_name_have_the_sum_of_powers_and_the_highest_temperature() {
         let now = |quantity: Quantity, which: &str, value| GaugeReading {
             quantity: quantity.as_str().to_owned(),
             which: which.to_owned(),

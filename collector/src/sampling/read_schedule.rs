@@ -5,12 +5,12 @@
 //! of them may draw so little that its counter changes less often than it could). Then a device is read tick by tick around the
 //! time when its next change is due, and not in between.
 //!
-//! A change that came before its window shows that the interval is different: it is learned anew, with a wider window. A device
-//! whose change does not come at all is read four times in an interval.
+//! A change before its window shows that the interval is different: the interval is then learned again, with a wider window. If
+//! the change of a device does not come at all, the device is read four times per interval.
 
 /// The number of changes from which an interval is learned.
 const LEARNED_FROM: usize = 8;
-/// The number of changes in their windows after which an early change is forgotten.
+/// After this number of changes within their windows, one early change is no longer counted.
 const FORGOTTEN_AFTER: usize = 64;
 /// The shortest interval for which readings are left out. Counters with a shorter one are read every tick.
 const INTERVAL_MIN: u64 = 8;
@@ -77,7 +77,7 @@ pub struct ReadSchedule {
 }
 
 impl ReadSchedule {
-    /// Forgets the last change after a failed reading: the next change that is seen may have come at any time since.
+    /// Forgets the last change after a failed reading, because the next change may have come at any time since then.
     pub fn forget(&mut self) {
         *self = ReadSchedule::default();
     }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_becomes_faster_is_learned_anew() {
+    fn a_counter_that_becomes_faster_is_learned_again() {
         let moves = |tick: u64| tick.is_multiple_of(if tick < 5_000 { 100 } else { 20 });
         let (_, worst) = sample(moves, 10_000, 5_500);
         assert_eq!(worst, 0);

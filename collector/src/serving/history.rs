@@ -98,7 +98,7 @@ impl Series {
 }
 
 impl Ring {
-    /// The number of its oldest step.
+    /// Returns the number of its oldest step.
     fn first(&self) -> u64 {
         self.taken - self.watts.occupied_len() as u64
     }

@@ -10,7 +10,7 @@ use ampere_settings::Config;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A session in a directory that is removed with the test.
+/// Returns a session in a directory that is removed with the test.
 pub fn session(name: &str) -> (tempfile::TempDir, Session) {
     let root =
         tempfile::Builder::new().prefix("ampere-made-up-").tempdir_in("/dev/shm").expect("a directory");
@@ -24,7 +24,7 @@ pub fn session(name: &str) -> (tempfile::TempDir, Session) {
     (root, session)
 }
 
-/// A collector, which takes over if there was another one before.
+/// Returns a collector, which takes over if there was another one before.
 pub fn run(root: &Path, session: Session, trace: bool) -> LiveRun {
     let spool = root.join("out/spool");
     std::fs::create_dir_all(&spool).expect("a directory");
@@ -35,7 +35,7 @@ pub fn run(root: &Path, session: Session, trace: bool) -> LiveRun {
     LiveRun::new(session, options, None, Latest::default()).expect("a run")
 }
 
-/// The log of this process, which has joined the session.
+/// Returns the log of this process, which has joined the session.
 pub fn log(directory: &Path) -> LogWriter {
     let (pid, clocks) = (std::process::id(), ampere_ring::clock::read_clocks());
     let mut log = LogWriter::create(&directory.join(format!("{pid}.defs"))).expect("a log");
@@ -69,7 +69,7 @@ pub fn location(id: u32, ring: &str) -> Definition {
     })
 }
 
-/// A ring of this process, and its name.
+/// Returns a ring of this process, and its name.
 pub fn ring(directory: &Path, id: u32, records: u64) -> (RingProducer, String) {
     let name = format!("{}.{id}.ring", std::process::id());
     (RingProducer::create(&directory.join(&name), records, id).expect("a ring"), name)

@@ -77,7 +77,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// The CPU time up to a time, which rises evenly between the points.
+/// Returns the CPU time up to a time, which rises evenly between the points.
 fn cpu_ticks(points: &[(u64, f64)], time: u64) -> f64 {
     let mut points_from: Vec<(u64, f64)> = points.to_vec();
     points_from.insert(0, (0, points[0].1));
@@ -106,7 +106,7 @@ fn runs_of(events: &[Event]) -> Vec<Vec<Run>> {
     runs
 }
 
-/// The definition, interval by interval. Static joules are shared by the instant.
+/// Returns the definition, interval by interval. Static joules are shared by the instant.
 fn defined(case: &Case) -> Expected {
     let runs = runs_of(&case.events);
     let mut expected = Expected::default();

@@ -561,7 +561,7 @@ fn the_clock_is_as_exact_at_the_end_of_time_as_at_its_beginning() {
 }
 
 #[test]
-fn depth_and_number_of_call_paths_are_no_limit() {
+fn depth_and_number_of_call_paths_are_not_limited() {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
     let location = engine.add_location();
@@ -585,7 +585,7 @@ fn depth_and_number_of_call_paths_are_no_limit() {
     assert!((recursive.inclusive_joules - 10_000.0).abs() < 1e-6);
 }
 
-/// A timeline of up to four ranks with samples, in order, times in steps of 0 to 5.
+/// Returns a timeline of up to four ranks with samples, in order, times in steps of 0 to 5.
 fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec((0u64..6, 0u8..5, 0usize..4, 97u32..102, 0u64..50), 1..200).prop_map(|steps| {
         let (mut time, mut next_sample, mut value, mut depth) = (1, 0, 10, [0usize; 4]);

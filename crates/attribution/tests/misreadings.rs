@@ -220,7 +220,7 @@ fn samples_of(case: &Case, seed: u64) -> Vec<Sample> {
     }
 }
 
-/// The joules that the counter had shown by its last reading at that time.
+/// Returns the joules that the counter had shown by its last reading at that time.
 fn shown_at(case: &Case, time: u64) -> f64 {
     let at = case.readings.partition_point(|(t, ..)| *t <= time);
     case.readings[..at].last().map_or(case.readings[0].2, |(_, _, shown, _)| *shown)

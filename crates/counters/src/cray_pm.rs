@@ -52,7 +52,7 @@ impl Watched {
         Watched { file, value }
     }
 
-    /// The previous and the present value, if they differ.
+    /// Returns the previous and the present value, if they differ.
     fn change(&mut self) -> Option<(u64, u64)> {
         let now = self.file.as_mut()?.number().ok()?;
         let before = self.value.replace(now)?;
@@ -118,7 +118,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<CrayP
     })
 }
 
-/// The device to which a file belongs, if it is an energy.
+/// Returns the device to which a file belongs, if it is an energy.
 fn device_of(file: &str) -> Option<(String, Kind)> {
     if file == "energy" {
         return Some(("node".to_owned(), Kind::Node));

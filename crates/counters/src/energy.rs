@@ -26,7 +26,7 @@ impl Resolution {
         self.0 as f64 / 1e18
     }
 
-    /// The energy of `raw` ticks in whole nanojoules, modulo 2^64.
+    /// Returns the energy of `raw` ticks in whole nanojoules, modulo 2^64.
     pub fn nanojoules(self, raw: u64) -> u64 {
         (u128::from(raw) * u128::from(self.0) / 1_000_000_000) as u64
     }

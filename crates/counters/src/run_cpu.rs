@@ -123,7 +123,7 @@ impl RunCpu {
         }
     }
 
-    /// The number of CPUs that the run may use, and that of the node.
+    /// Returns the number of CPUs that the run may use, and that of the node.
     pub fn cpus(&self) -> (usize, usize) {
         self.cpus
     }

@@ -35,7 +35,7 @@ fn counters_advance_by_the_power() {
 }
 
 #[test]
-fn a_gpu_before_volta_is_left_out_with_a_word() {
+fn a_gpu_before_volta_is_left_out_with_a_note() {
     let answer = probe("devices=2;error=0:3", "read", &[]);
     assert_eq!(answer.names(), ["GPU-1"]);
     assert_eq!(

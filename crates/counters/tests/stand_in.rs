@@ -90,7 +90,7 @@ fn the_second_die_of_a_package_is_not_offered() {
 }
 
 #[test]
-fn a_counter_at_zero_is_no_second_die_without_a_first() {
+fn a_counter_at_zero_is_not_a_second_die_without_a_first_one() {
     let answer = probe("devices=2;zero=0", "read", &[]);
     assert_eq!(answer.names(), ["GPU-1"]);
     assert_eq!(answer.notes, ["rocm_smi: device 0's energy counter stays at 0; it is not used"]);
@@ -151,7 +151,7 @@ fn a_time_that_the_driver_lacks_is_not_reported() {
 }
 
 #[test]
-fn a_slow_read_gives_the_value_all_the_same() {
+fn a_slow_read_still_gives_the_value() {
     let answer = probe("watts=200;slow_us=20000", "read;read", &[]);
     let (first, second) = (answer.seen(0, 0), answer.seen(1, 0));
     assert!(second.at_ns - first.at_ns >= 20_000_000);

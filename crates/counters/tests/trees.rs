@@ -33,7 +33,7 @@ fn contains<'a>(opened: &'a Opened, name: &str) -> Vec<&'a str> {
     device.contains.iter().map(String::as_str).collect()
 }
 
-/// The devices that no other contains.
+/// Returns the devices that no other contains.
 fn topmost(opened: &Opened) -> Vec<&str> {
     let contained = |name: &&str| devices(opened).iter().any(|d| d.contains.iter().any(|part| part == name));
     names(opened).into_iter().filter(|name| !contained(name)).collect()
@@ -97,7 +97,7 @@ fn the_platform_contains_the_packages() {
 }
 
 #[test]
-fn rapl_is_handed_on_as_it_is_read_with_its_range() {
+fn rapl_is_passed_on_unchanged_with_its_range() {
     let root = tempfile::tempdir().unwrap();
     zone(root.path(), "0", "package-0", RANGE - 1_000);
     let mut source = one(open(root.path(), "rapl"));

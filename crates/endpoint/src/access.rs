@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_beside_results_is_no_link() {
+    fn the_token_next_to_results_is_not_a_link() {
         let place = tempfile::tempdir().unwrap();
         let (real, link) = (place.path().join("private"), place.path().join(RUN_TOKEN));
         std::fs::write(&real, "0123456789abcdef\n").unwrap();

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_sockets_are_told_apart() {
+    fn addresses_and_sockets_are_distinguished() {
         for text in ["127.0.0.1:9977", "[::1]:80", "0.0.0.0:1", "unix:/run/ampere.sock", "off"] {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
         }

@@ -191,8 +191,8 @@ pub enum LocationKind {
     Gpu,
     /// A recorder of metrics.
     Metric,
-    /// The CPU time of the location with the same thread, or, without a thread, of all threads of the process that have no
-    /// location. In a trace it is not a location of its own.
+    /// The CPU time of the location with the same `thread`. If `thread` is 0: the CPU time of all threads of the process that
+    /// have no location. In a trace this is not a separate location.
     CpuTime,
 }
 

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_names_pattern_is_one_word() {
+    fn a_pattern_of_a_name_is_one_word() {
         let pattern = pattern_of("std::f<int>(char *, int) [clone #1]");
         assert_eq!(pattern, "std::f<int>(char??,?int)??clone??1?");
         assert!(crate::matches(&pattern, "std::f<int>(char *, int) [clone #1]"));

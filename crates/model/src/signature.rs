@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_and_return_types_go_and_the_function_stays() {
+    fn arguments_and_return_types_are_left_out_and_the_function_is_kept() {
         for (name, expected) in [
             ("LAMMPS_NS::PairLJCut::compute(int, int)", "LAMMPS_NS::PairLJCut::compute"),
             ("heavy_kernel(float*, float const*)", "heavy_kernel"),

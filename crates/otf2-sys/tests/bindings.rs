@@ -5,7 +5,8 @@ use std::process::Command;
 
 const BINDINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bindings.rs");
 
-/// The names that the safe crate and the benchmark's reference program use: the library has several times as many.
+/// Returns the names that the safe crate and the benchmark's reference program use: the library has several times as
+/// many.
 fn used() -> BTreeSet<String> {
     let folders = ["../otf2/src", "../otf2/src/call", "../../bench/src"];
     let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder of sources"));
@@ -44,7 +45,7 @@ fn generated() -> String {
     builder.expect("bindgen reads the headers").to_string()
 }
 
-/// Each item on one line, without layout.
+/// Returns each item on one line, without layout.
 fn items(bindings: &str) -> Vec<String> {
     let text = bindings.split_whitespace().collect::<Vec<_>>().join(" ");
     text.split(" pub ").map(|item| item.trim_end_matches("unsafe extern \"C\" {").trim().to_owned()).collect()

@@ -52,7 +52,7 @@ mod tests {
     use std::ops::ControlFlow;
 
     #[test]
-    fn a_frame_whose_place_has_moved_on_stays_open() {
+    fn a_frame_with_a_changed_index_remains_open() {
         let mut definitions = Definitions::default();
         let mut context = |region, parent| {
             let parent = (parent != u32::MAX).then_some(CallingContextRef(parent));

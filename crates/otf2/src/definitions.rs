@@ -107,7 +107,7 @@ impl Definitions {
         self.comms.push(Comm { name: "MPI_COMM_WORLD".into(), group, parent: None, flags: 0 })
     }
 
-    /// The number of events in all locations, according to their definitions.
+    /// Returns the number of events in all locations, according to their definitions.
     pub fn events(&self) -> u64 {
         self.locations.values().fold(0, |sum, location| sum.saturating_add(location.events))
     }
@@ -127,7 +127,7 @@ pub struct ClockProperties {
 }
 
 impl Default for ClockProperties {
-    /// A clock of nanoseconds that starts at zero.
+    /// Returns a clock of nanoseconds that starts at zero.
     fn default() -> Self {
         ClockProperties {
             timer_resolution: 1_000_000_000,

@@ -21,7 +21,7 @@ macro_rules! otf2_enum {
             /// All values that have a name.
             pub const ALL: &'static [$name] = &[$name::$first, $($name::$variant),*];
 
-            /// The value that has this number in OTF2.
+            /// Returns the value that has this number in OTF2.
             pub fn from_raw(raw: u8) -> $name {
                 match raw {
                     $first_raw => $name::$first,

@@ -149,7 +149,7 @@ fn records(content: &[u8], of: Content, big_endian: bool) -> (u64, End) {
     }
 }
 
-/// The number of bytes of a record that begins with its length, including the length itself.
+/// Returns the number of bytes of a record that begins with its length, including the length itself.
 fn with_length(content: &[u8], big_endian: bool) -> Option<usize> {
     match *content.first()? {
         0xff => usize::try_from(number(&content[1..], big_endian)?).ok()?.checked_add(9),

@@ -14,7 +14,7 @@ pub type Flow = ControlFlow<()>;
 /// of a location are nested: each leave ends the innermost region. Other leaves in a trace are matched by name: see
 /// [`Nesting`].
 pub trait EventHandler {
-    /// The attribute of enters that the handler wants. Called once, before the first event.
+    /// Returns the attribute of enters that the handler wants. Called once, before the first event.
     fn attribute(&self) -> Option<AttributeRef> {
         None
     }

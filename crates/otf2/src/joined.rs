@@ -99,7 +99,7 @@ impl JoinedDefinitions {
         Added { local, locations: places.locations.into_iter().collect() }
     }
 
-    /// The definitions of all archives so far.
+    /// Returns the definitions of all archives so far.
     pub fn whole(&mut self) -> &mut Definitions {
         self.remove_placeholders();
         &mut self.whole
@@ -422,7 +422,7 @@ impl CommunicatingLocations {
     }
 }
 
-/// The list of communicating locations with the paradigm of `group`.
+/// Returns the list of communicating locations with the paradigm of `group`.
 fn communicating(definitions: &Definitions, group: &Group) -> Option<(GroupRef, CommunicatingLocations)> {
     let has_paradigm =
         |known: &&Group| known.kind == GroupType::CommLocations && known.paradigm == group.paradigm;

@@ -33,7 +33,7 @@ pub(crate) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// A stream of a file with this number of events.
+    /// Returns a stream of a file with this number of events.
     pub(crate) fn new(location: LocationRef, reader: EventReader<'a>, events: Option<u64>) -> Stream<'a> {
         Stream {
             location,

@@ -46,7 +46,7 @@ impl Nest {
         !self.held.is_empty()
     }
 
-    /// The time of the held leaves.
+    /// Returns the time of the held leaves.
     pub fn held_at(&self) -> Option<u64> {
         self.is_holding().then_some(self.held_at)
     }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_goes_on_without_what_was_left() {
+    fn overlapping_regions_continue_without_the_region_that_was_left() {
         let (events, of) = nested(&[(0, 1), (1, 2), (2, -1), (3, -2)]);
         assert_eq!((events.as_str(), of), ("0+1 1+2 2-2 2-1 2+2x0 3-2", found(1, 0, 0, 0)));
         let (events, of) = nested(&[(0, 1), (1, 2), (2, 3), (3, -2), (4, -1), (5, -3)]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leave_of_what_is_not_open_takes_nothing_away() {
+    fn a_leave_of_a_region_that_is_not_open_changes_nothing() {
         let (events, of) = nested(&[(0, 1), (1, -2), (2, -1), (3, -1), (4, i32::MIN)]);
         assert_eq!((events.as_str(), of), ("0+1 2-1", found(0, 3, 0, 0)));
     }

@@ -34,10 +34,9 @@ impl Strings {
     }
 }
 
-/// All strings but the empty one, in the order of their numbers from 1 on.
+/// Returns all strings but the empty one, in the order of their numbers from 1 on.
 ///
-/// # Errors
-/// [`Error::Definitions`] unless string 0 is empty and the others are all different and numbered without gaps.
+/// # Errors [`Error::Definitions`] unless string 0 is empty and the others are all different and numbered without gaps.
 pub(crate) fn strings(records: &Records) -> Result<Vec<String>, Error> {
     let of = |number| records.strings.get(&number).cloned();
     let all: Vec<String> = (1..records.strings.len() as u32).map_while(of).collect();
@@ -224,7 +223,7 @@ fn reference<R: Reference>(number: u32) -> Option<R> {
     R::of_number(number.into())
 }
 
-/// A table of the definitions, without those whose own number is OTF2's "none".
+/// Returns a table of the definitions, without those whose own number is OTF2's "none".
 fn table<R: Reference, T>(records: impl Iterator<Item = (u64, T)>) -> Table<R, T> {
     Table::of_entries(records.filter_map(|(own, value)| Some((R::of_number(own)?, value))).collect())
 }

@@ -101,17 +101,17 @@ impl Trace {
         self.missing.retain(|location| wanted(*location));
     }
 
-    /// The global definitions of the trace.
+    /// Returns the global definitions of the trace.
     pub fn definitions(&self) -> &Definitions {
         &self.definitions
     }
 
-    /// The locations that are defined but have no event file. Reading skips them.
+    /// Returns the locations that are defined but have no event file. Reading skips them.
     pub fn missing(&self) -> &[LocationRef] {
         &self.missing
     }
 
-    /// The number of events in all existing files, according to the definitions.
+    /// Returns the number of events in all existing files, according to the definitions.
     pub fn events_expected(&self) -> u64 {
         let there = self.locations.iter().filter(|location| !self.is_missing(**location));
         let events =
@@ -119,12 +119,12 @@ impl Trace {
         there.map(events).fold(0, u64::saturating_add)
     }
 
-    /// The program that wrote the trace.
+    /// Returns the program that wrote the trace.
     pub fn creator(&self) -> String {
         self.reader.creator()
     }
 
-    /// The machine that was measured.
+    /// Returns the machine that was measured.
     pub fn machine_name(&self) -> String {
         self.reader.machine_name()
     }
@@ -222,7 +222,7 @@ impl Trace {
         })
     }
 
-    /// The locations that have events to read, with the extent of their files.
+    /// Returns the locations that have events to read, with the extent of their files.
     fn present(
         &self,
         truncated: &mut BTreeMap<LocationRef, String>,

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 
 /// A reference to a definition: a number that is meaningful within one trace.
 pub trait Reference: Copy + Ord + fmt::Debug {
-    /// The number of the reference.
+    /// Returns the number of the reference.
     fn number(self) -> u64;
-    /// The reference with this number; `None` if the number is too large. OTF2 reserves the largest number of each reference
-    /// type for "none".
+    /// Returns the reference with this number; `None` if the number is too large. OTF2 reserves the largest number of
+    /// each reference type for "none".
     fn of_number(number: u64) -> Option<Self>;
 }
 
@@ -74,12 +74,12 @@ pub struct Table<R, T> {
 }
 
 impl<R: Reference, T> Table<R, T> {
-    /// A table without definitions.
+    /// Returns a table without definitions.
     pub fn new() -> Table<R, T> {
         Table { entries: Vec::new(), reference: PhantomData }
     }
 
-    /// A table of these entries. The first of several entries with the same reference is kept.
+    /// Returns a table of these entries. The first of several entries with the same reference is kept.
     pub(crate) fn of_entries(mut entries: Vec<(R, T)>) -> Table<R, T> {
         entries.sort_by_key(|entry| entry.0);
         entries.dedup_by_key(|entry| entry.0);
@@ -108,12 +108,12 @@ impl<R: Reference, T> Table<R, T> {
         }
     }
 
-    /// The definition of a reference, if there is one.
+    /// Returns the definition of a reference, if there is one.
     pub fn get(&self, reference: R) -> Option<&T> {
         self.position(reference).map(|at| &self.entries[at].1)
     }
 
-    /// The definition of a reference for modification, if there is one.
+    /// Returns the definition of a reference for modification, if there is one.
     pub fn get_mut(&mut self, reference: R) -> Option<&mut T> {
         self.position(reference).map(|at| &mut self.entries[at].1)
     }
@@ -123,12 +123,12 @@ impl<R: Reference, T> Table<R, T> {
         self.position(reference).is_some()
     }
 
-    /// The largest reference that is defined.
+    /// Returns the largest reference that is defined.
     pub fn last(&self) -> Option<R> {
         self.entries.last().map(|entry| entry.0)
     }
 
-    /// The number of definitions in the table.
+    /// Returns the number of definitions in the table.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -138,12 +138,12 @@ impl<R: Reference, T> Table<R, T> {
         self.entries.is_empty()
     }
 
-    /// All references with their definitions, in ascending order.
+    /// Returns all references with their definitions, in ascending order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (R, &T)> + Clone {
         self.entries.iter().map(|(reference, value)| (*reference, value))
     }
 
-    /// All definitions, in ascending order of their references.
+    /// Returns all definitions, in ascending order of their references.
     pub fn values(&self) -> impl ExactSizeIterator<Item = &T> + Clone {
         self.entries.iter().map(|entry| &entry.1)
     }

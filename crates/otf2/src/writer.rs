@@ -95,10 +95,9 @@ impl ArchiveWriter {
         self.archive.set_description(&c_text(text)).doing(|| "set the description".into())
     }
 
-    /// The writer of one location's events. Several may be open at once.
+    /// Returns the writer of one location's events. Several may be open at once.
     ///
-    /// # Errors
-    /// [`Error::LocationTaken`] for a location that already has one.
+    /// # Errors [`Error::LocationTaken`] for a location that already has one.
     pub fn event_writer(&self, location: LocationRef) -> Result<EventWriter<'_>, Error> {
         if self.locations.borrow().contains_key(&location.0) || location.0 == u64::MAX {
             return Err(Error::LocationTaken(location));
@@ -382,7 +381,7 @@ impl Drop for EventWriter<'_> {
     }
 }
 
-/// A text as a C string: up to the first zero byte.
+/// Returns a text as a C string: up to the first zero byte.
 fn c_text(text: &str) -> CString {
     CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }

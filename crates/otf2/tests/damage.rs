@@ -15,7 +15,7 @@ fn open(directory: &Path) -> Result<Trace, Error> {
     Trace::open(&directory.join("traces.otf2"))
 }
 
-/// The message of an error, which must be one line and name the file.
+/// Returns the message of an error, which must be one line and name the file.
 fn message(result: Result<Trace, Error>, path: &Path) -> String {
     let message = result.err().expect("fails").to_string();
     assert!(!message.contains('\n'), "{message}");

@@ -38,7 +38,7 @@ impl Directory {
         Ok(Directory { fd, path: path.to_owned() })
     }
 
-    /// The directory that is held by exactly this path.
+    /// Returns the directory that is held by exactly this path.
     pub(crate) fn held(path: &Path) -> Option<Directory> {
         let (fd, _) = held::covering(path).filter(|(_, rest)| rest.as_os_str().is_empty())?;
         Some(Directory { fd, path: path.to_owned() })
@@ -71,15 +71,14 @@ impl Directory {
         }
     }
 
-    /// The path by which the directory was opened.
+    /// Returns the path by which the directory was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory's owner, mode and inode.
+    /// Returns the directory's owner, mode and inode.
     ///
-    /// # Errors
-    /// The file system's error.
+    /// # Errors The file system's error.
     pub fn stat(&self) -> io::Result<Stat> {
         Ok(rustix::fs::fstat(&self.fd)?)
     }
@@ -94,10 +93,10 @@ impl Directory {
         Ok(is_anothers || (found.st_mode & 0o022 != 0 && found.st_mode & 0o1000 == 0))
     }
 
-    /// The target of a link in it, which must belong to this user or to root; `None` if there is no link with this name.
+    /// Returns the target of a link in it, which must belong to this user or to root; `None` if there is no link with
+    /// this name.
     ///
-    /// # Errors
-    /// [`Refusal::LinkOfAnother`], or the file system's error.
+    /// # Errors [`Refusal::LinkOfAnother`], or the file system's error.
     pub fn follow(&self, name: &OsStr) -> io::Result<Option<PathBuf>> {
         match self.look(name) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -106,18 +105,17 @@ impl Directory {
         }
     }
 
-    /// A path by which libraries that accept only paths reach exactly this directory while it is open. Without /proc, it is the
-    /// directory's own path.
+    /// Returns a path by which libraries that accept only paths reach exactly this directory while it is open. Without
+    /// /proc, it is the directory's own path.
     pub fn through_proc(&self) -> PathBuf {
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
         let is_it = |found: Stat| self.stat().is_ok_and(|own| same(&own, &found));
         if rustix::fs::stat(&path).is_ok_and(is_it) { path } else { self.path.clone() }
     }
 
-    /// The status of a name in the directory. A link is not followed.
+    /// Returns the status of a name in the directory. A link is not followed.
     ///
-    /// # Errors
-    /// The name does not exist.
+    /// # Errors The name does not exist.
     pub fn look(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -139,10 +137,9 @@ impl Directory {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// The names in the directory.
+    /// Returns the names in the directory.
     ///
-    /// # Errors
-    /// The directory cannot be read.
+    /// # Errors The directory cannot be read.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         // It is opened again, because it may be open only for its path.
@@ -283,7 +280,7 @@ fn walk(start: OwnedFd, path: &Path, whole: &Path) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// The target of a link, which must belong to this user or to root.
+/// Returns the target of a link, which must belong to this user or to root.
 fn link_in(at: &OwnedFd, name: &OsStr, whole: &Path, why: Errno) -> io::Result<PathBuf> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let link = rustix::fs::openat(at, name, flags, Mode::empty())?;
@@ -298,7 +295,7 @@ fn link_in(at: &OwnedFd, name: &OsStr, whole: &Path, why: Errno) -> io::Result<P
     Ok(PathBuf::from(OsStr::from_bytes(target.as_bytes())))
 }
 
-/// The parts of a path, the last one first.
+/// Returns the parts of a path, the last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let mut parts: Vec<OsString> = path.components().map(|part| part.as_os_str().to_owned()).collect();
     parts.reverse();

@@ -9,13 +9,13 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// The directory that contains the last name of a path, which must belong to this user, and that name.
+/// Returns the directory that contains the last name of a path, which must belong to this user, and that name.
 fn in_own(path: &Path) -> io::Result<(Directory, &OsStr)> {
     let (above, name) = split(path)?;
     Ok((Directory::own(above)?, name))
 }
 
-/// The directory that contains the last name of a path, which may belong to any user, and that name.
+/// Returns the directory that contains the last name of a path, which may belong to any user, and that name.
 fn in_any(path: &Path) -> io::Result<(Directory, &OsStr)> {
     let (above, name) = split(path)?;
     Ok((Directory::open(above)?, name))
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_processes_have_left_is_removed_only_where_nobody_else_can_rename() {
+    fn remains_of_killed_processes_are_removed_only_where_no_other_user_can_rename() {
         let place = place();
         let remove = |mode: u32| {
             for name in ["left-1/sub", "left-2", "thesis"] {
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_owns_is_left_as_it_is() {
+    fn files_of_another_user_are_not_changed() {
         if own_user() != 0 {
             println!("skipped: needs root");
             return;

@@ -46,7 +46,8 @@ impl Drop for Held {
     }
 }
 
-/// The nearest held directory above a path, and the rest of the path. A directory that was removed is no longer held.
+/// Returns the nearest held directory above a path, and the rest of the path. A directory that was removed is no longer
+/// held.
 pub(crate) fn covering(path: &Path) -> Option<(OwnedFd, PathBuf)> {
     if HELD.load(Ordering::Acquire) == 0 {
         return None;

@@ -65,12 +65,12 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// The refusal in an error, if it is one.
+/// Returns the refusal in an error, if it is one.
 pub fn refusal(error: &io::Error) -> Option<&Refusal> {
     error.get_ref()?.downcast_ref()
 }
 
-/// The owner of a directory of another user; `None` if it belongs to this user or cannot be read.
+/// Returns the owner of a directory of another user; `None` if it belongs to this user or cannot be read.
 pub fn other_owner(directory: &Path) -> Option<u32> {
     let found = rustix::fs::stat(directory).ok()?;
     (found.st_uid != own_user()).then_some(found.st_uid)

@@ -91,7 +91,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     entries.flatten().flat_map(|entry| below(entry.path())).filter(is_source).collect()
 }
 
-/// The code of a file without its tests, which are at the end.
+/// Returns the code of a file without its tests, which are at the end.
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).expect("readable");
     let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());

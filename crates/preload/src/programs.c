@@ -24,7 +24,7 @@ static int has_own(const char *text) {
 	return 0;
 }
 
-/* access(2) checks for the real user, without the capabilities that a program such as setpriv has until the next one starts. */
+/* access(2) checks the rights of the real user. It ignores capabilities, which a program such as setpriv loses when it starts the next one. */
 static int can_read_own(void) {
 	enum { READ_OK = 4 };
 	return SYSTEM(SYS_access, stub.path, READ_OK, 0, 0) == 0;
@@ -108,7 +108,7 @@ static int of_spawnp(int *pid, const char *file, const void *actions, const void
 	return CALL_REAL(SPAWNP, spawns *, pid, file, actions, how, words, NEXT_ENVIRONMENT(environment));
 }
 
-/* The words of a call with a variable number of arguments. */
+/* The argument strings of a function with a variable number of arguments, such as execl. */
 static size_t count_words(va_list words) {
 	size_t count = 1;
 	while (va_arg(words, char *)) count++;

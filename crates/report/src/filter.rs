@@ -1,4 +1,4 @@
-//! Makes a Score-P filter file, which `ampere run --filter` accepts, too. It excludes functions that are called often and use
+//! Makes a Score-P filter file, which `ampere run --filter` also accepts. It excludes functions that are called often and use
 //! almost no energy, because measuring a call of them costs a large part of the call itself.
 
 use crate::over_devices;
@@ -97,7 +97,7 @@ fn cost(run: &Run) -> f64 {
     if run.host == "score-p" { COST_SCORE_P } else { COST_EMBEDDED }
 }
 
-/// Formats a number with an exponent, because the joules of a call are few.
+/// Formats a number with an exponent, because a call uses only a small fraction of a joule.
 fn small(joules: f64) -> String {
     format!("{joules:.1e}")
 }

@@ -53,7 +53,7 @@ fn estimated_joules_are_marked() {
 }
 
 #[test]
-fn the_kernels_view_alone_shows_its_own_idle_joules() {
+fn only_the_kernels_view_shows_its_own_idle_joules() {
     let mut gpu = device("GPU-0", 100.0, &[], &[("kernel", 40.0)]);
     gpu.views[0].view = "kernels".to_owned();
     assert_eq!(

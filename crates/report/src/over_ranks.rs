@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_no_rank_is_beside_the_ranks() {
+    fn a_process_without_a_rank_is_shown_next_to_the_ranks() {
         let names = ["MPI Rank 0", "Process 7 (orterun)", "MPI Rank 1"];
         let joules = (0..).zip([4.0, 100.0, 2.0]).map(|(group, joules)| (("n", group), joules)).collect();
         let seen = spread_of(joules, is_compared(&names)).expect("ranks");

@@ -127,7 +127,7 @@ fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
     let rows: Vec<&str> =
         page.lines().filter(|line| line.contains("MPI Rank 0, thread ") && line.contains('%')).collect();
     assert_eq!(rows.len(), 10, "a location and a call path for each thread: {page}");
-    assert!(page.contains("by main threads alone: undefined region 0 (100.0 %)"), "{page}");
+    assert!(page.contains("by main threads only: undefined region 0 (100.0 %)"), "{page}");
 }
 
 /// Returns readings every 100 ms, each 1 J higher.

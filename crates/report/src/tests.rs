@@ -15,7 +15,8 @@ pub(crate) fn summary() -> Summary {
     Summary::new(&attributor(), None, run, Losses::default())
 }
 
-/// One rank in `main` > `work` and `main` > `MPI_Send` > a hostile name, and before that in nothing; one device of 1 W.
+/// Returns one rank in `main` > `work` and `main` > `MPI_Send` > a hostile name, and before that in nothing; one device
+/// of 1 W.
 pub(crate) fn attributor() -> Attributor {
     attributor_of(Config::default(), |at| at)
 }
@@ -259,7 +260,7 @@ fn a_table_begins_with_static_joules_and_rows_are_ordered_by_dynamic_ones() {
 }
 
 #[test]
-fn a_baseline_that_is_not_known_is_no_baseline_of_nothing() {
+fn an_unknown_baseline_is_not_a_baseline_of_zero() {
     let summary = active_summary("");
     let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
     let first = "what the node draws anyway is not known, so all of it counts as dynamic";
@@ -501,7 +502,7 @@ fn a_table_of_many_nodes_looks_each_of_their_devices_up() {
     assert!(seconds < 5.0, "{seconds} s");
 }
 
-/// The same on several nodes, one rank each. Rank 7 used three times as much in its call paths.
+/// Returns the same on several nodes, one rank each. Rank 7 used three times as much in its call paths.
 fn on_nodes(count: u32) -> Summary {
     let mut nodes = (0..count).map(|rank| {
         let mut one = summary();
@@ -663,7 +664,7 @@ fn dynamic_joules_are_compared_where_all_runs_have_them() {
     assert!(!csv.contains("dynamic") && csv.contains("function,work,exclusive_joules,"), "{csv}");
 }
 
-/// A run of several ranks, in which `work` has these joules more.
+/// Returns a run of several ranks, in which `work` has these joules more.
 fn varied(name: &str, ranks: u32, more: f64) -> compare::Named {
     let mut summary = summary();
     for view in summary.devices[0].views.iter_mut().filter(|view| view.view == "ranks") {
@@ -725,7 +726,7 @@ fn estimated(name: &str, idle_watts: f64, more: f64) -> compare::Named {
 }
 
 #[test]
-fn estimates_by_different_watts_are_no_significant_difference() {
+fn estimates_with_different_watts_are_not_a_significant_difference() {
     let compared = |watts| {
         let group = |watts, joules: [f64; 3]| Vec::from(joules.map(|more| estimated("r", watts, more)));
         let groups = vec![group(100.0, [0.0, 0.1, 0.2]), group(watts, [3.0, 3.1, 3.2])];

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_regions_calls() {
+    fn a_region_has_statistics_of_its_calls() {
         let mut all = RegionCalls::default();
         let _ = ["rank 0", "GPU-0", "ranks"].map(|name| all.names.number(name));
         all.calls =

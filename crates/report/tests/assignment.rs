@@ -40,7 +40,7 @@ impl Made {
         Made { counters: counters.iter().map(|text| (*text).to_owned()).collect(), ..Made::default() }
     }
 
-    /// One rocm_smi counter for each number.
+    /// Returns one rocm_smi counter for each number.
     fn rocm_smi(numbers: &[u32], more: &str) -> Made {
         let counter = |number: &u32| format!("rocm_smi:::energy_count:device={number}{more}");
         Made { counters: numbers.iter().map(counter).collect(), ..Made::default() }

@@ -67,7 +67,7 @@ fn class_and_method_are_whole_on_every_terminal() {
 }
 
 #[test]
-fn colours_are_for_terminals_alone() {
+fn colours_are_only_for_terminals() {
     for kind in KINDS {
         let coloured = first::render(&summary(kind), Screen::new(80, true), &[]);
         let plain = first::render(&summary(kind), Screen::new(80, false), &[]);
@@ -122,7 +122,7 @@ fn ranks_that_wait_in_mpi_are_a_hint() {
 }
 
 #[test]
-fn an_estimate_by_watts_that_nobody_set_is_a_hint() {
+fn an_estimate_with_default_watts_is_a_hint() {
     assert_hint("sampled_ranks", "set this node's watts", (true, false), |summary| {
         let baseline = summary.devices[0].baseline.as_mut().expect("a baseline");
         baseline.watts = 70.0;
@@ -133,7 +133,7 @@ fn an_estimate_by_watts_that_nobody_set_is_a_hint() {
 }
 
 #[test]
-fn time_that_measuring_takes_is_a_hint() {
+fn the_cost_of_measuring_is_a_hint() {
     assert_hint("sampled_ranks", "million calls takes", (false, true), |summary| {
         summary.quality.records.events = 1_000_000_000;
     });

@@ -16,7 +16,7 @@ type Table = BTreeMap<String, i64>;
 /// A type's name in C, its size, and its fields' names in C with their offsets.
 type Layout = (&'static str, usize, &'static [(&'static str, usize)]);
 
-/// The types of the crate.
+/// Returns the types of the crate.
 fn types() -> Vec<Layout> {
     let structures = [
         Callbacks::LAYOUT,
@@ -29,7 +29,7 @@ fn types() -> Vec<Layout> {
     structures.into_iter().chain([handle]).collect()
 }
 
-/// The constants of the crate by their names in C.
+/// Returns the constants of the crate by their names in C.
 fn constants() -> Vec<(&'static str, i64)> {
     let enums = [
         event::VALUES,
@@ -64,7 +64,7 @@ fn ours() -> Table {
     table
 }
 
-/// The names in the crate, for the program.
+/// Returns the names in the crate, for the program.
 fn names() -> String {
     let mut text = String::new();
     for (name, _, fields) in types() {

@@ -127,7 +127,7 @@ fn a_name_is_refused_only_for_captures_that_its_metric_lacks() {
     }
 }
 
-/// The settings after setting one variable, or the error.
+/// Returns the settings after setting one variable, or the error.
 fn with(variable: &str, value: &str) -> Result<Config, String> {
     let mut config = Config::parse("[attribution]\npolicy = \"busy_only\"", "ampere.toml").unwrap();
     let lookup = |name: &str| (name == variable).then(|| value.to_owned());
@@ -189,7 +189,7 @@ fn every_variable_has_one_row_and_a_mistyped_name_finds_it() {
 
 /// A default, as the reference shows it, can be written into the file.
 #[test]
-fn defaults_are_written_as_they_are_read() {
+fn defaults_have_the_same_text_when_written_and_read() {
     for setting in SETTINGS {
         let Some((table, key)) = setting.key else { continue };
         let default = setting.default();

@@ -472,7 +472,7 @@ impl Value for Option<Vec<&'static str>> {
     }
 }
 
-/// A regular expression that must match the whole text.
+/// Returns a regular expression that must match the whole text.
 fn whole(pattern: &str) -> Result<Regex, WrongValue> {
     Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
         let error = error.to_string();

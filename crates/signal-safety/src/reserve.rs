@@ -1,5 +1,5 @@
-//! Memory for work that has begun when the program's memory runs out. A failed allocation aborts a Rust process, but we must not
-//! end a program that can handle a lack of memory.
+//! Memory for work that is in progress when the memory of the program runs out. A failed allocation aborts a Rust process, but we
+//! must not end a program that can handle it.
 
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;

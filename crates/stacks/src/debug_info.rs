@@ -42,13 +42,13 @@ impl DebugInfo {
         Some(DebugInfo { context: addr2line::Context::from_dwarf(dwarf).ok()?, bytes })
     }
 
-    /// The source file and line of an address.
+    /// Returns the source file and line of an address.
     pub(crate) fn source(&self, address: u64) -> Option<(String, u32)> {
         let location = self.context.find_location(address).ok()??;
         Some((location.file?.to_owned(), location.line.unwrap_or(0)))
     }
 
-    /// The functions that were inlined at an address, innermost first, without the function that contains them.
+    /// Returns the functions that were inlined at an address, innermost first, without the function that contains them.
     pub(crate) fn inlined(&self, address: u64) -> Vec<Inlined> {
         let mut all = Vec::new();
         let Ok(mut frames) = self.context.find_frames(address).skip_all_loads() else { return all };

@@ -255,7 +255,7 @@ impl Events {
         Ok(true)
     }
 
-    /// The number of open files.
+    /// Returns the number of open files.
     fn used(&self) -> usize {
         self.of_cpus.len() + self.sampled.values().map(|opened| opened.files.len()).sum::<usize>()
     }
@@ -400,12 +400,12 @@ pub fn cpu_of_process(process: u32) -> Option<u64> {
     (outcome == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The number of files that this process may have open.
+/// Returns the number of files that this process may have open.
 fn files_max() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize)
 }
 
-/// The attributes without those that this kernel does not support.
+/// Returns the attributes without those that this kernel does not support.
 fn known_attributes(attributes: Attributes) -> Attributes {
     let own =
         Attributes { config: DUMMY, flags: attributes.flags & !(INHERIT | CONTEXT_SWITCH), ..attributes };
@@ -546,7 +546,7 @@ impl Ring {
         tail.store(self.position, Ordering::Release);
     }
 
-    /// The bytes at a position, at most up to the end of the ring's memory.
+    /// Returns the bytes at a position, at most up to the end of the ring's memory.
     fn part(&self, position: u64, length: usize) -> Option<&[u8]> {
         let end = position.checked_add(length as u64)?;
         if position < self.position || end > self.head || self.head - self.position > self.bytes as u64 {
@@ -559,12 +559,12 @@ impl Ring {
         Some(unsafe { std::slice::from_raw_parts(self.page.add(self.page_bytes + start).as_ptr(), length) })
     }
 
-    /// The word at a position. Records are aligned, so a word does not cross the end of the ring's memory.
+    /// Returns the word at a position. Records are aligned, so a word does not cross the end of the ring's memory.
     pub(crate) fn word(&self, position: u64) -> Option<u64> {
         Some(u64::from_ne_bytes(self.part(position, 8)?.try_into().ok()?))
     }
 
-    /// The bytes at a position, in place, or copied to `scratch` if they cross the end of the ring's memory.
+    /// Returns the bytes at a position, in place, or copied to `scratch` if they cross the end of the ring's memory.
     pub(crate) fn slice<'a>(
         &'a self,
         position: u64,

@@ -22,7 +22,7 @@ pub enum CutReason {
 }
 
 impl CutReason {
-    /// The reason as a text for messages.
+    /// Returns the reason as a text for messages.
     pub fn text(self) -> &'static str {
         match self {
             CutReason::StackTooDeep => "the stack is deeper than the part that is copied",
@@ -78,7 +78,7 @@ pub enum UnnamedReason {
 }
 
 impl UnnamedReason {
-    /// The reason as a text for messages.
+    /// Returns the reason as a text for messages.
     pub fn text(self) -> &'static str {
         match self {
             UnnamedReason::Memory => "made at run time, without names for perf",
@@ -193,7 +193,8 @@ impl Counts {
         self.figures.unnamed_processes += u64::from(ended.is_some_and(|ended| ended.is_unnamed()));
     }
 
-    /// Called when the kernel has stopped an event, or has resumed it: at its next tick, or later if the thread does not run.
+    /// This is called when the kernel has stopped or resumed an event. It resumes an event at its next tick, or later if the
+    /// thread does not run.
     pub(crate) fn throttled(&mut self, event: u64, time: u64, is_stopped: bool, period: u64) {
         if is_stopped {
             if self.stopped.len() < STOPPED_MAX {

@@ -103,7 +103,8 @@ impl Files {
         }
     }
 
-    /// The number of a file that a process has mapped; the file is not read. `mapped_at` is the time of day, if it is known.
+    /// Returns the number of a file that a process has mapped; the file is not read. `mapped_at` is the time of day, if
+    /// it is known.
     pub(crate) fn number(&mut self, mapped: &Mapped, process: u32, mapped_at: Option<i64>) -> FileNumber {
         let (path, is_file) = (mapped.path, mapped.path.starts_with(b"/") && !mapped.path.starts_with(b"//"));
         let at = Path::new(OsStr::from_bytes(path));
@@ -184,7 +185,7 @@ impl Files {
         }
     }
 
-    /// The earlier mapping of the file whose code this memory contains, if it is a copy of that code.
+    /// Returns the earlier mapping of the file whose code this memory contains, if it is a copy of that code.
     pub(crate) fn below(&mut self, mapping: &Mapping, address: u64, process: u32) -> Option<Mapping> {
         let below = mapping.of_file_below()?;
         if self.maps.has(process, address) {
@@ -231,8 +232,9 @@ impl Files {
         self.file(number).unknown == Some(function)
     }
 
-    /// The effect of the function at an address on the stack, and the address at which the function begins. `is_exact` is whether
-    /// the instruction at the address is the next one to be executed; otherwise it follows a call.
+    /// Returns the effect of the function at an address on the stack, and the address at which the function begins.
+    /// `is_exact` is whether the instruction at the address is the next one to be executed; otherwise it follows a
+    /// call.
     pub(crate) fn prologue(
         &mut self,
         mapping: &Mapping,
@@ -273,7 +275,7 @@ impl Files {
         self.file(number).image.as_ref().is_some_and(|image| image.tables.is_some())
     }
 
-    /// The function and the rule at an address of a process. Reads the file if it has not been read yet.
+    /// Returns the function and the rule at an address of a process. Reads the file if it has not been read yet.
     pub(crate) fn place(
         &mut self,
         mapping: &Mapping,
@@ -325,7 +327,7 @@ impl Files {
     }
 }
 
-/// The number of a process' mount namespace; 0 if the process has ended.
+/// Returns the number of a process' mount namespace; 0 if the process has ended.
 fn mount_namespace(process: u32) -> u64 {
     std::fs::metadata(format!("/proc/{process}/ns/mnt")).map_or(0, |about| about.ino())
 }

@@ -114,7 +114,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_step_that_does_not_return_is_left_behind_counted_and_said() {
+    fn a_step_that_does_not_return_is_abandoned_counted_and_reported() {
         let steps = Steps::new();
         let in_time = |value: u32| steps.take(LIMIT, move || value);
         assert_eq!((in_time(7), steps.notes()), (Some(7), Vec::new()));

@@ -58,7 +58,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn what_is_inlined_at_an_address_is_said_by_the_debug_information() {
+    fn the_debug_information_shows_inlined_functions_at_an_address() {
         let seed = include_bytes!("../../../fuzz/seeds/stacks/inlined");
         let (record, file) = seed[2..].split_at(u16::from_le_bytes([seed[0], seed[1]]).into());
         let mut sample = Sample::of(record, file.to_vec()).expect("a sample");

@@ -36,7 +36,7 @@ enum Names {
 }
 
 impl Names {
-    /// The names of a section, which are read if they are small enough.
+    /// Returns the names of a section, which are read if they are small enough.
     fn of(section: &elf::SectionHeader64<LE>, reader: &Reader) -> Names {
         let (at, bytes) = (section.sh_offset.get(LE), section.sh_size.get(LE));
         let kept = (bytes <= NAMES_MAX).then(|| reader.read(at, bytes)).flatten();
@@ -120,7 +120,7 @@ impl Image {
         self.source.in_time(move |source| source.reader()?.read(at, bytes))
     }
 
-    /// The bytes at an address of the file, or fewer if there are fewer.
+    /// Returns the bytes at an address of the file, or fewer if there are fewer.
     pub(crate) fn code_up_to(&self, address: u64, bytes: u64) -> Vec<u8> {
         (1..=8).rev().find_map(|eighths| self.code(address, bytes * eighths / 8)).unwrap_or_default()
     }
@@ -215,7 +215,7 @@ impl Sections {
         })
     }
 
-    /// The functions in the symbol table or in the dynamic symbol table, and the place of their names.
+    /// Returns the functions in the symbol table or in the dynamic symbol table, and the place of their names.
     fn symbols(&self, reader: &Reader, room: usize) -> Option<(Vec<Symbol>, Names)> {
         [elf::SHT_SYMTAB, elf::SHT_DYNSYM].into_iter().find_map(|kind| {
             let section = self.headers.iter().find(|header| header.sh_type.get(LE) == kind)?;
@@ -225,7 +225,7 @@ impl Sections {
         })
     }
 
-    /// The debug information, if it is neither compressed nor too large.
+    /// Returns the debug information, if it is neither compressed nor too large.
     fn debug_info(&self, reader: &Reader, room: usize) -> Option<DebugInfo> {
         self.find(b".debug_info")?;
         let all = debug_info::SECTIONS.iter().filter_map(|section| self.find(section.name().as_bytes()));
@@ -245,7 +245,7 @@ impl Sections {
         })
     }
 
-    /// The end of the code section that contains an address.
+    /// Returns the end of the code section that contains an address.
     fn end_of_code(&self, address: u64) -> u64 {
         let ranges =
             self.headers.iter().filter(|header| header.sh_flags.get(LE).0 & elf::SHF_EXECINSTR.0 != 0).map(

@@ -79,7 +79,7 @@ struct ReadState {
 }
 
 impl Maps {
-    /// The function at an address of a process, which is in no file.
+    /// Returns the function at an address of a process, which is in no file.
     pub(crate) fn at(&mut self, process: u32, address: u64, functions: &mut Functions) -> Option<FunctionId> {
         let name = self.name_at(process, address)?;
         let known = self.functions.get(&name).copied();
@@ -152,7 +152,7 @@ impl Map {
     }
 }
 
-/// The time of day at which a process started.
+/// Returns the time of day at which a process started.
 fn started(process: u32) -> Option<i64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
@@ -177,7 +177,8 @@ impl Layer {
         }
     }
 
-    /// The path of its file through the root directory of `viewer`: in a container, the directory and the pid differ.
+    /// Returns the path of its file through the root directory of `viewer`: in a container, the directory and the pid
+    /// differ.
     fn path_for(&mut self, viewer: u32) -> PathBuf {
         let number = *self.number.get_or_insert_with(|| {
             let status =
@@ -225,7 +226,8 @@ impl Layer {
     }
 }
 
-/// The bytes after those that were read, with a new state if the file was rewritten. `None` if there is nothing to read.
+/// Returns the bytes after those that were read, with a new state if the file was rewritten. `None` if there is nothing
+/// to read.
 fn appended(
     path: &Path,
     since: Option<i64>,
@@ -288,7 +290,7 @@ fn add(functions: &mut BTreeMap<u64, (u64, Arc<str>)>, line: &str) {
     functions.insert(begin, (end, name.into()));
 }
 
-/// A function by its name in a map: `py::name:/path/file.py` becomes `name (file.py)`, others are unchanged.
+/// Returns a function by its name in a map: `py::name:/path/file.py` becomes `name (file.py)`, others are unchanged.
 fn function(written: &str) -> Function {
     let python = written.strip_prefix(PYTHON).and_then(|rest| rest.rsplit_once(':'));
     let (name, file) = match python {
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_is_written_anew_is_read_anew() {
+    fn a_map_that_is_written_again_is_read_again() {
         for anew in [
             &b"2000 20 b\n"[..],
             b"2000 20 another_of_this_length\n",

@@ -63,7 +63,7 @@ mod registers {
 
 pub(crate) use registers::*;
 
-/// The kernel's mask of the recorded registers.
+/// Returns the kernel's mask of the recorded registers.
 pub(crate) fn mask() -> u64 {
     RECORDED.iter().fold(0, |mask, (bit, _)| mask | 1 << bit)
 }

@@ -30,14 +30,14 @@ impl Mapping {
         Mapping { start: range.start, end: range.end, offset, file, below: None }
     }
 
-    /// The part of the mapping that begins at `start`.
+    /// Returns the part of the mapping that begins at `start`.
     fn from(&self, start: u64) -> Mapping {
         let into = start - self.start;
         let below = self.below.map(|(file, offset)| (file, offset.wrapping_add(into)));
         Mapping { start, offset: self.offset.wrapping_add(into), below, ..self.clone() }
     }
 
-    /// The file that was mapped here before.
+    /// Returns the file that was mapped here before.
     pub(crate) fn of_file_below(&self) -> Option<Mapping> {
         let (file, offset) = self.below?;
         Some(Mapping { offset, file, below: None, ..self.clone() })
@@ -99,7 +99,7 @@ fn insert_memory(mappings: &mut Vec<Mapping>, new: Mapping, is_memory: &dyn Fn(F
     insert_parts(mappings, range, whole);
 }
 
-/// The mappings that overlap a range, from the first to after the last.
+/// Returns the mappings that overlap a range, from the first to after the last.
 fn covered(mappings: &[Mapping], range: &std::ops::Range<u64>) -> (usize, usize) {
     let first = mappings.partition_point(|mapping| mapping.end <= range.start);
     (first, mappings.partition_point(|mapping| mapping.start < range.end).max(first))
@@ -346,7 +346,7 @@ impl Processes {
         is_due
     }
 
-    /// The processes that are sampled, with their threads.
+    /// Returns the processes that are sampled, with their threads.
     pub(crate) fn with_threads(&self) -> Vec<SampledThreads> {
         let threads = |(process, of): (&u32, &Process)| {
             let threads = of.threads.iter().copied().collect();
@@ -369,8 +369,8 @@ impl Processes {
         ended
     }
 
-    /// The mappings of a process, which are read from the kernel if records may be missing. `file` returns the number of a file
-    /// and whether it stands for memory.
+    /// Returns the mappings of a process, which are read from the kernel if records may be missing. `file` returns the
+    /// number of a file and whether it stands for memory.
     pub(crate) fn mappings(
         &mut self,
         process: u32,
@@ -388,7 +388,7 @@ impl Processes {
     }
 }
 
-/// The executable mappings in `/proc/PID/maps`. `before` are the mappings that were known.
+/// Returns the executable mappings in `/proc/PID/maps`. `before` are the mappings that were known.
 fn parse_maps(
     text: &[u8],
     before: &[Mapping],

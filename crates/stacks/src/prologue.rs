@@ -177,7 +177,7 @@ impl Instruction {
     }
 }
 
-/// The length of an instruction's operands, without a constant.
+/// Returns the length of an instruction's operands, without a constant.
 fn operand_bytes(operands: &[u8]) -> Option<usize> {
     let form = *operands.first()?;
     let (mode, register) = (form >> 6, form & 7);

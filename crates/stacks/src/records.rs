@@ -29,7 +29,7 @@ const HAS_BUILD_ID: u16 = 1 << 14;
 const ABI_64: u64 = 2;
 
 impl Header {
-    /// The header in this word; `None` if it is not valid.
+    /// Returns the header in this word; `None` if it is not valid.
     pub(crate) fn of_word(word: u64) -> Option<Header> {
         let [k0, k1, k2, k3, f0, f1, b0, b1] = word.to_ne_bytes();
         let bytes = u16::from_ne_bytes([b0, b1]);
@@ -37,7 +37,7 @@ impl Header {
         (bytes >= 24 && bytes % 8 == 0).then_some(Header { kind, flags: u16::from_ne_bytes([f0, f1]), bytes })
     }
 
-    /// The offset of the time in the record.
+    /// Returns the offset of the time in the record.
     pub(crate) fn time_at(&self) -> u64 {
         if self.kind == SAMPLE { 16 } else { u64::from(self.bytes) - 8 }
     }
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
         Some(u64::from_ne_bytes(self.bytes(8)?.try_into().ok()?))
     }
 
-    /// The text up to a zero, or up to the end.
+    /// Returns the text up to a zero, or up to the end.
     fn text(&self) -> &'a [u8] {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
@@ -237,7 +237,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// A thread and a process as one word.
+    /// Returns a thread and a process as one word.
     fn pair(process: u32, thread: u32) -> u64 {
         u64::from_ne_bytes([process.to_ne_bytes(), thread.to_ne_bytes()].concat().try_into().unwrap())
     }

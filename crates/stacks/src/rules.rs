@@ -39,7 +39,7 @@ pub(crate) enum Rule {
 pub(crate) const UNSAVED: i16 = i16::MIN;
 
 impl Rule {
-    /// The rule of the code that Python generates around its functions.
+    /// Returns the rule of the code that Python generates around its functions.
     pub(crate) fn of_python() -> Rule {
         let Some(offset) = machine::PYTHON_FRAME else { return Rule::FramePointer };
         let saved = RESTORED.map(|register| if register == machine::RETURN { -1 } else { UNSAVED });
@@ -69,7 +69,7 @@ const ENTRIES_MAX: usize = 1 << 22;
 const STEPS_MAX: u32 = 1000;
 
 impl Tables {
-    /// The tables in these bytes, whose addresses are relative to `address`. `None` if there is no entry.
+    /// Returns the tables in these bytes, whose addresses are relative to `address`. `None` if there is no entry.
     pub(crate) fn new(bytes: Vec<u8>, is_debug: bool, address: u64, text: u64) -> Option<Tables> {
         let bases = BaseAddresses::default().set_eh_frame(address).set_text(text);
         let mut tables = Tables { bytes, is_debug, bases, entries: Vec::new() };
@@ -103,7 +103,7 @@ impl Tables {
         (address - entry.start < u64::from(entry.length)).then_some(entry)
     }
 
-    /// The range of addresses that have the same table as this one.
+    /// Returns the range of addresses that have the same table as this one.
     pub(crate) fn range(&self, address: u64) -> Option<Range<u64>> {
         self.entry(address).map(|entry| entry.start..entry.start + u64::from(entry.length))
     }
@@ -147,7 +147,7 @@ impl Tables {
     }
 }
 
-/// All entries of a section, up to the first damaged one.
+/// Returns all entries of a section, up to the first damaged one.
 fn entries_of<'a, S: UnwindSection<Slice<'a>>>(section: &S, bases: &BaseAddresses) -> Vec<Entry> {
     let mut found = Vec::new();
     let mut common = None;

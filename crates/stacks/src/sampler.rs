@@ -312,7 +312,7 @@ impl Sampler {
         }
     }
 
-    /// The time after which the rings are full when every CPU is busy. Polling twice as often loses nothing.
+    /// Returns the time after which the rings are full when every CPU is busy. Polling twice as often loses nothing.
     pub fn ring_duration(&self) -> Duration {
         let ring = self.events.rings.iter().map(Ring::bytes).min().unwrap_or(0);
         let samples = ring / (self.options.stack_bytes as usize + 128);
@@ -345,12 +345,12 @@ impl Sampler {
         self.deliver_until(u64::MAX, sink);
     }
 
-    /// The counts of samples, and of those that were cut off, by reason.
+    /// Returns the counts of samples, and of those that were cut off, by reason.
     pub fn figures(&self) -> Figures {
         self.counts.figures(|file| self.files.path(file))
     }
 
-    /// A function that was passed on.
+    /// Returns a function that was passed on.
     pub fn function(&self, id: FunctionId) -> &Function {
         self.functions.get(id)
     }

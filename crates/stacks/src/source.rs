@@ -70,7 +70,7 @@ fn ns(seconds: i64, nanoseconds: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-/// A path in the file system of a process.
+/// Returns a path in the file system of a process.
 fn in_process(process: u32, path: &Path) -> PathBuf {
     let mut seen = std::ffi::OsString::from(format!("/proc/{process}/root"));
     seen.push(path);
@@ -124,7 +124,7 @@ impl Content {
         }
     }
 
-    /// The same file with a build id that the kernel has not recorded.
+    /// Returns the same file with a build id that the kernel has not recorded.
     pub(crate) fn with(&self, id: &[u8]) -> Content {
         match self.clone() {
             Content::File { inode, bytes, changed, is_rewritten, .. } => {
@@ -205,7 +205,7 @@ impl Source {
     }
 }
 
-/// The kernel's own link to the file that is mapped at an address of a process, which only root may follow.
+/// Returns the kernel's own link to the file that is mapped at an address of a process, which only root may follow.
 fn map_file(process: u32, address: u64) -> Option<PathBuf> {
     let maps = std::fs::read(format!("/proc/{process}/maps")).ok()?;
     let range = maps.split(|byte| *byte == b'\n').find_map(|line| {
@@ -218,7 +218,7 @@ fn map_file(process: u32, address: u64) -> Option<PathBuf> {
     open(&path).is_ok().then_some(path)
 }
 
-/// The build id of an ELF file for this machine.
+/// Returns the build id of an ELF file for this machine.
 pub(crate) fn build_id(reader: &Reader) -> Option<Vec<u8>> {
     const NOTES_MAX: u64 = 64 << 10;
     let header: elf::FileHeader64<LE> = reader.table(0, 1)?.pop()?;

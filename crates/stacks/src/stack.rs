@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_by_which_no_stack_is_complete_is_read_anew_a_few_times() {
+    fn a_part_that_completes_no_stack_is_read_again_a_few_times() {
         let memory = vec![7; LATER_BYTES];
         let address = at(&memory);
         let other: Part = [1, 2, 3].into();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_process_that_has_ended_is_not_read_anew() {
+    fn memory_of_a_process_that_has_ended_is_not_read_again() {
         let mut parts = LaterParts::default();
         parts.fetch();
         assert_eq!(parts.keep_or_replace(OWN(), 0, [].into(), false), None);

@@ -143,7 +143,7 @@ impl Place {
         program.to_str().unwrap().to_owned()
     }
 
-    /// A program, or with `-shared` a library, that works in a function of this name.
+    /// Returns a program, or with `-shared` a library, that works in a function of this name.
     fn work(&self, name: &str, options: &[&str]) -> String {
         let define = format!("-DNAME={name}");
         let mut all = vec![define.as_str()];

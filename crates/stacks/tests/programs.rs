@@ -237,7 +237,7 @@ fn run_already(programs: &Programs, what: &str) -> Option<Run> {
     Some(Run::of(received, &sampler, began))
 }
 
-/// The number of samples of each thread but the main one.
+/// Returns the number of samples of each thread but the main one.
 fn of_threads(run: &Run) -> Vec<usize> {
     let mut all = BTreeMap::<u32, usize>::new();
     let others = run.received.samples.iter().filter(|(process, thread, ..)| process != thread);
@@ -257,7 +257,7 @@ fn a_process_that_runs_already_is_sampled_with_all_threads_and_children() {
 }
 
 #[test]
-fn threads_that_start_meanwhile_are_sampled_once() {
+fn threads_that_start_in_the_meantime_are_sampled_once() {
     let Some(run) = run_already(&compile(TABLES), "starting") else { return };
     let counts = of_threads(&run);
     // There are 40 threads of 50 ms each, four that start them, and 200 that make adding the process slow.
@@ -397,7 +397,7 @@ fn times_on_a_cpu_are_passed_on_only_if_they_are_asked_for() {
     }
 }
 
-/// The share of each function among perf's samples, in percent.
+/// Returns the share of each function among perf's samples, in percent.
 fn of_perf(program: &Path, data: &Path) -> Option<BTreeMap<String, f64>> {
     let record = Command::new("perf")
         .args(["record", "-q", "-e", "cpu-clock:u", "-c", "1000000", "-o"])

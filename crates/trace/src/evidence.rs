@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_into_a_trace_comes_out() {
+    fn a_trace_is_read_as_it_was_written() {
         let node = CounterTraits {
             kind: "node".to_owned(),
             contains: vec![

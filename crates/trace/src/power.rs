@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn no_joule_is_lost_whatever_comes_late() {
+    fn no_joule_is_lost_by_any_late_event() {
         let mut intervals = vec![(1_000, 1_003, 1.0)];
         let mut random = 42_u64;
         for at in 0..3_000_u64 {

@@ -27,7 +27,7 @@ fn ranks(definitions: &mut Definitions) -> Vec<LocationRef> {
 }
 
 #[test]
-fn no_joule_is_charged_twice_where_time_goes_back() {
+fn no_joule_is_charged_twice_if_time_decreases() {
     let mut definitions = Definitions::default();
     definitions.clock = ClockProperties { timer_resolution: 1000, ..definitions.clock };
     let ranks = ranks(&mut definitions);

@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The job's joules after these messages.
+/// Returns the job's joules after these messages.
 fn sum_after(messages: &[Result<NodeReport, Refused>]) -> f64 {
     let mut nodes = Nodes::default();
     nodes.add("other");

@@ -11,7 +11,7 @@ const WRITE: u64 = 128;
 const READ: u64 = 256;
 const RECORDS: u64 = 4096;
 
-/// The header of a valid ring.
+/// Returns the header of a valid ring.
 pub fn header(capacity: u64) -> Vec<u8> {
     let mut header = vec![0; RECORDS as usize];
     header[..8].copy_from_slice(b"AMPRING1");

@@ -71,7 +71,7 @@ fn records(data: &[u8]) {
     nesting.finish();
 }
 
-/// A piece of the records file, with its head.
+/// Returns a piece of the records file, with its head.
 fn piece(stream: &str, position: u64, bytes: &[u8]) -> Vec<u8> {
     let mut piece = b"AMPPIECE".to_vec();
     piece.extend_from_slice(&position.to_le_bytes());

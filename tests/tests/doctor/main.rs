@@ -12,7 +12,7 @@ mod settings;
 mod sources;
 mod surroundings;
 
-/// A doctor on a made-up root without counters, so that it sees only the estimate, whatever the machine has.
+/// Returns a doctor on a made-up root without counters, so that it sees only the estimate, whatever the machine has.
 fn doctor(place: &Place) -> Command {
     let root = place.path("root");
     put(&root.join("proc/stat"), "cpu  100 0 0 5000 0 0 0 0 0 0\n");
@@ -21,7 +21,7 @@ fn doctor(place: &Place) -> Command {
     bare(place).with(&[("AMPERE_SYS_ROOT", root.to_str().expect("UTF-8"))])
 }
 
-/// A doctor that sees the real machine, and no settings.
+/// Returns a doctor that sees the real machine, and no settings.
 fn bare(place: &Place) -> Command {
     let mut command = place.command(artifact("ampere"));
     command.arg("doctor").env_remove("AMPERE_COUNTERS");
@@ -61,7 +61,7 @@ fn ask(mut command: Command) -> Found {
 }
 
 impl Found {
-    /// The only check of this name.
+    /// Returns the only check of this name.
     #[track_caller]
     fn check(&self, group: &str, name: &str) -> &Value {
         let checks = list(&self.report, "checks");
@@ -89,7 +89,7 @@ impl Found {
         found.unwrap_or_else(|| panic!("no source {name}"))
     }
 
-    /// The names of the sources that a run reads.
+    /// Returns the names of the sources that a run reads.
     fn used(&self) -> Vec<&str> {
         let used = list(&self.report, "sources").iter().filter(|source| source["used"] == true);
         used.filter_map(|source| source["name"].as_str()).collect()

@@ -111,7 +111,7 @@ fn number_of(stream: &TcpStream) -> Option<usize> {
     (nine == 9 && low > 0).then(|| usize::from(high) * 250 + usize::from(low) - 1)
 }
 
-/// The answer of a node with a hundred functions with long names, eight kernels and eight ranks.
+/// Returns the answer of a node with a hundred functions with long names, eight kernels and eight ranks.
 fn share(number: usize, run: &str, seconds: f64) -> Value {
     let joules = (100.0 + number as f64) * seconds;
     let part = |at: usize, of: f64| joules * of / (at + 1) as f64 / 6.0;

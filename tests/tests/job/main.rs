@@ -28,7 +28,7 @@ fn program(place: &Place) -> PathBuf {
     place.compile("cc", "work", WORK, &["-finstrument-functions", "-rdynamic"])
 }
 
-/// The content of /nodes.
+/// Returns the content of /nodes.
 fn job(address: SocketAddr, token: Option<&str>) -> Option<Value> {
     let answer = http::ask(address, "GET", "/nodes", token).ok().filter(|answer| answer.status == 200)?;
     Some(serde_json::from_str(&answer.body).expect("JSON"))

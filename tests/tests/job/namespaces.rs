@@ -78,7 +78,7 @@ impl Drop for Network {
     }
 }
 
-/// The program on a node, as a rank of the job.
+/// Returns the program on a node, as a rank of the job.
 fn command(place: &Place, network: &Network, at: usize, until: &str) -> Command {
     let inner = format!("exec '{}' '{}'", place.path("work").display(), place.path(until).display());
     let script = place.write(&format!("on-{at}"), &inner);

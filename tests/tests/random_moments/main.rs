@@ -27,7 +27,7 @@ struct Job {
     running: Running,
 }
 
-/// The time that such a run takes undisturbed, as the longest of three runs.
+/// Returns the time that such a run takes undisturbed, as the longest of three runs.
 fn usual_time() -> Duration {
     let times = (0..3).map(|_| {
         let Job { place, running, .. } = Job::start();

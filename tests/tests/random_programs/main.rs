@@ -243,7 +243,8 @@ impl Build {
     }
 }
 
-/// The program's lines of standard error, without those of ampere: these start with its name or come with the summary at the end.
+/// Returns the program's lines of standard error, without those of ampere: these start with its name or come with the
+/// summary at the end.
 fn theirs(stderr: &str) -> Vec<String> {
     let lines = stderr.lines().take_while(|line| !line.starts_with("ampere  "));
     let lines = lines.filter(|line| !line.trim().is_empty() && !line.starts_with("ampere:"));

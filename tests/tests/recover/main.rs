@@ -77,7 +77,7 @@ fn session_page(place: &Place) -> PathBuf {
     page.expect("a session")
 }
 
-/// The run's session directory in shared memory.
+/// Returns the run's session directory in shared memory.
 fn session_directory(place: &Place) -> PathBuf {
     session_page(place).parent().expect("its directory").to_owned()
 }
@@ -97,12 +97,12 @@ fn sleep_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// The processes of a place whose command line has this word.
+/// Returns the processes of a place whose command line has this word.
 fn processes_with(place: &Place, word: &str) -> Vec<u32> {
     place.processes().into_iter().filter(|(_, command)| command.contains(word)).map(|(pid, _)| pid).collect()
 }
 
-/// The process ID of the running collector that the output directory announces, other than those in `not`.
+/// Returns the process ID of the running collector that the output directory announces, other than those in `not`.
 fn collector(place: &Place, output: &str, not: &[u32]) -> u32 {
     let mut found = 0;
     until("a collector runs", || {

@@ -147,7 +147,7 @@ fn under_mpi_every_call_of_each_rank_is_counted() {
     said.retain(|line| !line.contains(" busy cores  top: "));
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(
-        said.iter().all(|line| line.contains("was killed by signal 9 (SIGKILL): another one takes over")),
+        said.iter().all(|line| line.contains("was killed by signal 9 (SIGKILL); another one takes over")),
         "{said:?}"
     );
     let summary = place.summary("out");

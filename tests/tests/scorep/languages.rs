@@ -58,7 +58,8 @@ fn row(summary: &Value, region: &str) -> (f64, f64) {
     (row["calls"].as_f64().expect("calls"), row["exclusive_joules"].as_f64().expect("joules"))
 }
 
-/// A Python with Score-P's bindings, which are compiled with the Score-P on the PATH. `None`: they are not available.
+/// Returns a Python with Score-P's bindings, which are compiled with the Score-P on the PATH. `None`: they are not
+/// available.
 fn with_bindings(place: &Place) -> Option<PathBuf> {
     let environment = place.path("venv");
     let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).output();

@@ -32,7 +32,7 @@ int main(int c, char **v) {
 }
 "#;
 
-/// The number of enters and leaves per location, by otf2-print.
+/// Returns the number of enters and leaves per location, by otf2-print.
 fn counts(trace: &Path) -> BTreeMap<String, usize> {
     let printed = text(&succeed(Command::new("otf2-print").arg(trace)).stdout);
     let mut counts = BTreeMap::new();
@@ -122,7 +122,7 @@ struct Metric {
     samples: Vec<(u64, u64)>,
 }
 
-/// The metrics by name, and the ticks of a second.
+/// Returns the metrics by name, and the ticks of a second.
 fn metrics_in(trace: &Path) -> (BTreeMap<String, Metric>, f64) {
     let definitions = text(&succeed(Command::new("otf2-print").arg("-G").arg(trace)).stdout);
     let name_in = |line: &str| line.split('"').nth(1).unwrap_or_default().to_owned();
@@ -156,7 +156,7 @@ impl Metric {
     }
 }
 
-/// A run under Score-P with the metric plugin, and the path of Score-P's trace.
+/// Returns a run under Score-P with the metric plugin, and the path of Score-P's trace.
 fn with_metrics(place: &Place, patterns: &str) -> (Command, PathBuf) {
     let program = compile(place, &["scorep", "mpicc", "-O1", "-g", "-DUSE_MPI"], "phases", PHASES);
     let mut command = place.command("mpirun");

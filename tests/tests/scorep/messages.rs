@@ -52,7 +52,8 @@ int main(int c, char **v) {
 /// Events that ampere's trace leaves out, as the book explains.
 const LEFT_OUT: [&str; 3] = ["THREAD_TEAM_BEGIN", "THREAD_TEAM_END", "METRIC"];
 
-/// The events by kind, location, peer, tag, bytes, and so on, without their times and references, from lines of otf2-print.
+/// Returns the events by kind, location, peer, tag, bytes, and so on, without their times and references, from lines of
+/// otf2-print.
 fn events(trace: &Path) -> BTreeMap<String, usize> {
     let printed = text(&succeed(Command::new("otf2-print").arg(trace)).stdout);
     let mut events = BTreeMap::new();

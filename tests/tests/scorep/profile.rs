@@ -16,7 +16,7 @@ const SAMPLING: &[(&str, &str)] =
 /// Calls and exclusive seconds by region.
 type Regions = BTreeMap<String, (f64, f64)>;
 
-/// The regions in a summary, over all views of the only device.
+/// Returns the regions in a summary, over all views of the only device.
 pub fn regions(summary: &Value) -> Regions {
     let mut regions = Regions::new();
     for row in list(&list(summary, "devices")[0], "views").iter().flat_map(|view| list(view, "regions")) {
@@ -28,7 +28,7 @@ pub fn regions(summary: &Value) -> Regions {
     regions
 }
 
-/// The regions in Score-P's profile.
+/// Returns the regions in Score-P's profile.
 fn profile(experiment: &Path) -> Regions {
     let mut dump = Command::new("cube_dump");
     dump.args(["-m", "visits,time", "-x", "excl", "-z", "excl", "-t", "aggr", "-c", "all", "-s", "human"]);
@@ -88,7 +88,7 @@ pub fn assert_agrees(ours: &Regions, experiment: &Path, left_out: &[&str]) {
     }
 }
 
-/// The hot spots with their shares of the time, hottest first.
+/// Returns the hot spots with their shares of the time, hottest first.
 fn hottest(regions: &Regions) -> Vec<(&str, f64)> {
     let all: f64 = regions.values().map(|(_, seconds)| seconds).sum();
     let mut shares: Vec<_> = regions.iter().map(|(name, (_, s))| (name.as_str(), s / all)).collect();
@@ -127,7 +127,7 @@ fn settings(place: &Place) -> PathBuf {
     file
 }
 
-/// The variables for a run with the plugin, and with Score-P's profile and trace.
+/// Returns the variables for a run with the plugin, and with Score-P's profile and trace.
 pub fn measured(place: &Place, experiment: &Path) -> [(&'static str, PathBuf); 7] {
     [
         ("SCOREP_SUBSTRATE_PLUGINS", "ampere".into()),

@@ -152,7 +152,7 @@ impl Cluster {
         run(command.args(arguments).env("SLURM_CONF", self.place.path("slurm.conf")))
     }
 
-    /// A command whose processes use this cluster.
+    /// Returns a command whose processes use this cluster.
     pub fn command(&self, place: &Place, name: &str) -> Command {
         let path = format!(
             "{}:{}",

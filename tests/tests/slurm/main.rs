@@ -15,14 +15,14 @@ use std::path::PathBuf;
 /// More seconds than any of these jobs is allowed to run.
 const SECONDS: &str = "600";
 
-/// The batch scripts of the book, in its order.
+/// Returns the batch scripts of the book, in its order.
 fn scripts_of_the_book() -> Vec<String> {
     let page = std::fs::read_to_string(root().join("docs/src/cluster.md")).expect("the page");
     let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n"));
     blocks.filter(|block| block.starts_with("#!/bin/bash\n#SBATCH")).map(str::to_owned).collect()
 }
 
-/// A place with the program `xhpl`, which runs until it is ended.
+/// Returns a place with the program `xhpl`, which runs until it is ended.
 fn place_with_program(compiler: &str) -> Place {
     let place = Place::new();
     let source = std::fs::read_to_string(root().join("examples/mpi/stencil.c")).expect("an example");

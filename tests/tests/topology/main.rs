@@ -53,7 +53,7 @@ fn assert_as_configured(made: &str, found: &Value, settings: &str) {
     assert_same_figures(found, &attribute(&trace, &["--config", config.to_str().expect("a name")]));
 }
 
-/// A [[device]] of rocm_smi with its ranks and streams.
+/// Returns a [[device]] of rocm_smi with its ranks and streams.
 fn device(number: u32, ranks: &str, streams: &str) -> String {
     format!(
         "[[device]]\nname = 'GPU-{number}'\nmetric = 'rocm_smi:::energy_count:device={number}'\nranks = [{ranks}]\n\

@@ -15,7 +15,7 @@ fn node_counter(trace: &mut Trace, node: SystemTreeNodeRef, busy: std::ops::Rang
     writer.close().expect("a location");
 }
 
-/// The region's joules: exclusive, static and dynamic.
+/// Returns the region's joules: exclusive, static and dynamic.
 fn parts(summary: &Value, name: &str) -> [f64; 3] {
     let rows = list(&summary["devices"][0]["views"][0], "regions");
     let row = rows.iter().find(|row| row["region"] == name).unwrap_or_else(|| panic!("no {name}"));

@@ -2,7 +2,7 @@
 
 use crate::*;
 
-/// A node with a rank, a GPU stream of it, and a counter of the GPU at 100 W for 4 s.
+/// Returns a node with a rank, a GPU stream of it, and a counter of the GPU at 100 W for 4 s.
 fn with_stream(rank: &[(u64, &str)], stream: &[(u64, &str)]) -> Trace {
     let mut trace = Trace::new();
     let node = trace.node("a");

@@ -252,8 +252,8 @@ impl Trace {
         (self.place, trace)
     }
 
-    /// The results of `ampere attribute` and of `replay`. Their numbers of calls differ if frames continue without the frames
-    /// around them.
+    /// Returns the results of `ampere attribute` and of `replay`. Their numbers of calls differ if frames continue
+    /// without the frames around them.
     fn attribute_and_replay(self) -> [Value; 2] {
         let (place, trace) = self.finish();
         let mut replay = place.command(artifact("ampere"));
@@ -261,7 +261,8 @@ impl Trace {
         [attribute(&trace, &[]), place.summary("out")]
     }
 
-    /// The result of `ampere attribute`. `replay`, the trace that it writes, and `report -f chrome` must have the same figures.
+    /// Returns the result of `ampere attribute`. `replay`, the trace that it writes, and `report -f chrome` must have
+    /// the same figures.
     fn everywhere(self) -> Value {
         let (place, trace) = self.finish();
         let offline = attribute(&trace, &[]);
@@ -322,7 +323,7 @@ fn total(summary: &Value) -> f64 {
     number(&summary["run"], "total_joules")
 }
 
-/// A region's own joules on all devices.
+/// Returns a region's own joules on all devices.
 fn of_region(summary: &Value, view: &str, name: &str) -> f64 {
     let views = list(summary, "devices").iter().flat_map(|device| list(device, "views"));
     let rows = views.filter(|of| of["view"] == view).flat_map(|of| list(of, "regions"));

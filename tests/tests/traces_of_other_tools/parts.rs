@@ -54,7 +54,7 @@ fn crays_counters_are_found_and_no_joule_is_counted_twice() {
     }
 }
 
-/// A node whose counters have risen by these joules in a second.
+/// Returns a node whose counters have risen by these joules in a second.
 fn of_watts(watts: &[(&str, f64)]) -> Value {
     let mut trace = Trace::new();
     let node = trace.node("a");

@@ -3,7 +3,7 @@
 use crate::*;
 use otf2::{Comm, Group, GroupType, ParadigmType};
 
-/// A node with two packages, and a process with a thread that runs `work` for 4 s and a location for metrics.
+/// Returns a node with two packages, and a process with a thread that runs `work` for 4 s and a location for metrics.
 fn with_packages() -> (Trace, [SystemTreeNodeRef; 2], LocationRef) {
     let mut trace = Trace::new();
     let node = trace.node("a");

@@ -203,7 +203,7 @@ fn a_trace_of_any_name_is_found_next_to_its_figures() {
     assert!(!refused.status.success() && said.contains("there are 2 traces in"), "{said}");
 }
 
-/// A counter of 100 W that is read between these hundredths of a second, while `main` runs from 1 s to 3 s.
+/// Returns a counter of 100 W that is read between these hundredths of a second, while `main` runs from 1 s to 3 s.
 fn read_between(from: u64, until: u64, every: u64) -> Value {
     let mut trace = Trace::new();
     let node = trace.node("a");

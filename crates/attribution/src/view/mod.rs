@@ -147,7 +147,7 @@ impl View {
         self.consumers.all[consumer as usize].removed = true;
     }
 
-    /// The time of the last sample, and the counter's increase until then.
+    /// Returns the time of the last sample, and the counter's increase until then.
     pub fn last_sample(&self) -> Option<(Timestamp, f64)> {
         Some((self.interval.start?, self.totals.total_joules))
     }

@@ -39,11 +39,11 @@ pub(crate) trait Gpus: Send {
 
     fn energy(&self, device: u32) -> Result<Energy, CallError>;
     fn model(&self, device: u32) -> Option<String>;
-    /// The PCI address, such as `0000:c1:00.0`.
+    /// Returns the PCI address, such as `0000:c1:00.0`.
     fn pci(&self, device: u32) -> Option<String>;
     /// Name and version, for people. A stand-in's text contains "stand-in".
     fn version(&self) -> String;
-    /// The gauges for which the library has a function.
+    /// Returns the gauges for which the library has a function.
     fn gauges(&self) -> &[Gauge];
     /// Reads a gauge in base units. The library's value may be nonsense.
     fn gauge(&self, device: u32, gauge: Gauge) -> Option<f64>;

@@ -120,7 +120,7 @@ impl Loaded {
 }
 
 impl Library {
-    /// The number of GPUs.
+    /// Returns the number of GPUs.
     pub fn handles(&self) -> u32 {
         self.processors.len() as u32
     }

@@ -23,8 +23,8 @@ const WANTED: &str = "AMPERE_MADE_UP_GPUS";
 const TICK_MICROJOULES: f64 = 15.3;
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// The command under which a child must run, to which [`serve`] then gives such GPUs; `None`, with a message, if that is not
-/// possible.
+/// Returns the command under which a child must run, to which [`serve`] then gives such GPUs; `None`, with a message,
+/// if that is not possible.
 pub fn command() -> Option<[&'static str; 2]> {
     let may_mount = Command::new("unshare").args(["-m", "true"]).output();
     if !may_mount.is_ok_and(|output| output.status.success()) {
@@ -34,7 +34,7 @@ pub fn command() -> Option<[&'static str; 2]> {
     Some(["unshare", "-m"])
 }
 
-/// The variable that describes the GPUs.
+/// Returns the variable that describes the GPUs.
 pub fn wanted(watts: &str, how: &str) -> (&'static str, String) {
     (WANTED, format!("{watts};{how}"))
 }
@@ -90,7 +90,7 @@ impl Power {
         if ((seconds / self.2) as u64).is_multiple_of(2) { self.0 } else { self.1 }
     }
 
-    /// The energy since the clock's zero.
+    /// Returns the energy since the clock's zero.
     pub fn joules(&self, clock_ns: u64) -> f64 {
         let seconds = clock_ns as f64 * 1e-9;
         let halves = (seconds / self.2).floor();

@@ -56,20 +56,20 @@ impl Answer {
         self.devices.iter().map(|line| line.split('|').next().unwrap()).collect()
     }
 
-    /// The devices that no other contains.
+    /// Returns the devices that no other contains.
     pub fn topmost(&self) -> Vec<&str> {
         let mut names = self.names();
         names.retain(|name| !self.contains.iter().flatten().any(|part| part == name));
         names
     }
 
-    /// The joules of a device between two rounds.
+    /// Returns the joules of a device between two rounds.
     pub fn joules(&self, device: usize, from: usize, to: usize) -> f64 {
         (self.seen(to, device).nanojoules - self.seen(from, device).nanojoules) as f64 * 1e-9
     }
 }
 
-/// The file of a stand-in library, which cargo puts into this executable's directory.
+/// Returns the file of a stand-in library, which cargo puts into this executable's directory.
 pub fn stand_in(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let file = own.parent().unwrap().join(name);

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_never_go_back_whatever_a_node_tells() {
+    fn sums_never_decrease_with_any_data_from_a_node() {
         let mut nodes = Nodes::default();
         let now = Instant::now();
         nodes.add("b");

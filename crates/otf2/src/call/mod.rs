@@ -123,7 +123,7 @@ impl<T> Doing<T> for Result<T, Otf2Error> {
     }
 }
 
-/// A copy of a string of the library; empty for a null pointer.
+/// Returns a copy of a string of the library; empty for a null pointer.
 ///
 /// Must be called only with a null pointer or with a C string that lives during the call.
 fn copy(string: *const c_char) -> String {
@@ -134,7 +134,7 @@ fn copy(string: *const c_char) -> String {
     unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
 }
 
-/// A path as a C string. No file has a path with a zero byte.
+/// Returns a path as a C string. No file has a path with a zero byte.
 pub(crate) fn c_path(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::NotFound(path.to_owned()))
 }

@@ -87,7 +87,7 @@ macro_rules! others {
     };
 }
 
-/// The name of an event of kind [`Kind::Other`].
+/// Returns the name of an event of kind [`Kind::Other`].
 pub(crate) fn name(number: u32) -> &'static str {
     NAMES.get(number as usize).copied().unwrap_or("Unknown")
 }

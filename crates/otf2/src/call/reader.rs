@@ -27,7 +27,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The bytes of a chunk of events, and of a chunk of definitions.
+    /// Returns the bytes of a chunk of events, and of a chunk of definitions.
     pub(crate) fn chunk_sizes(&self) -> Result<(u64, u64), Otf2Error> {
         let (mut events, mut definitions) = (0, 0);
         // SAFETY: the handle is open until drop; both numbers outlive the call.

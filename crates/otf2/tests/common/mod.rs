@@ -220,14 +220,14 @@ pub fn write(directory: &Path, calls: u64) -> Definitions {
     definitions
 }
 
-/// The recorded trace of a real run, if it is available.
+/// Returns the recorded trace of a real run, if it is available.
 pub fn real_trace() -> Option<PathBuf> {
     let beside =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces/mi300a-two-kernels/traces.otf2");
     beside.exists().then_some(beside)
 }
 
-/// The output of a program; `None` if it is not installed.
+/// Returns the output of a program; `None` if it is not installed.
 pub fn output(program: &str, arguments: &[&str]) -> Option<(String, String)> {
     let output = match std::process::Command::new(program).args(arguments).output() {
         Ok(output) => output,

@@ -69,7 +69,7 @@ impl Run {
         run
     }
 
-    /// The share of samples whose stacks contain this, in percent.
+    /// Returns the share of samples whose stacks contain this, in percent.
     pub fn percent(&self, part: &str) -> f64 {
         let with: usize =
             self.stacks.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, count)| count).sum();

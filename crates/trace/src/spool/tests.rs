@@ -123,7 +123,7 @@ fn records_continue_in_the_second_file_when_the_first_is_left() {
 }
 
 #[test]
-fn a_log_comes_back_as_it_was() {
+fn a_log_is_read_as_it_was_written() {
     let place = tempfile::tempdir().unwrap();
     let directories = [place.path().join("spool")];
     let spool = spool_in(&directories);

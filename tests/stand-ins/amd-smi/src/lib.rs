@@ -66,10 +66,9 @@ unsafe fn list(count: *mut u32, handles: *mut Handle, first: usize, number: u32)
     SUCCESS
 }
 
-/// One socket for every two devices of the script.
+/// Returns one socket for every two devices of the script.
 ///
-/// # Safety
-/// `count` is null or may be read and written; `handles` is null or has room for `*count`.
+/// # Safety `count` is null or may be read and written; `handles` is null or has room for `*count`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_socket_handles(count: *mut u32, handles: *mut Handle) -> Status {
     match LIBRARY.count("amdsmi_get_socket_handles") {
@@ -79,10 +78,9 @@ pub unsafe extern "C" fn amdsmi_get_socket_handles(count: *mut u32, handles: *mu
     }
 }
 
-/// The devices of a socket.
+/// Returns the devices of a socket.
 ///
-/// # Safety
-/// `count` is null or may be read and written; `handles` is null or has room for `*count`.
+/// # Safety `count` is null or may be read and written; `handles` is null or has room for `*count`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_processor_handles(
     socket: Handle,
@@ -101,17 +99,16 @@ pub unsafe extern "C" fn amdsmi_get_processor_handles(
     unsafe { list(count, handles, PROCESSORS + first as usize, number) }
 }
 
-/// The device of a handle, if the handle is valid.
+/// Returns the device of a handle, if the handle is valid.
 fn device(processor: Handle) -> Option<usize> {
     let device = processor.addr().checked_sub(PROCESSORS)?;
     let count = LIBRARY.running("a function of a processor", |state| state.script.devices.len());
     (device < count).then_some(device)
 }
 
-/// The present value of the energy counter according to the script.
+/// Returns the present value of the energy counter according to the script.
 ///
-/// # Safety
-/// The three pointers are null or may be written to.
+/// # Safety The three pointers are null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_energy_count(
     processor: Handle,
@@ -214,7 +211,7 @@ pub unsafe extern "C" fn amdsmi_get_lib_version(version: *mut Version) -> Status
     if unsafe { put(version, own) } { SUCCESS } else { INVAL }
 }
 
-/// The value of a gauge of a handle's device.
+/// Returns the value of a gauge of a handle's device.
 fn gauge(function: &str, processor: Handle, name: &str) -> Result<f64, Status> {
     device(processor).and_then(|device| LIBRARY.gauge(function, device, name)).unwrap_or(Err(INVAL))
 }
@@ -272,10 +269,9 @@ unsafe fn write_gauge<T>(
     }
 }
 
-/// The present temperature of one of three sensors, in degrees.
+/// Returns the present temperature of one of three sensors, in degrees.
 ///
-/// # Safety
-/// `temperature` is null or may be written to.
+/// # Safety `temperature` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_temp_metric(
     processor: Handle,
@@ -313,10 +309,9 @@ pub unsafe extern "C" fn amdsmi_get_gpu_activity(processor: Handle, usage: *mut 
     unsafe { write_gauge("amdsmi_get_gpu_activity", processor, "busy", usage, own) }
 }
 
-/// The used bytes of the device's own memory (type 0).
+/// Returns the used bytes of the device's own memory (type 0).
 ///
-/// # Safety
-/// `bytes` is null or may be written to.
+/// # Safety `bytes` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_gpu_memory_usage(
     processor: Handle,
@@ -330,10 +325,9 @@ pub unsafe extern "C" fn amdsmi_get_gpu_memory_usage(
     unsafe { write_gauge("amdsmi_get_gpu_memory_usage", processor, "used", bytes, |bytes| bytes as u64) }
 }
 
-/// The size of the device's own memory in bytes.
+/// Returns the size of the device's own memory in bytes.
 ///
-/// # Safety
-/// `bytes` is null or may be written to.
+/// # Safety `bytes` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_gpu_memory_total(
     processor: Handle,

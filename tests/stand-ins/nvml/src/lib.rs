@@ -70,10 +70,9 @@ pub unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, length
     unsafe { put_text(version, length, c"535.0 stand-in") }
 }
 
-/// The number of devices in the script.
+/// Returns the number of devices in the script.
 ///
-/// # Safety
-/// `count` is null or may be written to.
+/// # Safety `count` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> Return {
     match LIBRARY.count("nvmlDeviceGetCount_v2") {
@@ -147,10 +146,9 @@ pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: Handle, info: *mut PciI
     if unsafe { put(info, own) } { SUCCESS } else { INVALID_ARGUMENT }
 }
 
-/// The present value of the energy counter according to the script, in millijoules.
+/// Returns the present value of the energy counter according to the script, in millijoules.
 ///
-/// # Safety
-/// `energy` is null or may be written to.
+/// # Safety `energy` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(
     device: Handle,
@@ -193,20 +191,18 @@ unsafe fn write_gauge<T>(
     }
 }
 
-/// The power in milliwatts.
+/// Returns the power in milliwatts.
 ///
-/// # Safety
-/// `power` is null or may be written to.
+/// # Safety `power` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(device: Handle, power: *mut c_uint) -> Return {
     // SAFETY: this function's own contract.
     unsafe { write_gauge("nvmlDeviceGetPowerUsage", device, "power", power, |watts| (watts * 1e3) as c_uint) }
 }
 
-/// The temperature of the only sensor, in degrees.
+/// Returns the temperature of the only sensor, in degrees.
 ///
-/// # Safety
-/// `degrees` is null or may be written to.
+/// # Safety `degrees` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetTemperature(
     device: Handle,

@@ -33,10 +33,9 @@ pub extern "C" fn rsmi_shut_down() -> Status {
     SUCCESS
 }
 
-/// The number of devices in the script.
+/// Returns the number of devices in the script.
 ///
-/// # Safety
-/// `count` is null or may be written to.
+/// # Safety `count` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_num_monitor_devices(count: *mut u32) -> Status {
     match LIBRARY.count("rsmi_num_monitor_devices") {
@@ -48,10 +47,9 @@ pub unsafe extern "C" fn rsmi_num_monitor_devices(count: *mut u32) -> Status {
     }
 }
 
-/// The present value of the energy counter according to the script.
+/// Returns the present value of the energy counter according to the script.
 ///
-/// # Safety
-/// The three pointers are null or may be written to.
+/// # Safety The three pointers are null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_energy_count_get(
     device: u32,
@@ -152,10 +150,9 @@ unsafe fn write_gauge<T>(
     }
 }
 
-/// The mean power in microwatts. Only sensor 0 exists.
+/// Returns the mean power in microwatts. Only sensor 0 exists.
 ///
-/// # Safety
-/// `power` is null or may be written to.
+/// # Safety `power` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_power_ave_get(device: u32, sensor: u32, power: *mut u64) -> Status {
     if sensor != 0 {
@@ -165,10 +162,9 @@ pub unsafe extern "C" fn rsmi_dev_power_ave_get(device: u32, sensor: u32, power:
     unsafe { write_gauge("rsmi_dev_power_ave_get", device, "power", power, |watts| (watts * 1e6) as u64) }
 }
 
-/// The present power in microwatts.
+/// Returns the present power in microwatts.
 ///
-/// # Safety
-/// `power` is null or may be written to.
+/// # Safety `power` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_current_socket_power_get(device: u32, power: *mut u64) -> Status {
     let function = "rsmi_dev_current_socket_power_get";
@@ -176,10 +172,9 @@ pub unsafe extern "C" fn rsmi_dev_current_socket_power_get(device: u32, power: *
     unsafe { write_gauge(function, device, "socket", power, |watts| (watts * 1e6) as u64) }
 }
 
-/// The present temperature of one of three sensors, in thousandths of a degree.
+/// Returns the present temperature of one of three sensors, in thousandths of a degree.
 ///
-/// # Safety
-/// `temperature` is null or may be written to.
+/// # Safety `temperature` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_temp_metric_get(
     device: u32,
@@ -204,10 +199,9 @@ pub unsafe extern "C" fn rsmi_dev_busy_percent_get(device: u32, percent: *mut u3
     unsafe { write_gauge("rsmi_dev_busy_percent_get", device, "busy", percent, |percent| percent as u32) }
 }
 
-/// The used bytes of the device's own memory (type 0).
+/// Returns the used bytes of the device's own memory (type 0).
 ///
-/// # Safety
-/// `bytes` is null or may be written to.
+/// # Safety `bytes` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_memory_usage_get(device: u32, kind: u32, bytes: *mut u64) -> Status {
     if kind != 0 {
@@ -217,10 +211,9 @@ pub unsafe extern "C" fn rsmi_dev_memory_usage_get(device: u32, kind: u32, bytes
     unsafe { write_gauge("rsmi_dev_memory_usage_get", device, "used", bytes, |bytes| bytes as u64) }
 }
 
-/// The size of the device's own memory in bytes.
+/// Returns the size of the device's own memory in bytes.
 ///
-/// # Safety
-/// `bytes` is null or may be written to.
+/// # Safety `bytes` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_memory_total_get(device: u32, kind: u32, bytes: *mut u64) -> Status {
     if kind != 0 {

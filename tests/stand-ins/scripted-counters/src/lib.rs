@@ -34,7 +34,7 @@ pub struct Running {
     uses: u32,
 }
 
-/// The time of CLOCK_MONOTONIC in seconds.
+/// Returns the time of CLOCK_MONOTONIC in seconds.
 pub fn monotonic() -> f64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
@@ -97,7 +97,7 @@ impl StandIn {
         }
     }
 
-    /// The number of devices in the script, or its `count` status.
+    /// Returns the number of devices in the script, or its `count` status.
     pub fn count(&self, function: &str) -> Result<u32, u32> {
         self.running(function, |state| match state.script.count_status {
             0 => Ok(state.script.devices.len() as u32),
@@ -129,7 +129,7 @@ impl StandIn {
 }
 
 impl StandIn {
-    /// The present value of a gauge, or its status. `None`: there is no such device.
+    /// Returns the present value of a gauge, or its status. `None`: there is no such device.
     pub fn gauge(&self, function: &str, device: usize, name: &str) -> Option<Result<f64, u32>> {
         let (value, slow) = self.running(function, |state| {
             let device = state.script.devices.get(device)?;
