@@ -2,11 +2,15 @@
 //!
 //! ```text
 //! run/  recover.rs  attribute.rs  report.rs  compare.rs  top/  replay.rs  calibrate/  doctor/      the commands
-//! attribute_ranks.rs lets a launcher start `ampere attribute` several times calls.rs `ampere attribute --calls` timeline.rs
-//! `ampere report -f timeline` usage.rs examples of each command, and messages about wrong usage write_file.rs writes a file that
-//! the user has named collector/ starts the collector of `ampere run` and `ampere replay`, restarts it, and requests figures from
-//! it terminal/ what people see on a terminal installation.rs finds ampere's other programs and libraries shipped.rs manual
-//! pages, completions and references for `make install`
+//! attribute_ranks.rs  lets a launcher start `ampere attribute` several times
+//! calls.rs            `ampere attribute --calls`
+//! timeline.rs         `ampere report -f timeline`
+//! usage.rs            examples of each command, and messages about wrong usage
+//! write_file.rs       writes a file that the user has named
+//! collector/          starts the collector of `ampere run` and `ampere replay`, restarts it, and requests figures from it
+//! terminal/           what people see on a terminal
+//! installation.rs     finds ampere's other programs and libraries
+//! shipped.rs          manual pages, completions and references for `make install`
 //! ```
 #![forbid(unsafe_code)]
 

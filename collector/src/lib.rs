@@ -4,12 +4,16 @@
 //! main.rs, main/    the program: starts the collector, calls its loop (`main/rounds.rs`)
 //! live/             one node's run: what one round of the loop does
 //! ingest/           reads the processes' logs and rings
-//! live_timeline.rs the run's pipeline (`crates/timeline`): the watermark, and how long GPU streams are waited for sampling/
-//! reads counters and gauges; the clock of the timestamps stacks/ sampled stacks as enters and leaves serving/ snapshots of the
-//! figures, metrics, HTTP and its access control run_directory/ the files of a run on disk: output, manifest, free space,
-//! leftovers, recovery finish/ the end of a run options.rs the settings of a run notes.rs messages about a run, for the summary
-//! cpus.rs the collector's CPUs overhead.rs its own costs signals.rs signals that ask it to end supervise.rs starts it again when
-//! it was killed node_watch.rs CPU time of other programs on the node, and other runs
+//! live_timeline.rs  the run's pipeline (`crates/timeline`): the watermark, and how long GPU streams are waited for
+//! sampling/         reads counters and gauges; the clock of the timestamps
+//! stacks/           sampled stacks as enters and leaves
+//! serving/          snapshots of the figures, metrics, HTTP and its access control
+//! run_directory/    the files of a run on disk: output, manifest, free space, leftovers, recovery
+//! finish/           the end of a run
+//! options.rs        the settings of a run         notes.rs      messages about a run, for the summary
+//! cpus.rs           the collector's CPUs          overhead.rs   its own costs
+//! signals.rs        signals that ask it to end    supervise.rs  starts it again when it was killed
+//! node_watch.rs     CPU time of other programs on the node, and other runs
 //! ```
 #![forbid(unsafe_code)]
 

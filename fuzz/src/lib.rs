@@ -5,10 +5,12 @@
 //! src/targets/    one file for each target
 //! src/bytes.rs    bytes as numbers, for inputs with a structure
 //! src/scratch.rs  a directory for inputs that are files
-//! src/nesting.rs checks for every stream of events src/one.rs runs single inputs, or unguided ones for OTF2, which is not built
-//! to be guided src/guided.rs libFuzzer's main: `scripts/fuzz` builds it, guided by coverage, with AddressSanitizer src/mutate.rs
-//! a simple mutator for `tests/short.rs`, which needs neither seeds/ the first inputs, from real runs; make_seeds.rs takes them
-//! from a session and a trace regressions/ inputs that once showed a defect
+//! src/nesting.rs  checks for every stream of events
+//! src/one.rs      runs single inputs, or unguided ones for OTF2, which is not built to be guided
+//! src/guided.rs   libFuzzer's main: `scripts/fuzz` builds it, guided by coverage, with AddressSanitizer
+//! src/mutate.rs   a simple mutator for `tests/short.rs`, which needs neither
+//! seeds/          the first inputs, from real runs; make_seeds.rs takes them from a session and a trace
+//! regressions/    inputs that once showed a defect
 //! ```
 
 pub mod bytes;

@@ -1,10 +1,14 @@
 //! Serves the figures of a run over HTTP: to people, to Prometheus, and to the collectors of the run's other nodes.
 //!
 //! ```text
-//! http.rs     the server                             events.rs       sends the page, once a second
-//! metrics.rs  the table of metrics, as text          reference.rs    the same table as a page of the documentation
-//! gather.rs   asks the run's other nodes             find.rs         finds their collectors in the output directory
-//! targets.rs the file with which Prometheus finds a run text_format.rs metrics in the format that a scrape requests
+//! http.rs         the server
+//! events.rs       sends the page, once a second
+//! metrics.rs      the table of metrics, as text
+//! reference.rs    the same table as a page of the documentation
+//! gather.rs       asks the run's other nodes
+//! find.rs         finds their collectors in the output directory
+//! targets.rs      the file with which Prometheus finds a run
+//! text_format.rs  metrics in the format that a scrape requests
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,11 @@
 //! `ampere run`: a collector, the command, and its results.
 //!
 //! ```text
-//! command.rs the command: environment, start, end signals.rs signals for the command launched.rs `ampere run` behind a launcher
-//! outcome.rs shows the results launcher.rs options for a launcher
+//! command.rs   the command: environment, start, end
+//! signals.rs   signals for the command
+//! launched.rs  `ampere run` behind a launcher
+//! outcome.rs   shows the results
+//! launcher.rs  options for a launcher
 //! ```
 
 mod command;

@@ -1,11 +1,15 @@
 //! The end of a run, step by step.
 //!
 //! ```text
-//! mod.rs the steps: attribute everything, write the figures, then the trace, then the final figures summary.rs what a run's
-//! summary contains results.rs files that are written into the output directory running.rs the summary that is on disk during the
-//! run settling.rs figures that are computed again from the trace cpu_time_check.rs CPU time that is in no row whole_run.rs the
-//! figures of all nodes as one preloaded.rs processes that the preloaded library left alone unseen.rs programs whose MPI calls
-//! cannot be recorded
+//! mod.rs             the steps: attribute everything, write the figures, then the trace, then the final figures
+//! summary.rs         what a run's summary contains
+//! results.rs         files that are written into the output directory
+//! running.rs         the summary that is on disk during the run
+//! settling.rs        figures that are computed again from the trace
+//! cpu_time_check.rs  CPU time that is in no row
+//! whole_run.rs       the figures of all nodes as one
+//! preloaded.rs       processes that the preloaded library left alone
+//! unseen.rs          programs whose MPI calls cannot be recorded
 //! ```
 
 mod cpu_time_check;

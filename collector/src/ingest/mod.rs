@@ -3,12 +3,16 @@
 //! The decoded events go into the pipeline (`crates/timeline`), which brings the events of all locations into the order of time.
 //!
 //! ```text
-//! process.rs      one process and its definitions log  location.rs  one location and its ring
-//! ring_reader.rs reads a location's or the sampler's ring, to disk and to a decoder finding.rs finds processes by their logs
-//! draining.rs copies records out of the rings, decodes them process_ends.rs ends the open frames of processes that have ended or
-//! were killed disk.rs writes records elsewhere, or ends the trace, when a disk is nearly full spooling.rs writes records from
-//! the rings to disk, in large pieces limits.rs upper bounds on what a process can make the collector hold reading_again.rs a new
-//! collector reads the records of a killed one again
+//! process.rs        one process and its definitions log
+//! location.rs       one location and its ring
+//! ring_reader.rs    reads a location's or the sampler's ring, to disk and to a decoder
+//! finding.rs        finds processes by their logs
+//! draining.rs       copies records out of the rings, decodes them
+//! process_ends.rs   ends the open frames of processes that have ended or were killed
+//! disk.rs           writes records elsewhere, or ends the trace, when a disk is nearly full
+//! spooling.rs       writes records from the rings to disk, in large pieces
+//! limits.rs         upper bounds on what a process can make the collector hold
+//! reading_again.rs  a new collector reads the records of a killed one again
 //! ```
 
 mod disk;

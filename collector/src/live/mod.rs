@@ -1,9 +1,11 @@
 //! One node's run, live: the body of the collector's loop, and what is due in it.
 //!
 //! ```text
-//! mod.rs      one round: read definitions, drain rings, attribute what is certain, publish
-//! clock.rs the clock of the timestamps, and the devices that are read with it liveness.rs which processes are running, and what
-//! happens to those that have ended stacks.rs whose stacks are sampled, and when catching_up.rs replaces a killed collector
+//! mod.rs          one round: read definitions, drain rings, attribute what is certain, publish
+//! clock.rs        the clock of the timestamps, and the devices that are read with it
+//! liveness.rs     which processes are running, and what happens to those that have ended
+//! stacks.rs       whose stacks are sampled, and when
+//! catching_up.rs  replaces a killed collector
 //! ```
 
 pub(crate) mod catching_up;

@@ -23,10 +23,17 @@
 //! [`ViewTotals::conservation_error_joules`] is the error that rounding adds to it.
 //!
 //! ```text
-//! engine.rs locations, their stacks, and the views view/ one view: what each frame is charged counter.rs readings to joules
-//! between two samples tracker/ which readings can be true callpaths.rs one location's call paths view_table.rs a view as a table
-//! policy.rs how joules are divided intervals.rs the usual length of intervals calls.rs single calls, if they are recorded
-//! steps.rs steps of locations, and their numbers cpu_time.rs when locations used CPU time
+//! engine.rs      locations, their stacks, and the views
+//! view/          one view: what each frame is charged
+//! counter.rs     readings to joules between two samples
+//! tracker/       which readings can be true
+//! callpaths.rs   one location's call paths
+//! view_table.rs  a view as a table
+//! policy.rs      how joules are divided
+//! intervals.rs   the usual length of intervals
+//! calls.rs       single calls, if they are recorded
+//! steps.rs       steps of locations, and their numbers
+//! cpu_time.rs    when locations used CPU time
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -37,9 +37,10 @@
 //! ```text
 //! rapl.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, estimate.rs    the sources
 //! select.rs     which sources are opened                relations.rs  which device contains which; names
-//! vendor/ loads vendor libraries, locks calls amd/ common parts of rocm_smi and amdsmi, gauges file.rs a number in a file that
-//! is read often energy.rs ticks to nanojoules gauge.rs gauges run_cpu.rs CPU time of the run, for the estimate processes.rs
-//! which GPUs a process uses cpu_time.rs CPU time of the node
+//! vendor/       loads vendor libraries, locks calls     amd/          common parts of rocm_smi and amdsmi, gauges
+//! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
+//! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
+//! processes.rs  which GPUs a process uses               cpu_time.rs   CPU time of the node
 //! ```
 #![deny(unsafe_code)]
 

@@ -2,10 +2,14 @@
 //! async runtime.
 //!
 //! ```text
-//! listen.rs   address or socket                  announcement.rs  the address in collector.json
-//! access.rs which requests are answered proof.rs proves that a client knows a token client.rs the client of `ampere run` and
-//! `ampere top` peer.rs the user of a client on this node connect.rs connections that do not wait linger.rs serves on after the
-//! run, until Prometheus has the final figures
+//! listen.rs        address or socket
+//! announcement.rs  the address in collector.json
+//! access.rs        which requests are answered
+//! proof.rs         proves that a client knows a token
+//! client.rs        the client of `ampere run` and `ampere top`
+//! peer.rs          the user of a client on this node
+//! connect.rs       connections that do not wait
+//! linger.rs        serves on after the run, until Prometheus has the final figures
 //! ```
 #![forbid(unsafe_code)]
 

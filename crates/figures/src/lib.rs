@@ -1,11 +1,18 @@
 //! A run's figures, of which /metrics, the page, `ampere top`, a node's report and summary.json are serialisations.
 //!
 //! ```text
-//! summary.rs     all figures of a run: summary.json     build.rs      a summary of an attributor's figures
-//! callpaths.rs   its call paths, in columns             assignment.rs which consumer draws from which device
-//! snapshot.rs the figures of one moment gauges.rs figures of devices besides their energy losses.rs counts of losses: a new
-//! count is added only here totals.rs sums over devices nodes/ the figures of several nodes as one missing.rs ranks that are in
-//! no figures batch_job.rs the batch system's job clock_text.rs wall-clock time as text
+//! summary.rs     all figures of a run: summary.json
+//! build.rs       a summary of an attributor's figures
+//! callpaths.rs   its call paths, in columns
+//! assignment.rs  which consumer draws from which device
+//! snapshot.rs    the figures of one moment
+//! gauges.rs      figures of devices besides their energy
+//! losses.rs      counts of losses: a new count is added only here
+//! totals.rs      sums over devices
+//! nodes/         the figures of several nodes as one
+//! missing.rs     ranks that are in no figures
+//! batch_job.rs   the batch system's job
+//! clock_text.rs  wall-clock time as text
 //! ```
 #![forbid(unsafe_code)]
 

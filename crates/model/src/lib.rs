@@ -4,11 +4,18 @@
 //! (OTF2's word) is valid in the whole trace.
 //!
 //! ```text
-//! definition.rs the definitions that a process writes regions.rs one number for each region of a run metric.rs the meaning of
-//! names and units of metrics fortran.rs the symbols of Fortran compilers filter.rs Score-P's filter files launcher.rs a rank's
-//! place, from its launcher's variables text.rs figures and names as text for people numbers.rs hash maps whose keys are small
-//! integers order.rs sorting, the largest first counted.rs the part of a node that a metric counts time_namespace.rs start times
-//! of processes in a time namespace signature.rs names of functions as demanglers write them
+//! definition.rs      the definitions that a process writes
+//! regions.rs         one number for each region of a run
+//! metric.rs          the meaning of names and units of metrics
+//! fortran.rs         the symbols of Fortran compilers
+//! filter.rs          Score-P's filter files
+//! launcher.rs        a rank's place, from its launcher's variables
+//! text.rs            figures and names as text for people
+//! numbers.rs         hash maps whose keys are small integers
+//! order.rs           sorting, the largest first
+//! counted.rs         the part of a node that a metric counts
+//! time_namespace.rs  start times of processes in a time namespace
+//! signature.rs       names of functions as demanglers write them
 //! ```
 //!
 //! The names of recorded environment variables are below.

@@ -6,8 +6,10 @@
 //! Everything else is only read ([`read`]): regular files, up to a limit of bytes.
 //!
 //! ```text
-//! directory.rs an open directory, and the actions in it held.rs directories that stay the same during a run files.rs acts by
-//! path read.rs reads files of any user
+//! directory.rs  an open directory, and the actions in it
+//! held.rs       directories that stay the same during a run
+//! files.rs      acts by path
+//! read.rs       reads files of any user
 //! ```
 //!
 //! A path may lead through links of this user and of root. A link of another user is refused for actions, and followed for

@@ -6,10 +6,15 @@
 //! use it, its field in [`Config`]. The keys of a `[[device]]` have a table of their own (`device.rs`).
 //!
 //! ```text
-//! table.rs   the table                              config.rs     the checked settings of a run
-//! value.rs   how values are written                 device.rs     `[[device]]`
-//! file.rs    reads the file and the environment      reference.rs  the reference for manual and documentation
-//! names.rs mistyped names, patterns error.rs errors source.rs the text of the file, for messages
+//! table.rs      the table
+//! config.rs     the checked settings of a run
+//! value.rs      how values are written
+//! device.rs     `[[device]]`
+//! file.rs       reads the file and the environment
+//! reference.rs  the reference for manual and documentation
+//! names.rs      mistyped names, patterns
+//! error.rs      errors
+//! source.rs     the text of the file, for messages
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -2,12 +2,14 @@
 //! and the descriptors and signal dispositions that our own processes inherit.
 //!
 //! ```text
-//! thread_state.rs preserves errno and the cancellation state: `preserving_thread_state` write_signals.rs a failed write raises
-//! no SIGPIPE and no SIGXFSZ: `without_write_signals` stack.rs a thread's stack address, and whether it is on an alternate stack
-//! standard_error.rs writes a line to the user, but never into a file of the program: `write_line` children.rs lets a command
-//! that we start ignore the signals that we were started to ignore cpu_time.rs the CPU time of ended children reserve.rs memory
-//! for work that has begun when the program's memory runs out: `Reserve` inherited.rs drops what our own process has inherited
-//! from the program that started it
+//! thread_state.rs    preserves errno and the cancellation state: `preserving_thread_state`
+//! write_signals.rs   a failed write raises no SIGPIPE and no SIGXFSZ: `without_write_signals`
+//! stack.rs           a thread's stack address, and whether it is on an alternate stack
+//! standard_error.rs  writes a line to the user, but never into a file of the program: `write_line`
+//! children.rs        lets a command that we start ignore the signals that we were started to ignore
+//! cpu_time.rs        the CPU time of ended children
+//! reserve.rs         memory for work that has begun when the program's memory runs out: `Reserve`
+//! inherited.rs       drops what our own process has inherited from the program that started it
 //! ```
 
 mod children;

@@ -9,19 +9,25 @@
 //!
 //! ```text
 //! sampler.rs     polls the rings and passes the records of all CPUs, in the order of time, to a `Sink`
-//! events.rs      the kernel's events and rings: the only unsafe code        options.rs   the settings, and the errors
+//! events.rs      the kernel's events and rings: the only unsafe code
+//! options.rs     the settings, and the errors
 //! records.rs     parses the kernel's records
 //! processes.rs   the mapped files of each process, through forks and execs
-//! stack.rs       a copied stack and its registers              walker.rs    walks a stack, frame by frame
-//! rules.rs       unwinds a frame by DWARF's tables             machine.rs   the registers of each architecture
+//! stack.rs       a copied stack and its registers
+//! walker.rs      walks a stack, frame by frame
+//! rules.rs       unwinds a frame by DWARF's tables
+//! machine.rs     the registers of each architecture
 //! prologue.rs    unwinds a frame by a function's instructions, if there is no table
-//! file.rs        files, and the functions in them              source.rs    finds and reads a file's bytes
+//! file.rs        files, and the functions in them
+//! source.rs      finds and reads a file's bytes
 //! image.rs       a file's segments, unwind tables and symbols
-//! functions.rs   functions and their names                     jit.rs       functions that a runtime makes at run time
+//! functions.rs   functions and their names
+//! jit.rs         functions that a runtime makes at run time
 //! debug_info.rs  debug information: source lines, and functions that were inlined
 //! foreign.rs     reads files of the program that may never answer
 //! figures.rs     counts samples, and those that were cut off, by reason
-//! cost.rs measures the cost of a sample for the sampled thread fuzzing.rs a sample and a file of any bytes, for fuzz targets
+//! cost.rs        measures the cost of a sample for the sampled thread
+//! fuzzing.rs     a sample and a file of any bytes, for fuzz targets
 //! ```
 //!
 //! # Which frames are shown

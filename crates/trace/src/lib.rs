@@ -1,24 +1,34 @@
 //! Writes OTF2 traces of runs, and reads any OTF2 trace.
 //!
 //! ```text
-//! spool/      records on local disk until the trace is written
-//! write.rs    the spool becomes an archive
-//! join/       the archives of several nodes become one
-//! index.rs    names of a trace's definitions           evidence.rs  their evidence about devices and locations
-//! places.rs   nodes, ranks, and what a metric's values are about
-//! left_out.rs metrics that look like energy but are not devices    parts.rs   which device is a part of which
-//! series.rs   the samples of a counter               metrics.rs  which metrics are devices, and in which unit
-//! devices.rs  devices, found with their first samples    metric_recorders.rs  locations that record the same counter
-//! cpu_times.rs  times on a CPU, from the metric that locations record
-//! sensors.rs  powers that are recorded next to a counter           scorep_names.rs  Score-P's words as OTF2's
-//! value_type.rs  a sample's 64 bits and their type
-//! offline.rs  attribution of a trace: `ampere attribute`         locations.rs  its locations as the attributor's
-//! shares.rs   its nodes, attributed independently                share_figures.rs  their figures, and those of the trace
-//! power.rs    the power that is attributed to each location, recorded for the run's trace
-//! merged.rs   a trace's events with sampled frames around recorded calls         nesting.rs  leaves that did not match
-//! calls/ single calls with their joules replay/ a trace that is played into a live collector: `ampere replay` timeline.rs joules
-//! over time, and the calls of one region chrome.rs a trace in Chrome's format rpd/ a run in rocmProfileData's tables, as an
-//! SQLite file
+//! spool/               records on local disk until the trace is written
+//! write.rs             the spool becomes an archive
+//! join/                the archives of several nodes become one
+//! index.rs             names of a trace's definitions
+//! evidence.rs          their evidence about devices and locations
+//! places.rs            nodes, ranks, and what a metric's values are about
+//! left_out.rs          metrics that look like energy but are not devices
+//! parts.rs             which device is a part of which
+//! series.rs            the samples of a counter
+//! metrics.rs           which metrics are devices, and in which unit
+//! devices.rs           devices, found with their first samples
+//! metric_recorders.rs  locations that record the same counter
+//! cpu_times.rs         times on a CPU, from the metric that locations record
+//! sensors.rs           powers that are recorded next to a counter
+//! scorep_names.rs      Score-P's words as OTF2's
+//! value_type.rs        a sample's 64 bits and their type
+//! offline.rs           attribution of a trace: `ampere attribute`
+//! locations.rs         its locations as the attributor's
+//! shares.rs            its nodes, attributed independently
+//! share_figures.rs     their figures, and those of the trace
+//! power.rs             the power that is attributed to each location, recorded for the run's trace
+//! merged.rs            a trace's events with sampled frames around recorded calls
+//! nesting.rs           leaves that did not match
+//! calls/               single calls with their joules
+//! replay/              a trace that is played into a live collector: `ampere replay`
+//! timeline.rs          joules over time, and the calls of one region
+//! chrome.rs            a trace in Chrome's format
+//! rpd/                 a run in rocmProfileData's tables, as an SQLite file
 //! ```
 #![forbid(unsafe_code)]
 

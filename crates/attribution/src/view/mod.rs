@@ -1,10 +1,15 @@
 //! One device seen by one kind of consumer.
 //!
 //! ```text
-//! mod.rs consumers, and their enters and leaves: each frame's due grows with the share clock sample.rs a sample ends the
-//! interval: its joules are charged to the frames that are due something queued.rs samples that are queued, so that consumers
-//! pass several of them at a time; sample_queue.rs their queue active.rs the policy *active* share_clock.rs the share clock
-//! consumer.rs consumers, and groups of them account.rs the joules of call paths recording.rs the joules of single calls
+//! mod.rs           consumers, and their enters and leaves: each frame's due grows with the share clock
+//! sample.rs        a sample ends the interval: its joules are charged to the frames that are due something
+//! queued.rs        samples that are queued, so that consumers pass several of them at a time;
+//! sample_queue.rs  their queue
+//! active.rs        the policy *active*
+//! share_clock.rs   the share clock
+//! consumer.rs      consumers, and groups of them
+//! account.rs       the joules of call paths
+//! recording.rs     the joules of single calls
 //! ```
 
 mod account;

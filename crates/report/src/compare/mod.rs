@@ -1,8 +1,13 @@
 //! Compares runs, or groups of runs: the joules of each, and where they differ. Differences are relative to the first group.
 //!
 //! ```text
-//! figures.rs the figures that are compared statistics.rs means, and the range of their difference ranked.rs the rows that a
-//! table shows verdict.rs the comparison in one sentence text.rs as a table page.rs as a page rows.rs as rows of CSV, and as JSON
+//! figures.rs     the figures that are compared
+//! statistics.rs  means, and the range of their difference
+//! ranked.rs      the rows that a table shows
+//! verdict.rs     the comparison in one sentence
+//! text.rs        as a table
+//! page.rs        as a page
+//! rows.rs        as rows of CSV, and as JSON
 //! ```
 
 mod figures;

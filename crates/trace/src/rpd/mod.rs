@@ -2,7 +2,8 @@
 //! kernels as rows of `rocpd_op`, with joules next to their times. `schema.sql` has the tables and views.
 //!
 //! ```text
-//! mod.rs writes the database joules.rs the joules of each call
+//! mod.rs     writes the database
+//! joules.rs  the joules of each call
 //! ```
 
 mod joules;
