@@ -74,9 +74,10 @@ impl Kernels {
 
     fn region(&self, host: &Host, number: u64) -> u32 {
         let mut kernels = lock(&self.0);
-        let kernel = kernels
-            .entry(number)
-            .or_insert_with(|| Kernel { name: format!("kernel {number} of unknown name").into_bytes(), region: 0 });
+        let kernel = kernels.entry(number).or_insert_with(|| Kernel {
+            name: format!("kernel {number} of unknown name").into_bytes(),
+            region: 0,
+        });
         if kernel.region == 0 {
             kernel.region = host.region(&kernel.name, region_type::KERNEL, paradigm::HIP);
         }
@@ -154,7 +155,8 @@ impl Streams {
 
     /// Returns whether the command can be recorded.
     fn push(&mut self, command: &Command) -> bool {
-        let (Some(begin), Some(end)) = (self.clock.ticks(command.start), self.clock.ticks(command.end)) else {
+        let (Some(begin), Some(end)) = (self.clock.ticks(command.start), self.clock.ticks(command.end))
+        else {
             return false;
         };
         let is_possible = command.start > 0 && command.start <= command.end;
