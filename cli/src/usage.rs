@@ -96,7 +96,7 @@ pub fn exit(mut why: clap::Error) -> ! {
     if std::env::args_os().chain(std::env::vars_os().map(|(_, value)| value)).all(is_text) {
         why.exit();
     }
-    crate::terminal::words::print_line(why.render().to_string().trim_end());
+    crate::terminal::words::eprint_line(why.render().to_string().trim_end());
     std::process::exit(why.exit_code())
 }
 

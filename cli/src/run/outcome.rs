@@ -1,7 +1,7 @@
 //! Shows a run's results on standard error, because standard output is the command's own.
 
 use crate::collector::keeper::Results;
-use crate::terminal::words::{print_in_colour, screen_of};
+use crate::terminal::words::{eprint_in_colour, screen_of};
 use ampere_collector::finish::join_figures;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::output::{PAGE, holds_foreign_page};
@@ -73,7 +73,7 @@ pub fn show(summary: &Summary, output: &Path) {
     let lines = first::render(summary, screen_of(&std::io::stderr()), &look);
     // This line lets readers and scripts tell the program's lines from ampere's.
     let nodes = printable(&first::names::nodes_of(&summary.run.nodes));
-    print_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
+    eprint_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
 }
 
 /// Returns a path relative to the working directory, if it is inside of that.

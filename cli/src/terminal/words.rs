@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 /// Like `eprintln!`, but does not panic if standard error is closed or full, which must not end the command. Characters of names
 /// and paths that cannot be printed are replaced. The line is written by one call, so that lines of the command do not break it.
 macro_rules! say {
-    ($($words:tt)*) => { $crate::terminal::words::print_line(&format!($($words)*)) };
+    ($($words:tt)*) => { $crate::terminal::words::eprint_line(&format!($($words)*)) };
 }
 
 /// Prints a line for the macro [`say`].
-pub fn print_line(line: &str) {
+pub fn eprint_line(line: &str) {
     let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }
 
@@ -32,7 +32,7 @@ pub fn screen_of(stream: &(impl AsFd + IsTerminal)) -> Screen {
 }
 
 /// Prints lines, which must be printable, to standard error in one call, with the colours in them.
-pub fn print_in_colour(lines: &str) {
+pub fn eprint_in_colour(lines: &str) {
     let _ = io::stderr().write_all(lines.as_bytes());
 }
 

@@ -52,7 +52,7 @@ static SUBSCRIBER: AtomicPtr<std::ffi::c_void> = AtomicPtr::new(std::ptr::null_m
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
     guarded((), || {
-        if let Some(host) = Host::open()
+        if let Some(host) = Host::open("CUDA")
             && let Err(why) = attach(host)
         {
             host.message(&format!("CUDA kernels are not recorded: {why}"));
