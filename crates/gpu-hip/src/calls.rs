@@ -28,7 +28,15 @@ fn what(name: &str) -> Option<What> {
     } else if begins(&["hipMemcpy", "hipMemset", "hipDrvMemcpy", "hipMemPrefetch"]) {
         Some(What::Copy)
     } else if name.trim_end_matches("_spt").ends_with("Synchronize")
-        || begins(&["hipMalloc", "hipFree", "hipHostMalloc", "hipHostAlloc", "hipHostFree", "hipExtMalloc", "hipMemAlloc"])
+        || begins(&[
+            "hipMalloc",
+            "hipFree",
+            "hipHostMalloc",
+            "hipHostAlloc",
+            "hipHostFree",
+            "hipExtMalloc",
+            "hipMemAlloc",
+        ])
     {
         Some(What::Other)
     } else {
@@ -118,7 +126,9 @@ unsafe extern "C" fn collect(kind: c_int, operation: c_int, data: *mut c_void) -
     let mut name: *const c_char = std::ptr::null();
     // SAFETY: the function's own contract; the length is not asked for.
     let status = unsafe { (library.operation_name)(kind, operation, &mut name, std::ptr::null_mut()) };
-    let Some(number) = usize::try_from(operation).ok().filter(|number| *number < OPERATIONS_MAX) else { return 0 };
+    let Some(number) = usize::try_from(operation).ok().filter(|number| *number < OPERATIONS_MAX) else {
+        return 0;
+    };
     if status != SUCCESS || name.is_null() {
         return 0;
     }
@@ -151,7 +161,8 @@ mod tests {
             "hipGraphLaunch",
             "hipGraphLaunch_spt",
         ];
-        let copies = ["hipMemcpy", "hipMemcpyAsync", "hipMemcpy2DToArray", "hipMemsetD32Async", "hipDrvMemcpy3D"];
+        let copies =
+            ["hipMemcpy", "hipMemcpyAsync", "hipMemcpy2DToArray", "hipMemsetD32Async", "hipDrvMemcpy3D"];
         let others = [
             "hipDeviceSynchronize",
             "hipStreamSynchronize_spt",

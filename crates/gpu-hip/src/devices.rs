@@ -33,7 +33,10 @@ unsafe extern "C" fn collect(
     }
     // SAFETY: by the interface, `count` pointers to agents, which live as long as rocprofiler-sdk does; the map of `gpus`.
     let (agents, found) = unsafe {
-        (std::slice::from_raw_parts(agents.cast::<*const Agent>(), count), &mut *data.cast::<HashMap<u64, Gpu>>())
+        (
+            std::slice::from_raw_parts(agents.cast::<*const Agent>(), count),
+            &mut *data.cast::<HashMap<u64, Gpu>>(),
+        )
     };
     for &agent in agents {
         // SAFETY: as above; the size is the first field.
@@ -44,7 +47,8 @@ unsafe extern "C" fn collect(
         let fields = unsafe { &*agent };
         if fields.agent_type == AGENT_GPU {
             // SAFETY: as above; the UUID follows if the size says so.
-            let uuid = (fields.size >= AGENT_SIZE_WITH_UUID).then(|| unsafe { agent.add(1).cast::<u64>().read_unaligned() });
+            let uuid = (fields.size >= AGENT_SIZE_WITH_UUID)
+                .then(|| unsafe { agent.add(1).cast::<u64>().read_unaligned() });
             found.insert(fields.id.0, described(fields, uuid.unwrap_or(0)));
         }
     }
@@ -80,7 +84,14 @@ mod tests {
     fn agent(location: u32, number: i32) -> Agent {
         // SAFETY: zero is a value of all fields.
         let zero = unsafe { std::mem::zeroed::<Agent>() };
-        Agent { agent_type: AGENT_GPU, location, domain: 2, number_in_type: number, product_name: c"MI300A".as_ptr(), ..zero }
+        Agent {
+            agent_type: AGENT_GPU,
+            location,
+            domain: 2,
+            number_in_type: number,
+            product_name: c"MI300A".as_ptr(),
+            ..zero
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The configuration, the thread that has the buffer delivered, and the end.
 
 use crate::abi::{
-    BUFFER_KERNEL_DISPATCH, BUFFER_MEMORY_COPY, CALLBACK_CODE_OBJECT, CALLBACK_HIP_RUNTIME, CODE_OBJECT_KERNEL,
-    CallbackRecord, Correlation, Correlation1, Handle, PHASE_ENTER, PHASE_EXIT, POLICY_LOSSLESS, REQUEST_KERNEL_DISPATCH,
-    REQUEST_MEMORY_COPY, RecordHeader, SUCCESS, Status,
+    BUFFER_KERNEL_DISPATCH, BUFFER_MEMORY_COPY, CALLBACK_CODE_OBJECT, CALLBACK_HIP_RUNTIME,
+    CODE_OBJECT_KERNEL, CallbackRecord, Correlation, Correlation1, Handle, PHASE_ENTER, PHASE_EXIT,
+    POLICY_LOSSLESS, REQUEST_KERNEL_DISPATCH, REQUEST_MEMORY_COPY, RecordHeader, SUCCESS, Status,
 };
 use crate::calls::{self, Calls};
 use crate::devices::gpus;
@@ -21,7 +21,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// The buffer is delivered when this much is in it, by a thread of rocprofiler-sdk.
 const WATERMARK_BYTES: usize = BUFFER_BYTES / 4;
 /// What is in the buffer is delivered this often, so that joules of kernels are shown within a second.
-const DELIVERY_PERIOD: Duration = Duration::from_millis(250);
+const DELIVERY_PERIOD: Duration = Duration::from_millis(100);
 /// Number of readings of the clock of which the best is used.
 const CLOCK_READINGS: usize = 5;
 
@@ -80,7 +80,9 @@ pub(crate) unsafe extern "C" fn initialize(_finalize: *const c_void, _data: *mut
         match tool.configure() {
             Ok(()) => 0,
             Err((function, status)) => {
-                tool.host.message(&format!("GPU kernels are not recorded: {function} failed with status {status}"));
+                tool.host.message(&format!(
+                    "GPU kernels are not recorded: {function} failed with status {status}"
+                ));
                 -1
             }
         }
@@ -104,7 +106,15 @@ impl Tool {
         // Writers wait when the buffer is full. The other policy loses every other buffer in version 1.0.
         // SAFETY: the callback lives as long as the process.
         check("rocprofiler_create_buffer", unsafe {
-            (library.create_buffer)(context, BUFFER_BYTES, WATERMARK_BYTES, POLICY_LOSSLESS, delivered, null_mut(), &mut buffer)
+            (library.create_buffer)(
+                context,
+                BUFFER_BYTES,
+                WATERMARK_BYTES,
+                POLICY_LOSSLESS,
+                delivered,
+                null_mut(),
+                &mut buffer,
+            )
         })?;
         self.buffer.store(buffer.0, Ordering::Relaxed);
         for kind in [BUFFER_KERNEL_DISPATCH, BUFFER_MEMORY_COPY] {
@@ -175,7 +185,9 @@ impl Tool {
             let after = self.host.now();
             (status == SUCCESS).then_some((before, time, after))
         };
-        let best = (0..CLOCK_READINGS).filter_map(reading).min_by_key(|(before, _, after)| after.saturating_sub(*before));
+        let best = (0..CLOCK_READINGS)
+            .filter_map(reading)
+            .min_by_key(|(before, _, after)| after.saturating_sub(*before));
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some((before, time, after)), Some(streams)) = (best, streams.as_mut()) {
             streams.read_clock(before, time, after, &self.losses);
@@ -184,7 +196,8 @@ impl Tool {
 
     /// Has the buffer delivered now.
     fn deliver(&self) {
-        if self.is_ended.load(Ordering::Acquire) || self.process.load(Ordering::Acquire) != std::process::id() {
+        if self.is_ended.load(Ordering::Acquire) || self.process.load(Ordering::Acquire) != std::process::id()
+        {
             return;
         }
         self.read_clock();
@@ -216,7 +229,10 @@ fn start_deliveries() {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         // Without the thread, what is in the buffer comes when the watermark is reached, and at the end.
-        let _ = std::thread::Builder::new().name("ampere-hip".to_owned()).stack_size(256 * 1024).spawn(deliver_regularly);
+        let _ = std::thread::Builder::new()
+            .name("ampere-hip".to_owned())
+            .stack_size(256 * 1024)
+            .spawn(deliver_regularly);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
     }
 }

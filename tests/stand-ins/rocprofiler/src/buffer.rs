@@ -1,6 +1,6 @@
 //! Buffers, and the thread that delivers them.
 
-use crate::abi::{CATEGORY_TRACING, Handle, POLICY_LOSSLESS, RecordHeader, Status, SUCCESS};
+use crate::abi::{CATEGORY_TRACING, Handle, POLICY_LOSSLESS, RecordHeader, SUCCESS, Status};
 use crate::{ERROR, ERROR_FINALIZED, lock, with, word};
 use std::ffi::{c_int, c_void};
 use std::sync::{Condvar, Mutex};
@@ -131,7 +131,14 @@ fn run() {
         if !pointers.is_empty() {
             // SAFETY: the tool's callback, with what it expects.
             unsafe {
-                deliver(context, Handle(at as u64 + 1), pointers.as_ptr(), pointers.len(), data as *mut c_void, dropped);
+                deliver(
+                    context,
+                    Handle(at as u64 + 1),
+                    pointers.as_ptr(),
+                    pointers.len(),
+                    data as *mut c_void,
+                    dropped,
+                );
             }
         }
         all = lock(&BUFFERS);

@@ -82,11 +82,19 @@ fn call_back(kind: c_int, operation: c_int, phase: c_int, payload: *const c_void
                 if version() < 10_000 {
                     let run = std::mem::transmute::<usize, Called<Correlation>>(*callback);
                     let correlation = since_0;
-                    run(CallbackRecord { context, thread, correlation, kind, operation, phase, payload }, &mut remembered, data);
+                    run(
+                        CallbackRecord { context, thread, correlation, kind, operation, phase, payload },
+                        &mut remembered,
+                        data,
+                    );
                 } else {
                     let run = std::mem::transmute::<usize, Called<Correlation1>>(*callback);
                     let correlation = Correlation1 { since_0, ancestor: 0 };
-                    run(CallbackRecord { context, thread, correlation, kind, operation, phase, payload }, &mut remembered, data);
+                    run(
+                        CallbackRecord { context, thread, correlation, kind, operation, phase, payload },
+                        &mut remembered,
+                        data,
+                    );
                 }
             }
         }
@@ -130,7 +138,15 @@ extern "C" fn put(kind: c_int, operation: c_int) -> u64 {
         if kinds.contains(&request) {
             // SAFETY: the tool's callback.
             unsafe {
-                asked(thread(), Handle(1), request, asked_operation, CALL.get().0, &mut number, *data as *mut c_void);
+                asked(
+                    thread(),
+                    Handle(1),
+                    request,
+                    asked_operation,
+                    CALL.get().0,
+                    &mut number,
+                    *data as *mut c_void,
+                );
             }
         }
     }
@@ -174,5 +190,6 @@ extern "C" fn done(command: *const Command) {
 
 fn words<T: Copy>(record: &T) -> Vec<u64> {
     // SAFETY: records consist of fields without gaps, and their size is a multiple of 8.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u64>(), size_of::<T>() / 8) }.to_vec()
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u64>(), size_of::<T>() / 8) }
+        .to_vec()
 }

@@ -72,7 +72,9 @@ fn initialise() {
         let Some(configuration) = (unsafe { configure(tool, priority) }) else { continue };
         let first = with(|state| state.contexts.len());
         // SAFETY: the tool's own functions and data.
-        let is_used = configuration.initialize.is_some_and(|run| unsafe { run(std::ptr::null(), configuration.data) } == 0);
+        let is_used = configuration
+            .initialize
+            .is_some_and(|run| unsafe { run(std::ptr::null(), configuration.data) } == 0);
         if !is_used {
             with(|state| state.contexts.truncate(first));
         } else if let Some(finalise) = configuration.finalize {
