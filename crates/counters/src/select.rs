@@ -42,14 +42,18 @@ impl Opened {
         self.notes.append(&mut errors.absent);
     }
 
-    /// Opens all sources. rocm_smi comes before amdsmi, which reads from the driver with the same code: rocm_smi has had one
-    /// interface since ROCm 3, while amdsmi's has changed with most releases, and traces and `[[device]]` name GPUs by rocm_smi's
-    /// numbers.
+    /// Opens all sources. Before ROCm 7, rocm_smi comes before amdsmi, which reads from the driver with the same code: rocm_smi has
+    /// had one interface since ROCm 3, while amdsmi's has changed with most releases. Since ROCm 7, rocm_smi is no longer
+    /// maintained, and later it is gone.
     fn open_all(&mut self, settings: &Settings) {
         let mut errors = OpenErrors::default();
-        self.open_one(rocm_smi::NAME, settings, &mut errors);
-        if !self.has(rocm_smi::NAME) {
-            self.open_one(amdsmi::NAME, settings, &mut errors);
+        let (first, second) = match amdsmi::is_preferred(settings) {
+            true => (amdsmi::NAME, rocm_smi::NAME),
+            false => (rocm_smi::NAME, amdsmi::NAME),
+        };
+        self.open_one(first, settings, &mut errors);
+        if !self.has(first) {
+            self.open_one(second, settings, &mut errors);
         }
         for name in [nvml::NAME, cray_pm::NAME, rapl::NAME, hwmon::NAME] {
             self.open_one(name, settings, &mut errors);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{AMD_SMI, Answer, NVML, ROCM_SMI, bare_node, compile, probe_under, probe_with, stand_in};
+use common::{AMD_SMI, Answer, NVML, ROCM_SMI, bare_node, compile, probe_under, probe_with, put, stand_in};
 
 #[test]
 #[ignore = "a process that other tests start"]
@@ -218,6 +218,41 @@ fn the_same_gpus_are_not_counted_twice() {
     let answer = with_all("amdsmi,rocm_smi", "devices=2", "devices=2", "");
     assert_eq!(answer.names(), ["GPU-0", "GPU-1"]);
     assert_eq!(answer.notes, ["rocm_smi: not used: amdsmi has the same counters"]);
+}
+
+/// A node with an AMD GPU, and a ROCm with these files, which are the stand-ins. Returns what is opened.
+fn with_rocm(files: &[&str]) -> Answer {
+    let node = bare_node();
+    put(&node.path().join("sys/class/kfd/kfd/topology/nodes/1/gpu_id"), "7\n");
+    put(&node.path().join("sys/class/drm/card0/dev"), "226:0\n");
+    for file in files {
+        let library = if file.starts_with("libamd") { AMD_SMI } else { ROCM_SMI };
+        put(&node.path().join("lib/empty"), "");
+        std::os::unix::fs::symlink(stand_in(library.0), node.path().join("lib").join(file)).unwrap();
+    }
+    let root = node.path().to_str().unwrap();
+    let variables = [
+        ("AMPERE_SYS_ROOT", root),
+        ("ROCM_PATH", root),
+        ("STAND_IN_ROCM_SMI", "devices=2"),
+        ("STAND_IN_AMD_SMI", "devices=2"),
+    ];
+    probe_under(&[], "read", &variables)
+}
+
+#[test]
+fn since_rocm_7_the_newest_amdsmi_is_preferred_to_rocm_smi() {
+    for (files, source) in [
+        (&["librocm_smi64.so.7", "libamd_smi.so", "libamd_smi.so.25"][..], "|rocm_smi:::"),
+        (&["librocm_smi64.so.7", "libamd_smi.so", "libamd_smi.so.26"], "|amdsmi:::"),
+        (&["libamd_smi.so.27"], "|amdsmi:::"),
+        (&["libamd_smi.so.28", "librocm_smi64.so.7"], "|amdsmi:::"),
+        (&["libamd_smi.so.24"], "|amdsmi:::"),
+    ] {
+        let answer = with_rocm(files);
+        assert_eq!(answer.names(), ["GPU-0", "GPU-1"], "{files:?}: {:?}", answer.notes);
+        assert!(answer.devices.iter().all(|line| line.contains(source)), "{files:?}: {:?}", answer.devices);
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@ use crate::devices::Gpu;
 use ampere_gpu::{DeviceClock, Frame, Host, Losses, Stream};
 use scorep_abi::{paradigm, region_type};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::{CStr, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -97,10 +96,17 @@ fn copy_region(host: &Host, operation: c_int) -> u32 {
     host.region(name, region_type::RMA, paradigm::HIP)
 }
 
+/// A stream, and when the last of its commands ended, by both clocks.
+struct Known {
+    stream: Stream,
+    last: u64,
+    last_ticks: u64,
+}
+
 /// The streams that commands have run on.
 pub(crate) struct Streams {
     gpus: HashMap<u64, Gpu>,
-    streams: HashMap<Place, Stream>,
+    streams: HashMap<Place, Known>,
     clock: DeviceClock,
     /// Number of the commands in records.
     seen: u64,
@@ -132,14 +138,13 @@ impl Streams {
         headers: &[*const RecordHeader],
         dropped: u64,
     ) {
-        let mut impossible = 0;
-        for &header in headers {
-            // SAFETY: this function's contract.
-            let Some(command) = (unsafe { command(host, kernels, header) }) else { continue };
-            self.seen += 1;
-            impossible += u64::from(!self.push(&command));
-        }
-        let left_out: u64 = self.streams.values_mut().map(|stream| stream.flush(host)).sum();
+        // SAFETY: this function's contract.
+        let commands = headers.iter().filter_map(|&header| unsafe { command(host, kernels, header) });
+        let mut commands: Vec<Command> = commands.collect();
+        commands.sort_by_key(|command| command.start);
+        self.seen += commands.len() as u64;
+        let impossible = commands.iter().filter(|command| !self.push(command)).count() as u64;
+        let left_out: u64 = self.streams.values_mut().map(|known| known.stream.flush(host)).sum();
         let newly_dropped = if dropped >= self.dropped { dropped - self.dropped } else { dropped };
         self.dropped = dropped;
         self.seen += newly_dropped;
@@ -159,17 +164,27 @@ impl Streams {
         else {
             return false;
         };
-        let is_possible = command.start > 0 && command.start <= command.end;
-        let number = self.streams.keys().filter(|place| place.agent() == command.place.agent()).count();
-        let stream = match self.streams.entry(command.place) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => match self.gpus.get(&command.place.agent()) {
-                Some(gpu) => new.insert(Stream::new("HIP", &gpu.name, number as u64, gpu.device.clone())),
-                None => return false,
-            },
-        };
-        let frame = Frame { begin, end, correlation: command.correlation, region: command.region };
-        is_possible && stream.push(frame)
+        let Some(known) = self.known(command.place) else { return false };
+        if command.start == 0 || command.start > command.end {
+            return false;
+        }
+        // Better readings of the clock move later times a little: what did not overlap still does not.
+        let begin = if command.start >= known.last { begin.max(known.last_ticks) } else { begin };
+        let end = end.max(begin);
+        if command.end >= known.last {
+            (known.last, known.last_ticks) = (command.end, end);
+        }
+        known.stream.push(Frame { begin, end, correlation: command.correlation, region: command.region })
+    }
+
+    fn known(&mut self, place: Place) -> Option<&mut Known> {
+        if !self.streams.contains_key(&place) {
+            let number = self.streams.keys().filter(|known| known.agent() == place.agent()).count() as u64;
+            let gpu = self.gpus.get(&place.agent())?;
+            let stream = Stream::new("HIP", &gpu.name, number, gpu.device.clone());
+            self.streams.insert(place, Known { stream, last: 0, last_ticks: 0 });
+        }
+        self.streams.get_mut(&place)
     }
 }
 

@@ -21,7 +21,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// The buffer is delivered when this much is in it, by a thread of rocprofiler-sdk.
 const WATERMARK_BYTES: usize = BUFFER_BYTES / 4;
 /// What is in the buffer is delivered this often, so that joules of kernels are shown within a second.
-const DELIVERY_PERIOD: Duration = Duration::from_millis(250);
+const DELIVERY_PERIOD: Duration = Duration::from_millis(100);
 /// Number of readings of the clock of which the best is used.
 const CLOCK_READINGS: usize = 5;
 

@@ -248,8 +248,8 @@ pub unsafe extern "C" fn rocprofiler_query_available_agents(
         made.agent.size = whole as u64;
         made.agent.id = Handle(id);
         made.agent.agent_type = agent_type;
-        // Bus 3, as the first GPU of the stand-ins for counters.
-        made.agent.location = 3 << 8 | part;
+        // The address of the first GPU of the stand-ins for counters.
+        made.agent.location = 0xc1 << 8 | part;
         made.agent.number_in_type = part as i32;
         made.agent.product_name = NAME.as_ptr();
         made.uuid[0] = 7;

@@ -1,0 +1,307 @@
+//! HIP programs without Score-P: kernels, copies and calls by rocprofiler-sdk. Neither is on this machine: the stand-in for
+//! rocprofiler-sdk is in `tests/stand-ins/rocprofiler`, those for HIP and a program are `tests/programs/amdhip64.c` and `hip_kernels.c`.
+
+use ampere_tests::jobs::{Done, Place, have, run};
+use ampere_tests::runs::{attribute, json, list, number};
+use ampere_tests::stand_ins::with_rocm_smi;
+use ampere_tests::{artifact, root, skip_unless};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A place with the stand-ins and the program.
+struct Hip {
+    place: Place,
+    program: PathBuf,
+}
+
+impl Hip {
+    fn new() -> Hip {
+        let hip = Hip::without_rocprofiler();
+        let library = artifact("libstand_in_rocprofiler_sdk.so");
+        std::os::unix::fs::symlink(library, hip.place.path("librocprofiler-sdk.so")).expect("a link");
+        hip
+    }
+
+    /// As ROCm's packages for Python have it.
+    fn without_rocprofiler() -> Hip {
+        let place = Place::new();
+        let source =
+            |name: &str| std::fs::read_to_string(root().join("tests/programs").join(name)).expect("a file");
+        let include = format!("-I{}", root().join("tests/programs").display());
+        let options =
+            ["-O1", "-shared", "-fPIC", "-pthread", "-ldl", "-Wl,-soname,libamdhip64.so.6", &include];
+        let library = place.compile("cc", "libamdhip64.so.6", &source("amdhip64.c"), &options);
+        let path = library.to_string_lossy();
+        let rpath = format!("-Wl,-rpath,{}", place.directory().display());
+        let options = ["-O1", "-pthread", "-ldl", &include, &path, &rpath];
+        let program = place.compile("cc", "hip", &source("hip_kernels.c"), &options);
+        Hip { place, program }
+    }
+
+    /// The command with GPUs of the stand-in for rocm_smi.
+    fn with_gpus<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        with_rocm_smi(command, "watts=300").env("LD_LIBRARY_PATH", self.place.directory())
+    }
+
+    fn measured(&self, words: &[&str]) -> Command {
+        let program = self.program.to_string_lossy().into_owned();
+        let mut command = self.place.ampere_run("out", [&program.as_str()].into_iter().chain(words));
+        self.with_gpus(&mut command);
+        command
+    }
+
+    fn plain(&self, words: &[&str]) -> Done {
+        run(self.place.command(&self.program).args(words).env("LD_LIBRARY_PATH", self.place.directory()))
+    }
+
+    /// Runs the program, which has to do the same as without ampere, and returns the summary.
+    #[track_caller]
+    fn runs(&self, words: &[&str], variable: &str) -> (Value, Done) {
+        let done = run(self.measured(words).env("STAND_IN_ROCPROFILER", variable));
+        done.as_without(&self.plain(words));
+        done.no_panic();
+        (json(&self.place.path("out/summary.json")), done)
+    }
+}
+
+/// What a row of a view has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    joules: f64,
+    calls: f64,
+}
+
+/// The rows of a view by their innermost frame.
+fn rows(summary: &Value, view_name: &str) -> BTreeMap<String, Row> {
+    let mut all: BTreeMap<String, Row> = BTreeMap::new();
+    for device in list(summary, "devices") {
+        for view in list(device, "views").iter().filter(|view| view["view"] == view_name) {
+            for row in list(view, "callpaths") {
+                let path = row["path"].as_array().expect("a path");
+                let name = path.last().and_then(Value::as_str).expect("a name").to_owned();
+                let sum = all.entry(name).or_default();
+                sum.joules += number(row, "exclusive_joules");
+                sum.calls += number(row, "calls");
+            }
+        }
+    }
+    all
+}
+
+fn unrecorded(summary: &Value) -> f64 {
+    number(&summary["quality"], "unrecorded_kernels")
+}
+
+fn locations(summary: &Value) -> Vec<String> {
+    let views = list(summary, "devices").iter().flat_map(|device| list(device, "views"));
+    let kernels = views.filter(|view| view["view"] == "kernels").flat_map(|view| list(view, "callpaths"));
+    let mut names: Vec<String> =
+        kernels.map(|row| row["location"].as_str().expect("a name").to_owned()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+const LARGER: &str = "larger(double*, unsigned long)";
+const SMALLER: &str = "smaller(double*, unsigned long)";
+
+#[track_caller]
+fn assert_three_to_one(summary: &Value, pairs: f64) {
+    let kernels = rows(summary, "kernels");
+    let (larger, smaller) = (kernels[LARGER], kernels[SMALLER]);
+    assert_eq!((larger.calls, smaller.calls), (pairs, pairs), "{kernels:#?}");
+    // All of these kernels' time is at the same power, except what a busy machine adds to a kernel's time: nothing.
+    let ratio = larger.joules / smaller.joules;
+    assert!((ratio - 3.0).abs() < 0.05, "{ratio}: {kernels:#?}");
+    assert_eq!(unrecorded(summary), 0.0);
+}
+
+#[test]
+fn kernels_have_joules_by_their_times_with_every_version_of_rocprofiler_sdk() {
+    let hip = Hip::new();
+    for version in ["400", "500", "600", "10000", "10203"] {
+        let (summary, done) = hip.runs(&["three_to_one", "20"], &format!("version={version}"));
+        done.said_nothing();
+        assert_three_to_one(&summary, 20.0);
+        // The calls are exact frames of the host's thread.
+        let calls = rows(&summary, "ranks");
+        assert_eq!(
+            (calls["hipLaunchKernel"].calls, calls["hipDeviceSynchronize"].calls),
+            (40.0, 20.0),
+            "{calls:#?}"
+        );
+        assert_eq!(locations(&summary), ["HIP[gpu0:0]"]);
+        let again = attribute(&hip.place.path("out/traces.otf2"), &[]);
+        let of = |summary| rows(summary, "kernels").into_values().map(|row| row.joules).sum::<f64>();
+        let (live, offline) = (of(&summary), of(&again));
+        assert!((live / offline - 1.0).abs() < 1e-9, "{live} {offline}");
+        std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
+    }
+}
+
+#[test]
+fn ten_thousand_kernels_a_second_on_eight_streams_are_all_recorded() {
+    let hip = Hip::new();
+    let (summary, _) = hip.runs(&["many", "20000"], "reversed");
+    let kernels = rows(&summary, "kernels");
+    assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (15000.0, 5000.0), "{kernels:#?}");
+    assert_eq!((unrecorded(&summary), locations(&summary).len()), (0.0, 8));
+}
+
+#[test]
+fn programs_that_never_wait_and_several_threads_lose_no_kernel() {
+    let hip = Hip::new();
+    let (summary, _) = hip.runs(&["never_waits"], "");
+    assert_three_to_one(&summary, 20.0);
+    std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
+    let (summary, _) = hip.runs(&["threads"], "");
+    assert_three_to_one(&summary, 30.0);
+    std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
+    let (summary, _) = hip.runs(&["reset"], "");
+    assert_three_to_one(&summary, 10.0);
+}
+
+#[test]
+fn records_that_cannot_be_true_or_do_not_come_are_counted() {
+    let hip = Hip::new();
+    let (summary, _) = hip.runs(&["odd"], "reversed");
+    let kernels = rows(&summary, "kernels");
+    // Five pairs, four that overlap on one stream, and one with a name of 10,000 bytes.
+    assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (5.0, 9.0), "{:?}", kernels.keys());
+    assert_eq!(kernels[&"n".repeat(10_000)].calls, 1.0);
+    // Three that end before they begin, and one that ends after the program.
+    assert_eq!(unrecorded(&summary), 4.0);
+    std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
+    // A full buffer.
+    let (summary, _) = hip.runs(&["three_to_one", "10"], "dropped=7");
+    assert_eq!(unrecorded(&summary), 7.0);
+}
+
+#[test]
+fn copies_are_frames_of_streams_and_calls_are_frames_of_the_host() {
+    let hip = Hip::new();
+    let (summary, _) = hip.runs(&["copies"], "");
+    let kernels = rows(&summary, "kernels");
+    assert_eq!(
+        (kernels["[HIP memcpy HtoD]"].calls, kernels["[HIP memcpy DtoH]"].calls),
+        (1.0, 1.0),
+        "{kernels:#?}"
+    );
+    let calls = rows(&summary, "ranks");
+    for name in ["hipMalloc", "hipFree", "hipMemcpyAsync", "hipLaunchKernel", "hipDeviceSynchronize"] {
+        assert!(calls.contains_key(name), "{name}: {calls:#?}");
+    }
+}
+
+#[test]
+fn ranks_of_one_node_have_their_own_streams() {
+    skip_unless!(have(&["mpirun.openmpi"]), "no Open MPI");
+    let hip = Hip::new();
+    let program = hip.program.to_string_lossy().into_owned();
+    let words = ["mpirun.openmpi", "--oversubscribe", "-n", "2", &program, "three_to_one", "20"];
+    let done = run(hip.with_gpus(&mut hip.place.ampere_run("out", words)));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&hip.place.path("out/summary.json"));
+    let kernels = rows(&summary, "kernels");
+    assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (40.0, 40.0), "{kernels:#?}");
+}
+
+#[test]
+fn parts_of_a_gpu_share_its_counter() {
+    let hip = Hip::new();
+    let mut command = hip.measured(&["many", "200"]);
+    let done = run(command.env("STAND_IN_ROCPROFILER", "partitions").env("STAND_IN_GPUS", "2"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&hip.place.path("out/summary.json"));
+    let names = locations(&summary);
+    assert!(names.iter().any(|name| name.starts_with("HIP[gpu0:")), "{names:?}");
+    assert!(names.iter().any(|name| name.starts_with("HIP[gpu1:")), "{names:?}");
+    let devices: Vec<&str> = list(&summary, "devices")
+        .iter()
+        .filter(|device| !rows(&serde_json::json!({ "devices": [device] }), "kernels").is_empty())
+        .filter_map(|device| device["name"].as_str())
+        .collect();
+    assert_eq!(devices.len(), 1, "{devices:?}");
+}
+
+#[test]
+fn a_program_that_forks_exits_or_crashes_does_as_without_ampere() {
+    let hip = Hip::new();
+    for (words, pairs) in [(["fork"], 10.0), (["_exit"], 20.0), (["crash"], 20.0)] {
+        let done = run(&mut hip.measured(&words));
+        done.as_without(&hip.plain(&words));
+        let kernels = rows(&json(&hip.place.path("out/summary.json")), "kernels");
+        // What the runtime has in its buffer when it is killed is lost: up to a quarter of a second.
+        let calls = kernels[LARGER].calls;
+        let least = if words[0] == "fork" { pairs } else { pairs / 4.0 };
+        assert!(calls >= least && calls <= pairs, "{words:?}: {kernels:#?}");
+        std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
+    }
+}
+
+#[test]
+fn a_rocm_without_rocprofiler_sdk_runs_the_program_and_a_note_says_that_kernels_are_not_recorded() {
+    let hip = Hip::without_rocprofiler();
+    let done = run(&mut hip.measured(&["three_to_one", "5"]));
+    done.as_without(&hip.plain(&["three_to_one", "5"]));
+    let summary = json(&hip.place.path("out/summary.json"));
+    let notes = list(&summary["run"], "notes");
+    let is_there =
+        notes.iter().filter_map(Value::as_str).any(|note| note.contains("has no librocprofiler-sdk.so"));
+    assert!(is_there, "{notes:#?}");
+}
+
+#[test]
+fn an_unknown_version_and_a_function_that_fails_are_said_in_one_line() {
+    let hip = Hip::new();
+    for (variable, words) in [
+        ("version=20000", ["rocprofiler-sdk 2.0.0 is not known"]),
+        ("version=300", ["rocprofiler-sdk 0.3.0 is not known"]),
+        ("without=rocprofiler_configure_callback_tracing_service", ["failed with status 1"]),
+    ] {
+        let (summary, done) = hip.runs(&["three_to_one", "3"], variable);
+        done.said_once(&words);
+        assert!(rows(&summary, "kernels").is_empty());
+        std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
+    }
+}
+
+/// Another tool, which says that it was configured.
+const TOOL: &str = r#"
+    #include <unistd.h>
+    void *rocprofiler_configure(unsigned version, const char *text, unsigned priority, void *client) {
+        (void)version, (void)text, (void)priority, (void)client;
+        write(1, "another tool\n", 13);
+        return 0;
+    }
+"#;
+
+#[test]
+fn the_library_of_another_tool_is_kept() {
+    let hip = Hip::new();
+    let tool = hip.place.compile("cc", "libtool.so", TOOL, &["-shared", "-fPIC"]);
+    let done = run(hip.measured(&["three_to_one", "10"]).env("ROCP_TOOL_LIBRARIES", &tool));
+    assert_eq!((done.code, done.stdout.matches("another tool\n").count()), (0, 1), "{done:#?}");
+    assert_three_to_one(&json(&hip.place.path("out/summary.json")), 10.0);
+}
+
+#[test]
+fn rocprofiler_registers_own_library_finds_and_configures_ours() {
+    let register = std::env::var_os("AMPERE_TEST_ROCPROFILER_REGISTER").map(PathBuf::from);
+    let register = register.or_else(|| Some(PathBuf::from("/opt/rocm/lib/librocprofiler-register.so.0")));
+    let Some(register) = register.filter(|path| Path::new(path).exists()) else {
+        println!("skipped: no librocprofiler-register.so.0");
+        return;
+    };
+    let hip = Hip::new();
+    std::os::unix::fs::symlink(register, hip.place.path("librocprofiler-register.so.0")).expect("a link");
+    let (summary, _) = hip.runs(&["three_to_one", "10"], "");
+    assert_three_to_one(&summary, 10.0);
+    // And where it would abort the program, because it finds no rocprofiler-sdk.
+    std::fs::remove_file(hip.place.path("librocprofiler-sdk.so")).expect("a link");
+    std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
+    let (summary, _) = hip.runs(&["three_to_one", "10"], "");
+    assert!(rows(&summary, "kernels").is_empty());
+}
