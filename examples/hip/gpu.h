@@ -1,4 +1,4 @@
-/* Definitions that the examples share: HIP or its replacement on the CPU, errors in one line, MPI or none.
+/* Definitions that the examples share: HIP, the same by CUDA's names, or its replacement on the CPU, errors in one line, MPI or none.
  *
  * Kernels work with any number of threads: each begins at item `first_item()` and takes every `item_stride()`th one. A GPU runs
  * them with thousands of threads, a CPU with one. There a launch is one call of a function that has the kernel's name, so
@@ -16,8 +16,12 @@
 /* Helpers are no phases of the program and stay out of a profile of its functions. */
 #define HELPER static inline __attribute__((no_instrument_function, unused))
 
-#if defined(__HIPCC__) || defined(__HIP__)
+#if defined(__HIPCC__) || defined(__HIP__) || defined(__CUDACC__)
+#ifdef __CUDACC__
+#include "../cuda/hip_cuda.h"
+#else
 #include <hip/hip_runtime.h>
+#endif
 #define WHERE "GPU"
 HELPER __device__ size_t first_item(void) { return blockIdx.x * (size_t)blockDim.x + threadIdx.x; }
 HELPER __device__ size_t item_stride(void) { return gridDim.x * (size_t)blockDim.x; }

@@ -1,7 +1,7 @@
 //! Calls of CUDA's runtime and driver, as frames of the calling thread.
 
 use crate::cupti::{API_ENTER, CallbackData, Cupti, DRIVER_API, RUNTIME_API, Subscriber};
-use crate::{HOST, clock, correlation, start};
+use crate::{HOST, correlation, start};
 use ampere_gpu::guarded;
 use scorep_abi::{paradigm, region_type};
 use std::cell::Cell;
@@ -116,10 +116,11 @@ fn enter(function: &AtomicU64, data: &CallbackData) -> bool {
     if known & HAS_RECORDS == 0 {
         return known != 0 && host.enter(known as u32, 0);
     }
+    let is_recorded = host.enter(known as u32, correlation(data.correlation));
     let launched = &LAUNCHES[data.correlation as usize % LAUNCHES.len()];
     launched.ticks.store(host.now(), Ordering::Relaxed);
     launched.correlation.store(data.correlation, Ordering::Relaxed);
-    host.enter(known as u32, correlation(data.correlation))
+    is_recorded
 }
 
 /// Handles the first call of a function.
@@ -139,13 +140,11 @@ unsafe fn define(data: &CallbackData) -> u64 {
     u64::from(region) | if call == Call::Other || region == 0 { 0 } else { HAS_RECORDS }
 }
 
-/// How far a record contradicts the time of its launch, in nanoseconds: it began before the program asked for it.
-pub fn contradiction(correlation: u32, begin: u64) -> u64 {
+/// When the launch with this number was, in ticks, if it is among the latest ones.
+pub fn launched_at(correlation: u32) -> Option<u64> {
     let launched = &LAUNCHES[correlation as usize % LAUNCHES.len()];
-    if launched.correlation.load(Ordering::Relaxed) != correlation {
-        return 0;
-    }
-    clock::nanoseconds_in(launched.ticks.load(Ordering::Relaxed).saturating_sub(begin))
+    let is_it = launched.correlation.load(Ordering::Relaxed) == correlation && correlation != 0;
+    is_it.then(|| launched.ticks.load(Ordering::Relaxed))
 }
 
 #[cfg(test)]

@@ -36,6 +36,9 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+/// The error of kernel times, in nanoseconds, as it was measured on an H100.
+const CLOCK_ERROR: u64 = 1300;
+
 /// How often CUPTI delivers records, in milliseconds.
 const FLUSH_PERIOD: u32 = 250;
 
@@ -113,6 +116,7 @@ fn attach(host: Host) -> Result<(), Refused> {
     clock::start(host);
     let cupti = CUPTI.get_or_init(|| cupti);
     let _ = HOST.set(host);
+    LOSSES.clock_error_is_at_least(CLOCK_ERROR);
     let mut subscriber: Subscriber = std::ptr::null_mut();
     // SAFETY: the callback has the required type and lives as long as the process.
     let status = unsafe { (cupti.subscribe)(&mut subscriber, calls::on_call, std::ptr::null_mut()) };

@@ -39,6 +39,9 @@ const BUFFERS_WANTED: u128 = 8;
 /// With so many requests in a period, buffers become larger at once.
 const BUFFERS_MAX: u32 = 16;
 
+/// A shorter overlap of work on a stream, in nanoseconds, is an error of the times.
+const OVERLAP_MAX: u64 = 1000;
+
 static BUFFERS: Mutex<Buffers> =
     Mutex::new(Buffers { empty: Vec::new(), lent: 0, records: 1, since: 0, requests: 0 });
 static RECORDS: Mutex<Option<Records>> = Mutex::new(None);
@@ -159,7 +162,8 @@ struct Place {
 struct Records {
     /// The contexts of each device, in the order of their first record.
     contexts: HashMap<u32, Vec<u32>>,
-    streams: HashMap<Place, Stream>,
+    /// The streams, each with the end of the last work that was recorded on it.
+    streams: HashMap<Place, (Stream, u64)>,
     /// Kernels by the addresses of their names. A name may be replaced when a module is unloaded, and is compared.
     kernels: HashMap<usize, (CString, u32)>,
     /// Copies by their kind, and memsets.
@@ -193,13 +197,25 @@ impl Records {
         if work.start == 0 || work.end < work.start {
             return false;
         }
-        let (begin, end) = (clock::ticks(work.start), clock::ticks(work.end));
-        LOSSES.clock_error_is_at_least(calls::contradiction(work.correlation, begin));
+        let (mut begin, mut end) = (clock::ticks(work.start), clock::ticks(work.end));
+        // No work begins before its launch: that it does shows an error of the device's clock.
+        if let Some(launch) = calls::launched_at(work.correlation).filter(|launch| begin <= *launch) {
+            LOSSES.clock_error_is_at_least(clock::nanoseconds_in(launch - begin));
+            begin = launch + 1;
+            end = end.max(begin);
+        }
+        let (stream, last_end) = self.stream(work.place);
+        // Work of a stream follows each other, as far as the device's times are exact.
+        let overlap = last_end.saturating_sub(begin);
+        if overlap < clock::ticks_in(OVERLAP_MAX) && *last_end <= end {
+            begin += overlap;
+        }
+        *last_end = end;
         let frame = Frame { begin, end, correlation: correlation(work.correlation), region: work.region };
-        self.stream(work.place).push(frame)
+        stream.push(frame)
     }
 
-    fn stream(&mut self, place: Place) -> &mut Stream {
+    fn stream(&mut self, place: Place) -> &mut (Stream, u64) {
         let Records { contexts, streams, .. } = self;
         streams.entry(place).or_insert_with(|| {
             let contexts = contexts.entry(place.device).or_default();
@@ -212,14 +228,16 @@ impl Records {
                 0 => place.device.to_string(),
                 _ => format!("{}.{number}", place.device),
             };
-            Stream::new("CUDA", &context, place.stream.into(), devices::of(place.device))
+            (Stream::new("CUDA", &context, place.stream.into(), devices::of(place.device)), 0)
         })
     }
 
     /// Records all frames.
     fn deliver(&mut self, host: &Host) {
-        for stream in self.streams.values_mut().filter(|stream| stream.waiting() > 0) {
-            LOSSES.count(stream.flush(host));
+        for (stream, _) in self.streams.values_mut() {
+            if stream.waiting() > 0 {
+                LOSSES.count(stream.flush(host));
+            }
         }
     }
 

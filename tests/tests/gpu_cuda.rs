@@ -1,0 +1,266 @@
+//! Programs that use CUDA, on the stand-in for NVIDIA's libraries: their kernels are seen without Score-P and without a rebuild, and
+//! the programs behave as without ampere.
+
+use ampere_tests::artifact;
+use ampere_tests::jobs::{Done, Place, run};
+use ampere_tests::runs::{list, number, relative};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+
+const SOURCE: &str = include_str!("../programs/cuda_kernels.c");
+const WATTS: f64 = 200.0;
+
+/// A place with the stand-ins and the program.
+struct Gpu {
+    place: Place,
+    program: PathBuf,
+}
+
+/// A kernel's row.
+#[derive(Debug, Default)]
+struct Row {
+    calls: f64,
+    joules: f64,
+    seconds: f64,
+}
+
+impl Gpu {
+    fn new() -> Gpu {
+        let place = Place::new();
+        let cuda = place.path("libcuda.so.1");
+        std::fs::copy(artifact("libstand_in_cuda.so"), &cuda).unwrap();
+        // The same file by both names: the loader makes them one library.
+        std::os::unix::fs::symlink("libcuda.so.1", place.path("libcupti.so.13")).unwrap();
+        let rpath = format!("-Wl,-rpath,{}", place.directory().display());
+        let program = place.compile("cc", "program", SOURCE, &["-g", cuda.to_str().unwrap(), &rpath]);
+        Gpu { place, program }
+    }
+
+    fn with<'a>(&self, command: &'a mut Command, script: &str) -> &'a mut Command {
+        command
+            .env("LD_LIBRARY_PATH", self.place.directory())
+            .env("STAND_IN_CUPTI", script)
+            .env("AMPERE_COUNTERS", "nvml")
+            .env("AMPERE_NVML_LIBRARY", artifact("libstand_in_nvidia_ml.so"))
+            .env("STAND_IN_NVML", format!("watts={WATTS}"))
+    }
+
+    fn plain(&self, arguments: &[&str]) -> Done {
+        run(self.with(&mut self.place.command(&self.program), "").args(arguments))
+    }
+
+    fn measured(&self, output: &str, script: &str, arguments: &[&str]) -> Done {
+        let program = [self.program.to_str().unwrap()];
+        let words = program.iter().chain(arguments);
+        run(self.with(&mut self.place.ampere_run(output, words), script))
+    }
+
+    /// Runs the program with and without ampere, compares what it does, and returns the summary.
+    fn as_without(&self, script: &str, arguments: &[&str]) -> Value {
+        let output = format!("out{}", script.replace('=', "-"));
+        let (plain, done) = (self.plain(arguments), self.measured(&output, script, arguments));
+        done.as_without(&plain);
+        done.said_nothing();
+        let summary = self.place.summary(&output);
+        summary
+    }
+}
+
+fn view<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    let views = list(&list(summary, "devices")[0], "views");
+    views.iter().find(|view| view["view"] == name).unwrap_or_else(|| panic!("no view {name}: {summary:#}"))
+}
+
+fn row(summary: &Value, in_view: &str, region: &str) -> Row {
+    let row = list(view(summary, in_view), "regions").iter().find(|row| row["region"] == region);
+    row.map_or_else(Row::default, |row| Row {
+        calls: number(row, "calls"),
+        joules: number(row, "exclusive_joules"),
+        seconds: number(row, "exclusive_seconds"),
+    })
+}
+
+/// The light and the heavy kernel.
+fn both(summary: &Value) -> [Row; 2] {
+    ["light(float*)", "heavy(float*)"].map(|kernel| row(summary, "kernels", kernel))
+}
+
+/// The number of kernels, copies and memsets that are counted as not recorded.
+fn unrecorded(summary: &Value) -> f64 {
+    number(&summary["quality"], "unrecorded_kernels")
+}
+
+/// Checks the number of each kernel's calls, its time on the made-up GPU, and that heavy ones have three times the joules.
+#[track_caller]
+fn assert_exact(summary: &Value, calls: f64, light_seconds: f64) {
+    let [light, heavy] = both(summary);
+    assert_eq!([light.calls, heavy.calls], [calls; 2]);
+    assert!(relative(light.seconds, light_seconds) < 1e-3, "{light:?}");
+    assert!(relative(heavy.seconds, 3.0 * light_seconds) < 1e-3, "{heavy:?}");
+    assert!(relative(heavy.joules, 3.0 * light.joules) < 0.02, "{light:?}, {heavy:?}");
+    assert_eq!(unrecorded(summary), 0.0);
+}
+
+#[test]
+fn kernels_have_their_joules_and_calls_are_frames_of_the_program() {
+    let gpu = Gpu::new();
+    let summary = gpu.as_without("", &["100", "1", "1000000"]);
+    assert_exact(&summary, 100.0, 0.1);
+    let [light, _] = both(&summary);
+    assert!(relative(light.joules, WATTS * light.seconds) < 0.02, "alone on the GPU: {light:?}");
+    assert_eq!(row(&summary, "ranks", "cudaLaunchKernel").calls, 200.0);
+    // The runtime calls the driver, which is part of the runtime's call.
+    assert_eq!(row(&summary, "ranks", "cuLaunchKernel").calls, 0.0);
+    assert_eq!(row(&summary, "ranks", "cudaDeviceSynchronize").calls, 100.0);
+    // The device is found by its address.
+    let links = serde_json::to_string(&summary).unwrap();
+    assert!(links.contains("PCI address 0000:c1:00.0"), "{links}");
+}
+
+#[test]
+fn launches_by_the_driver_copies_and_memsets_are_seen() {
+    let gpu = Gpu::new();
+    let summary = gpu.as_without("", &["10", "1", "1000000", "driver"]);
+    assert_eq!(row(&summary, "ranks", "cuLaunchKernel").calls, 10.0);
+    assert_eq!(both(&summary).map(|kernel| kernel.calls), [20.0, 10.0]);
+    let gpu = Gpu::new();
+    let summary = gpu.as_without("", &["10", "1", "1000000", "copies"]);
+    for transfer in ["[CUDA memcpy HtoD]", "[CUDA memcpy DtoH]", "[CUDA memset]"] {
+        let row = row(&summary, "kernels", transfer);
+        assert!(row.calls == 10.0 && relative(row.seconds, 10.0 * 1048576e-9) < 1e-3, "{transfer}: {row:?}");
+    }
+    for call in ["cudaMalloc", "cudaFree", "cudaMemsetAsync"] {
+        assert_eq!(row(&summary, "ranks", call).calls, 10.0, "{call}");
+    }
+}
+
+#[test]
+fn streams_are_told_apart_and_share_the_device() {
+    let gpu = Gpu::new();
+    let summary = gpu.as_without("", &["100", "4", "1000000"]);
+    assert_exact(&summary, 400.0, 0.4);
+    let [light, heavy] = both(&summary);
+    let all = light.joules + heavy.joules;
+    assert!(all < 1.01 * WATTS * 0.4, "kernels of four streams at a time share the power: {all} J");
+}
+
+#[test]
+fn a_program_that_waits_only_at_its_end_has_its_kernels() {
+    let gpu = Gpu::new();
+    assert_exact(&gpu.as_without("", &["100", "2", "1000000", "late"]), 200.0, 0.2);
+}
+
+#[test]
+fn kernels_that_run_when_the_program_ends_are_counted() {
+    let gpu = Gpu::new();
+    // 200 ms of work, and nothing waits.
+    let summary = gpu.as_without("", &["50", "1", "1000000", "never"]);
+    let recorded: f64 = both(&summary).iter().map(|kernel| kernel.calls).sum();
+    assert!(recorded < 100.0 && recorded + unrecorded(&summary) == 100.0, "{recorded} of 100");
+}
+
+#[test]
+fn records_out_of_order_are_put_in_order() {
+    let gpu = Gpu::new();
+    assert_exact(&gpu.as_without("reverse=1", &["200", "2", "200000"]), 400.0, 0.08);
+}
+
+#[test]
+fn records_that_cannot_be_true_and_dropped_ones_are_counted() {
+    let gpu = Gpu::new();
+    for script in ["untimed=10", "negative=10", "drop=10"] {
+        let summary = gpu.as_without(script, &["100", "1", "300000"]);
+        let recorded: f64 = both(&summary).iter().map(|kernel| kernel.calls).sum();
+        assert_eq!((recorded, unrecorded(&summary)), (180.0, 20.0), "{script}");
+    }
+}
+
+#[test]
+fn a_device_clock_that_is_behind_is_noticed_and_kernels_stay_behind_their_launches() {
+    let gpu = Gpu::new();
+    let summary = gpu.as_without("early_us=40", &["100", "1", "300000"]);
+    assert_eq!(both(&summary).map(|kernel| kernel.calls), [100.0; 2]);
+    let text = std::fs::read_to_string(gpu.place.path("outearly_us-40/summary.txt"))
+        .unwrap()
+        .replace("\n        ", " ");
+    let (_, error) = text.split_once("times of its GPUs are right to ").unwrap_or_else(|| panic!("{text}"));
+    // A kernel begins 2 us after its launch, or later.
+    let error: u64 = error.split(' ').next().unwrap().parse().unwrap();
+    assert!((25..=39).contains(&error), "{error} us");
+}
+
+#[test]
+fn a_name_of_ten_thousand_bytes_is_kept() {
+    let gpu = Gpu::new();
+    let summary = gpu.as_without("", &["10", "1", "1000000", "named"]);
+    let regions = list(view(&summary, "kernels"), "regions");
+    let long =
+        regions.iter().find(|row| row["region"].as_str().is_some_and(|name| name.len() > 200)).unwrap();
+    assert_eq!(number(long, "calls"), 10.0);
+}
+
+#[test]
+fn a_device_that_is_reset_goes_on() {
+    let gpu = Gpu::new();
+    assert_exact(&gpu.as_without("", &["20", "1", "1000000", "reset"]), 20.0, 0.02);
+}
+
+#[test]
+fn every_end_of_the_program_is_as_without_ampere() {
+    let gpu = Gpu::new();
+    for what in ["status", "_exit", "crash", "fork", "init"] {
+        let arguments = ["100", "1", "1000000", what];
+        let (plain, done) = (gpu.plain(&arguments), gpu.measured(what, "", &arguments));
+        done.as_without(&plain);
+        done.no_panic();
+    }
+    // 400 ms of work: of a program that ends at once, at most the last quarter of a second is missing.
+    for what in ["_exit", "crash"] {
+        let [light, _] = both(&gpu.place.summary(what));
+        assert!((20.0..=100.0).contains(&light.calls), "{what}: {light:?}");
+    }
+    // A child may not use CUDA; what the parent does afterwards is seen.
+    assert_eq!(both(&gpu.place.summary("fork")).map(|kernel| kernel.calls), [101.0; 2]);
+    gpu.place.no_process_left();
+}
+
+#[test]
+fn the_programs_own_profiler_finds_cupti_free() {
+    let gpu = Gpu::new();
+    let arguments = ["100", "1", "1000000", "profile"];
+    let (plain, done) = (gpu.plain(&arguments), gpu.measured("out", "", &arguments));
+    assert!(plain.stdout.contains("profiler: status 0, calls 4"), "{plain:?}");
+    done.as_without(&plain);
+    done.said_once(&["CUDA kernels are not recorded from here on", "profiler of the program's own"]);
+    assert_exact(&gpu.place.summary("out"), 100.0, 0.1);
+}
+
+#[test]
+fn where_cupti_cannot_be_used_a_line_says_why() {
+    let gpu = Gpu::new();
+    let arguments = ["10", "1", "1000000"];
+    let plain = gpu.plain(&arguments);
+    let refused = |output: &str, script: &str, words: [&str; 2]| {
+        let done = gpu.measured(output, script, &arguments);
+        done.as_without(&plain);
+        done.no_panic();
+        let said: Vec<_> = done.said().into_iter().filter(|line| line.contains("kernels are not")).collect();
+        assert!(said.len() == 1 && words.iter().all(|word| said[0].contains(word)), "{done:#?}");
+    };
+    refused("busy", "busy=1", ["another tool", "uses CUPTI"]);
+    refused("old", "version=14", ["has version 14", "CUDA 11.6 or later is needed"]);
+    std::fs::remove_file(gpu.place.path("libcupti.so.13")).unwrap();
+    refused("none", "", ["there is no libcupti.so.13", "LD_LIBRARY_PATH"]);
+}
+
+#[test]
+fn kernels_at_a_high_rate_on_eight_streams_are_all_recorded() {
+    let gpu = Gpu::new();
+    let arguments = ["0", "8", "1000", "rate", "10000", "3"];
+    let done = gpu.measured("out", "", &arguments);
+    let launched: f64 = done.stdout.trim().strip_prefix("launched ").unwrap().parse().unwrap();
+    let summary = gpu.place.summary("out");
+    assert_eq!(both(&summary)[0].calls + unrecorded(&summary), launched);
+    assert_eq!(unrecorded(&summary), 0.0);
+}
