@@ -501,7 +501,7 @@ impl Attributor {
 
     /// Calls `each` with (region, calls, exclusive ticks) for every call path of a location, in the order of [`Engine::nodes`]. An
     /// open call counts up to the last sample of the devices from which the location may draw.
-    pub fn each_callpath(&self, location: LocationIndex, mut each: impl FnMut(RegionRef, u64, u64)) {
+    pub fn each_callpath(&self, location: LocationIndex, each: impl FnMut(RegionRef, u64, u64)) {
         let info = &self.locations[location.0 as usize];
         let kind = if info.kind == LocationKind::Gpu { ViewKind::Kernels } else { ViewKind::Ranks };
         let of_kind = self.kernel_devices_of(location);
@@ -513,7 +513,7 @@ impl Attributor {
             .filter_map(|(_, device)| self.engine.last_sample(device.views.sampled(kind)))
             .max_by_key(|last| last.0);
         let until = last.map_or(0, |(time, _)| time);
-        self.engine.each_time_until(location, until, |region, calls, ticks| each(region, calls, ticks));
+        self.engine.each_time_until(location, until, each);
     }
 
     /// What ran on a location; `None` if nothing did, or if it is neither a rank nor a GPU stream.
