@@ -83,7 +83,10 @@ fn check(answer: &Value, address: &str) {
     );
     assert!(text("searched").contains("“STEP”: "), "{}", text("searched"));
     assert!(text("clicked").contains("main: "), "{}", text("clicked"));
-    assert!(text("power").starts_with("at ") && text("power").ends_with(" W"), "{}", text("power"));
+    // The moment, the watts, and what ran then.
+    let power = text("power");
+    assert!(power.starts_with("at ") && power.contains(" W, "), "{power}");
+    assert!(power.contains(" % of ") || power.ends_with(": nothing"), "{power}");
     let names = |key: &str| -> Vec<String> {
         let rows = answer[key].as_array().expect("rows");
         rows.iter().map(|row| row.as_str().expect("a name").to_owned()).collect()
@@ -323,6 +326,18 @@ fn live_page(place: &Place) -> Value {
     page.and_then(|page| serde_json::from_str(&page.body).ok()).unwrap_or_default()
 }
 
+/// The lanes of a page, and the names of what ran the most in their steps.
+fn lanes(page: &Value) -> Vec<(&str, Vec<&str>)> {
+    let tables = &page["tables"];
+    let ran = |lane: &Value| {
+        let steps = lane["name"].as_array().expect("steps").iter();
+        let names = steps.filter_map(|at| tables["names"][at.as_u64()? as usize].as_str());
+        names.collect()
+    };
+    let lanes = tables["lanes"].as_array().expect("lanes");
+    lanes.iter().map(|lane| (lane["label"].as_str().expect("a label"), ran(lane))).collect()
+}
+
 /// With default settings stacks are sampled, also those of the launcher.
 #[test]
 fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
@@ -354,6 +369,12 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
         );
     };
     let address = announced(&place.path("out")).expect("a collector").address();
+    let page = live_page(&place);
+    let is_rank = |rank: usize, (label, ran): &(&str, Vec<&str>)| {
+        *label == format!("rank {rank}") && ran.last() == Some(&"work")
+    };
+    let of_ranks = lanes(&page);
+    assert!(of_ranks.len() == 2 && (0..2).all(|rank| is_rank(rank, &of_ranks[rank])), "{of_ranks:?}");
     let shown = browser::shown(&place, &format!("http://{address}/"), 1600, None);
     check(&shown);
     let now = shown["now"].to_string();
@@ -362,6 +383,19 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
     assert!(others.starts_with("and 1 other process: Process "), "{others}");
     place.write("go", "");
     assert_eq!(running.wait().code, 0);
+    let saved: Value =
+        serde_json::from_slice(&std::fs::read(place.path("out/summary.json")).expect("figures"))
+            .expect("JSON");
+    let saved = &saved["lanes"][0];
+    let ran: Vec<&Value> = saved["lanes"][1]["region"].as_array().expect("steps").iter().collect();
+    assert_eq!(
+        (saved["lanes"].as_array().map(Vec::len), &saved["lanes"][1]["first"]),
+        (Some(2), &"MPI Rank 1".into())
+    );
+    assert!(
+        ran.iter().any(|at| at.as_u64().is_some_and(|at| saved["names"][at as usize] == "work")),
+        "{saved}"
+    );
     let report = format!("file://{}", place.path("out/report.html").display());
     let shown = browser::shown(&place, &report, 400, None);
     check(&shown);
@@ -423,7 +457,7 @@ fn read(answer: &Value) {
     let places = [
         place("link", "Skip to the figures"),
         place("slider", "Power of node over "),
-        place("DisclosureTriangle", "As a table: power of each device"),
+        place("DisclosureTriangle", "As a table: power of each device, and what ran"),
         place("searchbox", "Search functions"),
         place("button", "joules"),
         place("listbox", "Joules of "),
@@ -458,7 +492,10 @@ fn read(answer: &Value) {
     let levels: Vec<Option<u64>> = flame.iter().map(|of| of["place"]["level"].as_u64()).collect();
     assert_eq!(levels, [Some(1), Some(2), Some(3), Some(3)], "{flame:?}");
     let power = list(&answer["power"]);
-    assert!(text(&power[1]).starts_with("at 0 s: node ") && text(&power[1]).ends_with(" W"), "{power:?}");
+    assert!(
+        text(&power[1]).starts_with("at 0 s: node ") && text(&power[1]).contains(" W, rank 0: "),
+        "{power:?}"
+    );
     assert!(text(&power[0]).contains(": node ") && power[1] != power[2], "{power:?}");
 }
 

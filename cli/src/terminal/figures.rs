@@ -286,9 +286,23 @@ fn by_kernel(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// Returns the functions with most joules, most first.
+/// The unit of the joules by which functions are compared, as at the end of a run: dynamic ones if they are known.
+pub fn unit(snapshot: &Snapshot) -> &'static str {
+    if dynamic_by_region(snapshot).is_empty() { "J" } else { "dynamic J" }
+}
+
+/// The joules of each region in [`unit`], and those of which they are shares.
+fn own_by_region(snapshot: &Snapshot) -> (Sums<'_>, f64) {
+    let dynamic = dynamic_by_region(snapshot);
+    if dynamic.is_empty() {
+        return (by_region(snapshot), snapshot.topmost().map(|device| device.joules).sum());
+    }
+    (dynamic, dynamic_joules(snapshot))
+}
+
+/// Returns the functions with most joules in [`unit`], most first.
 pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
-    let mut sums: Vec<_> = by_region(snapshot).into_iter().collect();
+    let mut sums: Vec<_> = own_by_region(snapshot).0.into_iter().collect();
     largest_first(&mut sums, |(_, joules)| *joules);
     sums.truncate(most);
     sums
@@ -296,8 +310,8 @@ pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
 
 /// Returns the functions with most joules as rows, for a few lines below a command's output.
 pub fn few(snapshot: &Snapshot, most: usize) -> Table {
-    let whole: f64 = snapshot.topmost().map(|device| device.joules).sum();
-    let parts = Parts::of_job(by_region(snapshot).into_iter(), whole);
+    let (sums, whole) = own_by_region(snapshot);
+    let parts = Parts::of_job(sums.into_iter(), whole);
     let mut table = parts.table(FEW, "", |_, name| Value::Text(name.to_owned()));
     super::table::sort_rows(&mut table.rows, Default::default());
     table.rows.truncate(most);

@@ -1,6 +1,6 @@
 //! The live table at the bottom of the terminal while the command runs. If there is no terminal, a line is printed now and then.
 
-use super::figures::{few, largest};
+use super::figures::{few, largest, unit};
 use super::header::{device_words, job_words, progress};
 use super::paint::put;
 use super::screen::Screen;
@@ -113,9 +113,10 @@ fn fetch<T: DeserializeOwned>(announced: &Announced, path: &str, token: Option<&
 /// Returns a line of the output. `job`: if the run has several nodes, their sum comes first, and the rest is marked as this
 /// node's.
 pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
+    let unit = unit(snapshot);
     let top: Vec<String> = largest(snapshot, 3)
         .into_iter()
-        .map(|(region, sum)| format!("{} {} J", short(region, NAME_CHARS_MAX), joules(sum)))
+        .map(|(region, sum)| format!("{} {} {unit}", short(region, NAME_CHARS_MAX), joules(sum)))
         .collect();
     let of_job = job
         .filter(|job| job.nodes.len() > 1)
@@ -145,7 +146,10 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
         .collect();
     let rows = Rect { y: area.y + 2, height: few.rows.len() as u16, ..area };
     few.draw(&mut picture, Drawn { area: rows, first: 0, selected: None, sort: None });
-    let above = [Line::from(title).reversed(), Line::from(format!(" {}", device_words(snapshot)))];
+    let above = [
+        Line::from(title).reversed(),
+        Line::from(format!(" {}; functions in {}", device_words(snapshot), unit(snapshot))),
+    ];
     let below = notes.into_iter().chain([Line::from(format!(" now in  {}", running.join("  ")))]);
     above.iter().zip(area.y..).for_each(|(line, y)| put(&mut picture, 0, y, line));
     below.zip(rows.bottom()..).for_each(|(line, y)| put(&mut picture, 0, y, &line));

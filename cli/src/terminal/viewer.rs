@@ -478,7 +478,7 @@ const HELP: [(&str, &str); 18] = [
     ("N", "the notes above, in full"),
     ("q F10 Ctrl-C", "quit; the run continues"),
     ("Ctrl-Z", "return to the shell, until fg"),
-    ("SHARE", "share of the joules of all devices, each joule counted once"),
+    ("SHARE", "share of the joules of all devices; dynamic ones, if shown"),
     ("WATTS", "mean power of the last two seconds"),
     ("SELF", "joules of a function without the functions that it calls"),
     ("LOST, BAD", "events not recorded; readings not believed"),

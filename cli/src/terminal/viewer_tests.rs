@@ -467,7 +467,7 @@ fn help_lists_the_keys_and_any_key_closes_it() {
               N                  the notes above, in full
               q F10 Ctrl-C       quit; the run continues
               Ctrl-Z             return to the shell, until fg
-              SHARE              share of the joules of all devices, each joule counted once
+              SHARE              share of the joules of all devices; dynamic ones, if shown
               WATTS              mean power of the last two seconds
             F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
         "#]],

@@ -15,6 +15,9 @@ impl LiveRun {
     /// Returns the current page. If `rank` is set, the call paths are those of this rank alone; it is an index into the ranks
     /// that can be chosen.
     pub fn page(&mut self, rank: Option<usize>) -> Page {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.pipeline.advance_lanes();
+        }
         let summary = RunSummary::of(self).made_by(false, Summary::outline);
         let mut page = Page::outline(&summary);
         page.state = State::Running;

@@ -534,6 +534,25 @@ impl Engine {
         }
     }
 
+    /// Does what [`Engine::each_callpath`] does, and counts the innermost open frame up to `time`.
+    pub fn each_time_until(
+        &self,
+        location: LocationIndex,
+        time: Timestamp,
+        mut each: impl FnMut(RegionRef, u64, u64),
+    ) {
+        let Location { paths, current, since, .. } = &self.locations[location.0 as usize];
+        for (at, node) in paths.nodes() {
+            let open = if at == *current { time.saturating_sub(*since) } else { 0 };
+            each(node.region, node.calls, node.exclusive_ticks.saturating_add(open));
+        }
+    }
+
+    /// A location's innermost frame; `None` if none is open.
+    pub fn current(&self, location: LocationIndex) -> Option<NodeIndex> {
+        Some(self.locations[location.0 as usize].current).filter(|node| !node.is_root())
+    }
+
     pub(crate) fn locations(&self) -> &[Location] {
         &self.locations
     }

@@ -41,6 +41,8 @@ pub(crate) struct Estimate {
     cpu_time: CpuTime,
     /// The highest busy time seen. The kernel's sums may step back by a tick when a CPU goes offline.
     busy_ns: u64,
+    /// When that was read.
+    read_ns: u64,
     run: Option<SharedRunCpu>,
     /// The energy that an earlier process has counted for the run, which is added to the energy that this one counts.
     before_nanojoules: u64,
@@ -81,7 +83,21 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
         baseline_microwatts: Some(idle_microwatts),
     };
     let model = Model { idle_microwatts, per_core_microwatts: (per_core * 1e6).round() as u64 };
-    Some(Estimate { model, cpu_time, busy_ns: 0, run: None, before_nanojoules: 0, devices: [device] })
+    Some(Estimate {
+        model,
+        cpu_time,
+        busy_ns: 0,
+        read_ns: 0,
+        run: None,
+        before_nanojoules: 0,
+        devices: [device],
+    })
+}
+
+/// The most CPU time that there can be `elapsed_ns` after it was `counted_ns`. The time of a child that was not seen becomes known
+/// at once, when its parent has waited for it: what is more than this is counted later, and at the end of the run.
+fn busy_max(counted_ns: u64, elapsed_ns: u64, cpus: usize) -> u64 {
+    counted_ns.saturating_add(elapsed_ns.saturating_mul(cpus as u64))
 }
 
 /// The value at which the estimate of a run starts. It is not 0, because a counter at 0 may be that of a sleeping device.
@@ -90,9 +106,17 @@ const FIRST_NANOJOULES: u64 = 1_000_000_000;
 impl Estimate {
     fn nanojoules(&mut self, now_ns: u64) -> Result<u64, ReadError> {
         let busy_ns = match &self.run {
-            Some(run) => run.lock().unwrap_or_else(PoisonError::into_inner).own_ns(),
+            Some(run) => {
+                let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
+                let (own_ns, (_, cpus), (began_ns, has_ended)) =
+                    (run.own_ns(), run.cpus(), run.began_and_ended());
+                let (counted_ns, since) =
+                    if has_ended { (0, began_ns) } else { (self.busy_ns, self.read_ns) };
+                own_ns.min(busy_max(counted_ns, now_ns.saturating_sub(since), cpus))
+            }
             None => self.cpu_time.busy_ns(now_ns)?,
         };
+        self.read_ns = now_ns;
         self.busy_ns = self.busy_ns.max(busy_ns);
         Ok(self.model.nanojoules(now_ns, self.busy_ns).wrapping_add(self.before_nanojoules))
     }
@@ -131,6 +155,7 @@ impl Source for Estimate {
             self.model.per_core_microwatts as f64 * 1e-6
         );
         (self.run, self.busy_ns, self.before_nanojoules) = (Some(run.clone()), 0, FIRST_NANOJOULES);
+        self.read_ns = now_ns();
     }
 
     /// The CPU time until now is not known here, so the estimate continues with the last power.

@@ -128,6 +128,11 @@ impl RunCpu {
         self.cpus
     }
 
+    /// When counting started, and whether the command of `ampere run` has ended: then all of its CPU time is known.
+    pub fn began_and_ended(&self) -> (u64, bool) {
+        (self.began_ns, self.command_ns > 0)
+    }
+
     /// Adds a process of the run, by its pid and its start time in clock ticks since boot. CPU time that it used before counting
     /// started is not counted.
     pub fn add(&mut self, pid: u32, started: u64) {

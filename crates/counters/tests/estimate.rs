@@ -282,3 +282,32 @@ fn an_estimate_continues_from_the_last_reading_of_an_ended_process() {
     let reading = source.read(0).unwrap();
     assert!((5_100_000_000_000..5_110_000_000_000).contains(&reading.nanojoules), "{reading:?}");
 }
+
+/// The CPU time of children that were not seen becomes known at once: no power follows from that which the node cannot draw.
+#[test]
+fn a_run_draws_no_more_than_with_all_cpus_busy() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut source, run) = run_on_one_of_four(root.path());
+    let mut sleep = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    run.lock().unwrap().add_launcher(sleep.id());
+    let begun = source.read(0).unwrap();
+    let mut before = begun;
+    for ended in [false, true] {
+        if ended {
+            run.lock().unwrap().command_used(1_000_000_000_000);
+            run.lock().unwrap().look();
+        }
+        wait();
+        let now = source.read(0).unwrap();
+        let seconds = nanoseconds(begun, now) as f64 * 1e-9;
+        // 25 W of one idle CPU of four, and 4 W of each busy one.
+        let joules = (now.nanojoules - begun.nanojoules) as f64 * 1e-9;
+        assert!(joules <= (25.0 + 4.0 * 4.0) * (seconds + 0.01), "{joules} J in {seconds} s");
+        assert!(now.nanojoules >= before.nanojoules);
+        before = now;
+    }
+    let all = (before.nanojoules - begun.nanojoules) as f64 * 1e-9;
+    assert!(all >= 35.0 * nanoseconds(begun, before) as f64 * 1e-9, "{all} J: all CPUs were busy");
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+}

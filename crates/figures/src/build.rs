@@ -2,6 +2,7 @@
 
 use crate::assignment;
 use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
+use crate::lanes;
 use crate::losses::{Losses, ReadingLosses};
 use crate::summary::{
     Baseline, Device, Overhead, RUNNING_ROWS_MAX, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View,
@@ -242,7 +243,8 @@ impl Tables<'_> {
         let Numbering { names, paths, .. } = self::number(self.attributor, &mut devices);
         let topology = assignment::of_attributor(self.attributor, self.only);
         let overhead = Overhead::default();
-        Summary { schema: SCHEMA.to_owned(), run, quality, overhead, topology, names, paths, devices }
+        let lanes = lanes::of_attributor(self.attributor, self.only);
+        Summary { schema: SCHEMA.to_owned(), run, quality, overhead, topology, names, paths, devices, lanes }
     }
 
     /// Returns the devices, without their views, each with its number in the attributor.

@@ -12,6 +12,7 @@
 //! nodes/         the figures of several nodes as one
 //! missing.rs     ranks that are in no figures
 //! batch_job.rs   the batch system's job
+//! lanes.rs       what ran over time
 //! clock_text.rs  wall-clock time as text
 //! ```
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod build;
 pub mod callpaths;
 pub mod clock_text;
 pub mod gauges;
+pub mod lanes;
 pub mod losses;
 pub mod missing;
 pub mod nodes;

@@ -579,7 +579,7 @@ fn region_time(attributor: &Attributor, labels: &Labels, limits: &mut Limits, sn
     let of_ranks = attributor.locations.iter().enumerate().filter(|(_, info)| attributor.is_rank(info));
     for (number, _) in of_ranks {
         let sums = &mut sums[labels.of_location[number]];
-        attributor.engine.each_callpath(LocationIndex(number as u32), |region, calls, ticks| {
+        attributor.each_callpath(LocationIndex(number as u32), |region, calls, ticks| {
             let sum = at(sums, region.0 as usize).get_or_insert((0, 0));
             *sum = (sum.0.saturating_add(calls), sum.1.saturating_add(ticks));
         });

@@ -5,6 +5,7 @@ use crate::batch_job::Job;
 use crate::callpaths::Numbering;
 pub use crate::callpaths::{Callpath, Callpaths, Figures, Name, Paths};
 use crate::gauges::OverTheRun;
+use crate::lanes::NodeLanes;
 use crate::losses::Losses;
 use crate::missing::Numbers;
 use ampere_attribution::{Policy, Sharing};
@@ -53,6 +54,9 @@ pub struct Summary {
     pub paths: Paths,
     /// The devices: those that count energy first, time last.
     pub devices: Vec<Device>,
+    /// What ran over time on each node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<NodeLanes>,
 }
 
 impl Serialize for Summary {
@@ -135,6 +139,7 @@ impl Summary {
         };
         let flaw = self.paths.flaw(names);
         let all_there = self.views_mut().all(|view| view.callpaths.iter().all(is_there));
+        let all_there = all_there && self.lanes.iter().all(NodeLanes::is_sound);
         flaw.or((!all_there).then_some("a row has a path or a name that does not exist"))
     }
 

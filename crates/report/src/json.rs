@@ -25,8 +25,8 @@ pub fn write_with_tables_of(
 ) -> io::Result<()> {
     let (run, quality) = (summary.run.clone(), summary.quality);
     let (schema, overhead) = (summary.schema.clone(), summary.overhead.clone());
-    let (topology, names, paths, devices) = Default::default();
-    let head = text(&Summary { schema, run, quality, overhead, topology, names, paths, devices });
+    let (topology, names, paths, devices, lanes) = Default::default();
+    let head = text(&Summary { schema, run, quality, overhead, topology, names, paths, devices, lanes });
     let mut before = Vec::new();
     earlier.by_ref().take(HEAD_MAX).read_to_end(&mut before)?;
     let tables = |text: &[u8]| text.windows(TABLES.len()).position(|part| part == TABLES);

@@ -33,6 +33,8 @@ pub struct Spread<'a> {
     pub least: f64,
     /// The joules of the rank that used most.
     pub most: f64,
+    /// That rank; `None` if no rank ran it.
+    pub most_on: Option<Rank<'a>>,
     /// Ranks that stand out and their joules, the most different first.
     pub standing_out: Vec<(Rank<'a>, f64)>,
 }
@@ -206,6 +208,7 @@ impl<'a> Sums<'a> {
             others: (others.len(), sum(&others)),
             least: joules(0),
             most: joules(ranks),
+            most_on: by_joules.last().map(|(rank, _)| *rank),
             standing_out,
         }
     }
@@ -230,7 +233,7 @@ mod tests {
         joules[9] = 1.0;
         let seen = spread(&joules);
         assert_eq!(seen.standing_out, [(("n", 7), 30.0), (("n", 9), 1.0)]);
-        assert_eq!((seen.least, seen.most, seen.ranks), (1.0, 30.0, 16));
+        assert_eq!((seen.least, seen.most, seen.most_on, seen.ranks), (1.0, 30.0, Some(("n", 7)), 16));
         assert!((seen.mean() - (13.0 * 10.0 + 10.9 + 31.0) / 16.0).abs() < 1e-12);
     }
 

@@ -112,13 +112,35 @@ fn a_kernel_whose_power_changes_is_a_hint() {
 #[test]
 fn a_rank_that_uses_more_than_the_others_is_a_hint() {
     let words = "more than the mean of the ranks";
-    assert_hint("several_nodes", words, (true, false), |summary| summary.run.command_status = Some(1));
+    let named = format!("MPI Rank 13 used 23 % {words}");
+    assert_hint("several_nodes", &named, (true, false), |summary| summary.run.command_status = Some(1));
     assert_hint("instrumented", words, (false, false), |_| {});
 }
 
 #[test]
 fn ranks_that_wait_in_mpi_are_a_hint() {
     assert_hint("instrumented", "MPI has 78.3 %", (true, false), |summary| summary.run.ranks = 1);
+}
+
+#[test]
+fn a_function_that_has_joules_for_waiting_alone_is_a_hint_and_is_counted_where_it_is_not_shown() {
+    let name = "NPairHalfBinAtomonlyNewton::build";
+    let wait = |summary: &mut Summary| {
+        let joules = summary.devices[0].total_joules;
+        let row = regions(summary).find(|row| row.region.contains(name)).expect("the function");
+        row.figures.exclusive_joules = 0.1 * joules;
+        row.figures.dynamic_joules = Some(0.01);
+    };
+    let words = "waits: 10.0 % of all joules, 0.0 % of the dynamic ones";
+    assert_hint("sampled_ranks", words, (false, true), wait);
+    let mut summary = summary("sampled_ranks");
+    let more = |summary: &Summary| {
+        let text = first::render(summary, Screen::new(80, false), &[]);
+        text.lines().find_map(|line| Some(line.split_once(" more")?.1.to_owned()))
+    };
+    assert_eq!(more(&summary).as_deref(), Some(""));
+    wait(&mut summary);
+    assert!(more(&summary).is_some_and(|words| words.ends_with(" % of all joules")), "{:?}", more(&summary));
 }
 
 #[test]

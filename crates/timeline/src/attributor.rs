@@ -9,6 +9,7 @@ pub use crate::linking::LocationInfo;
 use crate::baseline::Baseline;
 use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
+use crate::lanes::{Lane, Lanes};
 use crate::launches::AllLaunches;
 use crate::linking::{Links, Run, ThreadSeconds};
 use crate::sampled::{Role, SampledStacks};
@@ -85,6 +86,7 @@ pub struct Attributor {
     pub(crate) recording: Option<Box<Recording>>,
     sampled: SampledStacks,
     launches: AllLaunches,
+    lanes: Lanes,
     /// The time until which a live run's counters were to be read.
     sampling_ended: Option<Timestamp>,
     /// The first and the last time at which functions ran on each node, while its counters should have been read.
@@ -113,6 +115,7 @@ impl Attributor {
             recording: None,
             sampled: SampledStacks::default(),
             launches: AllLaunches::default(),
+            lanes: Lanes::default(),
             sampling_ended: None,
             functions_ran: BTreeMap::new(),
             counting_version: 0,
@@ -140,6 +143,7 @@ impl Attributor {
             self.add_time_device(&info.node);
         }
         let index = self.engine.add_location();
+        self.lanes.add_location(info.kind == LocationKind::Gpu || self.is_rank(&info));
         self.locations.push(info);
         let (links, mut run) = self.links_and_run();
         links.add_location(&mut run, evidence);
@@ -465,6 +469,60 @@ impl Attributor {
 
     #[inline]
     fn engine_steps(&mut self, location: LocationIndex, steps: &[Step]) {
+        if steps.last().is_some_and(|last| self.lanes.is_due(location, last.time)) {
+            return self.steps_in_lane(location, steps);
+        }
+        self.recorded_steps(location, steps);
+    }
+
+    /// Takes steps between which steps of the location's lane end.
+    #[cold]
+    fn steps_in_lane(&mut self, location: LocationIndex, mut steps: &[Step]) {
+        while let Some(at) = steps.iter().position(|step| self.lanes.is_due(location, step.time)) {
+            let (before, after) = steps.split_at(at);
+            self.recorded_steps(location, before);
+            self.advance_lane(location, after[0].time);
+            steps = after;
+        }
+        self.recorded_steps(location, steps);
+    }
+
+    /// Ends the steps of a location's lane before `time`. All earlier events of the location have been taken.
+    pub(crate) fn advance_lane(&mut self, location: LocationIndex, time: Timestamp) {
+        self.lanes.advance(&self.engine, location, time, self.ticks_per_second);
+    }
+
+    /// Ends all lanes with the last events of their locations.
+    pub(crate) fn end_lanes(&mut self) {
+        for location in 0..self.locations.len() as u32 {
+            self.lanes.end(&self.engine, LocationIndex(location), self.ticks_per_second);
+        }
+    }
+
+    /// Calls `each` with (region, calls, exclusive ticks) for every call path of a location, in the order of [`Engine::nodes`]. An
+    /// open call counts up to the last sample of the devices from which the location may draw.
+    pub fn each_callpath(&self, location: LocationIndex, each: impl FnMut(RegionRef, u64, u64)) {
+        let info = &self.locations[location.0 as usize];
+        let kind = if info.kind == LocationKind::Gpu { ViewKind::Kernels } else { ViewKind::Ranks };
+        let of_kind = self.kernel_devices_of(location);
+        let is_its = |(at, device): &(usize, &Device)| {
+            device.info.node == info.node && (kind == ViewKind::Ranks || of_kind.contains(at))
+        };
+        let devices = self.devices.iter().enumerate().filter(is_its);
+        let last = devices
+            .filter_map(|(_, device)| self.engine.last_sample(device.views.sampled(kind)))
+            .max_by_key(|last| last.0);
+        let until = last.map_or(0, |(time, _)| time);
+        self.engine.each_time_until(location, until, each);
+    }
+
+    /// What ran on a location; `None` if nothing did, or if it is neither a rank nor a GPU stream.
+    pub fn lane(&self, location: usize) -> Option<&Lane> {
+        self.lanes.of(location)
+    }
+
+    #[inline]
+    fn recorded_steps(&mut self, location: LocationIndex, steps: &[Step]) {
         if self.recording.is_none() {
             return self.engine.steps(location, steps);
         }

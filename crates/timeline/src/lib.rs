@@ -14,6 +14,7 @@
 //! time_device.rs     time, attributed like a counter
 //! gaps.rs            times without samples between two collectors
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
+//! lanes.rs           which regions ran on ranks and GPU streams over the run
 //! recorder.rs        single calls and intervals, if a caller records them
 //! standing.rs        devices that repeat another, or contain less than their parts
 //! sameness.rs        whether two counters are one, by their values
@@ -31,6 +32,7 @@ pub mod counter_traits;
 pub mod curve;
 mod device;
 pub mod gaps;
+pub mod lanes;
 mod launches;
 #[cfg(test)]
 mod launches_tests;

@@ -486,8 +486,16 @@ impl Pipeline {
         (0..self.mergers.len()).for_each(|merger| self.advance(merger, Timestamp::MAX));
     }
 
+    /// Ends the steps of all lanes up to the time that has been handed over.
+    pub fn advance_lanes(&mut self) {
+        for stream in self.streams.iter().filter(|stream| stream.has_handed_over()) {
+            self.attributor.advance_lane(stream.location, stream.done_until);
+        }
+    }
+
     /// Takes the last decisions that figures depend on, once everything has been handed over.
     pub fn conclude(&mut self) {
+        self.attributor.end_lanes();
         self.attributor.end_time();
         self.attributor.learn_silence();
         self.attributor.learn_rises();

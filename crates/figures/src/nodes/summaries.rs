@@ -2,6 +2,7 @@
 
 use crate::assignment;
 use crate::clock_text::seconds;
+use crate::lanes;
 use crate::losses::Losses;
 use crate::missing;
 use crate::summary::{MpiRanks, NodeCpu, Run, Summary, least_trusted, topmost};
@@ -37,9 +38,15 @@ pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
     whole.overhead.stacks =
         whole.overhead.stacks.iter().chain(more).cloned().reduce(|sum, more| sum.with(&more));
     whole.topology.extend(all.iter_mut().flat_map(|node| std::mem::take(&mut node.topology)));
+    join_lanes(&mut whole, &mut all);
     let others = whole.renumbered(all);
     whole.devices.extend(others);
     whole
+}
+
+fn join_lanes(whole: &mut Summary, others: &mut [Summary]) {
+    let others = others.iter_mut().flat_map(|node| std::mem::take(&mut node.lanes));
+    whole.lanes = lanes::joined(std::mem::take(&mut whole.lanes).into_iter().chain(others));
 }
 
 /// Makes the summary of a trace whose nodes were attributed separately, equal to that of all nodes attributed together. Its `run`
@@ -65,6 +72,7 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
     if !all.is_empty() {
         whole.topology.extend(all.iter_mut().flat_map(|part| std::mem::take(&mut part.topology)));
         assignment::sort(&mut whole.topology);
+        join_lanes(&mut whole, &mut all);
         let others = whole.renumbered(all);
         whole.devices.extend(others);
         whole.order_names();

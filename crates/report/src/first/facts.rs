@@ -13,6 +13,8 @@ pub struct Row<'a> {
     pub name: &'a str,
     /// The exclusive joules; dynamic ones if those are known for all rows.
     pub joules: f64,
+    /// All exclusive joules, with the static ones.
+    pub all_joules: f64,
     /// The least and the most that the joules can be; `None` for sampled rows.
     pub bounds: Option<(f64, f64)>,
     /// The standard error of a sampled row, as a part of its joules.
@@ -107,6 +109,11 @@ impl<'a> Facts<'a> {
         if self.is_dynamic { figures.own_joules() } else { figures.exclusive_joules }
     }
 
+    /// All joules of the hosts, with the static ones.
+    pub fn all_of_hosts(&self) -> f64 {
+        self.hosts.iter().map(|device| device.total_joules).sum::<f64>() + 0.0
+    }
+
     /// The joules of all MPI functions, and the function with the most.
     pub fn mpi(&self) -> (f64, Option<&Row<'a>>) {
         let mpi = || self.functions.iter().filter(|row| is_mpi(row.name));
@@ -180,6 +187,7 @@ impl<'a> Facts<'a> {
         Row {
             name,
             joules: sum(&|row| self.own(row)),
+            all_joules: exclusive,
             bounds: most.filter(|_| is_recorded).map(|most| (sum(&|row| row.resolved_joules), most)),
             error: errors.get(name).filter(|_| exclusive > 0.0).map(|error| error / exclusive),
             seconds,

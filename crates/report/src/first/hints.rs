@@ -2,10 +2,13 @@
 
 use super::digits::{energy, percent, significant};
 use super::facts::{Facts, Row};
+use super::levels::{self, Levels};
 use super::names;
+use super::tables::WAITING_PART_MIN;
 use crate::filter::much_measuring;
 use crate::over_ranks;
 use ampere_figures::summary::topmost;
+use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
 use ampere_settings::Config;
 
@@ -19,19 +22,22 @@ const MPI_PART_MIN: f64 = 0.2;
 const IMBALANCE_MIN: f64 = 0.1;
 /// A kernel whose mean power is below this part of its highest, and whose lowest is below half of it, does not draw steady power.
 const STEADY_PART: f64 = 0.8;
+/// A function with at most this part of the dynamic joules, but with a large part of all joules, only waits.
+const WAITING_DYNAMIC_PART_MAX: f64 = 0.02;
 /// A device that is this hot lowers its clock soon.
 const HOT_CELSIUS: f64 = 95.0;
 /// The maximum length of a name in a hint, in characters.
 const NAME_ROOM: usize = 32;
 
 /// The rules, the most important first.
-const RULES: [fn(&Facts) -> Option<String>; 8] = [
+const RULES: [fn(&Facts) -> Option<String>; 9] = [
     measuring_overhead,
     unused_devices,
     throttling,
     changing_power,
     imbalance,
     mpi_share,
+    waiting,
     others_on_the_node,
     default_watts,
 ];
@@ -81,7 +87,18 @@ fn changing_power(facts: &Facts) -> Option<String> {
     let row = facts.kernels.iter().find(changes)?;
     let (mean, least, most) = row.watts?;
     let name = names::shorten(row.name, NAME_ROOM);
-    Some(format!("{name} drew {least:.0} to {most:.0} W, mean {mean:.0} W: see report.html"))
+    let levels = match row.devices.as_slice() {
+        [device] => levels::of(facts.summary, device, row.name),
+        _ => None,
+    };
+    Some(match levels {
+        Some(Levels { before, seconds, after }) => {
+            let [before, after] = [before, after].map(|watts| significant(watts, 3));
+            let seconds = significant(seconds, 2);
+            format!("{name} drew {before} W in its first {seconds} s, {after} W after that")
+        }
+        None => format!("{name} drew {least:.0} to {most:.0} W, mean {mean:.0} W: see report.html"),
+    })
 }
 
 /// The hint about a rank that used more than the others.
@@ -97,9 +114,8 @@ fn imbalance(facts: &Facts) -> Option<String> {
         && more >= IMBALANCE_MIN
         && whole.joules >= PART_MIN * facts.whole;
     is_large.then(|| {
-        let who = whole.standing_out.first().filter(|(_, joules)| *joules >= whole.most);
-        let who =
-            who.map_or("one rank".to_owned(), |((_, group), _)| short(facts.summary.name(*group), NAME_ROOM));
+        let who = whole.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
+        let who = short(who, NAME_ROOM);
         let more = significant(100.0 * more, 2);
         format!("{who} used {more} % more than the mean of the ranks: balance the work")
     })
@@ -111,8 +127,23 @@ fn mpi_share(facts: &Facts) -> Option<String> {
     let waits = facts.summary.run.ranks > 1 && facts.summary.run.bad_status().is_none();
     (waits && joules >= MPI_PART_MIN * facts.whole && facts.whole > 0.0).then(|| {
         let part = percent(joules, facts.whole);
-        format!("MPI has {part}: ranks wait for each other; try fewer ranks, or more work")
+        let joules = if facts.is_dynamic { "dynamic joules" } else { "the joules" };
+        format!("MPI has {part} of {joules}: ranks wait; try fewer, or more work")
     })
+}
+
+/// The hint about a function that has static joules for its time, and hardly any dynamic ones: tables have it far below.
+fn waiting(facts: &Facts) -> Option<String> {
+    let all = facts.all_of_hosts();
+    let waits = |row: &&Row| {
+        let is_large = row.all_joules >= WAITING_PART_MIN * all;
+        is_large && row.joules <= WAITING_DYNAMIC_PART_MAX * facts.whole && !is_mpi(row.name)
+    };
+    let rows = facts.functions.iter().filter(|_| facts.is_dynamic && facts.whole > 0.0).filter(waits);
+    let row = rows.max_by(|a, b| a.all_joules.total_cmp(&b.all_joules))?;
+    let [of_all, of_dynamic] = [percent(row.all_joules, all), percent(row.joules, facts.whole)];
+    let name = names::shorten(row.name, NAME_ROOM);
+    Some(format!("{name} waits: {of_all} of all joules, {of_dynamic} of the dynamic ones"))
 }
 
 /// The hint that other processes kept the node's processors busy, and that their energy is in the counters.

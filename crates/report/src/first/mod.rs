@@ -5,11 +5,13 @@
 //! facts.rs    kernels, functions, and the whole that shares are of    hints.rs    what to do next
 //! tables.rs   the tables of functions, kernels and GPUs               names.rs    names in little room
 //! screen.rs   lines and columns of a width                            digits.rs   figures in few digits
+//! levels.rs   when the power of a kernel changed
 //! ```
 
 pub mod digits;
 pub(crate) mod facts;
 mod hints;
+mod levels;
 pub mod names;
 pub mod screen;
 mod tables;
@@ -343,7 +345,8 @@ fn balance(whole: &Spread, is_dynamic: bool) -> String {
     let words = if more <= BALANCED {
         "balanced".to_owned()
     } else {
-        format!("most {:.0} % above the mean", 100.0 * more)
+        let mean = if whole.ranks == 2 { "the mean" } else { "it" };
+        format!("most {:.0} % above {mean}", 100.0 * more)
     };
     format!("{figures}{kind}: {words}")
 }

@@ -35,6 +35,9 @@ impl Default for Caps {
 
 /// Rows with a smaller part of the whole are summed.
 const PART_MIN: f64 = 0.005;
+/// Of rows that are not shown, their part of all joules is said, static ones too, if it is at least this one and twice their part of
+/// the dynamic joules.
+pub const WAITING_PART_MIN: f64 = 0.05;
 /// Rows that each table keeps, without those that sum the others.
 const ROWS_MIN: usize = 2;
 /// A device's counter and its power sensor differ by at most this part where nothing is wrong.
@@ -120,7 +123,14 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         return if is_known { labelled("", words, Style::Plain, screen) } else { Vec::new() };
     }
     let (rows, more, others) = large(&facts.functions, facts.whole, caps.functions);
-    let more = if more > 0 { vec![(format!("{} more", count(more as u64)), others)] } else { Vec::new() };
+    let hidden: f64 = facts.functions[rows.len()..].iter().map(|row| row.all_joules).sum();
+    // What waits has joules, but hardly any dynamic ones.
+    let all = facts.all_of_hosts();
+    let waits =
+        facts.is_dynamic && hidden >= WAITING_PART_MIN * all && hidden * facts.whole > 2.0 * others * all;
+    let hidden = if waits { format!(": {} of all joules", percent(hidden, all)) } else { String::new() };
+    let more =
+        if more > 0 { vec![(format!("{} more{hidden}", count(more as u64)), others)] } else { Vec::new() };
     let rest = [("in no function", facts.outside), ("not attributed: no readings", facts.lost)];
     let rest = rest.into_iter().filter(|(_, joules)| *joules >= PART_MIN * facts.whole);
     let below: Vec<(String, f64)> =

@@ -3,7 +3,7 @@
 
 use super::ranks::{FUNCTIONS_MAX, Groups, heat, label};
 use super::rows::{self, More, Names, rounded};
-use super::{Flame, Tables, flame, of_summary};
+use super::{Flame, Tables, flame, lanes, of_summary};
 use crate::first::names::times;
 use crate::highlights::Sums;
 use crate::over_ranks;
@@ -168,6 +168,7 @@ impl LiveTables {
             tables.ranks.words = words.unwrap_or_default();
             tables.ranks.each = processes.names.iter().take(CHOICES_MAX).map(|name| label(name)).collect();
         }
+        tables.lanes = lanes::of(summary, &mut names);
         (tables.names, tables.mpi) = (names.all, names.mpi);
         tables
     }
@@ -271,7 +272,7 @@ impl LiveTables {
     ) {
         for location in (0..self.nodes.len()).filter(|location| counts(*location)) {
             let (mut node, is_wanted) = (0, is_wanted(location));
-            attributor.engine.each_callpath(LocationIndex(location as u32), |region, calls, ticks| {
+            attributor.each_callpath(LocationIndex(location as u32), |region, calls, ticks| {
                 node += 1;
                 if let Some(sum) = charged.calls_and_ticks.get_mut(region.0 as usize) {
                     *sum = (sum.0.saturating_add(calls), sum.1.saturating_add(ticks));

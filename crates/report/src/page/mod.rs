@@ -9,11 +9,13 @@
 //! rows.rs    functions, kernels, call paths        outline.rs     all but the tables: run, totals, devices
 //! flame.rs   call paths as boxes                   live.rs        call paths and ranks while it runs
 //! ranks.rs   groups of ranks, functions x ranks    facts.rs       quality, health of the monitor
+//! lanes.rs   what ran under the power curve
 //! body.html, page.css, page.js                     what draws it
 //! ```
 
 mod facts;
 mod flame;
+mod lanes;
 pub mod live;
 mod of_summary;
 mod outline;
@@ -259,6 +261,9 @@ pub struct Tables {
     pub flames: Vec<Flame>,
     /// How each shown device's joules are divided.
     pub views: Vec<ViewRows>,
+    /// What ran over time on GPUs and ranks: the time that [`Page::power`] is about.
+    #[serde(default)]
+    pub lanes: Vec<Lane>,
     /// The dynamic joules of all devices, if the joules of ranks, of [`Tables::heat`] and of [`Tables::paths`] are dynamic ones.
     #[serde(default)]
     pub dynamic_joules: Option<f64>,
@@ -370,6 +375,24 @@ pub struct Flame {
     pub small: Vec<u32>,
     /// Exclusive joules of each of [`Tables::ranks`]: a list by box; empty where that is not known.
     pub by_rank: Vec<Vec<f64>>,
+}
+
+/// What ran on a GPU, a rank, or a group of ranks.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Lane {
+    pub node: String,
+    /// "GPU-0", "rank 3", "ranks 16-31", or the name of a process.
+    pub label: String,
+    /// The view: "ranks" or "kernels".
+    pub view: String,
+    /// The begin of the first step, in seconds after the first sample of the node's devices.
+    pub begin: f64,
+    /// The length of a step in seconds.
+    pub step: f64,
+    /// The region with the most time in each step; `None` if none ran.
+    pub name: Vec<Option<u32>>,
+    /// The time of this region in percent of the step.
+    pub percent: Vec<u8>,
 }
 
 /// How a device's joules are divided.

@@ -1,6 +1,7 @@
 //! The page of a summary: its tables, and call paths as boxes.
 
 use super::flame::{self, NO_BOX};
+use super::lanes;
 use super::outline::largest;
 use super::ranks::{Groups, heat};
 use super::rows::{self, More, Names, rounded};
@@ -72,6 +73,7 @@ fn tables(summary: &Summary) -> Tables {
             tables.views.push(view_rows(summary, (at, device), view, &mut names));
         }
     }
+    tables.lanes = lanes::of(summary, &mut names);
     (tables.names, tables.mpi) = (names.all, names.mpi);
     tables
 }

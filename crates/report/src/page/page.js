@@ -89,7 +89,7 @@
     const shade = hash(words), light = colours.isDark ? -10 : 0;
     if (kind === 'mpi') return `hsl(${205 + 15 * shade} 58% ${69 + 8 * shade + light}%)`;
     if (kind === 'kernel') return `hsl(${95 + 40 * shade} 42% ${65 + 8 * shade + light}%)`;
-    if (kind === 'function') return `hsl(${24 + 24 * shade} 82% ${64 + 9 * shade + light}%)`;
+    if (kind === 'function') return `hsl(${14 + 40 * shade} 82% ${60 + 16 * (5 * shade % 1) + light}%)`;
     return colours.rest;
   }
   const isMpi = new Set();
@@ -228,6 +228,7 @@
     if (has('least_joules') && anyBound) columns.push(bound('least_joules', 'least', LEAST));
     if (has('most_joules') && anyBound) columns.push(bound('most_joules', 'most', MOST));
     if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true, where: 'in-middle' }));
+    if (what === 'kernel' && has('seconds') && unit === 'J') columns.push(number('mean_watts', 'mean W', value => value.toFixed(1), { help: 'the joules of the kernel, divided by the time that it ran', show: row => row.mean_watts == null ? '' : row.mean_watts.toFixed(1) }));
     if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true, ...(has('dynamic_joules') ? { where: 'in-wide' } : {}) }));
     if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true }));
     if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples belonged to it alone' }));
@@ -240,6 +241,7 @@
     const rows = of.name.map((at, index) => {
       const row = { words: of.words ? of.words[index] : name(at), joules: of.joules[index], last: 0 };
       for (const key of keys) row[key] = of[key][index];
+      if (row.seconds > 0) row.mean_watts = row.joules / row.seconds;
       return row;
     });
     const rest = (value, words) => { if (value > 0) { const row = { words, joules: value, last: 1 }; rows.push(row); } };
@@ -292,12 +294,15 @@
     const [energy, unit] = large(totals.joules);
     const mean = run.seconds > 0 ? totals.joules / run.seconds : null;
     const bad = page.quality.concat(page.monitor).filter(fact => fact.warns), notes = page.notes.length;
+    // Shares of functions are of the dynamic joules where these are known, here as in the table and in the sentences.
+    const own = gathered() ? null : tables?.dynamic_joules, { name: rows, dynamic_joules: dynamic } = tables?.functions ?? {};
+    const ofMpi = own == null ? totals.mpi_joules : rows.reduce((sum, at, row) => sum + (isMpi.has(name(at)) ? dynamic[row] : 0), 0);
     const tiles = [
       ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J' + (!page.job && tables && tables.dynamic_joules != null ? `, ${joules(tables.dynamic_joules)} dynamic` : ''), totals.joules],
       ['watts', 'Power', totals.watts == null ? (mean == null ? '?' : mean.toFixed(1)) : totals.watts.toFixed(1), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
       ['seconds', 'Time', duration(run.seconds), '', `${ranks}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
       ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', joules(totals.idle_joules) + ' J', totals.idle_joules],
-      ['mpi', 'In MPI', share(totals.mpi_joules, totals.joules), '', joules(totals.mpi_joules) + ' J', totals.mpi_joules],
+      ['mpi', 'In MPI', share(ofMpi, own ?? totals.joules), '', own == null ? `${joules(ofMpi)} J` : `of the ${joules(own)} dynamic J`, ofMpi],
     ];
     if (totals.gpu_joules > 0) tiles.push(['kernels', 'GPUs in kernels', share(totals.kernel_joules, totals.gpu_joules), '', `of ${joules(totals.gpu_joules)} J of GPUs`, totals.kernel_joules]);
     if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', joules(totals.lost_joules) + ' J', totals.lost_joules]);
@@ -352,7 +357,8 @@
 
   const LINES_MAX = 8;
   // Of each device [[seconds, length, watts]...]: what the run began with, and what came since the page was opened.
-  let power = [], asStrips = null, moment = null;
+  // `zoom`: the times that are shown, if not all; `drag`: those that are being chosen.
+  let power = [], asStrips = null, moment = null, zoom = null, drag = null;
   function takePower() {
     page.power.forEach((of, at) => {
       if (of.segments.length || !power[at] || power[at].of.name !== of.name) {
@@ -383,41 +389,109 @@
     const channel = shift => Math.round((from >> shift & 255) * (1 - mix) + (to >> shift & 255) * mix);
     return `rgb(${channel(16)} ${channel(8)} ${channel(0)})`;
   }
-  const ticks = (end, width) => {
-    const step = niceStep(end, Math.max(2, width / 110)), all = [];
-    for (let at = 0; at <= end * 1.0001; at += step) all.push(at);
+  const ticks = ([from, to], width) => {
+    const step = niceStep(to - from, Math.max(2, width / 110)), all = [];
+    for (let at = step * Math.ceil(from / step - 1e-6); at <= to + 1e-4 * step; at += step) all.push(at);
     return all;
   };
-  const clock = (seconds, end) => end < 1 ? +(1000 * seconds).toFixed(2) + ' ms' : end >= 7200 ? (seconds / 3600).toFixed(2) + ' h' : end >= 600 ? (seconds / 60).toFixed(1) + ' min' : +seconds.toFixed(2) + ' s';
+  // `span`: how much time is shown. The more it is enlarged, the more digits a moment has.
+  function clock(seconds, span) {
+    const [size, unit, places] = span >= 7200 ? [3600, 'h', 2] : span >= 600 ? [60, 'min', 1] : span >= 1 || seconds >= 1 ? [1, 's', 2] : [0.001, 'ms', 2];
+    const value = (seconds / size).toFixed(Math.max(places, Math.ceil(Math.log10(100 * size / span))));
+    return (size > 1 ? value : +value) + ' ' + unit;
+  }
+  // What ran below the curve: [{of, label, steps: name and percent by number}...], GPUs first.
+  const LANE_ROWS = 22;
+  const lanesShown = () => tables ? tables.lanes : [];
+  function lane_at(of, time) {
+    const at = Math.floor((time - of.begin) / of.step);
+    return of.name[at] == null ? null : { words: name(of.name[at]), percent: of.percent[at] };
+  }
+  const laneLabel = of => tables.lanes.some(other => other.node !== of.node) ? `${of.node} ${of.label}` : of.label;
+  const laneKind = (of, words) => of.view === 'kernels' ? 'kernel' : isMpi.has(words) ? 'mpi' : 'function';
+  function laneWords(of, time) {
+    const ran = lane_at(of, time);
+    return `${laneLabel(of)}: ${ran ? `${clip(ran.words, 120)}, ${ran.percent} % of ${clock(of.step, of.step)}` : 'nothing'}`;
+  }
+  // Neighbouring steps in which one function ran the most: [begin, end, number of its name, mean percent].
+  function laneRuns(of) {
+    const runs = [];
+    of.name.forEach((at, step) => {
+      const last = runs[runs.length - 1], begin = of.begin + step * of.step;
+      if (at == null) return;
+      if (last && last.at === at && last.step === step - 1) { last.step = step; last.sum += of.percent[step]; last.end = begin + of.step; }
+      else runs.push({ at, begin, end: begin + of.step, step, sum: of.percent[step] });
+    });
+    return runs;
+  }
+  function drawLanes(draw, { strips, left, right, from, high, x }) {
+    const size = colours.size, every = Math.max(1, Math.ceil(0.9 * size / high));
+    lanesShown().forEach((of, index) => {
+      const y = from + index * high;
+      // A GPU's label has the colour of its curve.
+      const line = strips || of.view !== 'kernels' ? -1 : power.findIndex(other => other.of.name === of.label && other.of.node === of.node);
+      draw.textAlign = 'left'; draw.globalAlpha = 1; draw.fillStyle = line < 0 ? colours.soft : series()[line % series().length];
+      if (index % every === 0) draw.fillText(fit(draw, laneLabel(of), left - 6), 0, y + high / 2);
+      draw.save();
+      draw.beginPath(); draw.rect(left, y, right - left, high); draw.clip();
+      for (const run of laneRuns(of)) {
+        const words = name(run.at), first = run.step + 1 - Math.round((run.end - run.begin) / of.step);
+        draw.fillStyle = boxColour(laneKind(of, words), words);
+        for (let step = first; step <= run.step;) {
+          // Steps whose shades look alike are one box, without seams.
+          const shade = Math.ceil(of.percent[step] / 10), begin = step;
+          while (step <= run.step && Math.ceil(of.percent[step] / 10) === shade) step++;
+          const [at, end] = [begin, step].map(number => x(of.begin + number * of.step));
+          draw.globalAlpha = 0.15 + 0.085 * shade;
+          draw.fillRect(at, y, Math.max(0.6, end - at), high - 1);
+        }
+        draw.globalAlpha = 1;
+        const [at, end] = [Math.max(left, x(run.begin)), Math.min(right, x(run.end))], mean = run.sum * of.step / (run.end - run.begin);
+        if (high < 0.9 * size || end - at < 3 * size) continue;
+        draw.fillStyle = mean < 40 ? colours.text : colours.ink;
+        draw.fillText(fit(draw, words, end - at - 8), at + 4, y + high / 2);
+      }
+      draw.restore();
+    });
+    draw.globalAlpha = 1;
+  }
   function drawPower() {
     show('power', power.length);
     if (!power.length) return;
     const end = Math.max(1e-6, ...power.map(({ steps }) => steps.length ? steps[steps.length - 1][0] + steps[steps.length - 1][1] : 0));
+    if (zoom && zoom[0] >= end) zoom = null;
+    const span = zoom ? [zoom[0], Math.min(zoom[1], end)] : [0, end], shown = span[1] - span[0];
     const most = Math.max(1e-6, ...power.map(({ of, steps }) => steps.reduce((most, step) => Math.max(most, step[2] ?? 0), of.baseline_watts ?? 0)));
     const strips = asStrips ?? power.length > LINES_MAX;
     $('power-form').setAttribute('aria-pressed', String(strips));
     show('power-form', power.length > 1);
     const size = colours.size, row = Math.max(6, Math.min(1.5 * size, 30 * size / power.length));
-    const { draw, width, height } = canvas('power-picture', strips ? row * power.length + 1.6 * size : Math.max(11 * size, Math.min(17 * size, 0.24 * innerHeight)));
+    const below = lanesShown(), high = Math.max(0.6 * size, Math.min(1.45 * size, LANE_ROWS * size / below.length));
+    const curve = strips ? row * power.length : Math.max(9.4 * size, Math.min(15.4 * size, 0.24 * innerHeight - 1.6 * size));
+    const lanesFrom = curve + 0.5 * size, { draw, width, height } = canvas('power-picture', lanesFrom + high * below.length + 1.4 * size);
     draw.font = `${0.78 * size}px system-ui, "DejaVu Sans", sans-serif`;
-    const left = strips ? Math.min(11 * size, width / 4) : 4 * size, right = width - 4, bottom = height - 1.6 * size;
-    const x = time => left + (right - left) * time / end;
+    const widest = below.reduce((most, of) => Math.max(most, draw.measureText(laneLabel(of)).width), 0);
+    const left = Math.max(strips ? Math.min(11 * size, width / 4) : 4 * size, Math.min(widest + 8, width / 4)), right = width - 4, bottom = strips ? curve : curve - 0.1 * size;
+    const x = time => left + (right - left) * (time - span[0]) / shown;
     const unit = niceStep(most, 5), top = unit * Math.ceil(most * 1.02 / unit), y = value => bottom - (bottom - 0.5 * size) * value / top;
     draw.fillStyle = colours.soft;
     draw.strokeStyle = colours.line;
-    for (const time of ticks(end, right - left)) {
-      draw.textAlign = time === 0 ? 'left' : x(time) > right - 2 * size ? 'right' : 'center';
-      draw.fillText(clock(time, end), x(time), height - 0.6 * size);
+    for (const time of ticks(span, right - left)) {
+      draw.textAlign = x(time) < left + 2 * size ? 'left' : x(time) > right - 2 * size ? 'right' : 'center';
+      draw.fillText(clock(time, shown), x(time), height - 0.6 * size);
     }
+    const inside = paint => { draw.save(); draw.beginPath(); draw.rect(left, 0, right - left, curve); draw.clip(); paint(); draw.restore(); };
     const colour = series();
     if (strips) {
       power.forEach(({ of, steps }, index) => {
         const from = row * index;
-        for (const [begin, length, value] of steps) {
-          if (value == null) continue;
-          draw.fillStyle = heatColour(value / most);
-          draw.fillRect(x(begin), from, Math.max(0.6, x(begin + length) - x(begin) + 0.3), row - 1);
-        }
+        inside(() => {
+          for (const [begin, length, value] of steps) {
+            if (value == null) continue;
+            draw.fillStyle = heatColour(value / most);
+            draw.fillRect(x(begin), from, Math.max(0.6, x(begin + length) - x(begin) + 0.3), row - 1);
+          }
+        });
         if (row >= 0.8 * size || index % Math.ceil(0.9 * size / row) === 0) {
           draw.fillStyle = colours.soft; draw.textAlign = 'left';
           draw.fillText(clip(label(of), Math.floor(left / (0.5 * size))), 0, from + row / 2, left - 6);
@@ -436,7 +510,7 @@
         draw.setLineDash([2, 3]); draw.stroke(); draw.setLineDash([]); draw.globalAlpha = 1;
         if (power.length === 1) { draw.textAlign = 'right'; draw.fillStyle = colours.soft; draw.fillText(`drawn anyway: ${watts(of.baseline_watts)}`, right - 4, y(of.baseline_watts) - 0.6 * size); }
       });
-      power.forEach(({ of, steps }, index) => {
+      inside(() => power.forEach(({ of, steps }, index) => {
         draw.beginPath();
         let open = false, last = 0;
         for (const [begin, length, value] of steps) {
@@ -455,37 +529,49 @@
           draw.lineTo(last, y(0)); draw.lineTo(x(steps[0][0]), y(0));
           draw.globalAlpha = 0.13; draw.fillStyle = colour[0]; draw.fill(); draw.globalAlpha = 1;
         }
-      });
+      }));
       draw.lineWidth = 1;
     }
-    drawPower.time = event => Math.max(0, Math.min(end, (event - left) / (right - left) * end));
-    drawPower.step = end / Math.max(1, Math.min(200, Math.max(...power.map(({ steps }) => steps.length))));
-    drawPower.end = end;
-    if (moment !== null) {
-      draw.strokeStyle = colours.text;
-      draw.beginPath(); draw.moveTo(x(moment), 0); draw.lineTo(x(moment), bottom); draw.stroke();
-    }
+    drawLanes(draw, { strips, left, right, from: lanesFrom, high, x });
+    drawPower.time = place => Math.max(span[0], Math.min(span[1], span[0] + (place - left) / (right - left) * shown));
+    drawPower.lane = place => below[Math.floor((place - lanesFrom) / high)];
+    drawPower.step = shown / Math.max(1, Math.min(200, Math.max(...power.map(({ steps }) => steps.length))));
+    Object.assign(drawPower, { end, span, shown });
+    draw.strokeStyle = colours.text;
+    if (moment !== null && moment >= span[0] && moment <= span[1]) { draw.beginPath(); draw.moveTo(x(moment), 0); draw.lineTo(x(moment), height - 1.4 * size); draw.stroke(); }
+    if (drag) { draw.globalAlpha = 0.2; draw.fillStyle = colours.text; draw.fillRect(x(drag[0]), 0, x(drag[1]) - x(drag[0]), height - 1.4 * size); draw.globalAlpha = 1; }
+    show('power-out', zoom); show('lanes-words', below.length);
     const now = isLive && page.state === 'running' ? 'now ' : 'mean ';
     update('power-legend', ...power.slice(0, 2 * LINES_MAX).map(({ of }, index) => element('li', {},
       ...(strips ? [] : [element('i', { style: `background:${colour[index % colour.length]}` })]), label(of) + ' ',
       element('b', {}, moment === null ? watts(of.watts ?? of.mean_watts) : watts((at_time(power[index].steps, moment) || [])[2])),
       ...(of.baseline_watts == null ? [] : [element('span', { class: 'small' }, ` (${watts(of.baseline_watts)} anyway: dotted)`)]),
       ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
-    text('power-span', (moment === null ? now : `at ${clock(moment, end)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
-    describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}, at most ${watts(most)}`, ...powerAt(moment) });
+    text('power-span', (zoom ? `${clock(span[0], shown)} to ${clock(span[1], shown)}; ` : '') + (moment === null ? now : `at ${clock(moment, shown)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
+    describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}${zoom ? `, from ${clock(span[0], shown)} to ${clock(span[1], shown)}` : ''}, at most ${watts(most)}`, ...powerAt(moment) });
     tableOf('power-table', [{ key: 'words', title: 'device', kind: () => 'name' }, number('mean', 'mean W', value => value.toFixed(1)), number('most', 'most W', value => value.toFixed(1)), number('now', 'now W', value => value.toFixed(1))],
       { caption: 'Power of each device', sort: 'mean' }).set(power.map(({ of, steps }) => ({
       words: label(of), last: 0, mean: of.mean_watts, now: of.watts, most: steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0) })));
+    show('lanes-table', below.length);
+    if (below.length && $('power-table').parentNode.open) tableOf('lanes-table', [number('seconds', 's', value => value.toFixed(2)), number('begin', 'from s', value => value.toFixed(2)), number('percent', '% of it', value => value.toFixed(0)), { key: 'label', title: 'GPU or rank' }, { key: 'words', title: 'ran the most', kind: () => 'name' }], { caption: 'What ran on each GPU and rank', sort: 'seconds' })
+      .set(below.flatMap(of => laneRuns(of).map(run => ({ words: name(run.at), label: laneLabel(of), begin: run.begin, seconds: run.end - run.begin, percent: run.sum * of.step / (run.end - run.begin), last: 0 }))));
   }
   function powerAt(time) {
     const values = power.slice(0, LINES_MAX).map(({ of, steps }) => `${label(of)} ${watts(time === null ? of.watts ?? of.mean_watts : (at_time(steps, time) || [])[2])}`);
-    const when = time !== null ? `at ${clock(time, drawPower.end)}` : isLive && page.state === 'running' ? 'now' : 'mean';
+    const when = time !== null ? `at ${clock(time, drawPower.shown)}` : isLive && page.state === 'running' ? 'now' : 'mean';
+    if (time !== null) values.push(...lanesShown().slice(0, LINES_MAX).map(of => laneWords(of, time)));
     return { 'aria-valuemin': 0, 'aria-valuemax': drawPower.end, 'aria-valuenow': time ?? drawPower.end, 'aria-valuetext': `${when}: ${values.join(', ')}` };
   }
   function readPower(time) {
     moment = time;
     drawPower();
     for (const [key, value] of Object.entries(powerAt(time))) $('power-picture').setAttribute(key, value);
+  }
+
+  function zoomPower(to) {
+    zoom = to;
+    drawPower();
+    say(zoom ? `${clock(zoom[0], drawPower.shown)} to ${clock(zoom[1], drawPower.shown)}` : 'the whole run');
   }
 
   // ---- where ranks are ----
@@ -598,6 +684,7 @@
     return at && at[0] >= 0 && at[1] >= 0 && at[0] < label.length && at[1] < rows.length;
   }
   function fit(draw, words, width) {
+    if (draw.measureText(words).width <= width) return words;
     const letters = Math.floor(width / draw.measureText('m').width);
     return letters < 3 ? '' : clip(words, letters);
   }
@@ -859,17 +946,33 @@
   $('power-form').addEventListener('click', () => { asStrips = $('power-form').getAttribute('aria-pressed') !== 'true'; drawPower(); });
   const powerPicture = $('power-picture');
   powerPicture.addEventListener('pointermove', event => {
-    moment = drawPower.time(event.offsetX); drawPower();
-    tip(event, [`at ${clock(moment, drawPower.end)}`].concat(power.slice(0, 2 * LINES_MAX).map(({ of, steps }) => `${label(of)}: ${watts((at_time(steps, moment) || [])[2])}`)).join('\n'));
+    moment = drawPower.time(event.offsetX);
+    if (drag) drag[1] = moment;
+    drawPower();
+    const here = drawPower.lane(event.offsetY), words = (here ? [here] : lanesShown().slice(0, LINES_MAX)).map(of => laneWords(of, moment));
+    const values = power.slice(0, 2 * LINES_MAX).map(({ of, steps }) => `${label(of)}: ${watts((at_time(steps, moment) || [])[2])}`);
+    tip(event, [`at ${clock(moment, drawPower.shown)}`].concat(here ? words.concat(values) : values.concat(words)).join('\n'));
   });
   powerPicture.addEventListener('pointerleave', () => { tip(); moment = null; drawPower(); });
+  // What is dragged over is enlarged; fewer pixels are a click.
+  powerPicture.addEventListener('pointerdown', event => { if (event.button === 0) { drag = [drawPower.time(event.offsetX), drawPower.time(event.offsetX)]; powerPicture.setPointerCapture(event.pointerId); } });
+  powerPicture.addEventListener('pointerup', () => {
+    const [from, to] = (drag || [0, 0]).slice().sort((a, b) => a - b);
+    drag = null;
+    if (to - from > drawPower.shown / 100) zoomPower([from, to]); else drawPower();
+  });
+  powerPicture.addEventListener('pointercancel', () => { drag = null; drawPower(); });
+  powerPicture.addEventListener('dblclick', () => zoomPower(null));
+  $('power-out').addEventListener('click', () => { zoomPower(null); powerPicture.focus(); });
   powerPicture.addEventListener('keydown', event => {
     const step = drawPower.step, from = moment ?? drawPower.end;
-    const to = { ArrowLeft: from - step, ArrowRight: from + step, Home: 0, End: drawPower.end }[event.key];
-    if (event.key === 'Escape') readPower(null);
+    const [first, last] = drawPower.span, to = { ArrowLeft: from - step, ArrowRight: from + step, Home: first, End: last }[event.key];
+    const factor = { '+': 0.5, '-': 2 }[event.key], length = factor * drawPower.shown;
+    if (event.key === 'Escape') { zoomPower(null); readPower(null); }
+    if (factor) zoomPower(length >= drawPower.end ? null : [Math.max(0, Math.min(drawPower.end - length, from - length / 2)), 0].map((begin, at, all) => at ? all[0] + length : begin));
     if (to === undefined) return;
     event.preventDefault();
-    readPower(Math.max(0, Math.min(drawPower.end, to)));
+    readPower(Math.max(first, Math.min(last, to)));
   });
   const heatPicture = $('heat-picture');
   heatPicture.addEventListener('pointermove', event => { const at = drawHeat.place(event.offsetX, event.offsetY); tip(event, isCell(at) ? cellWords(at) : ''); });
