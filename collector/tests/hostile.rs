@@ -1,5 +1,5 @@
 //! A hostile application while the collector's loop reads: bytes that change at any moment, definitions without end, a call
-//! tree that only grows. The run goes on and ends, and its memory stays within bounds.
+//! tree that only grows. The run continues and ends, and its memory stays within bounds.
 
 mod made_up_session;
 
@@ -152,7 +152,7 @@ fn until_given_up(
     (root, run)
 }
 
-/// Of regions that were never defined.
+/// Enters of regions that were never defined.
 #[test]
 fn a_stack_that_grows_without_end_is_given_up() {
     until_given_up("s-depth", 1, "it is no longer read", |_| [7, 7]);

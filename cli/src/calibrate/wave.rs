@@ -16,7 +16,7 @@ pub struct Edge {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wave {
     pub origin_ns: u64,
-    /// Rises and falls, alternating.
+    /// The alternating rises and falls of the load.
     edges: Vec<f64>,
     /// Busy seconds before each edge.
     busy_before: Vec<f64>,

@@ -78,7 +78,7 @@ fn try_rings(group: &mut Group, session: &Path, cores: usize) -> Result<(), Erro
         Err(Error::NoSpace { .. }) => {
             RingProducer::create(&path, RING_RECORDS_MIN, 0)?;
             let found = format!(
-                "no room for one ring of {}: a run makes smaller ones, and calls may be suppressed",
+                "no space for one ring of {}: a run makes smaller ones, and calls may be suppressed",
                 bytes(wanted)
             );
             group.note("ring", found, Some(more_room()));

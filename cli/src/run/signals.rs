@@ -46,7 +46,7 @@ enum News {
     Due(usize),
     /// The witness received a signal that long ago, so this process will not receive it.
     Past(usize),
-    /// The witness has ended.
+    /// The witness process has ended.
     Gone,
 }
 

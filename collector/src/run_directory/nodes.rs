@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Another node's part of a run.
 pub struct Node {
-    /// The node's output directory.
+    /// The output directory of the node.
     pub directory: PathBuf,
     /// The head of its summary; `None` until that is written.
     pub run: Option<Run>,

@@ -40,7 +40,7 @@ pub struct RegionRow {
     pub exclusive_joules: f64,
     /// The inclusive joules. A region that is on the stack twice counts once.
     pub inclusive_joules: f64,
-    /// As in [`CallpathRow`].
+    /// The same as in [`CallpathRow`].
     pub dynamic_joules: f64,
     pub resolved_joules: f64,
     /// The most that the joules can be. A sample interval counts once, even if several of the region's call paths ran in it.

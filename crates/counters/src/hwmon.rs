@@ -50,7 +50,7 @@ pub(crate) struct Hwmon {
 }
 
 enum Sensor {
-    /// An energy in microjoules.
+    /// A counter of energy in microjoules.
     Energy(ValueFile),
     /// A power in microwatts, and which power it is.
     Power(ValueFile, Integral, Gauge),

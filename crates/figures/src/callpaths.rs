@@ -23,7 +23,7 @@ pub struct Figures {
     /// Under the policy *active*: the part of the exclusive joules that the device always draws; the rest is `dynamic_joules`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_joules: Option<f64>,
-    /// See `static_joules`.
+    /// The dynamic part, known when `static_joules` is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_joules: Option<f64>,
     /// The least that the exclusive joules can be (under the policy *active*, the dynamic joules).

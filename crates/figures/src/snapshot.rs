@@ -333,7 +333,7 @@ impl DeviceFigures {
 }
 
 impl Snapshot {
-    /// Returns the losses.
+    /// Returns the counts of lost records and events.
     pub fn losses(&self) -> Losses {
         let mut sum = Losses::default();
         self.ranks.iter().for_each(|rank| sum.records.add(&rank.losses));

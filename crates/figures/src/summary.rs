@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for Summary {
 pub struct Head {
     /// The run that the figures are about.
     pub run: Run,
-    /// The losses.
+    /// The counts of lost records and events.
     pub quality: Losses,
 }
 
@@ -543,7 +543,7 @@ pub struct Device {
     /// Under the policy *active*: the joules that the device always draws; the rest are `dynamic_joules`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_joules: Option<f64>,
-    /// See `static_joules`.
+    /// The dynamic part, known when `static_joules` is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_joules: Option<f64>,
     /// The time from the first sample to the last. Energy outside of it is not in the total.

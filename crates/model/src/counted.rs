@@ -77,7 +77,7 @@ fn words(name: &str) -> Vec<(String, Option<u32>)> {
 /// Libraries that measure processors: their `gpu` is a part of the package.
 const OF_PROCESSORS: [&str; 4] = ["rapl", "x86_energy", "power/energy-", "powercap"];
 
-/// Words of GPUs.
+/// Words in names of metrics of GPUs.
 const GPUS: [&str; 13] = [
     "gpu",
     "gpus",
@@ -96,7 +96,7 @@ const GPUS: [&str; 13] = [
 /// Words of CPU packages, or of all of them.
 const PACKAGES: [&str; 9] =
     ["package", "packages", "pkg", "pckg", "socket", "cpu", "cpus", "zone", "processor"];
-/// Words of whole nodes.
+/// Words in names of metrics of whole nodes.
 const NODES: [&str; 11] = [
     "node", "blade", "system", "server", "chassis", "host", "machine", "board", "total", "overall",
     "combined",

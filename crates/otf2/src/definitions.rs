@@ -206,7 +206,7 @@ pub enum PropertyValue {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct Region {
-    /// The demangled name.
+    /// The demangled name of the region.
     pub name: String,
     /// The name that the linker uses.
     pub canonical_name: String,

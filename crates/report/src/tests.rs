@@ -226,7 +226,7 @@ fn rows_say_the_least_and_the_most_that_they_can_have_spent() {
     assert!(text(Format::Json).contains("\"possible_joules\": "));
 }
 
-/// Of 10 J, 6 J are static. The rank was on a CPU for 3 s in `work` and for 1 s, half of the time, in the hostile name.
+/// 6 of 10 J are static. The rank was on a CPU for 3 s in `work` and for 1 s, half of the time, in the hostile name.
 #[test]
 fn a_table_begins_with_static_joules_and_rows_are_ordered_by_dynamic_ones() {
     let summary = active_summary(BASELINE);
@@ -777,7 +777,7 @@ fn a_run_that_is_compared_with_itself_is_called_so() {
     let again = "1 and 2 are the same run: only the attribution of its joules differs";
     assert_eq!(first_line([run("a", 0.0), run("a", 1.0)]), again);
     assert_eq!(first_line([run("a", 0.0), dated(run("b", 0.0))]), "same energy");
-    // The id of a trace is the name of its directory, which says nothing: its times are compared.
+    // The id of a trace is the name of its directory, which has no meaning: its times are compared.
     let trace = |id: &str| {
         let mut named = run(id, 0.0);
         named.summary.run.host = "trace".to_owned();

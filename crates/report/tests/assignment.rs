@@ -248,7 +248,7 @@ fn addresses_are_better_than_numbers() {
         "no GPU <- MPI Rank 1: its GPU stream HIP[0:0] ran on a GPU without a counter",
         "no GPU <- MPI Rank 1/HIP[0:0]: no counter of the GPU at PCI address 0000:77:00.0",
     ]);
-    // The counter tells none: the number is all there is.
+    // The counter has no address, only a number.
     Made::rocm_smi(&[0, 1], "").rank("", &["HIP[1:0]@0000:02:00.0"]).gives(&[
         "GPU-1 <- MPI Rank 0: its GPU stream HIP[1:0] ran on it",
         "GPU-1 <- MPI Rank 0/HIP[1:0]: device 1 in its name",
@@ -272,7 +272,7 @@ fn both_dies_of_a_package_draw_from_its_counter() {
         "GPU-6 <- MPI Rank 4: ROCR_VISIBLE_DEVICES=6",
         "GPU-6 <- MPI Rank 5: ROCR_VISIBLE_DEVICES=7; second die of the package that GPU 6 counts",
     ]);
-    // The odd one's counter is there, and never moves. Nothing says what the GPUs are.
+    // The odd one's counter is there, and never moves. There is no information about the GPUs.
     Made::counters(&[
         "A2rocm_smi:::energy_count:device=0",
         "A2rocm_smi:::energy_count:device=1; silent",
@@ -328,7 +328,7 @@ fn queues_show_which_gpus_a_rank_uses() {
             "GPU-2 <- MPI Rank 2: its GPU stream HIP[2:0] ran on it",
             "GPU-2 <- MPI Rank 2/HIP[2:0]: device 2 in its name",
         ]);
-    // A second die. A GPU without a counter says nothing of the others.
+    // A second die. A GPU without a counter gives no information about the others.
     gpus("MI250X")
         .rank("ampere::queues=0000:c6:00.0", &[])
         .rank("ampere::queues=0000:01:00.0 ROCR_VISIBLE_DEVICES=3", &[])
@@ -461,7 +461,7 @@ fn the_local_rank_is_assumed_only_where_it_may_be_and_fits() {
     ranks(Made::rocm_smi(&[0, 1], ""), 3).gives(&[
         "GPU-0..1 <- MPI Rank 0-2: 3 ranks do not fit 2 GPUs, and the ranks' GPUs are not known: shared by all ranks of the node",
     ]);
-    // What a variable or a stream says is no assumption.
+    // Information from a variable or a stream is not an assumption.
     Made::rocm_smi(&[0, 1], "")
         .settings(BY_LOCAL_RANK)
         .rank("SLURM_LOCALID=0 ROCR_VISIBLE_DEVICES=1", &[])
@@ -471,7 +471,7 @@ fn the_local_rank_is_assumed_only_where_it_may_be_and_fits() {
             "GPU-0 <- MPI Rank 1/HIP[0:0]: device 0 in its name",
             "GPU-1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=1",
         ]);
-    // Two processes with one number: it says nothing.
+    // Two processes have the same number, so it gives no information.
     Made::rocm_smi(&[0, 1], "")
         .settings(BY_LOCAL_RANK)
         .rank("SLURM_LOCALID=0", &[])

@@ -152,7 +152,7 @@ pub(crate) enum SamplingStart {
 pub(crate) enum Recorded {
     /// The process' stack samples, its start and end, and when its threads are on a CPU.
     All,
-    /// Everything but samples.
+    /// All records except samples.
     Switches,
     /// Only samples, because other events of the process record everything else.
     Samples,

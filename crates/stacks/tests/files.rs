@@ -87,8 +87,8 @@ const REMAPPED: &str = r#"
     }
 "#;
 
-/// Maps a library's code a second time, in a way that the second argument says, and runs it there. The function uses nothing that
-/// is at another address.
+/// Maps a library's code a second time, in the way given by the second argument, and runs it there. The function uses nothing
+/// that is at another address.
 const MAPPED_AGAIN: &str = r#"
     #define _GNU_SOURCE
     #include <dlfcn.h>

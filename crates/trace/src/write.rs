@@ -109,7 +109,7 @@ pub enum SampledFrames {
 /// The location whose CPU time a location's records are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuTimeOf {
-    /// The location's own.
+    /// The CPU time of the location itself.
     Itself,
     /// That of all threads without a location in the process with this index in the run.
     OtherThreads(usize),

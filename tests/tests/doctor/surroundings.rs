@@ -45,7 +45,7 @@ fn little_shared_memory_is_reported() {
     found.says("shared memory", "session", "problem", &["no room for"]);
     assert_eq!(found.code, 1);
     let found = ask(with("4m"));
-    found.says("shared memory", "ring", "note", &["no room for one ring of 8 MiB", "--shm-size"]);
+    found.says("shared memory", "ring", "note", &["no space for one ring of 8 MiB", "--shm-size"]);
     found.says("shared memory", "space", "note", &["0 rings of 8 MiB", "fewer than"]);
     assert_eq!(found.code, 0);
     let found = ask(with("4m").with(&[("AMPERE_RING_BYTES", "65536")]));

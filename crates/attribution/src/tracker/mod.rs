@@ -286,8 +286,7 @@ impl ReadingTracker {
         self.others.push(self.track(reading));
     }
 
-    /// Whether a track has not been read for so long that its history no longer counts. Readings that can follow it are still
-    /// added to it.
+    /// Whether a track was read too long ago for its history to count. Readings that can follow it are still added to it.
     fn is_old(&self, track: &Track) -> bool {
         let now = self.latest.map_or(0, |latest| latest.time);
         self.seconds(track.last.time, now) > self.window_seconds()

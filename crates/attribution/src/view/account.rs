@@ -31,7 +31,7 @@ pub struct ViewTotals {
 /// The exclusive joules of one call path in one view.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
-    /// All exclusive joules.
+    /// The sum of all exclusive joules.
     pub joules: f64,
     /// The exclusive joules in addition to those that the device always draws; 0 unless the policy is *active*.
     pub dynamic_joules: f64,

@@ -10,9 +10,9 @@ pub(super) struct QueuedSample {
     pub start: Timestamp,
     pub end: Timestamp,
     pub joules: f64,
-    /// Joules per share-clock tick.
+    /// The joules per tick of the share clock.
     pub price: f64,
-    /// The number of call paths that it has charged, and the last of them: its consumer, and the ticks that it was due.
+    /// The number of charged call paths, and the last of them: its consumer and its ticks.
     pub charged: usize,
     pub last: Option<(u32, NodeIndex, f64)>,
     /// All charges, if intervals are recorded.
