@@ -387,6 +387,9 @@ fn metrics() {
         # HELP ampere_unrecorded_calls Calls of locations without a ring, and of frames that were too deep; known when the process ends
         # TYPE ampere_unrecorded_calls counter
         ampere_unrecorded_calls_total{node,rank}
+        # HELP ampere_unrecorded_kernels Kernels and copies on GPUs that are not recorded, because their times were not to be had
+        # TYPE ampere_unrecorded_kernels counter
+        ampere_unrecorded_kernels_total{node,rank}
         # HELP ampere_dropped_records Records for which a ring had no space
         # TYPE ampere_dropped_records counter
         ampere_dropped_records_total{node,rank}

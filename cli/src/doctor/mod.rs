@@ -8,6 +8,7 @@
 //! cores.rs      cores and clock            output.rs    the output directory and the port
 //! settings.rs   the file and variables     batch.rs     which process of a batch job is asked to end
 //! stacks.rs     sampling of stacks         findings.rs  findings, one line each, and JSON
+//! gpus.rs       runtimes of GPUs
 //! ```
 //!
 //! The doctor does what a run does, where possible with the same code, and undoes it. It continues even if a vendor's library or
@@ -18,6 +19,7 @@ mod child;
 mod cores;
 mod counters;
 mod findings;
+mod gpus;
 mod installation;
 mod memory;
 mod mpi;
@@ -86,6 +88,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     let (found, sources) = counters::check(&program, wanted.config.as_deref());
     checks.extend(found);
     checks.extend(score_p::check(&program, installation.as_ref()));
+    checks.extend(gpus::check(&program, installation.as_ref()));
     checks.extend(mpi::check());
     checks.extend(batch::check());
     checks.extend(traces::check());

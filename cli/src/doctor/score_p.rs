@@ -79,7 +79,7 @@ fn look_for_score_p(group: &mut Group) {
 }
 
 /// Returns the file that the loader finds. This is done in another process, because any library may have this name.
-fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<PathBuf>> {
+pub fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<PathBuf>> {
     let mut command = Command::new(program);
     command.args(["probe", "library", file, function]);
     let finished = child::run_within(&mut command, VERSION_LIMIT)?;

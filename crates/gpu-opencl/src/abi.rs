@@ -86,6 +86,7 @@ functions! {
     102 clEnqueueFillBuffer(queue: Handle, buffer: Handle, pattern: *const c_void, pattern_size: usize, offset: usize, size: usize, waits: u32, list: List, event: *mut Handle) -> i32;
     103 clEnqueueFillImage(queue: Handle, image: Handle, colour: *const c_void, origin: Sizes, region: Sizes, waits: u32, list: List, event: *mut Handle) -> i32;
     104 clEnqueueMigrateMemObjects(queue: Handle, objects: u32, of: List, flags: u64, waits: u32, list: List, event: *mut Handle) -> i32;
+    105 clEnqueueMarkerWithWaitList(queue: Handle, waits: u32, list: List, event: *mut Handle) -> i32;
     123 clCreateCommandQueueWithProperties(context: Handle, device: Handle, properties: *const u64, code: *mut i32) -> Handle;
     126 clSVMAlloc(context: Handle, flags: u64, size: usize, alignment: u32) -> *mut c_void;
     129 clEnqueueSVMMemcpy(queue: Handle, blocking: u32, to: *mut c_void, from: *const c_void, size: usize, waits: u32, list: List, event: *mut Handle) -> i32;

@@ -1,6 +1,7 @@
 //! The functions that are replaced in the loader's table.
 
 use crate::abi::{self, Handle, clGetCommandQueueInfo, clGetEventInfo, clGetKernelInfo, place};
+use crate::host_times::HostTimes;
 use crate::queues::{self, Asked, LOSSES, Launch};
 use crate::{CL_INVALID_VALUE, CL_SUCCESS, layer};
 use ampere_gpu::{Host, guarded, next_correlation};
@@ -70,6 +71,7 @@ struct Enqueued {
     call: Option<u32>,
     region: u32,
     correlation: u64,
+    host_times: Option<HostTimes>,
     before: u64,
 }
 
@@ -92,7 +94,8 @@ fn enqueue<T>(
         let (region, of_call) = (command(&host), call.region(&host));
         let correlation = next_correlation(paradigm::OPENCL);
         let call = host.enter(of_call, correlation).then_some(of_call);
-        Some(Enqueued { host, queue, call, region, correlation, before: host.now() })
+        let host_times = HostTimes::wanted(&host);
+        Some(Enqueued { host, queue, call, region, correlation, host_times, before: host.now() })
     });
     let Some(started) = started else { return run(event) };
     let mut own: Handle = null_mut();
@@ -100,7 +103,7 @@ fn enqueue<T>(
     let place = if is_ours { &raw mut own } else { event };
     let result = run(place);
     guarded((), || {
-        let Enqueued { host, queue, call, region, correlation, before } = started;
+        let Enqueued { host, queue, call, region, correlation, host_times, before } = started;
         let after = host.now();
         if let Some(call) = call {
             host.leave(call);
@@ -108,7 +111,8 @@ fn enqueue<T>(
         if is_done(&result) {
             // SAFETY: the call has succeeded, so it has written the event.
             let event = unsafe { *place };
-            queues::follow(queue, event, is_ours, Launch { region, correlation, called: (before, after) });
+            let launch = Launch { region, correlation, called: (before, after), host_times };
+            queues::follow(queue, event, is_ours, launch);
         }
     });
     result

@@ -5,15 +5,15 @@ use ampere_gpu::Device;
 
 const CL_DEVICE_VENDOR_ID: u32 = 0x1001;
 const CL_DEVICE_NAME: u32 = 0x102B;
-/// Of cl_khr_pci_bus_info.
+/// The extension cl_khr_pci_bus_info defines this.
 const CL_DEVICE_PCI_BUS_INFO: u32 = 0x410F;
-/// Of cl_khr_device_uuid.
+/// The extension cl_khr_device_uuid defines this.
 const CL_DEVICE_UUID: u32 = 0x106A;
-/// Of cl_nv_device_attribute_query.
+/// The extension cl_nv_device_attribute_query defines this.
 const CL_DEVICE_PCI_BUS_ID_NV: u32 = 0x4008;
 const CL_DEVICE_PCI_SLOT_ID_NV: u32 = 0x4009;
 const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
-/// Of cl_amd_device_attribute_query.
+/// The extension cl_amd_device_attribute_query defines this.
 const CL_DEVICE_TOPOLOGY_AMD: u32 = 0x4037;
 const TOPOLOGY_PCIE: u32 = 1;
 

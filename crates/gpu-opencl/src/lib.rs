@@ -8,7 +8,7 @@
 //! ```text
 //! lib.rs      what the loader calls          queues.rs   queues, and the commands that run on them
 //! abi.rs      OpenCL's functions             calls.rs    the functions that are replaced
-//! devices.rs  a device's PCI address and UUID
+//! devices.rs  a device's PCI address and UUID    host_times.rs   how the device's clock is found
 //! ```
 //!
 //! Limits: commands of functions that a program gets by clGetExtensionFunctionAddress are not seen, nor what a kernel enqueues on the
@@ -17,6 +17,7 @@
 mod abi;
 mod calls;
 mod devices;
+mod host_times;
 mod queues;
 
 use abi::{ENTRIES, Table};

@@ -1,14 +1,17 @@
 //! Queues, and the commands that run on them.
 
 use crate::abi::{
-    self, Handle, clGetEventInfo, clGetEventProfilingInfo, clReleaseEvent, clRetainEvent, clSetEventCallback,
+    self, Handle, clEnqueueMarkerWithWaitList, clGetEventInfo, clGetEventProfilingInfo, clReleaseEvent,
+    clRetainEvent, clSetEventCallback, place,
 };
 use crate::devices::describe;
-use crate::{CL_SUCCESS, layer};
+use crate::host_times::HostTimes;
+use crate::{CL_SUCCESS, Layer, layer};
 use ampere_gpu::{Device, DeviceClock, Frame, Host, Losses, Stream, guarded};
 use rustc_hash::FxHashMap;
 use scorep_abi::paradigm;
 use std::ffi::c_void;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -75,13 +78,15 @@ pub struct Launch {
     pub correlation: u64,
     /// The times before and after the call that enqueued it, in ticks.
     pub called: (u64, u64),
+    /// The times of the system's clocks just before that call, if they were wanted.
+    pub host_times: Option<HostTimes>,
 }
 
 /// The times of a command, in nanoseconds of the device.
-struct Times {
-    queued: u64,
-    begin: u64,
-    end: u64,
+pub struct Times {
+    pub queued: u64,
+    pub begin: u64,
+    pub end: u64,
 }
 
 #[derive(Default)]
@@ -119,7 +124,7 @@ pub fn add(queue: Handle, device: Handle, asked: Option<Asked>, has_times: bool)
             all.devices.len() - 1
         });
         let free = all.free.iter().position(|(of, _)| *of == device);
-        let stream = match free {
+        let mut stream = match free {
             Some(place) => all.free.swap_remove(place).1,
             None => {
                 all.streams += 1;
@@ -127,11 +132,36 @@ pub fn add(queue: Handle, device: Handle, asked: Option<Asked>, has_times: bool)
                 Stream::new("OpenCL", &context, all.streams - 1, all.devices[device].1.clone())
             }
         };
+        if let Some(layer) = layer() {
+            stream.open(&layer.host);
+        }
         let records = Mutex::new(Records { stream, pending: Vec::new() });
         Arc::new(Queue { asked, has_times, device, records })
     });
-    let former = with_all(|all| all.queues.insert(queue.addr(), new));
+    let former = with_all(|all| all.queues.insert(queue.addr(), new.clone()));
     drop(former);
+    if has_times {
+        set_clock(new, queue);
+    }
+}
+
+/// Enqueues a marker on a new queue. It completes at once, and shows how the device's clock relates to the run's before the first
+/// kernel does, whose call may compile it.
+fn set_clock(queue: Arc<Queue>, handle: Handle) {
+    let Some(Layer { host, .. }) =
+        layer().filter(|layer| !layer.target[place::clEnqueueMarkerWithWaitList].is_null())
+    else {
+        return;
+    };
+    HostTimes::want();
+    let (host_times, before) = (HostTimes::wanted(host), host.now());
+    let mut event: Handle = null_mut();
+    // SAFETY: the queue is new; the event is written if the call succeeds.
+    let code = unsafe { clEnqueueMarkerWithWaitList(handle, 0, null(), &mut event) };
+    if code == CL_SUCCESS {
+        let launch = Launch { region: 0, correlation: 0, called: (before, host.now()), host_times };
+        follow(queue, event, true, launch);
+    }
 }
 
 /// Forgets a queue whose last reference the program gives up. Commands that are still running keep it.
@@ -210,7 +240,7 @@ extern "C" fn completed(_event: Handle, status: i32, command: *mut c_void) {
         {
             let mut records = lock(&queue.records);
             // SAFETY: this is used under the lock.
-            if !unsafe { (*command).is_taken } {
+            if !unsafe { (*command).is_taken } && launch.region != 0 {
                 records.take(&host, frame);
             }
         }
@@ -281,7 +311,16 @@ fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<F
         clocks.push(DeviceClock::new(host.ticks_per_nanosecond()));
     }
     let clock = &mut clocks[device];
-    if clock.add(launch.called.0, times.queued, launch.called.1) {
+    let begins = clock.add(launch.called.0, times.queued, launch.called.1);
+    let reading = launch.host_times.and_then(|all| all.reading_of(times, launch, clock.nominal()));
+    if begins {
+        HostTimes::want();
+    }
+    if let Some((before, time, after)) = reading {
+        clock.add(before, time, after);
+        HostTimes::want_no_more();
+    }
+    if begins {
         let rate = host.ticks_per_nanosecond();
         WAIT_TICKS.store((WAIT_MAX * rate) as u64, Ordering::Relaxed);
         clock.set_rate(rate);
@@ -289,7 +328,8 @@ fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<F
         LOSSES.report(host);
     }
     let (begin, end) = (clock.ticks(times.begin)?, clock.ticks(times.end)?);
-    // What has completed has ended, however wrong the device's clock is.
+    // Whatever the error of the device's clock: a command begins after its launch, and what has completed has ended.
+    let begin = begin.max(launch.called.0 + 1);
     (times.begin <= times.end).then(|| Frame {
         begin,
         end: end.min(host.now()).max(begin),
@@ -313,6 +353,9 @@ pub extern "C" fn flush() {
                 }
                 pending
             };
+            // SAFETY: as above; this does not change.
+            let regions: Vec<u32> =
+                pending.iter().map(|command| unsafe { (**command).launch.region }).collect();
             // Without the lock: OpenCL may call `completed` meanwhile.
             let frames: Vec<Option<Frame>> = pending
                 .iter()
@@ -326,9 +369,12 @@ pub extern "C" fn flush() {
                 })
                 .collect();
             let mut records = lock(&queue.records);
-            frames.into_iter().for_each(|frame| records.take(&host, frame));
+            // Our own marker has no region.
+            let frames = frames.into_iter().zip(&regions).filter(|(_, region)| **region != 0);
+            frames.for_each(|(frame, _)| records.take(&host, frame));
             LOSSES.count(records.stream.flush(&host));
         }
+        lock(&CLOCKS).iter().for_each(|clock| LOSSES.of_clock(clock));
         LOSSES.report(&host);
     });
 }

@@ -13,6 +13,8 @@ const PERIOD: u64 = 500_000_000;
 const DRIFT_SPAN_MIN: u64 = 200_000_000;
 /// The largest drift that is believed.
 const DRIFT_MAX: f64 = 1e-3;
+/// The error of the rate between anchors.
+const RATE_ERROR: f64 = 5e-6;
 
 /// A reading of a device's clock.
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +32,19 @@ struct Anchor {
 pub struct DeviceClock {
     nominal: f64,
     anchors: VecDeque<Anchor>,
-    /// The largest error of an anchor that was the best of its period, in ticks.
-    worst: u64,
+    /// The largest error of a time that was converted, in ticks.
+    worst: f64,
 }
 
 impl DeviceClock {
     /// A clock without anchors. `ticks_per_nanosecond` is the rate of the run's clock, as far as it is known.
     pub fn new(ticks_per_nanosecond: f64) -> DeviceClock {
-        DeviceClock { nominal: ticks_per_nanosecond, anchors: VecDeque::new(), worst: 0 }
+        DeviceClock { nominal: ticks_per_nanosecond, anchors: VecDeque::new(), worst: 0.0 }
+    }
+
+    /// The rate of the run's clock, in ticks a nanosecond.
+    pub fn nominal(&self) -> f64 {
+        self.nominal
     }
 
     /// Takes a better value of the rate of the run's clock.
@@ -46,61 +53,57 @@ impl DeviceClock {
     }
 
     /// Takes a reading of the device's clock in nanoseconds, and the run's clock in ticks before and after it. Returns whether it
-    /// begins a new period: then is the time to report error and drift.
+    /// begins a new period: then is the time to report the clock's state, and to look for a better reading.
     pub fn add(&mut self, before: u64, device: u64, after: u64) -> bool {
         let Some(width) = after.checked_sub(before) else { return false };
         let new = Anchor { device, ticks: before + width / 2, error: width.div_ceil(2) };
+        let is_full = self.anchors.len() == ANCHORS_MAX;
         match self.anchors.back_mut() {
             // Time has gone back: the device was reset.
-            Some(last) if device.saturating_add(PERIOD) < last.device => {
-                self.anchors.clear();
-                self.anchors.push_back(new);
-            }
+            Some(last) if device.saturating_add(PERIOD) < last.device => self.anchors.clear(),
             Some(last) if device < last.device.saturating_add(PERIOD) => {
-                if new.error <= last.error {
+                if new.error < last.error {
                     *last = new;
                 }
+                return false;
             }
-            last => {
-                if let Some(last) = last {
-                    self.worst = self.worst.max(last.error);
-                }
-                if self.anchors.len() == ANCHORS_MAX {
-                    self.anchors.pop_front();
-                }
-                self.anchors.push_back(new);
-                return true;
-            }
+            _ if is_full => _ = self.anchors.pop_front(),
+            _ => {}
         }
-        false
+        self.anchors.push_back(new);
+        true
     }
 
     /// Ticks per nanosecond of the device.
     fn rate(&self) -> f64 {
         match (self.anchors.front(), self.anchors.back()) {
-            (Some(first), Some(last)) if last.device - first.device.min(last.device) >= DRIFT_SPAN_MIN => {
+            (Some(first), Some(last)) if last.device.saturating_sub(first.device) >= DRIFT_SPAN_MIN => {
                 let rate = (last.ticks as f64 - first.ticks as f64) / (last.device - first.device) as f64;
                 let is_likely = (rate / self.nominal - 1.0).abs() <= DRIFT_MAX;
-                if is_likely { rate } else { self.nominal }
+                let error = (first.error + last.error) as f64 / (last.ticks.abs_diff(first.ticks)) as f64;
+                if is_likely && error <= RATE_ERROR { rate } else { self.nominal }
             }
             _ => self.nominal,
         }
     }
 
-    /// The time in ticks; `None` if the clock has no anchor.
-    pub fn ticks(&self, device: u64) -> Option<u64> {
-        let nearest = self.anchors.iter().min_by_key(|anchor| anchor.device.abs_diff(device))?;
-        let distance = (device.abs_diff(nearest.device) as f64 * self.rate()).round() as u64;
-        Some(match device >= nearest.device {
-            true => nearest.ticks.saturating_add(distance),
-            false => nearest.ticks.saturating_sub(distance),
+    /// The time in ticks, by the anchor that gives the least error; `None` if the clock has no anchor.
+    pub fn ticks(&mut self, device: u64) -> Option<u64> {
+        let rate = self.rate();
+        let error =
+            |anchor: &Anchor| anchor.error as f64 + device.abs_diff(anchor.device) as f64 * rate * RATE_ERROR;
+        let best = *self.anchors.iter().min_by(|a, b| error(a).total_cmp(&error(b)))?;
+        self.worst = self.worst.max(error(&best));
+        let distance = (device.abs_diff(best.device) as f64 * rate).round() as u64;
+        Some(match device >= best.device {
+            true => best.ticks.saturating_add(distance),
+            false => best.ticks.saturating_sub(distance),
         })
     }
 
-    /// The largest error of the device's time, in nanoseconds; `None` if the clock has no anchor.
-    pub fn error(&self) -> Option<u64> {
-        let last = self.anchors.back()?;
-        Some((self.worst.max(last.error) as f64 / self.nominal).ceil() as u64)
+    /// The largest error of the times that were converted so far, in nanoseconds.
+    pub fn error(&self) -> u64 {
+        (self.worst / self.nominal).ceil() as u64
     }
 
     /// How much the device's clock drifts against the nominal rate of the run's, in parts of 10^9.
@@ -128,14 +131,13 @@ mod tests {
     #[test]
     fn a_drifting_clock_is_followed_within_its_stated_error() {
         for drift in [0.0, 50e-6, -50e-6] {
-            let (clock, device_at) = played(drift, 20);
-            let error = clock.error().unwrap();
-            assert!(error < 10_000, "{error} ns");
+            let (mut clock, device_at) = played(drift, 20);
             // Kernels of the last second, and of the next one.
             for ticks in (57_000_000_000..63_000_000_000).step_by(1_000_000_000) {
                 let found = clock.ticks(device_at(ticks)).unwrap();
-                assert!(found.abs_diff(ticks) <= 3 * error, "{drift}: {found} is not {ticks}");
+                assert!(found.abs_diff(ticks) <= 3 * clock.error(), "{drift}: {found} is not {ticks}");
             }
+            assert!(clock.error() < 10_000, "{} ns", clock.error());
             let shown = clock.drift() as f64 / 1e9;
             assert!((shown - f64::abs(drift)).abs() < 2e-6, "{shown}");
         }
@@ -151,6 +153,6 @@ mod tests {
 
     #[test]
     fn a_clock_without_anchors_has_no_time() {
-        assert_eq!((DeviceClock::new(1.0).ticks(5), DeviceClock::new(1.0).error()), (None, None));
+        assert_eq!(DeviceClock::new(1.0).ticks(5), None);
     }
 }

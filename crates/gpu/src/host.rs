@@ -101,7 +101,7 @@ impl Host {
     }
 
     /// Defines a GPU location.
-    pub fn define_location(&self, name: &str, device: &Device) -> Option<LocationHandle> {
+    pub(crate) fn define_location(&self, name: &str, device: &Device) -> Option<LocationHandle> {
         let text = |text: &str| CString::new(text).unwrap_or_default();
         let [name, pci, uuid, model] = [name, &device.pci, &device.uuid, &device.model].map(text);
         let [name, pci, uuid, model] = [&name, &pci, &uuid, &model].map(|text| text.as_ptr());
@@ -133,7 +133,7 @@ impl Host {
     }
 
     /// Records frames of a location; see [`Interface::record`].
-    pub fn record(&self, location: LocationHandle, frames: &[Frame]) -> bool {
+    pub(crate) fn record(&self, location: LocationHandle, frames: &[Frame]) -> bool {
         // SAFETY: the host's function, with one of its locations; the frames live during the call.
         unsafe { (self.0.record)(location, frames.as_ptr(), frames.len()) }
     }

@@ -28,7 +28,7 @@ impl Losses {
 
     /// Takes the error and the drift of a device's clock.
     pub fn of_clock(&self, clock: &DeviceClock) {
-        self.clock_error.fetch_max(clock.error().unwrap_or(0), Ordering::Relaxed);
+        self.clock_error.fetch_max(clock.error(), Ordering::Relaxed);
         self.clock_drift.fetch_max(clock.drift(), Ordering::Relaxed);
     }
 

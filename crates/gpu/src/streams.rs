@@ -40,6 +40,13 @@ impl Stream {
         Stream { kind, numbers, device, lanes: Vec::new(), waiting: Vec::new() }
     }
 
+    /// Defines the stream's own location. Until its first frame, the collector then waits for it, and its first kernels do not come late.
+    pub fn open(&mut self, host: &Host) {
+        if self.lanes.is_empty() {
+            let _ = self.new_lane(host);
+        }
+    }
+
     /// Takes a frame, which [`Stream::flush`] records. Returns `false` if the frame cannot be true and is left out.
     pub fn push(&mut self, frame: Frame) -> bool {
         let is_possible = frame.begin > 0 && frame.begin <= frame.end;

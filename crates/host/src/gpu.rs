@@ -212,8 +212,13 @@ unsafe extern "C" fn enter(region: RegionHandle, correlation: u64) -> bool {
                 true
             }
             None => {
-                // The thread's first event: the launch has no number, and its kernels count as those of an unknown launch.
-                enter_new(slot, key(region), || region);
+                enter_new(slot, key(region), || {
+                    // SAFETY: as above; the thread has its location by now.
+                    if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
+                        plugin::correlate(thread.location, correlation);
+                    }
+                    region
+                });
                 !slot.thread.get().is_null()
             }
         }

@@ -261,20 +261,7 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
         }
     };
     let _ = EVENTS.set(events);
-    // SAFETY: as for `events`.
-    let gpu = unsafe {
-        let define_stream_device = libc::dlsym(library, c"ampere_define_stream_device".as_ptr());
-        let report_records = libc::dlsym(library, c"ampere_report_gpu_records".as_ptr());
-        let correlation = libc::dlsym(library, c"ampere_plugin_correlation".as_ptr());
-        Gpu {
-            define_stream_device: std::mem::transmute::<*mut c_void, Option<DefineStreamDevice>>(
-                define_stream_device,
-            ),
-            report_records: std::mem::transmute::<*mut c_void, Option<ReportGpuRecords>>(report_records),
-            correlation: std::mem::transmute::<*mut c_void, Option<Correlation>>(correlation),
-        }
-    };
-    let _ = GPU.set(gpu);
+    take_gpu(library);
     // SAFETY: `library` is open.
     let define = unsafe { libc::dlsym(library, c"ampere_define_communicator".as_ptr()) };
     if let (Some(send), Some(receive), Some(begin), Some(end), false) = (
@@ -297,6 +284,24 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
         };
         let _ = MESSAGES.set(messages);
     }
+}
+
+/// Takes the additions to Score-P's interface for GPUs, from an open library.
+fn take_gpu(library: *mut c_void) {
+    // SAFETY: `library` is open, and the symbols of these names have these types; see `take_events`.
+    let gpu = unsafe {
+        let define_stream_device = libc::dlsym(library, c"ampere_define_stream_device".as_ptr());
+        let report_records = libc::dlsym(library, c"ampere_report_gpu_records".as_ptr());
+        let correlation = libc::dlsym(library, c"ampere_plugin_correlation".as_ptr());
+        Gpu {
+            define_stream_device: std::mem::transmute::<*mut c_void, Option<DefineStreamDevice>>(
+                define_stream_device,
+            ),
+            report_records: std::mem::transmute::<*mut c_void, Option<ReportGpuRecords>>(report_records),
+            correlation: std::mem::transmute::<*mut c_void, Option<Correlation>>(correlation),
+        }
+    };
+    let _ = GPU.set(gpu);
 }
 
 fn close(library: *mut c_void) {

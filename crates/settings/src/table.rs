@@ -316,6 +316,11 @@ pub const SETTINGS: &[Setting] = &[
         ..elsewhere("AMPERE_HOST_PLUGIN", Form::File)
     },
     Setting {
+        about: "`off`: what CUDA, HIP and OpenCL run on GPUs is not recorded without Score-P.",
+        default: "it is recorded",
+        ..elsewhere("AMPERE_GPU", Form::Words(&["on", "off"]))
+    },
+    Setting {
         about: "`1`: nothing is measured, and `ampere run` is replaced by the command.",
         default: "ampere measures",
         ..elsewhere("AMPERE_DISABLE", Form::Text("0 or 1"))

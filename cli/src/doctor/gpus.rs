@@ -1,0 +1,92 @@
+//! Checks which runtimes of GPUs are here, and whether what they run is seen without Score-P.
+
+use super::findings::{Check, Group};
+use super::score_p::load;
+use crate::installation::{Installation, Runtime};
+use ampere_model::ENV_CUDA_INJECTION;
+use std::path::Path;
+
+/// A library, and a function that it has.
+type Library = (&'static str, &'static str);
+
+/// A runtime's name, its own library, and the library through which its kernels are seen; several versions of each.
+fn libraries(runtime: Runtime) -> (&'static str, &'static [Library], &'static [Library]) {
+    match runtime {
+        Runtime::Cuda => (
+            "CUDA",
+            &[("libcuda.so.1", "cuInit")],
+            &[("libcupti.so.13", "cuptiActivityEnable"), ("libcupti.so.12", "cuptiActivityEnable")],
+        ),
+        Runtime::Hip => (
+            "HIP",
+            &[
+                ("libamdhip64.so.7", "hipInit"),
+                ("libamdhip64.so.6", "hipInit"),
+                ("libamdhip64.so.5", "hipInit"),
+            ],
+            &[
+                ("librocprofiler-sdk.so.1", "rocprofiler_create_context"),
+                ("librocprofiler-sdk.so.0", "rocprofiler_create_context"),
+            ],
+        ),
+        // The loader itself opens layers.
+        Runtime::OpenCl => ("OpenCL", &[("libOpenCL.so.1", "clGetPlatformIDs")], &[]),
+    }
+}
+
+pub fn check(program: &Path, installation: Option<&Installation>) -> Vec<Check> {
+    let mut group = Group::new("GPU kernels");
+    for runtime in Runtime::ALL {
+        check_runtime(runtime, program, installation, &mut group);
+    }
+    if group.checks.is_empty() {
+        group.ok("runtimes", "neither CUDA, HIP nor OpenCL is here");
+    }
+    group.checks
+}
+
+fn check_runtime(runtime: Runtime, program: &Path, installation: Option<&Installation>, group: &mut Group) {
+    let (name, own, interface) = libraries(runtime);
+    let find = |all: &[Library]| {
+        all.iter().find_map(|(file, function)| Some((*file, load(program, file, function).ok()?)))
+    };
+    let Some((file, path)) = find(own) else { return };
+    let advice = |text: &str| Some(text.to_owned());
+    let Some(ours) = installation.and_then(|installation| installation.gpu_library(runtime)) else {
+        let lacks = format!("{file}; kernels are not seen: {} is not installed", runtime.library());
+        return group.note(name, lacks, advice("build or install all of ampere"));
+    };
+    match runtime {
+        Runtime::OpenCl if !path.as_deref().is_some_and(has_layers) => group.note(
+            name,
+            format!("{file} opens no layers: kernels are not seen"),
+            advice("use ocl-icd 2.3 or later, or Khronos' loader"),
+        ),
+        Runtime::OpenCl => group.ok(name, format!("{file} opens layers: kernels are seen")),
+        _ => match find(interface) {
+            Some((interface, _)) => group.ok(name, format!("{file}, {interface}: kernels are seen")),
+            None => group.note(
+                name,
+                format!(
+                    "{file}; the loader does not find {}: kernels are seen if the program has it",
+                    interface[0].0
+                ),
+                None,
+            ),
+        },
+    }
+    let other = std::env::var(ENV_CUDA_INJECTION).ok().filter(|other| !other.is_empty());
+    if let Some(other) = other.filter(|other| runtime == Runtime::Cuda && Path::new(other) != ours) {
+        group.note(
+            ENV_CUDA_INJECTION,
+            format!("{other} is loaded by CUDA instead: kernels are not seen"),
+            advice("unset it to see them"),
+        );
+    }
+}
+
+/// Whether a loader of OpenCL has the variable for layers.
+fn has_layers(loader: &Path) -> bool {
+    let variable = b"OPENCL_LAYERS";
+    std::fs::read(loader).is_ok_and(|bytes| bytes.windows(variable.len()).any(|part| part == variable))
+}

@@ -1,0 +1,92 @@
+//! Which of the system's clocks a runtime takes for the time at which a command is queued.
+//!
+//! A command is queued during the call that enqueues it. By that alone the device's clock is known as well as the call is short:
+//! some microseconds, and a millisecond where a kernel is compiled. But most runtimes read one of the system's clocks for it. If the time
+//! lies within the call by one of these clocks, that clock is the device's, and a reading of it is right to some nanoseconds.
+//! The clocks are compared anew in each period, because two of them may be close to each other, and drift.
+
+use crate::queues::{Launch, Times};
+use ampere_gpu::Host;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const CLOCKS: [libc::clockid_t; 4] =
+    [libc::CLOCK_MONOTONIC_RAW, libc::CLOCK_MONOTONIC, libc::CLOCK_BOOTTIME, libc::CLOCK_REALTIME];
+/// A call that takes longer, in nanoseconds, does not show which clock it is.
+const CALL_MAX: f64 = 1e7;
+/// Clocks that differ by less, in nanoseconds, are one. If others agree with a call, it is not known which one it is.
+const DIFFERENCE_MAX: f64 = 1000.0;
+
+/// How many calls of each period may read the clocks. A long call does not show which clock it is.
+const TRIES: u32 = 256;
+
+/// How many of the next calls are to read the system's clocks.
+static WANTED: AtomicU32 = AtomicU32::new(TRIES);
+
+/// The times of the system's clocks in nanoseconds, each with the run's time before and after it in ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct HostTimes([(u64, u64, u64); CLOCKS.len()]);
+
+impl HostTimes {
+    /// Reads the clocks if that is wanted.
+    pub fn wanted(host: &Host) -> Option<HostTimes> {
+        let is_wanted = WANTED.load(Ordering::Relaxed) > 0
+            && WANTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        is_wanted.then(|| HostTimes(CLOCKS.map(|clock| (host.now(), time_of(clock), host.now()))))
+    }
+
+    /// Has the next calls read the clocks: a new period has begun.
+    pub fn want() {
+        WANTED.store(TRIES, Ordering::Relaxed);
+    }
+
+    /// Has no further call read the clocks: the period has a good reading.
+    pub fn want_no_more() {
+        WANTED.store(0, Ordering::Relaxed);
+    }
+
+    /// The reading of the clock by which the command was queued during its call, if there is one.
+    pub fn reading_of(&self, times: &Times, launch: &Launch, rate: f64) -> Option<(u64, u64, u64)> {
+        let (_, returned) = launch.called;
+        let is_during_call = |(read, time, _): &(u64, u64, u64)| {
+            let call = returned.saturating_sub(*read) as f64 / rate;
+            call <= CALL_MAX && (0.0..=call).contains(&(times.queued as f64 - *time as f64))
+        };
+        let mut readings = self.0.into_iter().filter(is_during_call);
+        let first = readings.next()?;
+        // The distance of both readings by the one clock, and by the run's.
+        let differ = |other: &(u64, u64, u64)| {
+            let by_clocks = other.1 as f64 - first.1 as f64;
+            (by_clocks - (other.0 as f64 - first.0 as f64) / rate).abs() > DIFFERENCE_MAX
+        };
+        (!readings.any(|other| differ(&other))).then_some(first)
+    }
+}
+
+fn time_of(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the given structure.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_by_which_a_command_was_queued_in_its_call_is_found() {
+        let clocks = HostTimes([(100, 5000, 110), (110, 7000, 120), (120, 7100, 130), (130, 90_000, 140)]);
+        let launch =
+            |returned| Launch { region: 1, correlation: 1, called: (150, returned), host_times: None };
+        let found = |queued, returned| {
+            let times = Times { queued, begin: 0, end: 0 };
+            clocks.reading_of(&times, &launch(returned), 1.0).map(|(_, time, _)| time)
+        };
+        assert_eq!(found(7050, 200), Some(7000));
+        assert_eq!(found(7150, 200), Some(7100));
+        assert_eq!(found(5300, 200), None, "after the call");
+        assert_eq!(found(4999, 200), None, "before the call");
+        assert_eq!(found(7050, 20_000_000), None, "too long a call");
+        assert_eq!(found(8000, 4000), None, "by two clocks that differ");
+    }
+}

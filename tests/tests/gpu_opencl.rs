@@ -1,0 +1,347 @@
+//! Kernels of OpenCL programs under `ampere run`, without Score-P, on PoCL, which runs them on the CPU's cores. The joules are those
+//! of a simulated counter.
+
+use ampere_tests::collector::announced;
+use ampere_tests::http::get;
+use ampere_tests::jobs::{Done, Place, run};
+use ampere_tests::openmetrics::parse;
+use ampere_tests::process::{Running, wait_for};
+use ampere_tests::runs::{attribute, list, number, on_path, relative};
+use ampere_tests::stand_ins::with_rocm_smi;
+use ampere_tests::{artifact, root, skip_unless};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const WATTS: f64 = 300.0;
+/// A CPU has no PCI address, so the settings name what runs on the simulated GPU.
+const SETTINGS: &str =
+    "[[device]]\nname = \"GPU-0\"\nmetric = 'rocm_smi:::energy_count:device=0'\nlocations = ['OpenCL.+']\n";
+
+/// The file that names PoCL's library: that of an own copy (`scripts/need-packages`), or else the system's.
+fn vendors() -> Option<PathBuf> {
+    let own = artifact("ampere").parent()?.parent()?.join("pocl/pocl.icd");
+    [own, PathBuf::from("/etc/OpenCL/vendors/pocl.icd")].into_iter().find(|path| path.is_file())
+}
+
+/// A place, a program of `tests/programs`, and PoCL.
+struct Opencl {
+    place: Place,
+    vendors: PathBuf,
+    program: PathBuf,
+    settings: PathBuf,
+}
+
+impl Opencl {
+    /// `None` if there is no PoCL, or no compiler for it; the test is then skipped.
+    fn new(compiler: &[&str], source: &str) -> Option<Opencl> {
+        let Some(vendors) = vendors().filter(|_| on_path(compiler[0])) else {
+            println!("skipped: no OpenCL platform here");
+            return None;
+        };
+        let place = Place::new();
+        let program = place.path("program");
+        let mut command = Command::new(compiler[0]);
+        command.args(&compiler[1..]).args(["-O1", "-o"]).arg(&program);
+        command.arg(root().join("tests/programs").join(source)).args(["-lOpenCL", "-ldl"]);
+        let done = command.output().expect("a compiler");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let settings = place.write("ampere.toml", SETTINGS);
+        Some(Opencl { place, vendors, program, settings })
+    }
+
+    fn prepared(&self, mut command: Command) -> Command {
+        with_rocm_smi(&mut command, &format!("watts={WATTS}"));
+        command.env("OCL_ICD_VENDORS", &self.vendors).env("AMPERE_CONFIG", &self.settings);
+        // PoCL keeps compiled kernels there.
+        command.env("POCL_CACHE_DIR", self.place.path("tmp"));
+        command
+    }
+
+    /// Runs one way of `opencl.c` without ampere, and with it.
+    fn both(&self, way: &str) -> (Done, Done) {
+        let mut plain = self.prepared(self.place.command(&self.program));
+        plain.arg(way);
+        let mut measured =
+            self.prepared(self.place.ampere_run(way, [self.program.as_os_str(), way.as_ref()]));
+        let (plain, measured) = (run(&mut plain), run(&mut measured));
+        measured.as_without(&plain);
+        measured.no_panic();
+        (plain, measured)
+    }
+}
+
+/// The calls and joules of what has run on the GPU. A row without calls is code that launched it.
+fn kernels(summary: &Value) -> Vec<(String, f64, f64)> {
+    let views = list(&list(summary, "devices")[0], "views");
+    let view = views.iter().find(|view| view["view"] == "kernels").expect("kernels");
+    let rows = list(view, "regions").iter().map(|row| {
+        let region = row["region"].as_str().unwrap_or_default().to_owned();
+        (region, number(row, "calls"), number(row, "exclusive_joules"))
+    });
+    rows.filter(|(_, calls, _)| *calls > 0.0).collect()
+}
+
+fn calls_of(summary: &Value, name: &str) -> f64 {
+    kernels(summary).iter().filter(|(region, _, _)| region == name).map(|(_, calls, _)| calls).sum()
+}
+
+/// The time of both kernels.
+fn seconds_of(summary: &Value) -> [f64; 2] {
+    let views = list(&list(summary, "devices")[0], "views");
+    let view = views.iter().find(|view| view["view"] == "kernels").expect("kernels");
+    ["light", "heavy"].map(|name| {
+        let rows = list(view, "regions").iter().filter(|row| row["region"] == name);
+        rows.map(|row| number(row, "exclusive_seconds")).sum()
+    })
+}
+
+fn joules_of(summary: &Value) -> [f64; 2] {
+    ["light", "heavy"]
+        .map(|name| kernels(summary).iter().filter(|(region, _, _)| region == name).map(|row| row.2).sum())
+}
+
+/// Joules of both kernels in the live metrics.
+fn live_joules(output: &Path) -> Option<[f64; 2]> {
+    let body = get(announced(output)?.address(), "/metrics").ok()?.body;
+    let samples = parse(&body).ok()?;
+    Some(["light", "heavy"].map(|name| {
+        let kernels = samples.iter().filter(|sample| sample.name == "ampere_kernel_energy_joules_total");
+        kernels.filter(|sample| sample.label("kernel") == name).map(|sample| sample.value).sum()
+    }))
+}
+
+/// Runs `kernels.c`, whose kernels have 1 to 3 work, and compares the joules with the times, live, in the summary and in the trace.
+fn play(ranks: usize, arguments: &[&str]) {
+    let is_mpi = ranks > 1;
+    skip_unless!(!is_mpi || (on_path("mpicc.openmpi") && on_path("mpirun.openmpi")), "no Open MPI");
+    let compiler = if is_mpi { &["mpicc.openmpi", "-DUSE_MPI"][..] } else { &["cc"] };
+    let Some(opencl) = Opencl::new(compiler, "kernels.c") else { return };
+    let place = &opencl.place;
+    let mut words: Vec<std::ffi::OsString> = Vec::new();
+    if is_mpi {
+        words.extend(["mpirun.openmpi", "--oversubscribe", "-n"].map(Into::into));
+        words.push(ranks.to_string().into());
+    }
+    words.push(opencl.program.clone().into());
+    words.extend(arguments.iter().map(Into::into));
+    let mut command = opencl.prepared(place.ampere_run("out", words));
+    // No kernel takes as long: what a stream has not reported after this time is not waited for.
+    command.env("AMPERE_STREAM_LAG", "3s");
+    let mut running = Running::start(&mut command);
+    // The program waits after its kernels have run.
+    let live = wait_for("all kernels in the live metrics", LIMIT, || {
+        let now = live_joules(&place.path("out"))?;
+        std::thread::sleep(Duration::from_millis(500));
+        (now[0] > 0.0 && now[1] > 0.0 && live_joules(&place.path("out")) == Some(now)).then_some(now)
+    });
+    std::fs::write(place.path("over"), "").expect("room for a file");
+    assert!(running.wait(LIMIT).is_some_and(|status| status.success()), "the program ends well");
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    let in_summary = joules_of(&summary);
+    let settings = opencl.settings.display().to_string();
+    let in_trace = joules_of(&attribute(&place.path("out/traces.otf2"), &["--config", &settings]));
+    let rounds: f64 = arguments[0].parse().expect("a number");
+    let queues: f64 = arguments[1].parse().expect("a number");
+    for kernel in ["light", "heavy"] {
+        assert_eq!(calls_of(&summary, kernel), rounds * queues * ranks as f64, "{kernel}");
+    }
+    println!("live {live:?} J, summary {in_summary:?} J, trace {in_trace:?} J; {arguments:?}");
+    for kernel in 0..2 {
+        assert!(relative(in_trace[kernel], in_summary[kernel]) < 1e-9, "{in_trace:?}, {in_summary:?}");
+        assert!(live[kernel] <= in_summary[kernel] * 1.01, "{live:?}, {in_summary:?}");
+    }
+    let seconds = seconds_of(&summary);
+    // Kernels that run at the same time share the device's power.
+    assert!(in_summary[0] + in_summary[1] < 1.01 * WATTS * (seconds[0] + seconds[1]), "{seconds:?} s");
+    if !is_mpi && arguments[1] == "1" {
+        for kernel in 0..2 {
+            assert!(
+                relative(in_summary[kernel], WATTS * seconds[kernel]) < 0.02,
+                "{in_summary:?}, {seconds:?}"
+            );
+        }
+        // How long a kernel runs depends on what else uses the processor: another program, or another queue.
+        let ratio = in_summary[1] / in_summary[0];
+        assert!((2.0..4.5).contains(&ratio), "three times the work: {ratio} times the joules");
+    }
+    place.assert_clean();
+}
+
+#[test]
+fn kernels_of_three_to_one_work_have_three_to_one_joules() {
+    play(1, &["6", "1"]);
+    play(1, &["6", "1", "late"]);
+}
+
+#[test]
+fn kernels_of_several_queues_have_joules_by_their_work() {
+    play(1, &["2", "3"]);
+    play(1, &["2", "3", "late"]);
+}
+
+#[test]
+fn kernels_of_two_ranks_have_joules_by_their_work() {
+    play(2, &["2", "2"]);
+}
+
+/// Ways in which all kernels are recorded: their names and calls.
+#[test]
+fn kernels_are_recorded_however_the_program_treats_its_queues_and_events() {
+    let long = "a".repeat(200);
+    let both: &[(&str, f64)] = &[("light", 3.0), ("heavy", 3.0)];
+    let copies: &[(&str, f64)] = &[
+        ("[OpenCL write]", 1.0),
+        ("[OpenCL fill]", 1.0),
+        ("[OpenCL read]", 1.0),
+        ("[OpenCL copy]", 1.0),
+        ("[OpenCL map]", 1.0),
+        ("[OpenCL unmap]", 1.0),
+    ];
+    let ways: [(&str, &[(&str, f64)]); 8] = [
+        ("waits", both),
+        ("never_waits", both),
+        ("out_of_order", both),
+        ("released_early", both),
+        ("closes", both),
+        ("copies", copies),
+        ("forks", &[("light", 2.0)]),
+        ("long_name", &[(&long, 1.0)]),
+    ];
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    for (way, expected) in ways {
+        let (plain, _) = opencl.both(way);
+        assert_eq!(plain.code, 7, "{plain:#?}");
+        let summary = opencl.place.summary(way);
+        assert_eq!(summary["run"]["complete"], true, "{way}: {}", summary["run"]);
+        for (kernel, calls) in expected {
+            assert_eq!(calls_of(&summary, kernel), *calls, "{way}: {:?}", kernels(&summary));
+        }
+        assert_eq!(kernels(&summary).len(), expected.len(), "{way}: {:?}", kernels(&summary));
+    }
+    opencl.place.assert_clean();
+}
+
+#[test]
+fn what_a_program_asks_of_its_queues_and_events_is_answered_as_without_ampere() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    let (plain, _) = opencl.both("properties");
+    assert_eq!(plain.code, 7, "{plain:#?}");
+    assert_eq!(calls_of(&opencl.place.summary("properties"), "tiny"), 2.0);
+}
+
+#[test]
+fn a_program_that_ends_anyhow_does_so_with_ampere() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    for (way, status, kernel, calls) in
+        [("leaves_at_once", 5, "heavy", 3.0), ("crashes", 128 + libc::SIGSEGV, "light", 1.0)]
+    {
+        let (plain, _) = opencl.both(way);
+        assert_eq!(plain.code, status, "{plain:#?}");
+        assert_eq!(calls_of(&opencl.place.summary(way), kernel), calls, "{way}");
+    }
+    opencl.place.assert_clean();
+}
+
+#[test]
+fn a_kernel_that_outlives_its_program_is_counted() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    let (plain, _) = opencl.both("ends_meanwhile");
+    assert_eq!(plain.code, 7, "{plain:#?}");
+    let summary = opencl.place.summary("ends_meanwhile");
+    assert_eq!(number(&summary["quality"], "unrecorded_kernels"), 1.0);
+    assert_eq!(summary["run"]["complete"], false);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("1 kernel or copy on a GPU could not be recorded"), "{notes}");
+}
+
+#[test]
+fn none_of_ten_thousand_kernels_a_second_on_eight_queues_is_lost() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    opencl.both("many");
+    let summary = opencl.place.summary("many");
+    assert_eq!(calls_of(&summary, "tiny"), 20_000.0);
+    let losses = [
+        "unrecorded_kernels",
+        "kernels_without_launch",
+        "unrecorded_calls",
+        "dropped_records",
+        "suppressed_calls",
+    ];
+    for loss in losses {
+        assert_eq!(number(&summary["quality"], loss), 0.0, "{loss}");
+    }
+}
+
+#[test]
+fn calls_of_the_runtime_are_frames_of_the_thread_that_makes_them() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    opencl.both("waits");
+    let summary = opencl.place.summary("waits");
+    let ranks = &list(&list(&summary, "devices")[0], "views")[0];
+    for (call, calls) in
+        [("clEnqueueNDRangeKernel", 6.0), ("clFinish", 1.0), ("clFlush", 1.0), ("clCreateBuffer", 0.0)]
+    {
+        let rows = list(ranks, "regions").iter().filter(|row| row["region"] == call);
+        // The buffer is made before the first queue, with which the measurement begins.
+        assert_eq!(rows.map(|row| number(row, "calls")).sum::<f64>(), calls, "{call}");
+    }
+}
+
+#[test]
+fn nothing_is_recorded_where_gpus_are_switched_off() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    let mut command =
+        opencl.prepared(opencl.place.ampere_run("off", [opencl.program.as_os_str(), "waits".as_ref()]));
+    let done = run(command.env("AMPERE_GPU", "off"));
+    assert_eq!((done.code, done.stdout.as_str()), (7, "waits\n"), "{done:#?}");
+    let summary = opencl.place.path("off/summary.json");
+    let text = std::fs::read_to_string(summary).unwrap_or_default();
+    assert!(!text.contains("clFinish"), "{text}");
+}
+
+/// An implementation of OpenCL that does nothing, behind the layer: 100,000 kernels a second with names of 10,000 characters.
+#[test]
+fn a_hundred_thousand_kernels_a_second_with_long_names_are_recorded() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl_layer.c") else { return };
+    let layer = artifact("libampere_opencl.so");
+    let words =
+        [opencl.program.as_os_str(), layer.as_os_str(), "100000".as_ref(), "100000".as_ref(), "8".as_ref()];
+    let done = run(&mut opencl.prepared(opencl.place.ampere_run("out", words)));
+    assert_eq!(done.code, 0, "{done:#?}");
+    println!("{}", done.stdout);
+    let summary = opencl.place.summary("out");
+    assert_eq!(calls_of(&summary, &"k".repeat(10_000)), 100_000.0);
+    assert_eq!(number(&summary["quality"], "unrecorded_kernels"), 0.0);
+    // The device's clock is one of the system's, so it is known well.
+    assert!(
+        !summary["run"]["notes"].to_string().contains("times of its GPUs"),
+        "{}",
+        summary["run"]["notes"]
+    );
+}
+
+#[test]
+fn the_doctor_says_whether_kernels_will_be_seen() {
+    let place = Place::new();
+    let done = run(&mut place.ampere(["doctor", "--json"]));
+    let found: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    let of_gpus = |check: &&Value| check["group"] == "GPU kernels";
+    let checks: Vec<&Value> = list(&found, "checks").iter().filter(of_gpus).collect();
+    let has_loader = Command::new("ldconfig")
+        .arg("-p")
+        .output()
+        .is_ok_and(|told| String::from_utf8_lossy(&told.stdout).contains("libOpenCL.so.1"));
+    let opencl = checks.iter().find(|check| check["name"] == "OpenCL");
+    assert_eq!(opencl.is_some(), has_loader, "{checks:?}");
+    if let Some(opencl) = opencl {
+        assert_eq!(
+            (&opencl["status"], &opencl["found"]),
+            (&Value::from("ok"), &Value::from("libOpenCL.so.1 opens layers: kernels are seen"))
+        );
+    }
+    assert!(!checks.is_empty());
+}
