@@ -6,9 +6,12 @@
 //! own queues and events is answered as if there were no layer.
 //!
 //! ```text
-//! lib.rs      what the loader calls          queues.rs   queues, and the commands that run on them
-//! abi.rs      OpenCL's functions             calls.rs    the functions that are replaced
-//! devices.rs  a device's PCI address and UUID    host_times.rs   how the device's clock is found
+//! lib.rs         the functions that the loader calls
+//! abi.rs         OpenCL's functions
+//! calls.rs       the functions that are replaced
+//! devices.rs     the PCI address and the UUID of a device
+//! host_times.rs  which of the system's clocks is the device's
+//! queues.rs      queues, and the commands that run on them
 //! ```
 //!
 //! Limits: commands of functions that a program gets by clGetExtensionFunctionAddress are not seen, nor what a kernel enqueues on the

@@ -31,6 +31,14 @@
 //! for copies and memsets on the GPU, and `FUNCTION` for other calls of the runtime. The host demangles names. It finds a region by
 //! its name at each call; an adapter that can keep the handle with the kernel does.
 //!
+//! ```text
+//! clock.rs      a device's clock against the run's
+//! host.rs       the host's functions, as safe ones
+//! interface.rs  the same functions, as C types
+//! losses.rs     the counts of what is not recorded
+//! streams.rs    streams and their lanes
+//! ```
+//!
 //! Rules: nothing unwinds into the runtime ([`guarded`]); a forked child records nothing ([`Host::is_recording`] is `false`
 //! there); the libraries are linked so that they are never unloaded; no call of an adapter blocks the program longer than its own
 //! locks do, and none is made that changes the program's results.
