@@ -509,7 +509,7 @@ fn a_kernels_joules_are_those_of_the_code_that_launched_it() {
     };
     for path in ["main", "main > solve", "main > output"] {
         let (inclusive, kernels) = (rows[path].1, below(path));
-        assert!(inclusive > 1.0 && relative(inclusive, kernels) < 1e-9, "{path}: {inclusive} and {kernels}");
+        assert!(inclusive > 1.0 && relative(inclusive, kernels) < 1e-8, "{path}: {inclusive} and {kernels}");
     }
 
     // Tables of kernels have what ran on the GPU, and whatever shows call paths has who launched it.

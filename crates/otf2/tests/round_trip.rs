@@ -346,3 +346,79 @@ fn a_real_trace_s_definitions() {
     }
     assert!(classes.contains(&"node".to_owned()), "{classes:?}");
 }
+
+/// The values of two attributes, as they come with enters.
+#[derive(Default)]
+struct Values {
+    wanted: [Option<AttributeRef>; 2],
+    next: Option<(LocationRef, u64)>,
+    /// The time of each enter, and its values.
+    enters: Vec<(u64, Option<u64>, Option<u64>)>,
+}
+
+impl EventHandler for Values {
+    fn attribute(&self) -> Option<AttributeRef> {
+        self.wanted[0]
+    }
+
+    fn second_attribute(&self) -> Option<AttributeRef> {
+        self.wanted[1]
+    }
+
+    fn second_value(&mut self, location: LocationRef, value: u64) -> Flow {
+        assert_eq!(self.next.replace((location, value)), None);
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn enter(&mut self, location: LocationRef, time: u64, _: RegionRef, value: Option<u64>) -> Flow {
+        let second = self.next.take().inspect(|(of, _)| assert_eq!(*of, location));
+        self.enters.push((time, value, second.map(|(_, value)| value)));
+        std::ops::ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn each_enter_comes_with_its_value_of_either_attribute() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut d = Definitions::default();
+    let group = d.location_groups.push(LocationGroup::default());
+    for location in [0, 1] {
+        d.locations.insert(LocationRef(location), Location { group: Some(group), ..Location::default() });
+    }
+    let region = d.regions.push(Region::default());
+    let [first, second] = ["first", "second"]
+        .map(|name| d.attributes.push(Attribute { name: name.into(), ..Attribute::default() }));
+    let archive = ArchiveWriter::create(directory.path()).unwrap();
+    let mut expected = Vec::new();
+    for location in [0, 1] {
+        let mut events = archive.event_writer(LocationRef(location)).unwrap();
+        for number in 0..5000 {
+            let time = 10 * number + location;
+            let value = number << 40 | location;
+            expected.push(match number % 3 {
+                0 => events.enter(time, region).map(|()| (time, None, None)),
+                1 => events.enter_with(time, region, first, value).map(|()| (time, Some(value), None)),
+                _ => events.enter_with(time, region, second, value).map(|()| (time, None, Some(value))),
+            });
+            events.leave(time + 5, region).unwrap();
+        }
+        events.close().unwrap();
+    }
+    archive.finish(&d).unwrap();
+    let mut expected: Vec<_> = expected.into_iter().map(Result::unwrap).collect();
+    expected.sort_by_key(|enter| enter.0);
+    let read = |wanted: [Option<AttributeRef>; 2], ahead: bool| {
+        let mut trace = Trace::open(&directory.path().join("traces.otf2")).unwrap();
+        let mut values = Values { wanted, ..Values::default() };
+        match ahead {
+            true => trace.read_events_ahead(&mut values).unwrap(),
+            false => trace.read_events(&mut values).unwrap(),
+        };
+        values.enters
+    };
+    for ahead in [false, true] {
+        assert_eq!(read([Some(first), Some(second)], ahead), expected);
+        let one = expected.iter().map(|enter| (enter.0, None, enter.2)).collect::<Vec<_>>();
+        assert_eq!(read([None, Some(second)], ahead), one);
+    }
+}

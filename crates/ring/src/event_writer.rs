@@ -26,8 +26,11 @@ pub struct EventWriter {
     limit: u64,
     output: Output,
     mode: Mode,
-    /// The correlation id of the next enter, and the limit without it.
-    next_id: Option<(u64, u64)>,
+    /// The correlation id of the next enter; 0 if it has none. This is no `Option`, whose niche would move what every event needs
+    /// into other cache lines.
+    next_id: u64,
+    /// The limit that applies once the next enter has been recorded, if it has an id.
+    limit_after: u64,
     /// The number of suppressed open frames.
     suppressed_depth: usize,
     /// The regions of the outermost suppressed frames.
@@ -75,7 +78,8 @@ impl EventWriter {
             output: Output::new(ring),
             limit: 0,
             mode: Mode::Recording,
-            next_id: None,
+            next_id: 0,
+            limit_after: 0,
             coalesced_until: 0,
             overload: Overload::Suppress,
             suppressed_depth: 0,
@@ -120,10 +124,12 @@ impl EventWriter {
 
     /// Gives a correlation id to the next enter: to the call of a launch the same as to the work that it launched. 0 is no id.
     pub fn correlate_next(&mut self, id: u64) {
-        let limit = self.next_id.map_or(self.limit, |(_, limit)| limit);
-        self.next_id = (id != 0).then_some((id, limit));
+        if self.next_id == 0 {
+            self.limit_after = self.limit;
+        }
+        self.next_id = id;
         // The frequent cases need not ask whether there is an id: none of them applies.
-        self.limit = if id == 0 { limit } else { 0 };
+        self.limit = if id == 0 { self.limit_after } else { 0 };
         self.update_coalesced_until();
     }
 
@@ -154,7 +160,7 @@ impl EventWriter {
     /// Must be called after anything that may begin or end coalescing, or its period.
     fn update_coalesced_until(&mut self) {
         self.coalesced_until = match &self.overload {
-            Overload::Coalesce(coalescing) if self.mode == Mode::Coalescing && self.next_id.is_none() => {
+            Overload::Coalesce(coalescing) if self.mode == Mode::Coalescing && self.next_id == 0 => {
                 coalescing.period_end
             }
             _ => 0,
@@ -163,9 +169,10 @@ impl EventWriter {
 
     #[inline(never)]
     fn enter_not_recorded(&mut self, timestamp: u64, region: u32) {
-        if let Some((id, limit)) = self.next_id.take() {
+        if self.next_id != 0 {
+            let id = std::mem::take(&mut self.next_id);
             // A limit holds until the mode changes.
-            self.limit = if self.mode == Mode::Recording { limit } else { 0 };
+            self.limit = if self.mode == Mode::Recording { self.limit_after } else { 0 };
             self.enter_correlated(timestamp, region, id);
         } else if self.mode == Mode::Coalescing {
             self.coalesce_enter(timestamp, region);

@@ -263,6 +263,14 @@ impl<'a> Player<'a> {
         if self.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
+    /// Ends the steps before an event. CPU time may be known of a time after the last event, which no step reaches.
+    fn play_until(&mut self, time: u64) -> Flow {
+        while time >= self.until && self.until <= self.replay.last {
+            self.finish_step()?;
+        }
+        ControlFlow::Continue(())
+    }
+
     fn sleep(&self) {
         let Speed::Times(times) = self.speed else { return };
         let played =
@@ -293,9 +301,7 @@ impl<'a> Player<'a> {
     }
 
     fn take(&mut self, at: LocationRef, event: Event) -> Flow {
-        while event.time >= self.until {
-            self.finish_step()?;
-        }
+        self.play_until(event.time)?;
         let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
         location.last = event.time;
         if event.entered {
@@ -332,9 +338,7 @@ impl<'a> Player<'a> {
         });
         let value = position.and_then(|position| values.get(position));
         let Some(MetricValue::U64(ns)) = value else { return ControlFlow::Continue(()) };
-        while time >= self.until {
-            self.finish_step()?;
-        }
+        self.play_until(time)?;
         let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
         if wait_for_room(&mut location.writer, self.session, &self.stop).is_err() {
             self.has_collector_ended = true;
@@ -473,9 +477,7 @@ impl EventHandler for Player<'_> {
         if members.is_empty() {
             return ControlFlow::Continue(());
         }
-        while time >= self.until {
-            self.finish_step()?;
-        }
+        self.play_until(time)?;
         for (position, number) in members {
             let Some(value) = values.get(position) else { continue };
             let bits = value_type::to_bits(value, replay.metrics[number as usize].value);
