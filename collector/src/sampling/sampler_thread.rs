@@ -3,7 +3,7 @@
 use crate::sampling::clock::Timer;
 use crate::sampling::gauges::{GaugeSchedule, GaugeStatistics, PowerReading};
 use crate::sampling::predecessor::{LOG_NAME, Predecessor, RING_NAME};
-use crate::sampling::read_schedule::{ReadSchedule, UpdateInterval};
+use crate::sampling::read_schedule::{ReadSchedule, Rest, UpdateInterval};
 use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
 use ampere_counters::{Quantity, Settings, SharedRunCpu, Source};
 use ampere_model::{Definition, Device};
@@ -98,6 +98,7 @@ struct Slot {
 struct Counters {
     source: Box<dyn Source>,
     interval: UpdateInterval,
+    rest: Rest,
     slots: Vec<Slot>,
     /// The number of its first device among all devices.
     first: usize,
@@ -110,6 +111,20 @@ struct Samples {
     timer: Timer,
     /// The number of each device in the ring, by the sampler's number.
     numbers: Vec<u32>,
+}
+
+impl Counters {
+    /// The tick of the next reading.
+    fn due(&self) -> Option<u64> {
+        let due = self.slots.iter().map(|slot| slot.due).min()?;
+        Some(due.max(self.rest.until()))
+    }
+
+    /// The device that is to be read at a tick: the one that has waited longest.
+    fn device_at(&self, tick: u64) -> Option<usize> {
+        self.due().filter(|due| *due <= tick)?;
+        (0..self.slots.len()).min_by_key(|device| self.slots[*device].due)
+    }
 }
 
 impl Samples {
@@ -197,7 +212,7 @@ impl SamplerThread {
                 due: Instant::now(),
             },
             gauges: GaugeSchedule::new(sources, gauges.map(|time| ticks(time) as u64)),
-            counters: counters_of(opened.sources),
+            counters: counters_of(opened.sources, period),
             period,
             samples,
             reports,
@@ -207,7 +222,7 @@ impl SamplerThread {
 
     /// Reads each counter once, at the start.
     pub(super) fn read_first(&mut self) {
-        self.read_due(0, false);
+        self.read_all(0, false);
     }
 
     /// Samples until `stop` is set, and then takes a last sample of every device.
@@ -216,7 +231,10 @@ impl SamplerThread {
         let (mut tick, mut news_at, mut cpu_at) = (0, start + NEWS_PERIOD, start);
         loop {
             let stopping = stop.load(Ordering::Relaxed);
-            self.read_due(tick, stopping);
+            match stopping {
+                true => self.read_all(tick, true),
+                false => self.read_due(tick),
+            }
             let now = Instant::now();
             if now >= cpu_at || stopping {
                 cpu_at = now + CPU_TIME_PERIOD;
@@ -234,8 +252,7 @@ impl SamplerThread {
                 let news = self.counters.iter_mut().filter_map(|counters| counters.source.news());
                 news.for_each(|line| drop(self.reports.news.try_send(line)));
             }
-            let slots = self.counters.iter().flat_map(|counters| &counters.slots);
-            let due = slots.map(|slot| slot.due).chain(self.gauges.due()).min();
+            let due = self.counters.iter().filter_map(Counters::due).chain(self.gauges.due()).min();
             // Without devices, the thread only waits for the end, which wakes it.
             let due = due.unwrap_or(tick + self.ticks(NEWS_PERIOD)).max(tick + 1);
             let deadline = start + tick_time(self.period, due);
@@ -269,13 +286,20 @@ impl SamplerThread {
         (time.as_nanos().div_ceil(self.period.as_nanos().max(1)) as u64).max(1)
     }
 
-    /// Reads the counters that are due. `is_last` reads and samples all of them.
-    fn read_due(&mut self, tick: u64, is_last: bool) {
+    /// Reads all counters. `is_last` makes a sample of each.
+    fn read_all(&mut self, tick: u64, is_last: bool) {
         for at in 0..self.counters.len() {
             for device in 0..self.counters[at].slots.len() {
-                if is_last || self.counters[at].slots[device].due <= tick {
-                    self.read(at, device, tick, is_last);
-                }
+                self.read(at, device, tick, is_last);
+            }
+        }
+    }
+
+    /// Reads the counters that are due.
+    fn read_due(&mut self, tick: u64) {
+        for at in 0..self.counters.len() {
+            while let Some(device) = self.counters[at].device_at(tick) {
+                self.read(at, device, tick, false);
             }
         }
     }
@@ -331,6 +355,9 @@ impl SamplerThread {
         let took = now.duration_since(begun).as_nanos() as u64;
         let (shortest, retry) = (self.shortest_period(at, device), self.ticks(RETRY_PERIOD));
         let counters = &mut self.counters[at];
+        let planned = counters.slots[device].due.max(counters.rest.until());
+        counters.rest.add(tick, took);
+        let rest = counters.rest.ticks_for_each(counters.slots.len());
         let slot = &mut counters.slots[device];
         let number = counters.first + device;
         let figures = &self.reports.figures.devices()[number];
@@ -349,8 +376,8 @@ impl SamplerThread {
                 slot.due = if shortest > 1 {
                     tick + shortest
                 } else {
-                    let late = tick > slot.due;
-                    let due = slot.schedule.next(&mut counters.interval, tick, late, changed);
+                    let late = tick > planned;
+                    let due = slot.schedule.next(&mut counters.interval, tick, late, changed, rest);
                     let update = self.period.as_nanos() as u64 * counters.interval.ticks().unwrap_or(0);
                     figures.update_ns.store(update, Ordering::Relaxed);
                     due
@@ -442,11 +469,12 @@ fn figures_of(source: &dyn Source) -> Vec<DeviceFigures> {
     gauges.map(|gauges| DeviceFigures { gauges, ..DeviceFigures::default() }).collect()
 }
 
-fn counters_of(sources: Vec<Box<dyn Source>>) -> Vec<Counters> {
+fn counters_of(sources: Vec<Box<dyn Source>>, period: Duration) -> Vec<Counters> {
     let mut first = 0;
     let counters = sources.into_iter().map(|source| {
         let slots: Vec<Slot> = source.devices().iter().map(|_| Slot::default()).collect();
-        let counters = Counters { first, source, interval: UpdateInterval::default(), slots };
+        let rest = Rest::new(period.as_nanos() as u64);
+        let counters = Counters { first, source, interval: UpdateInterval::default(), rest, slots };
         first += counters.slots.len();
         counters
     });
