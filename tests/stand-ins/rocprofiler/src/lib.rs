@@ -8,7 +8,8 @@
 //!
 //! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
 //! the opposite order, `dropped=7` tells the first batch's tool that 7 records were dropped, `without=NAME` makes a function fail,
-//! `partitions` shows the GPU's two parts as two agents.
+//! `partitions` shows the GPU's two parts as two agents,
+//! `timed` prints how long the tools' functions took for a call and for a record.
 
 #[allow(dead_code)]
 #[path = "../../../../crates/gpu-hip/src/abi.rs"]
@@ -19,7 +20,9 @@ mod tools;
 
 use abi::*;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 const ERROR: Status = 1;
 const ERROR_FINALIZED: Status = 21;
@@ -70,7 +73,19 @@ fn word(name: &str) -> Option<String> {
 }
 
 fn version() -> u32 {
-    word("version").and_then(|text| text.parse().ok()).unwrap_or(10_000)
+    static VERSION: OnceLock<u32> = OnceLock::new();
+    *VERSION.get_or_init(|| word("version").and_then(|text| text.parse().ok()).unwrap_or(10_000))
+}
+
+/// Nanoseconds in the tools' functions: in those for calls, and in those for records.
+static SPENT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// Runs a tool's function, and adds its time to the sum for calls (0) or records (1).
+fn timed<T>(which: usize, run: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let done = run();
+    SPENT[which].fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    done
 }
 
 fn is_without(function: &str) -> bool {
