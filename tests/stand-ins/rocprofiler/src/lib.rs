@@ -6,6 +6,12 @@
 //! when the watermark is reached or when the tool asks for it, and has writers wait while a lossless buffer is full. The types are
 //! those of `crates/gpu-hip/src/abi.rs`, which a test compares with the real headers.
 //!
+//! ```text
+//! tools.rs   how tools are found, configured and ended
+//! hip.rs     HIP's table of functions, callbacks and records
+//! buffer.rs  buffers, and the thread that delivers them
+//! ```
+//!
 //! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
 //! the opposite order, `dropped=7` tells the first batch's tool that 7 records were dropped, `without=NAME` makes a function fail,
 //! `partitions` shows the GPU's two parts as two agents,
@@ -65,11 +71,10 @@ fn with<T>(body: impl FnOnce(&mut State) -> T) -> T {
 /// The value of a word of the variable, or an empty text if it has none.
 fn word(name: &str) -> Option<String> {
     let all = std::env::var("STAND_IN_ROCPROFILER").unwrap_or_default();
-    let found = all.split_whitespace().find_map(|word| {
+    all.split_whitespace().find_map(|word| {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         (key == name).then(|| value.to_owned())
-    });
-    found
+    })
 }
 
 fn version() -> u32 {
