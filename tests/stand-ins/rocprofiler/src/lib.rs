@@ -1,5 +1,5 @@
-//! A stand-in for `librocprofiler-sdk.so` beside that for `libamdhip64.so` (`tests/programs/amdhip64.c`), which calls it as the real
-//! HIP does: through rocprofiler-register, and a table of functions.
+//! A stand-in for `librocprofiler-sdk.so`. The one for `libamdhip64.so` (`tests/programs/amdhip64.c`) calls it as the real HIP
+//! does: through rocprofiler-register, and a table of functions.
 //!
 //! It does what version 1.0 does: it finds tools as that does (also that the last part of `ROCP_TOOL_LIBRARIES` is lost if there is
 //! a colon, and that the program is aborted if a library cannot be opened), delivers buffers from a thread of its own,
@@ -13,9 +13,9 @@
 //! ```
 //!
 //! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
-//! the opposite order, `dropped=7` tells the first batch's tool that 7 records were dropped, `without=NAME` makes a function fail,
-//! `partitions` shows the GPU's two parts as two agents,
-//! `timed` prints how long the tools' functions took for a call and for a record.
+//! the opposite order, `dropped=7` counts 7 records as dropped, `without=NAME` makes a function fail,
+//! `partitions` shows two parts of the GPU as two agents, and `timed` prints how long the tools' functions took for a call and for
+//! a record.
 
 #[allow(dead_code)]
 #[path = "../../../../crates/gpu-hip/src/abi.rs"]
