@@ -46,7 +46,7 @@ unsafe extern "C" fn collect(
         // SAFETY: as above, and the structure has all fields.
         let fields = unsafe { &*agent };
         if fields.agent_type == AGENT_GPU {
-            // SAFETY: as above; the UUID follows if the size says so.
+            // SAFETY: as above; an agent of this size ends with the UUID.
             let uuid = (fields.size >= AGENT_SIZE_WITH_UUID)
                 .then(|| unsafe { agent.add(1).cast::<u64>().read_unaligned() });
             found.insert(fields.id.0, described(fields, uuid.unwrap_or(0)));

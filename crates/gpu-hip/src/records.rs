@@ -151,6 +151,11 @@ impl Streams {
         losses.count(impossible + left_out + newly_dropped);
     }
 
+    /// Whether fewer commands have come than were launched.
+    pub fn has_less_than(&self, launched: u64) -> bool {
+        self.seen < launched
+    }
+
     /// Number of the commands that were launched and that no record has come of. They are counted once.
     pub fn missing(&mut self, launched: u64) -> u64 {
         let missing = launched.saturating_sub(self.seen);

@@ -22,6 +22,9 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const WATERMARK_BYTES: usize = BUFFER_BYTES / 4;
 /// What is in the buffer is delivered this often, so that joules of kernels are shown within a second.
 const DELIVERY_PERIOD: Duration = Duration::from_millis(100);
+/// How often, and how many times, what has not come is waited for at the end.
+const LAST_DELIVERIES_PERIOD: Duration = Duration::from_millis(2);
+const LAST_DELIVERIES_MAX: usize = 50;
 /// Number of readings of the clock of which the best is used.
 const CLOCK_READINGS: usize = 5;
 
@@ -206,12 +209,26 @@ impl Tool {
         self.losses.report(&self.host);
     }
 
-    /// The last delivery. Commands of which no record has come are counted.
+    /// Whether no record has come of some commands.
+    fn is_waiting(&self) -> bool {
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.as_ref().is_some_and(|streams| streams.has_less_than(self.launched.load(Ordering::Relaxed)))
+    }
+
+    /// The last delivery. Commands of which no record has come are counted. The runtime notices the end of a command a moment after
+    /// a program that waits for it.
     fn end(&self) {
         if self.process.load(Ordering::Acquire) != std::process::id() {
             return;
         }
         self.deliver();
+        for _ in 0..LAST_DELIVERIES_MAX {
+            if self.is_ended.load(Ordering::Acquire) || !self.is_waiting() {
+                break;
+            }
+            std::thread::sleep(LAST_DELIVERIES_PERIOD);
+            self.deliver();
+        }
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(streams) = streams.as_mut() {
             self.losses.count(streams.missing(self.launched.load(Ordering::Relaxed)));

@@ -1,14 +1,21 @@
-//! A stand-in for `librocprofiler-sdk.so` beside that for `libamdhip64.so` (`tests/programs/amdhip64.c`), which calls it as the real
-//! HIP does: through rocprofiler-register, and a table of functions.
+//! A stand-in for `librocprofiler-sdk.so`. The one for `libamdhip64.so` (`tests/programs/amdhip64.c`) calls it as the real HIP
+//! does: through rocprofiler-register, and a table of functions.
 //!
 //! It does what version 1.0 does: it finds tools as that does (also that the last part of `ROCP_TOOL_LIBRARIES` is lost if there is
 //! a colon, and that the program is aborted if a library cannot be opened), delivers buffers from a thread of its own,
 //! when the watermark is reached or when the tool asks for it, and has writers wait while a lossless buffer is full. The types are
 //! those of `crates/gpu-hip/src/abi.rs`, which a test compares with the real headers.
 //!
+//! ```text
+//! tools.rs   how tools are found, configured and ended
+//! hip.rs     HIP's table of functions, callbacks and records
+//! buffer.rs  buffers, and the thread that delivers them
+//! ```
+//!
 //! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
-//! the opposite order, `dropped=7` tells the first batch's tool that 7 records were dropped, `without=NAME` makes a function fail,
-//! `partitions` shows the GPU's two parts as two agents.
+//! the opposite order, `dropped=7` counts 7 records as dropped, `without=NAME` makes a function fail,
+//! `partitions` shows two parts of the GPU as two agents, and `timed` prints how long the tools' functions took for a call and for
+//! a record.
 
 #[allow(dead_code)]
 #[path = "../../../../crates/gpu-hip/src/abi.rs"]
@@ -19,7 +26,9 @@ mod tools;
 
 use abi::*;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 const ERROR: Status = 1;
 const ERROR_FINALIZED: Status = 21;
@@ -62,15 +71,26 @@ fn with<T>(body: impl FnOnce(&mut State) -> T) -> T {
 /// The value of a word of the variable, or an empty text if it has none.
 fn word(name: &str) -> Option<String> {
     let all = std::env::var("STAND_IN_ROCPROFILER").unwrap_or_default();
-    let found = all.split_whitespace().find_map(|word| {
+    all.split_whitespace().find_map(|word| {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         (key == name).then(|| value.to_owned())
-    });
-    found
+    })
 }
 
 fn version() -> u32 {
-    word("version").and_then(|text| text.parse().ok()).unwrap_or(10_000)
+    static VERSION: OnceLock<u32> = OnceLock::new();
+    *VERSION.get_or_init(|| word("version").and_then(|text| text.parse().ok()).unwrap_or(10_000))
+}
+
+/// Nanoseconds in the tools' functions: in those for calls, and in those for records.
+static SPENT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// Runs a tool's function, and adds its time to the sum for calls (0) or records (1).
+fn timed<T>(which: usize, run: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let done = run();
+    SPENT[which].fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    done
 }
 
 fn is_without(function: &str) -> bool {

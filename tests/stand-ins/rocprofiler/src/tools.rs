@@ -85,6 +85,7 @@ fn initialise() {
 }
 
 extern "C" fn end() {
+    crate::hip::settle();
     for tool in std::mem::take(&mut *crate::lock(&CONFIGURED)) {
         // SAFETY: a tool's function of this type, see `initialise`.
         let finalise = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(tool) };
@@ -92,6 +93,7 @@ extern "C" fn end() {
         unsafe { finalise(std::ptr::null_mut()) };
     }
     with(|state| state.is_finalised = true);
+    crate::hip::say_times();
 }
 
 /// Called by rocprofiler-register with a runtime's table.
