@@ -133,7 +133,7 @@ fn locations<'a>(
     here.filter_map(|(at, _)| Some((at, attributor.lane(at)?))).filter(|(_, lane)| !lane.steps().is_empty())
 }
 
-/// Gives regions their numbers.
+/// Gives the names of regions their numbers.
 struct Names<'a> {
     attributor: &'a Attributor,
     numbers: HashMap<&'a str, u32>,

@@ -35,8 +35,8 @@ impl Default for Caps {
 
 /// Rows with a smaller part of the whole are summed.
 const PART_MIN: f64 = 0.005;
-/// Of rows that are not shown, their part of all joules is said, static ones too, if it is at least this one and twice their part of
-/// the dynamic joules.
+/// The row of what is not shown has its part of all joules, static ones too, if it is at least this one and twice its part of the
+/// dynamic joules.
 pub const WAITING_PART_MIN: f64 = 0.05;
 /// Rows that each table keeps, without those that sum the others.
 const ROWS_MIN: usize = 2;
