@@ -14,7 +14,10 @@ use ampere_model::{
     Definition, LocalLocation, Location, LocationKind, Process, REPLAYED_HOST, Region, RegionHandle,
 };
 use ampere_ring::{EventWriter, LogWriter, RING_RECORDS_MIN, RingProducer, SAMPLES_RING, Session};
-use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, Trace};
+use otf2::{
+    AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, MetricValueType,
+    Trace,
+};
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::str::FromStr;
@@ -124,7 +127,7 @@ pub struct Player<'a> {
     processes: Vec<PlayedProcess>,
     locations: HashMap<LocationRef, PlayedLocation>,
     samples: EventWriter,
-    /// The members that are devices, by location and metric class.
+    /// The members that are played, by location and metric class.
     members: HashMap<(LocationRef, MetricRef), Vec<(usize, u32)>>,
     definitions: Definitions,
     has_collector_ended: bool,
@@ -263,6 +266,14 @@ impl<'a> Player<'a> {
         if self.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
+    /// Finishes the steps before this time. CPU times may be recorded after all events and samples, and have no step.
+    fn play_before(&mut self, time: u64) -> Flow {
+        while time >= self.until && self.until <= self.replay.last {
+            self.finish_step()?;
+        }
+        ControlFlow::Continue(())
+    }
+
     fn sleep(&self) {
         let Speed::Times(times) = self.speed else { return };
         let played =
@@ -293,9 +304,7 @@ impl<'a> Player<'a> {
     }
 
     fn take(&mut self, at: LocationRef, event: Event) -> Flow {
-        while event.time >= self.until {
-            self.finish_step()?;
-        }
+        self.play_before(event.time)?;
         let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
         location.last = event.time;
         if event.entered {
@@ -332,9 +341,7 @@ impl<'a> Player<'a> {
         });
         let value = position.and_then(|position| values.get(position));
         let Some(MetricValue::U64(ns)) = value else { return ControlFlow::Continue(()) };
-        while time >= self.until {
-            self.finish_step()?;
-        }
+        self.play_before(time)?;
         let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
         if wait_for_room(&mut location.writer, self.session, &self.stop).is_err() {
             self.has_collector_ended = true;
@@ -473,12 +480,12 @@ impl EventHandler for Player<'_> {
         if members.is_empty() {
             return ControlFlow::Continue(());
         }
-        while time >= self.until {
-            self.finish_step()?;
-        }
+        self.play_before(time)?;
         for (position, number) in members {
             let Some(value) = values.get(position) else { continue };
-            let bits = value_type::to_bits(value, replay.metrics[number as usize].value);
+            let kind =
+                replay.metrics.get(number as usize).map_or(MetricValueType::U64, |metric| metric.value);
+            let bits = value_type::to_bits(value, kind);
             if wait_for_room(&mut self.samples, self.session, &self.stop).is_err() {
                 self.has_collector_ended = true;
                 return ControlFlow::Break(());
