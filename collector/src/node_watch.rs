@@ -110,7 +110,10 @@ impl NodeWatch {
         let means = if energies.all(|device| device.info.quality == Quality::Estimated) {
             "this run's joules are estimated from its own CPU time and the idle watts of all CPUs that it may use"
         } else {
-            "this run's joules include the energy of other programs on the node"
+            match attributor.shares_with_other_jobs() {
+                true => "their dynamic joules, by CPU time, are those of other jobs, and not this run's",
+                false => "this run's joules include the energy of other programs on the node",
+            }
         };
         let others = self.neighbours.words();
         let others = others.map(|others| format!("other runs on this node at the same time: {others}"));

@@ -231,6 +231,11 @@ static METRICS: &[Metric] = &[
         Scrape::idle_energy,
     ),
     counter(
+        "ampere_other_jobs_energy", JOULES, &["device"],
+        "The part of the ranks view's idle energy that other jobs on the node used, by their CPU time",
+        Scrape::other_jobs_energy,
+    ),
+    counter(
         "ampere_lost_energy", JOULES, &["device"],
         "Energy that cannot be attributed because of a counter reset or a gap in sampling",
         |s| s.per_device(|d| d.division.lost_joules),
@@ -508,6 +513,11 @@ impl Scrape {
         devices
             .flat_map(|d| of_device(d).map(|(view, joules)| (vec![d.device.as_str(), view], joules)))
             .collect()
+    }
+
+    fn other_jobs_energy(&self) -> Series<'_> {
+        let shared = self.snapshot.devices.iter().filter(|d| d.division.other_jobs_joules > 0.0);
+        shared.map(|d| (vec![d.device.as_str()], d.division.other_jobs_joules)).collect()
     }
 
     fn in_job<'a>(&'a self, series: impl Fn(&'a Job) -> Series<'a>) -> Series<'a> {

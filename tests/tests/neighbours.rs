@@ -3,10 +3,15 @@
 use ampere_tests::collector::{announced, events};
 use ampere_tests::http;
 use ampere_tests::jobs::{Done, Place, run, start, until};
-use ampere_tests::runs::parse;
+use ampere_tests::runs::{attribute, list, parse, succeed};
 use serde_json::Value;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 const INSTRUMENTED: &[&str] = &["-finstrument-functions", "-pthread"];
 
@@ -302,4 +307,132 @@ fn a_main_thread_that_works_while_others_sleep_leads() {
     assert!(notes(&summary).contains("other_ranks of summary.json"), "{}", notes(&summary));
     let table = std::fs::read_to_string(place.path("out").join("summary.txt")).expect("a table");
     assert!(table.contains("ranks view, by main threads only ("), "{table}");
+}
+
+/// A node of four CPUs whose package draws 60 W. Its files are written anew every few milliseconds, until it is dropped.
+struct BusyNode {
+    root: PathBuf,
+    stop: Arc<AtomicBool>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl BusyNode {
+    /// `busy` is the number of its CPUs that are busy, whoever uses them.
+    fn new(place: &Place, busy: f64) -> BusyNode {
+        let root = place.made_up_node();
+        let package = root.join("sys/class/powercap/intel-rapl:0");
+        std::fs::create_dir_all(&package).expect("a directory");
+        std::fs::write(package.join("name"), "package-0\n").expect("a file");
+        std::fs::write(package.join("max_energy_range_uj"), "262143328850\n").expect("a file");
+        let begin = Instant::now();
+        let write = move |root: &Path| {
+            let seconds = begin.elapsed().as_secs_f64();
+            let microjoules = (1e6 * (100.0 + 60.0 * seconds)) as u64;
+            put(&root.join("sys/class/powercap/intel-rapl:0/energy_uj"), &format!("{microjoules:<20}\n"));
+            let ticks = (100.0 * (1.0 + busy * seconds)) as u64;
+            let cpus = "cpu0 0\ncpu1 0\ncpu2 0\ncpu3 0\n";
+            put(&root.join("proc/stat"), &format!("cpu  {ticks:<12} 0 0 5000 0 0 0 0 0 0\n{cpus}"));
+        };
+        write(&root);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, of_writer) = (stop.clone(), root.clone());
+        let writer = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                write(&of_writer);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        BusyNode { root, stop, writer: Some(writer) }
+    }
+}
+
+impl Drop for BusyNode {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.writer.take().map(JoinHandle::join);
+    }
+}
+
+/// Overwrites a file in place, like the kernel's, so that a process that has it open reads the new content.
+fn put(path: &Path, text: &str) {
+    let file = File::options().create(true).truncate(false).write(true).open(path).expect("a file");
+    file.write_all_at(text.as_bytes(), 0).expect("a file");
+}
+
+const WORKS: &str = "
+#include <time.h>
+__attribute__((noinline)) void works(void) {
+    volatile double sum = 0;
+    while (clock() < 2.0 * CLOCKS_PER_SEC) for (int i = 0; i < 10000; i++) sum += i;
+}
+int main(void) { works(); return 0; }
+";
+
+fn ranks_view(summary: &Value) -> (&Value, &Value) {
+    let device = &list(summary, "devices")[0];
+    let view = list(device, "views").iter().find(|view| view["view"] == "ranks").expect("a ranks view");
+    (device, view)
+}
+
+/// The joules of other jobs, and the CPU time of these as a part of all that is not ampere's.
+fn of_other_jobs(summary: &Value) -> (f64, f64) {
+    let (device, view) = ranks_view(summary);
+    let cpu = &summary["run"]["node_cpu"];
+    let all = number(&cpu["node_busy_seconds"]) - number(&cpu["collector_busy_seconds"]);
+    let part = 1.0 - number(&cpu["own_busy_seconds"]) / all;
+    let sum =
+        number(&view["attributed_joules"]) + number(&view["idle_joules"]) + number(&view["lost_joules"]);
+    assert!((sum - number(&device["total_joules"])).abs() < 1e-6, "{view:#}");
+    (view["other_jobs_joules"].as_f64().unwrap_or(0.0), part)
+}
+
+/// The node's CPU time is made up, so that the load of the machine does not matter.
+#[test]
+fn other_jobs_have_their_part_of_dynamic_joules() {
+    let place = Place::new();
+    let program = place.compile("cc", "works", WORKS, INSTRUMENTED);
+    let node = BusyNode::new(&place, 3.0);
+    let mut command = place.ampere_run("out", [&program]);
+    let done = run(command.env("AMPERE_SYS_ROOT", &node.root).env("AMPERE_COUNTERS", "rapl"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    let (device, _) = ranks_view(&summary);
+    // Others were active all the time, so nothing is known of a baseline.
+    assert_eq!(device["baseline"]["kind"], "none", "{}", device["baseline"]);
+    let (joules, part) = of_other_jobs(&summary);
+    let expected = part * number(&device["dynamic_joules"]);
+    assert!((joules / expected - 1.0).abs() < 0.05, "{joules} J of {expected} J");
+    assert!(done.stderr.contains("other jobs used "), "{}", done.stderr);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(!notes.contains("include the energy of other programs"), "{notes}");
+    let table = std::fs::read_to_string(place.path("out/summary.txt")).expect("a table");
+    let table = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(table.contains(" J of other jobs"), "{table}");
+    let rows = succeed(place.ampere(["report", "-f", "csv"]).arg(place.path("out"))).stdout;
+    assert!(String::from_utf8_lossy(&rows).contains("(other jobs)"));
+    // The trace gives the same figures, at once or played live.
+    let trace = place.path("out/traces.otf2");
+    let mut replay = place.ampere(["replay", "--speed", "max", "-o"]);
+    succeed(replay.arg(place.path("played")).arg(&trace));
+    for again in [attribute(&trace, &[]), place.summary("played")] {
+        let ((_, view), (_, first)) = (ranks_view(&again), ranks_view(&summary));
+        for key in ["attributed_joules", "idle_joules", "other_jobs_joules"] {
+            assert_eq!(view[key], first[key], "{key}");
+        }
+    }
+}
+
+#[test]
+fn joules_are_not_divided_without_other_jobs_or_if_that_is_not_wanted() {
+    let place = Place::new();
+    let program = place.compile("cc", "works", WORKS, INSTRUMENTED);
+    for (output, busy, wanted) in [("alone", 0.0, "true"), ("unwanted", 3.0, "false")] {
+        let node = BusyNode::new(&place, busy);
+        let mut command = place.ampere_run(output, [&program]);
+        command.env("AMPERE_SYS_ROOT", &node.root).env("AMPERE_COUNTERS", "rapl");
+        let done = run(command.env("AMPERE_OTHER_JOBS", wanted));
+        assert_eq!(done.code, 0, "{done:#?}");
+        assert_eq!(of_other_jobs(&place.summary(output)).0, 0.0, "{output}");
+        assert!(!done.stderr.contains("other jobs used "), "{}", done.stderr);
+    }
 }

@@ -157,8 +157,12 @@ fn trust(figures: &Figures) -> Line<'static> {
     spans.extend(busy(snapshot).map(|words| Span::raw(words + "  ")));
     spans.push(Span::raw(format!("lag {:.1} s  ", snapshot.collector.lag_seconds)));
     let idle: f64 = snapshot.topmost().map(|device| device.division.idle_joules_ranks).sum();
-    spans.push(Span::raw(format!("idle {} J  ", joules(idle + 0.0))));
     let sum = |of: fn(&DeviceFigures) -> f64| snapshot.topmost().map(of).sum::<f64>();
+    let others = sum(|device| device.division.other_jobs_joules);
+    spans.push(Span::raw(format!("idle {} J  ", joules(idle - others + 0.0))));
+    if others > 0.0 {
+        spans.push(Span::raw(format!("other jobs {} J  ", joules(others))));
+    }
     let lost = sum(|device| device.division.lost_joules);
     if lost > 0.0 {
         spans.push(format!("lost {} J  ", joules(lost)).red());

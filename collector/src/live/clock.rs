@@ -5,7 +5,7 @@ use crate::ingest::Ingest;
 use crate::live_timeline::LiveTimeline;
 use crate::node_watch::NodeWatch;
 use crate::sampling::clock::{CALIBRATION, CALIBRATION_MIN, SessionClock, Timer, best_reading, recognise};
-use crate::sampling::samples::FoundCounter;
+use crate::sampling::samples::FoundSeries;
 use ampere_model::Clocks;
 use ampere_ring::Kind;
 
@@ -18,7 +18,7 @@ pub(super) fn begin_replay(run: &mut LiveRun) -> Result<(), ampere_ring::Error> 
     let clock = SessionClock::replayed(replay.ticks_per_second, replay.first, replay.realtime_ns);
     let mut timeline = LiveTimeline::new(clock, true, &run.options, &run.ingest.spool);
     run.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
-    let found = replay.metrics.iter().map(FoundCounter::replayed).collect();
+    let found = FoundSeries::replayed(replay);
     run.sampling.begin_replay(found, &run.ingest.spool, &mut timeline)?;
     let ran = replay.functions_ran.iter();
     ran.for_each(|(node, span)| timeline.pipeline.attributor.extend_run(node, *span));

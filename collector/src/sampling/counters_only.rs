@@ -54,6 +54,7 @@ pub fn serve(
         settings,
         predecessor: predecessor(session),
         run_cpu: Some(run_cpu.clone()),
+        other_jobs: false,
     };
     let mut sampler = Sampler::start(session.directory(), Timer::usual(), options)?;
     if session.is_given_up() {

@@ -34,7 +34,7 @@ use ampere_trace::spool::SpoolDirectory;
 use clock::Timer;
 use predecessor::Predecessor;
 use sampler::{DeviceFigures, Sampler, SamplerOptions};
-use samples::{FoundCounter, SAMPLES_SPOOL, Samples};
+use samples::{FoundSeries, SAMPLES_SPOOL, Samples};
 use std::path::{Path, PathBuf};
 
 /// The sampler of a run, its ring as a stream, and the state that an earlier collector's sampler has left.
@@ -77,7 +77,8 @@ impl Sampling {
         notes.extend(config.left_out.iter().map(|why| format!("{why}; it is ignored")));
         let settings = config.sources.clone();
         let (period, gauges) = (config.sampler.period, config.sampler.gauges.0);
-        let options = SamplerOptions { period, gauges, settings, predecessor, run_cpu };
+        let other_jobs = config.attribution.other_jobs;
+        let options = SamplerOptions { period, gauges, settings, predecessor, run_cpu, other_jobs };
         match Sampler::start(&self.directory, timer, options) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(why) => notes.add_loss(format!("no energy is sampled: {why}")),
@@ -106,7 +107,7 @@ impl Sampling {
     /// Opens the ring of a replay, whose metrics are known before it starts.
     pub fn begin_replay(
         &mut self,
-        found: Vec<FoundCounter>,
+        found: Vec<FoundSeries>,
         spool: &SpoolDirectory,
         timeline: &mut LiveTimeline,
     ) -> Result<(), ampere_ring::Error> {
@@ -150,7 +151,7 @@ impl Sampling {
         let devices = self.sampled_before.clone();
         timeline.pipeline.gaps = Gaps::new(options.manifest.progress.breaks.clone());
         let mut samples = Samples::new(ring, spool);
-        samples.add_devices(found_counters(&devices, options), timeline);
+        samples.add_devices(found_series(&devices, options), timeline);
         self.samples = Some(samples);
         if continues {
             let predecessor = Predecessor { devices, ticks_per_second: timeline.clock.ticks_per_second };
@@ -203,7 +204,7 @@ impl Sampling {
             None => self.new_devices(&found.devices, notes),
         };
         if let Some(samples) = &mut self.samples {
-            samples.add_devices(found_counters(&new, options), timeline);
+            samples.add_devices(found_series(&new, options), timeline);
             samples.numbers = found.devices.iter().map(|device| device.index as usize).collect();
         }
         true
@@ -230,7 +231,7 @@ impl Sampling {
         let ticks_per_second = attributor.ticks_per_second;
         while let Some(reading) = sampler.power() {
             let number = samples.numbers.get(reading.device);
-            let device = number.and_then(|number| samples.devices.get(*number).copied().flatten());
+            let device = number.and_then(|number| samples.device(*number));
             if let Some(device) = device {
                 let device = &mut attributor.devices[device];
                 device.read_power_sensor(reading.which, reading.time, reading.watts, ticks_per_second);
@@ -243,7 +244,7 @@ impl Sampling {
         let mut all = vec![None; devices];
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };
         for (figures, number) in sampler.figures.devices().iter().zip(&samples.numbers) {
-            if let Some(device) = samples.devices.get(*number).copied().flatten() {
+            if let Some(device) = samples.device(*number) {
                 all[device] = Some(figures);
             }
         }
@@ -251,8 +252,8 @@ impl Sampling {
     }
 }
 
-fn found_counters(devices: &[Device], options: &Options) -> Vec<FoundCounter> {
-    devices.iter().map(|device| FoundCounter::sampled(&options.manifest.node, device)).collect()
+fn found_series(devices: &[Device], options: &Options) -> Vec<FoundSeries> {
+    devices.iter().map(|device| FoundSeries::sampled(&options.manifest.node, device)).collect()
 }
 
 /// Returns the time of the last sample that was taken, in the ring or in the spool.

@@ -1,7 +1,7 @@
 //! Takes over the ring, the log and the device numbers of a sampler whose collector was killed.
 
 use crate::sampling::clock::Timer;
-use ampere_counters::{LastReading, Source};
+use ampere_counters::{LastReading, OtherJobs, Source};
 use ampere_model::{Definition, Device, Quality};
 use ampere_ring::samples::{self, Sample};
 use ampere_ring::{Kind, LogWriter, Record, RingProducer};
@@ -37,7 +37,7 @@ impl Predecessor {
         &self,
         directory: &Path,
         timer: Timer,
-        sources: &mut [Box<dyn Source>],
+        (sources, other_jobs): (&mut [Box<dyn Source>], Option<&mut OtherJobs>),
         devices: &mut [Device],
     ) -> Result<RingProducer, ampere_ring::Error> {
         let mut log = LogWriter::reopen(&directory.join(LOG_NAME))?;
@@ -52,6 +52,9 @@ impl Predecessor {
         }
         let (ring, records) = RingProducer::take_over(&directory.join(RING_NAME))?;
         let last = self.last_readings(directory, timer, &records);
+        // The last device is the series of other jobs, if there is one.
+        let before = devices.last().and_then(|device| last.get(&device.index));
+        other_jobs.zip(before).into_iter().for_each(|(jobs, before)| jobs.resume(before.nanojoules));
         let mut devices = devices.iter();
         for source in sources {
             for at in 0..source.devices().len() {

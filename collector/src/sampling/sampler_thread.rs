@@ -5,8 +5,8 @@ use crate::sampling::gauges::{GaugeSchedule, GaugeStatistics, PowerReading};
 use crate::sampling::predecessor::{LOG_NAME, Predecessor, RING_NAME};
 use crate::sampling::read_schedule::{ReadSchedule, Rest, UpdateInterval};
 use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
-use ampere_counters::{Quantity, Settings, SharedRunCpu, Source};
-use ampere_model::{Definition, Device};
+use ampere_counters::{Kind, OtherJobs, Quantity, Settings, SharedRunCpu, Source};
+use ampere_model::{Definition, Device, OTHER_JOBS_CPU_TIME, Quality};
 use ampere_ring::samples::{SAMPLES_MAX, SampleWriter};
 use ampere_ring::{Error, EventWriter, Headroom, LogWriter, RING_RECORDS_MIN, RingProducer, Session};
 use crossbeam_channel::Sender;
@@ -32,6 +32,8 @@ const NEWS_PERIOD: Duration = Duration::from_secs(1);
 const USERS_PERIOD: Duration = Duration::from_secs(1);
 /// The time between two records of the thread's CPU time.
 const CPU_TIME_PERIOD: Duration = Duration::from_millis(100);
+/// The time between two samples of other jobs' CPU time. It is long compared with the ticks in which the kernel counts.
+const OTHER_JOBS_PERIOD: Duration = Duration::from_millis(100);
 /// The log of the sources' notes, which the plugin prints.
 const NOTES_NAME: &str = "sampler.notes";
 
@@ -67,6 +69,14 @@ pub struct SamplerOptions {
     pub predecessor: Option<Predecessor>,
     /// The CPU time of the run, for estimates of its energy.
     pub run_cpu: Option<SharedRunCpu>,
+    /// Whether the CPU time of other jobs is wanted for counters that measure what these draw, too.
+    pub other_jobs: bool,
+}
+
+/// The CPU time of other jobs as one more series.
+struct OtherJobsSeries {
+    jobs: OtherJobs,
+    due: Instant,
 }
 
 /// The thread's reports to the collector.
@@ -145,6 +155,7 @@ pub(super) struct SamplerThread {
     counters: Vec<Counters>,
     gauges: GaugeSchedule,
     users: UsersSchedule,
+    other_jobs: Option<OtherJobsSeries>,
     period: Duration,
     samples: Samples,
     reports: Reports,
@@ -167,7 +178,7 @@ impl SamplerThread {
         options: SamplerOptions,
         reports: Reports,
     ) -> Result<(SamplerThread, Found), SamplerError> {
-        let SamplerOptions { period, gauges, settings, predecessor, run_cpu } = options;
+        let SamplerOptions { period, gauges, settings, predecessor, run_cpu, other_jobs } = options;
         let mut opened = ampere_counters::open_sources(&settings);
         let sources = &mut opened.sources;
         run_cpu.iter().for_each(|run| sources.iter_mut().for_each(|source| source.count_for(run)));
@@ -175,6 +186,8 @@ impl SamplerThread {
             before.remove_new_estimates(sources);
         }
         let mut devices = list(sources);
+        let mut other_jobs =
+            run_cpu.filter(|_| other_jobs).and_then(|run| add_other_jobs(&run, sources, &mut devices));
         // The notes include absent sources, because the settings may name them.
         let notes: Vec<&str> = opened.notes.iter().chain(&opened.absent).map(String::as_str).collect();
         let write_notes =
@@ -182,7 +195,7 @@ impl SamplerThread {
         let ring = match &predecessor {
             Some(before) => {
                 let _ = write_notes();
-                before.take_over(directory, timer, sources, &mut devices)?
+                before.take_over(directory, timer, (sources, other_jobs.as_mut()), &mut devices)?
             }
             None => {
                 // The plugin takes the ring as the sign that devices and notes are complete, so it is made last.
@@ -212,6 +225,7 @@ impl SamplerThread {
                 due: Instant::now(),
             },
             gauges: GaugeSchedule::new(sources, gauges.map(|time| ticks(time) as u64)),
+            other_jobs: other_jobs.map(|jobs| OtherJobsSeries { jobs, due: Instant::now() }),
             counters: counters_of(opened.sources, period),
             period,
             samples,
@@ -222,6 +236,7 @@ impl SamplerThread {
 
     /// Reads each counter once, at the start.
     pub(super) fn read_first(&mut self) {
+        self.read_other_jobs(Instant::now(), true);
         self.read_all(0, false);
     }
 
@@ -236,6 +251,7 @@ impl SamplerThread {
                 false => self.read_due(tick),
             }
             let now = Instant::now();
+            self.read_other_jobs(now, stopping);
             if now >= cpu_at || stopping {
                 cpu_at = now + CPU_TIME_PERIOD;
                 self.record_cpu_time(now.duration_since(start));
@@ -255,6 +271,10 @@ impl SamplerThread {
             let due = self.counters.iter().filter_map(Counters::due).chain(self.gauges.due()).min();
             // Without devices, the thread only waits for the end, which wakes it.
             let due = due.unwrap_or(tick + self.ticks(NEWS_PERIOD)).max(tick + 1);
+            let due = match &self.other_jobs {
+                Some(series) => due.min(tick + self.ticks(series.due.saturating_duration_since(now))),
+                None => due,
+            };
             let deadline = start + tick_time(self.period, due);
             sleep_until(deadline, stop);
             let late = Instant::now().saturating_duration_since(deadline);
@@ -271,6 +291,17 @@ impl SamplerThread {
         let cpu = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
         self.reports.figures.cpu_ns.store(cpu.as_nanos() as u64, Ordering::Relaxed);
         self.reports.figures.run_ns.store(run.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Samples the CPU time of other jobs, if that is due.
+    fn read_other_jobs(&mut self, now: Instant, is_last: bool) {
+        let Some(series) = self.other_jobs.as_mut().filter(|series| is_last || series.due <= now) else {
+            return;
+        };
+        series.due = now + OTHER_JOBS_PERIOD;
+        let cpu_ns = series.jobs.cpu_ns();
+        let number = self.samples.numbers.len() - 1;
+        self.samples.ring.sample(self.samples.timer.now(), self.samples.numbers[number], cpu_ns);
     }
 
     fn record_lateness(&self, late: Duration) {
@@ -479,6 +510,43 @@ fn counters_of(sources: Vec<Box<dyn Source>>, period: Duration) -> Vec<Counters>
         counters
     });
     counters.collect()
+}
+
+/// Whether a source measures what other jobs draw, too.
+fn counts_others(source: &dyn Source) -> bool {
+    source.devices().iter().any(|device| {
+        matches!(device.quality, Quality::Measured | Quality::Integrated) && device.kind != Kind::Gpu
+    })
+}
+
+/// Adds the series of other jobs' CPU time to the devices, if some source measures what these draw.
+fn add_other_jobs(
+    run: &SharedRunCpu,
+    sources: &[Box<dyn Source>],
+    devices: &mut Vec<Device>,
+) -> Option<OtherJobs> {
+    let is_wanted = sources.iter().any(|source| counts_others(source.as_ref()));
+    let jobs = OtherJobs::new(run).filter(|_| is_wanted)?;
+    devices.push(other_jobs_series(devices.len() as u32));
+    Some(jobs)
+}
+
+/// The series of other jobs' CPU time, which is no device.
+fn other_jobs_series(index: u32) -> Device {
+    Device {
+        index,
+        name: OTHER_JOBS_CPU_TIME.to_owned(),
+        metric: OTHER_JOBS_CPU_TIME.to_owned(),
+        source: "proc".to_owned(),
+        quality: Quality::Measured,
+        resolution_joules: 0.0,
+        kind: String::new(),
+        pci: String::new(),
+        description: "the CPU time that other jobs have used on this node".to_owned(),
+        contains: Vec::new(),
+        wraps_at: None,
+        baseline_microwatts: None,
+    }
 }
 
 /// Makes the log that names the devices.

@@ -4,20 +4,26 @@ use crate::ingest::ring_reader::RingReader;
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::BATCH;
-use ampere_model::{Device, Timestamp};
+use ampere_model::{Device, OTHER_JOBS_CPU_TIME, Timestamp};
 use ampere_ring::decoder::Event;
 use ampere_ring::{Record, RingConsumer};
 use ampere_timeline::attributor::{FoundDevice, Recorded};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::topology::CounterEvidence;
 use ampere_trace::evidence::of_device;
-use ampere_trace::replay::ReplayedMetric;
+use ampere_trace::replay::{Replay, ReplayedMetric};
 use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::SampledMetric;
 
 pub(crate) const SAMPLES_SPOOL: &str = "sampler.0";
 
-/// A counter that was found, with what the trace, the attribution and the summary need about it.
+/// A series of samples that was found: a counter, with what the trace, the attribution and the summary need about it, or the CPU
+/// time of other jobs on a node.
+pub(crate) enum FoundSeries {
+    Counter(Box<FoundCounter>),
+    OtherJobs(String),
+}
+
 pub(crate) struct FoundCounter {
     metric: SampledMetric,
     device: FoundDevice,
@@ -26,10 +32,21 @@ pub(crate) struct FoundCounter {
     traits: CounterTraits,
 }
 
-impl FoundCounter {
-    /// Makes a counter of this node, which the sampler has opened.
-    pub fn sampled(node: &str, device: &Device) -> FoundCounter {
-        FoundCounter {
+/// What the samples with one number are of.
+enum Series {
+    /// A counter, which may be no device.
+    Counter(Option<usize>),
+    /// The CPU time of other jobs on this node.
+    OtherJobs(String),
+}
+
+impl FoundSeries {
+    /// Makes a series of this node, which the sampler has opened.
+    pub fn sampled(node: &str, device: &Device) -> FoundSeries {
+        if device.metric == OTHER_JOBS_CPU_TIME {
+            return FoundSeries::OtherJobs(node.to_owned());
+        }
+        FoundSeries::Counter(Box::new(FoundCounter {
             metric: SampledMetric::sampled(node.to_owned(), device),
             device: FoundDevice {
                 node: node.to_owned(),
@@ -41,18 +58,22 @@ impl FoundCounter {
             evidence: of_device(device),
             recorded: Recorded::default(),
             traits: CounterTraits::of_device(device),
-        }
+        }))
     }
 
-    /// Makes a counter of a replayed trace.
-    pub fn replayed(metric: &ReplayedMetric) -> FoundCounter {
-        FoundCounter {
-            metric: SampledMetric::replayed(metric),
-            device: metric.as_found(),
-            evidence: metric.evidence.clone(),
-            recorded: metric.recorded.clone(),
-            traits: metric.traits.clone(),
-        }
+    /// Makes the series of a replayed trace.
+    pub fn replayed(replay: &Replay) -> Vec<FoundSeries> {
+        let counter = |metric: &ReplayedMetric| {
+            FoundSeries::Counter(Box::new(FoundCounter {
+                metric: SampledMetric::replayed(metric),
+                device: metric.as_found(),
+                evidence: metric.evidence.clone(),
+                recorded: metric.recorded.clone(),
+                traits: metric.traits.clone(),
+            }))
+        };
+        let other_jobs = replay.other_jobs.iter().cloned().map(FoundSeries::OtherJobs);
+        replay.metrics.iter().map(counter).chain(other_jobs).collect()
     }
 }
 
@@ -61,8 +82,8 @@ pub(crate) struct Samples {
     /// The metrics as the trace defines them, by the sampler's numbers.
     pub metrics: Vec<SampledMetric>,
     pub reader: RingReader,
-    /// The attributor's numbers of devices, by the sampler's numbers.
-    pub devices: Vec<Option<usize>>,
+    /// What each of the sampler's numbers stands for.
+    series: Vec<Series>,
     /// Times of the first and the last sample.
     pub span: Option<(Timestamp, Timestamp)>,
     /// The numbers of the devices that the sampler reads now.
@@ -75,20 +96,38 @@ impl Samples {
         Samples {
             metrics: Vec::new(),
             reader: RingReader::new(ring, spool),
-            devices: Vec::new(),
+            series: Vec::new(),
             span: None,
             numbers: Vec::new(),
         }
     }
 
-    pub fn add_devices(&mut self, found: Vec<FoundCounter>, timeline: &mut LiveTimeline) {
+    /// The attributor's number of a device, by the sampler's number.
+    pub fn device(&self, number: usize) -> Option<usize> {
+        match self.series.get(number)? {
+            Series::Counter(device) => *device,
+            Series::OtherJobs(_) => None,
+        }
+    }
+
+    pub fn add_devices(&mut self, found: Vec<FoundSeries>, timeline: &mut LiveTimeline) {
         let attributor = &mut timeline.pipeline.attributor;
         let mut all_traits = Vec::new();
-        for FoundCounter { metric, device, evidence, recorded, traits } in found {
-            self.metrics.push(metric);
-            let device = attributor.add_recorded(device, evidence, recorded);
-            self.devices.push(device);
-            all_traits.extend(device.map(|device| (device, traits)));
+        for found in found {
+            match found {
+                FoundSeries::Counter(found) => {
+                    let FoundCounter { metric, device, evidence, recorded, traits } = *found;
+                    self.metrics.push(metric);
+                    let device = attributor.add_recorded(device, evidence, recorded);
+                    self.series.push(Series::Counter(device));
+                    all_traits.extend(device.map(|device| (device, traits)));
+                }
+                FoundSeries::OtherJobs(node) => {
+                    self.metrics.push(SampledMetric::of_other_jobs(node.clone()));
+                    attributor.add_other_jobs(&node);
+                    self.series.push(Series::OtherJobs(node));
+                }
+            }
         }
         all_traits.into_iter().for_each(|(device, traits)| attributor.set_traits(device, traits));
         timeline.pipeline.place_streams();
@@ -117,13 +156,23 @@ impl Samples {
 
     /// Decodes records of the sampler, the first of which has this position.
     fn take(&mut self, position: u64, records: &[Record], timeline: &mut LiveTimeline) {
-        let devices = &mut timeline.pipeline.attributor.devices;
+        let pipeline = &mut timeline.pipeline;
         for (position, record) in (position..).zip(records) {
             self.reader.decoder.decode(*record, &mut |event| {
                 let Event::Sample(time, number, bits) = event else { return };
-                let Some(device) = self.devices.get(number as usize).copied().flatten() else { return };
+                let device = match self.series.get(number as usize) {
+                    Some(Series::Counter(Some(device))) => *device,
+                    Some(Series::OtherJobs(node)) => {
+                        return pipeline.add_cpu_time_of_other_jobs(node, time, bits as f64 * 1e-9);
+                    }
+                    Some(Series::Counter(None)) | None => return,
+                };
                 self.span = Some((self.span.map_or(time, |(first, _)| first), time));
-                devices[device].read(time, self.metrics[number as usize].reading(bits), position);
+                pipeline.attributor.devices[device].read(
+                    time,
+                    self.metrics[number as usize].reading(bits),
+                    position,
+                );
             });
         }
         timeline.pipeline.queue_all_samples();

@@ -1,10 +1,10 @@
-//! The times at which locations used CPU time, as far as they are known.
+//! The times at which locations and other jobs used CPU time, as far as they are known.
 
 use crate::steps::LocationIndex;
 use ampere_model::Timestamp;
 use std::collections::VecDeque;
 
-/// A location's CPU time as a function of time. It rises evenly between two points, and not at all before the first and after the
+/// A CPU time as a function of time. It rises evenly between two points, and not at all before the first and after the
 /// last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CpuTime {
@@ -60,27 +60,49 @@ impl Ticks {
     }
 }
 
-/// The CPU times of all locations.
+/// The number of the other jobs of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OtherJobs(pub(crate) u32);
+
+/// The CPU times of all locations, and those of other jobs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CpuTimes(Vec<Option<CpuTime>>);
+pub(crate) struct CpuTimes {
+    of_locations: Vec<Option<CpuTime>>,
+    of_other_jobs: Vec<CpuTime>,
+}
 
 impl CpuTimes {
     /// Returns the CPU time of a location, if it is known.
     #[inline]
     pub fn of(&self, location: u32) -> Option<&CpuTime> {
-        self.0.get(location as usize).and_then(Option::as_ref)
+        self.of_locations.get(location as usize).and_then(Option::as_ref)
     }
 
     pub fn add(&mut self, location: LocationIndex, time: Timestamp, ticks: f64) {
         let at = location.0 as usize;
-        if at >= self.0.len() {
-            self.0.resize(at + 1, None);
+        if at >= self.of_locations.len() {
+            self.of_locations.resize(at + 1, None);
         }
-        self.0[at].get_or_insert_default().add(time, ticks);
+        self.of_locations[at].get_or_insert_default().add(time, ticks);
+    }
+
+    pub fn add_other_jobs(&mut self) -> OtherJobs {
+        self.of_other_jobs.push(CpuTime::default());
+        OtherJobs((self.of_other_jobs.len() - 1) as u32)
+    }
+
+    pub fn add_to_other_jobs(&mut self, OtherJobs(number): OtherJobs, time: Timestamp, ticks: f64) {
+        self.of_other_jobs[number as usize].add(time, ticks);
+    }
+
+    /// The CPU time of other jobs up to a time.
+    pub fn of_other_jobs(&self, OtherJobs(number): OtherJobs, time: Timestamp) -> Ticks {
+        self.of_other_jobs[number as usize].at(time)
     }
 
     pub fn release_before(&mut self, time: Timestamp) {
-        self.0.iter_mut().flatten().for_each(|cpu_time| cpu_time.release_before(time));
+        let all = self.of_locations.iter_mut().flatten().chain(&mut self.of_other_jobs);
+        all.for_each(|cpu_time| cpu_time.release_before(time));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::callpaths::CallPaths;
 use crate::counter::Increase;
-use crate::cpu_time::CpuTimes;
+use crate::cpu_time::{CpuTimes, OtherJobs};
 use crate::policy::{Policy, Sharing};
 use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex, Step, ViewIndex};
 use crate::view::{IdleIntervals, LocationCalls, Spent, View, ViewTotals};
@@ -178,6 +178,24 @@ impl Engine {
     /// samples of later times.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, ticks: f64) {
         self.cpu_times.add(location, time, ticks);
+    }
+
+    /// Adds the other jobs of a node. They have used no CPU time yet.
+    pub fn add_other_jobs(&mut self) -> OtherJobs {
+        self.cpu_times.add_other_jobs()
+    }
+
+    /// The CPU time that other jobs have used up to `time`, in ticks, with the rules of [`Engine::add_cpu_time`].
+    pub fn add_cpu_time_of_other_jobs(&mut self, jobs: OtherJobs, time: Timestamp, ticks: f64) {
+        self.cpu_times.add_to_other_jobs(jobs, time, ticks);
+    }
+
+    /// Other jobs use the view's device, too: under the policy *active*, with shared joules, the dynamic joules are divided
+    /// between their CPU time and the active time of the consumers.
+    pub fn share_with(&mut self, view: ViewIndex, jobs: OtherJobs) {
+        for view in self.with_twin(view) {
+            self.views[view.0 as usize].share_with(jobs);
+        }
     }
 
     /// Whether the CPU time of a location is known.

@@ -19,7 +19,7 @@
 //!
 //! The clock starts at zero in every interval, so its precision does not depend on the length of the run.
 //!
-//! **Invariant**: attributed + idle + lost = the counter's known increase, for every view, after every sample.
+//! **Invariant**: attributed + idle (what other jobs used included) + lost = the counter's known increase, for every view, after every sample.
 //! [`ViewTotals::conservation_error_joules`] is the error that rounding adds to it.
 //!
 //! ```text
@@ -51,6 +51,7 @@ mod view;
 mod view_table;
 
 pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample};
+pub use cpu_time::OtherJobs;
 pub use engine::{Engine, Oddities};
 pub use policy::{Policy, Sharing};
 pub use steps::{LocationIndex, NodeIndex, Step, ViewIndex};

@@ -33,6 +33,8 @@ pub type SharedRunCpu = Arc<Mutex<RunCpu>>;
 pub struct BusyTime {
     /// The CPU time of the run's own processes.
     pub own_ns: u64,
+    /// The CPU time of this process and of `ampere run`.
+    pub ampere_ns: u64,
     /// The CPU time of all processes of the node.
     pub node_ns: u64,
     pub counted_ns: u64,
@@ -77,6 +79,12 @@ pub struct RunCpu {
     /// The time when counting started, in clock ticks since boot, like the start times of processes.
     began: u64,
     next_search: Instant,
+    /// What this process had used when counting started.
+    collector_base: u64,
+    /// When the last search ended, and how long it took.
+    searched: (Instant, Duration),
+    /// The most CPU time that one search has found of children that were not seen.
+    found_late_ns: u64,
 }
 
 /// A process of the run. Times are in nanoseconds.
@@ -120,6 +128,9 @@ impl RunCpu {
                     + since_boot.tv_nsec as u64 * ticks_per_second / 1_000_000_000,
             ),
             next_search: Instant::now(),
+            collector_base: cpu_time_ns(std::process::id()).unwrap_or(0),
+            searched: (Instant::now(), Duration::ZERO),
+            found_late_ns: 0,
         }
     }
 
@@ -207,7 +218,25 @@ impl RunCpu {
         // The kernel counts the node's time in steps, which may have started earlier, and may end later.
         let max_ns = counted_ns.saturating_mul(self.cpus.1 as u64);
         self.node_ns = self.node_ns.max(node_ns.min(max_ns)).max(own_ns);
-        Some(BusyTime { own_ns, node_ns: self.node_ns, counted_ns })
+        Some(BusyTime { own_ns, ampere_ns: self.ampere_ns(), node_ns: self.node_ns, counted_ns })
+    }
+
+    fn ampere_ns(&self) -> u64 {
+        let since = |pid: u32, base: u64| cpu_time_ns(pid).map_or(0, |used| used.saturating_sub(base));
+        let launchers = self.members.iter().filter(|(_, member)| member.is_launcher);
+        let launchers: u64 = launchers.map(|(pid, member)| since(*pid, member.base)).sum();
+        launchers + since(std::process::id(), self.collector_base)
+    }
+
+    /// Searches for what ended processes used last, unless searches would take a greater part of the time than one in `share`.
+    /// Returns how much of the run's own time may not be known.
+    pub(crate) fn not_seen_ns(&mut self, share: u32) -> u64 {
+        let (ended, took) = self.searched;
+        if ended.elapsed() < took * share {
+            return self.found_late_ns;
+        }
+        self.look();
+        0
     }
 
     /// Searches for new processes, and for the last CPU time of ended ones.
@@ -232,11 +261,14 @@ impl RunCpu {
         }
         replaced.into_iter().for_each(|pid| self.end(pid));
         self.read_clocks();
+        let mut found_late_ns = 0;
         for (pid, children_ns) in waited_for {
             let Some(member) = self.members.get_mut(&pid) else { continue };
             let used = children_ns.saturating_sub(member.children_base).saturating_sub(member.reaped);
+            found_late_ns += used.saturating_sub(member.unseen);
             member.unseen = member.unseen.max(used);
         }
+        self.found_late_ns = self.found_late_ns.max(found_late_ns);
         // Their children follow, until there are no more.
         while let Some(pid) = children.pop() {
             let Some(stat) = Stat::of(pid).filter(|_| !self.members.contains_key(&pid)) else { continue };
@@ -246,6 +278,7 @@ impl RunCpu {
             }
         }
         self.read_clocks();
+        self.searched = (Instant::now(), begun.elapsed());
         let age = Duration::from_nanos(now_ns().saturating_sub(self.began_ns));
         self.next_search = Instant::now()
             + match age < YOUNG {

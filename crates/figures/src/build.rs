@@ -466,6 +466,7 @@ impl Tables<'_> {
             sharing: engine.report_sharing(view).as_str().to_owned(),
             attributed_joules: totals.attributed_joules + 0.0,
             idle_joules: totals.idle_joules,
+            other_jobs_joules: totals.other_jobs_joules,
             lost_joules: totals.lost_joules,
             conservation_error_joules: totals.conservation_error_joules,
             callpaths: Callpaths::default(),
@@ -493,6 +494,7 @@ impl Tables<'_> {
             sharing: report.sharing.as_str().to_owned(),
             attributed_joules: report.totals.attributed_joules + 0.0, // a sum of nothing is -0
             idle_joules: report.totals.idle_joules,
+            other_jobs_joules: report.totals.other_jobs_joules,
             lost_joules: report.totals.lost_joules,
             conservation_error_joules: report.totals.conservation_error_joules,
             callpaths: callpaths.rows().into(),

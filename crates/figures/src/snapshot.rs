@@ -150,6 +150,9 @@ pub struct EnergyDivision {
     pub lost_joules: f64,
     /// The joules of times when no consumer of the ranks view was active.
     pub idle_joules_ranks: f64,
+    /// The part of them that other jobs on the node used.
+    #[serde(default)]
+    pub other_jobs_joules: f64,
     /// The joules of times when no consumer of the kernels view was active.
     pub idle_joules_kernels: f64,
     /// The joules that are not yet attributed in the kernels view, because GPU streams report late.
@@ -162,6 +165,7 @@ impl EnergyDivision {
     fn add(&mut self, other: &EnergyDivision) {
         self.lost_joules += other.lost_joules;
         self.idle_joules_ranks += other.idle_joules_ranks;
+        self.other_jobs_joules += other.other_jobs_joules;
         self.idle_joules_kernels += other.idle_joules_kernels;
         self.pending_joules_kernels += other.pending_joules_kernels;
         self.conservation_error_joules += other.conservation_error_joules;
@@ -298,6 +302,7 @@ impl DeviceFigures {
             division: EnergyDivision {
                 lost_joules: ranks.lost_joules,
                 idle_joules_ranks: ranks.idle_joules,
+                other_jobs_joules: ranks.other_jobs_joules,
                 idle_joules_kernels: kernels.idle_joules,
                 pending_joules_kernels: (ranks.total_joules - kernels.total_joules).max(0.0),
                 conservation_error_joules: ranks

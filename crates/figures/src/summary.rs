@@ -641,14 +641,24 @@ impl Device {
         self.dynamic_joules.unwrap_or_default().max(of_rows)
     }
 
-    /// Returns the static and the dynamic part of a view's idle joules; `None` if they are not known.
+    /// Returns what no row of a view is charged: the name of each part, its joules, and the static and the dynamic ones of them where
+    /// these are known. Lost joules are in neither.
+    pub fn rest(&self, view: &View) -> impl Iterator<Item = (&'static str, f64, Option<(f64, f64)>)> {
+        let of_others = view.other_jobs_joules;
+        let others = (of_others > 0.0).then_some(("(other jobs)", of_others, Some((0.0, of_others))));
+        let idle = ("(idle)", view.unused_joules(), self.idle_parts(view));
+        std::iter::once(idle).chain(others).chain([("(lost)", view.lost_joules, None)])
+    }
+
+    /// Returns the static and the dynamic part of the joules that nobody used; `None` if they are not known.
     pub fn idle_parts(&self, view: &View) -> Option<(f64, f64)> {
         if !view.is_active() || view.sharing != Sharing::Shared.as_str() {
             return None;
         }
         let of_rows: f64 = view.regions.iter().filter_map(|row| row.figures.dynamic_joules).sum();
-        let dynamic = (self.dynamic_joules? - of_rows).clamp(0.0, view.idle_joules.max(0.0));
-        Some((view.idle_joules - dynamic, dynamic))
+        let unused = view.unused_joules();
+        let dynamic = (self.dynamic_joules? - of_rows - view.other_jobs_joules).clamp(0.0, unused.max(0.0));
+        Some((unused - dynamic, dynamic))
     }
 
     pub fn known_seconds(&self) -> f64 {
@@ -696,6 +706,11 @@ impl Device {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde wants it
+fn is_zero(joules: &f64) -> bool {
+    *joules == 0.0
+}
+
 fn joules() -> String {
     Unit::Joules.as_str().to_owned()
 }
@@ -716,6 +731,9 @@ pub struct View {
     pub attributed_joules: f64,
     /// Joules that were charged to no frame.
     pub idle_joules: f64,
+    /// The part of them that other jobs on the node used, by their CPU time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub other_jobs_joules: f64,
     /// Joules of intervals that cannot be attributed.
     pub lost_joules: f64,
     /// The difference between the sum of these three and the device's total.
@@ -731,6 +749,11 @@ impl View {
     /// total.
     pub fn whole(&self) -> f64 {
         self.attributed_joules + self.idle_joules + self.lost_joules
+    }
+
+    /// The idle joules that other jobs did not use.
+    pub fn unused_joules(&self) -> f64 {
+        self.idle_joules - self.other_jobs_joules
     }
 
     /// Whether a row is of frames of the view's own consumers. In the kernels view, the call path of a kernel begins with that of

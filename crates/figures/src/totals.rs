@@ -11,6 +11,9 @@ pub struct Totals {
     pub watts: Option<f64>,
     /// Energy that was charged to no frame.
     pub idle_joules: f64,
+    /// The part of it that other jobs used.
+    #[serde(default)]
+    pub other_jobs_joules: f64,
     /// Energy of intervals that cannot be attributed.
     pub lost_joules: f64,
     /// Energy charged to MPI functions.
@@ -23,10 +26,11 @@ pub struct Totals {
 
 impl Totals {
     /// Returns the sums of energy.
-    pub fn energies(&self) -> [f64; 6] {
+    pub fn energies(&self) -> [f64; 7] {
         [
             self.joules,
             self.idle_joules,
+            self.other_jobs_joules,
             self.lost_joules,
             self.mpi_joules,
             self.gpu_joules,
@@ -34,10 +38,11 @@ impl Totals {
         ]
     }
 
-    fn energies_mut(&mut self) -> [&mut f64; 6] {
+    fn energies_mut(&mut self) -> [&mut f64; 7] {
         [
             &mut self.joules,
             &mut self.idle_joules,
+            &mut self.other_jobs_joules,
             &mut self.lost_joules,
             &mut self.mpi_joules,
             &mut self.gpu_joules,

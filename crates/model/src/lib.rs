@@ -48,6 +48,9 @@ pub use metric::{
 pub const VISIBLE_DEVICES: [&str; 4] =
     ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
 
+/// The metric of the CPU time that other jobs use on a node: cumulative, in seconds.
+pub const OTHER_JOBS_CPU_TIME: &str = "ampere::other_jobs_cpu_time";
+
 /// A made-up variable of a sampled process: the nanoseconds of CPU time between two samples of a thread's stack.
 pub const STACK_PERIOD: &str = "ampere::stack_period_ns";
 

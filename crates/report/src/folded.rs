@@ -1,6 +1,6 @@
 //! Writes "folded stacks", which flamegraph.pl, inferno and speedscope read: a line for each call path with its weight. The
 //! frames are the device (with its node, if there are several), the location group, and the call path. The weight is the
-//! exclusive energy in whole microjoules. Idle and lost joules have lines of their own, so that a device's lines add up to its
+//! exclusive energy in whole microjoules. Idle joules, those of other jobs and lost joules have lines of their own, so that a device's lines add up to its
 //! total, to within half a microjoule per line.
 
 use crate::rows::shortened;
@@ -32,7 +32,8 @@ pub fn render(summary: &Summary) -> String {
             let frames: Vec<String> = names.map(frame).collect();
             line(&frames.join(";"), row.figures.exclusive_joules);
         }
-        line("idle", view.idle_joules);
+        line("idle", view.unused_joules());
+        line("other jobs", view.other_jobs_joules);
         line("lost", view.lost_joules);
     }
     out

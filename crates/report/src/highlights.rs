@@ -3,7 +3,7 @@
 use crate::baseline;
 use crate::first::digits::{energy, significant};
 use crate::first::{facts, hints, names};
-use crate::over_ranks;
+use crate::{other_jobs, over_ranks};
 use ampere_figures::summary::{Device, Figures, Region, Summary, View, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
@@ -22,6 +22,8 @@ pub struct Sums<'a> {
     pub joules: f64,
     /// The energy that was charged to no frame.
     pub idle: f64,
+    /// The part of it that other jobs used.
+    pub other_jobs: f64,
     /// The energy of intervals that cannot be attributed.
     pub lost: f64,
     /// The dynamic energy; `None` unless it is known for all devices.
@@ -78,6 +80,7 @@ impl<'a> Sums<'a> {
             dynamic_of,
             joules: devices.iter().map(|(device, _)| device.total_joules).sum::<f64>() + 0.0,
             idle: ranks().map(|view| view.idle_joules).sum::<f64>() + 0.0, // a sum of nothing is -0
+            other_jobs: ranks().map(|view| view.other_jobs_joules).sum::<f64>() + 0.0,
             lost: ranks().map(|view| view.lost_joules).sum::<f64>() + 0.0,
             regions,
             gpu_joules: kernels()
@@ -163,6 +166,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
         let what = if sums.dynamic.is_some() { "the dynamic joules" } else { "it" };
         all.push(format!("most of {what} in {most}"));
     }
+    all.extend(other_jobs::words(summary));
     all.extend(baseline::resolved_words(topmost(summary)));
     let of_kernels: f64 = sums.kernels.iter().map(|row| row.1).sum();
     if of_kernels > 0.0 && sums.gpu_joules > 0.0 {

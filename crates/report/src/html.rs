@@ -93,7 +93,7 @@ fn without_scripts(summary: &Summary) -> Markup {
         ul { @for sentence in sentences(summary) { li { (sentence) } } }
         @if !run.notes.is_empty() { h2 { "Notes" } ul { @for note in &run.notes { li { (printable(note)) } } } }
         h2 { "All devices: " (joules(sums.joules)) " J" }
-        (table("function", &sums.regions, sums.joules, &[("idle: no consumer ran", sums.idle), ("lost: cannot be attributed", sums.lost)]))
+        (table("function", &sums.regions, sums.joules, &[("idle: no consumer ran", sums.idle - sums.other_jobs), ("other jobs on the node", sums.other_jobs), ("lost: cannot be attributed", sums.lost)]))
         @if !sums.kernels.is_empty() {
             h2 { "GPU kernels" }
             (table("kernel", &sums.kernels, sums.gpu_joules, &[]))

@@ -4,7 +4,7 @@
 //! first/          the first lines of a result        text.rs     summary.txt: these and all tables
 //! json.rs         summary.json as text
 //! highlights.rs   its first sentences           over_ranks.rs   each function's joules on all ranks
-//! baseline.rs     static and dynamic joules in words
+//! baseline.rs     static and dynamic joules in words             other_jobs.rs  what other jobs used
 //! tree.rs         call paths as a tree          flame.rs    the tree as a picture (SVG)
 //! page/           the figures of a page, and the page itself      folded.rs   stacks for other programs' pictures
 //! html.rs         report.html, and the live page                  compare/    comparison of runs
@@ -28,6 +28,7 @@ mod folded;
 pub mod highlights;
 mod html;
 pub mod json;
+mod other_jobs;
 mod over_devices;
 mod over_ranks;
 pub mod page;
@@ -166,7 +167,9 @@ impl Choice {
 /// Replaces all joules by the dynamic joules, and removes the views that have none.
 fn keep_dynamic(summary: &mut Summary) -> Result<(), ReportError> {
     for device in &mut summary.devices {
-        let idle = |device: &Device, view: &View| device.idle_parts(view).map_or(0.0, |(_, dynamic)| dynamic);
+        let idle = |device: &Device, view: &View| {
+            device.idle_parts(view).map_or(0.0, |(_, dynamic)| dynamic + view.other_jobs_joules)
+        };
         let idle: Vec<f64> = device.views.iter().map(|view| idle(device, view)).collect();
         device
             .views

@@ -8,8 +8,6 @@ use std::borrow::Cow;
 /// The middle of a deeper path is left out. A recursion of a thousand calls has a path for each depth, and the full paths would
 /// have a million names.
 const FRAMES_MAX: usize = 256;
-/// The regions of rows for joules that belong to no call path.
-const REST: [&str; 2] = ["(idle)", "(lost)"];
 
 macro_rules! row {
     ($($(#[doc = $doc:literal])? $field:ident: $type:ty,)*) => {
@@ -115,10 +113,7 @@ pub fn without_middle<'a>(up: &[u32], name: impl Fn(u32) -> &'a str) -> Vec<Cow<
 }
 
 fn rest<'a>(device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>> {
-    // Lost joules are in neither part.
-    let parts = [device.idle_parts(view), None];
-    let rest = REST.into_iter().zip([view.idle_joules, view.lost_joules]).zip(parts);
-    rest.map(move |((region, joules), parts)| Row {
+    device.rest(view).map(move |(region, joules, parts)| Row {
         region,
         exclusive_joules: joules,
         inclusive_joules: joules,

@@ -312,14 +312,18 @@ impl<'a> Page<'a> {
         } else {
             String::new()
         };
+        let others = match view.other_jobs_joules {
+            0.0 => String::new(),
+            joules => format!(", {} of other jobs", figure(joules)),
+        };
         let what = if view.view == "kernels" { "kernels" } else { "functions" };
         let words = format!(
-            "{} ({}, {}): {} in {what}, {} idle (in none){lost}",
+            "{} ({}, {}): {} in {what}, {} idle (in none){others}{lost}",
             view.title(),
             view.policy,
             view.sharing,
             figure(view.attributed_joules),
-            figure(view.idle_joules)
+            figure(view.unused_joules())
         );
         self.lines.push(Line::empty());
         self.put(&words, Style::Title);

@@ -47,6 +47,8 @@ pub struct AttributionSettings {
     pub sharing: Sharing,
     /// The threads whose frames count for a rank.
     pub locations: Locations,
+    /// Whether dynamic joules are divided between the run and other jobs.
+    pub other_jobs: bool,
     /// Whether time is attributed like a counter.
     pub time: bool,
     /// The time after its timestamp within which an event may arrive without being late. Normally it takes microseconds, unless
@@ -127,6 +129,7 @@ impl Default for Config {
                 policy: None,
                 sharing: Sharing::default(),
                 locations: Locations::default(),
+                other_jobs: true,
                 time: false,
                 slack: Duration::from_millis(100),
                 stream_lag: None,

@@ -100,6 +100,11 @@ pub const SETTINGS: &[Setting] = &[
         ..file("attribution", "locations", "AMPERE_LOCATIONS")
     },
     Setting {
+        about: "Divides the dynamic joules of measured counters of processors and nodes between the run and other jobs, by their CPU time.",
+        keeper: Keeper::Config(|config| &mut config.attribution.other_jobs),
+        ..file("attribution", "other_jobs", "AMPERE_OTHER_JOBS")
+    },
+    Setting {
         about: "Attributes time like a counter as well, as the device `time`.",
         keeper: Keeper::Config(|config| &mut config.attribution.time),
         ..file("attribution", "time", "AMPERE_TIME")

@@ -12,6 +12,7 @@ use crate::device::Interpretation;
 use crate::lanes::{Lane, Lanes};
 use crate::launches::AllLaunches;
 use crate::linking::{Links, Run, ThreadSeconds};
+use crate::other_jobs::NodesJobs;
 use crate::sampled::{Role, SampledStacks};
 use crate::time_device;
 use crate::topology::visible::variable;
@@ -80,6 +81,7 @@ pub struct Attributor {
     /// Whether it is known when the run's threads used CPU time. It is set before the first device is added.
     pub knows_cpu_times: bool,
     links: Links,
+    pub(crate) other_jobs: NodesJobs,
     config: Config,
     /// Devices of time whose node had no event yet.
     unstarted_times: Vec<usize>,
@@ -110,6 +112,7 @@ impl Attributor {
             ticks_per_second: ticks_per_second.max(1),
             knows_cpu_times: false,
             links: Links::default(),
+            other_jobs: NodesJobs::default(),
             config,
             unstarted_times: Vec::new(),
             recording: None,
@@ -264,6 +267,7 @@ impl Attributor {
         self.devices.push(device);
         let number = self.link_last_device(part);
         self.apply_baseline(number);
+        self.share_with_other_jobs(number);
         self.compare_last_device();
         Some(number)
     }
@@ -569,7 +573,7 @@ impl Attributor {
     /// The earliest time that a sample to come can have, over all devices.
     pub fn undecided_since(&self) -> Timestamp {
         let all = self.devices.iter().filter_map(|device| device.counter().undecided_since());
-        all.min().unwrap_or(Timestamp::MAX)
+        all.min().unwrap_or(Timestamp::MAX).min(self.other_jobs.known_until())
     }
 
     /// Whether samples were handed out that would be different now.

@@ -5,6 +5,7 @@
 //! device.rs          a counter with its views, and how its readings are understood
 //! topology.rs        which devices a location draws from, and why: a function of evidence alone
 //! linking.rs         links of locations to devices, kept up to date as both become known
+//! other_jobs.rs      other jobs that use the processors of a node, too
 //! threads.rs         ranks whose other threads run more than their main thread
 //! pipeline.rs        events and samples in the order of time, on their way to the engine
 //! sampled.rs         call paths that are sampled, around calls that are recorded
@@ -37,6 +38,7 @@ mod launches;
 #[cfg(test)]
 mod launches_tests;
 pub mod linking;
+mod other_jobs;
 pub mod pipeline;
 pub mod power_sensor;
 pub mod recorder;

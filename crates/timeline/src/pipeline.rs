@@ -32,6 +32,8 @@ pub struct Pipeline {
     samples: Vec<Samples>,
     mergers: Vec<Merger>,
     gpu_streams: GpuStreams,
+    /// Points of other jobs' CPU time that came after their time had been handed over.
+    late_points: u64,
 }
 
 /// When the events of GPU streams come.
@@ -290,6 +292,7 @@ impl Pipeline {
             samples: Vec::new(),
             mergers: vec![Merger::default()],
             gpu_streams,
+            late_points: 0,
         }
     }
 
@@ -393,9 +396,14 @@ impl Pipeline {
             None => stream.has_handed_over(),
         };
         stream.late += u64::from(is_late);
-        // Whole nanoseconds are whole ticks of most clocks.
-        let ticks = (seconds * 1e9).round() * (self.attributor.ticks_per_second as f64 / 1e9);
+        let ticks = self.attributor.cpu_ticks_of(seconds);
         self.attributor.engine.add_cpu_time(location, time, ticks);
+    }
+
+    /// Other jobs on a node have used `seconds` of CPU time up to `time`, with the rules of [`Pipeline::add_cpu_time`].
+    pub fn add_cpu_time_of_other_jobs(&mut self, node: &str, time: Timestamp, seconds: f64) {
+        self.late_points += u64::from(time < self.mergers[RANKS].done_until);
+        self.attributor.add_cpu_time_of_other_jobs(node, time, seconds);
     }
 
     /// Takes the samples of a device that have become known.
@@ -421,19 +429,21 @@ impl Pipeline {
     /// Decides what is still undecided about readings before a time, and takes the samples that become known by that.
     pub fn decide_before(&mut self, time: Timestamp) {
         self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().decide_before(time));
+        self.attributor.other_jobs.decide_before(time);
         self.queue_all_samples();
     }
 
     /// Takes all samples: no reading follows.
     pub fn end_samples(&mut self) {
         self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().end());
+        self.attributor.other_jobs.decide_before(Timestamp::MAX);
         self.queue_all_samples();
     }
 
     /// The number of events and samples that came after their time had been handed over.
     pub fn late(&self) -> u64 {
         let of_samples: u64 = self.samples.iter().map(|samples| samples.late).sum();
-        of_samples + self.streams.iter().map(|stream| stream.late).sum::<u64>()
+        self.late_points + of_samples + self.streams.iter().map(|stream| stream.late).sum::<u64>()
     }
 
     /// The number of kernels, copies and fills on a stream whose launch is not known, although the stream's events have

@@ -1,9 +1,10 @@
-//! Reads when a trace's locations used CPU time, from the metric [`CPU_TIME`], which each location records itself.
+//! Reads when a trace's locations used CPU time, from the metric [`CPU_TIME`], which each location records itself, and when other
+//! jobs did.
 
 use crate::index::{CPU_TIME, number};
 use crate::series::scaled;
-use ampere_model::Timestamp;
-use otf2::{Definitions, LocationRef, LocationType, MetricClassRef, MetricRef, MetricValue};
+use ampere_model::{OTHER_JOBS_CPU_TIME, Timestamp};
+use otf2::{Definitions, LocationRef, LocationType, MetricClassRef, MetricMemberRef, MetricRef, MetricValue};
 use std::collections::{HashMap, HashSet};
 
 /// The CPU times of a trace's locations, as far as they have been read.
@@ -11,6 +12,8 @@ use std::collections::{HashMap, HashSet};
 pub(crate) struct CpuTimes {
     /// The metric's position among the members of a class, and the seconds of one unit.
     by_class: HashMap<MetricClassRef, (usize, f64)>,
+    /// The metric of other jobs' CPU time, with its position in the class.
+    other_jobs: HashMap<MetricClassRef, usize>,
     /// For each location whose events have not ended, the time up to which its CPU time is known.
     known_until: HashMap<LocationRef, Timestamp>,
 }
@@ -18,15 +21,12 @@ pub(crate) struct CpuTimes {
 impl CpuTimes {
     /// Starts with the locations that `has_events` selects.
     pub fn new(definitions: &Definitions, mut has_events: impl FnMut(LocationRef) -> bool) -> CpuTimes {
-        let mut times = CpuTimes::default();
-        for (reference, class) in definitions.metric_classes.iter() {
-            let mut members = class.members.iter().map(|member| definitions.metric_members.get(*member));
-            let found = members.position(|member| member.is_some_and(|member| member.name == CPU_TIME));
-            let member = found.and_then(|at| definitions.metric_members.get(class.members[at]));
-            let places = found.zip(member.map(|member| scaled(1.0, member)));
-            places.into_iter().for_each(|place| {
-                times.by_class.insert(reference, place);
-            });
+        let mut times =
+            CpuTimes { other_jobs: classes_with(definitions, OTHER_JOBS_CPU_TIME), ..CpuTimes::default() };
+        for (reference, at) in classes_with(definitions, CPU_TIME) {
+            let class = definitions.metric_classes.get(reference);
+            let member = class.and_then(|class| definitions.metric_members.get(class.members[at]));
+            times.by_class.extend(member.map(|member| (reference, (at, scaled(1.0, member)))));
         }
         if times.are_known() {
             let threads =
@@ -61,6 +61,12 @@ impl CpuTimes {
         Some(value * seconds_per_unit)
     }
 
+    /// Returns the seconds that other jobs have used, if the event is one of their metric.
+    pub fn read_other_jobs(&self, metric: MetricRef, values: &[MetricValue]) -> Option<f64> {
+        let value = values.get(*self.other_jobs.get(&metric.class)?)?;
+        Some(number(*value) * 1e-9)
+    }
+
     /// Records that a location has no more events.
     pub fn end(&mut self, location: LocationRef) {
         self.known_until.remove(&location);
@@ -70,4 +76,13 @@ impl CpuTimes {
     pub fn known_until(&self) -> Timestamp {
         self.known_until.values().copied().min().unwrap_or(Timestamp::MAX)
     }
+}
+
+/// The classes with a metric of this name, and its position among their members.
+pub(crate) fn classes_with(definitions: &Definitions, name: &str) -> HashMap<MetricClassRef, usize> {
+    let is_it = |member: &MetricMemberRef| {
+        definitions.metric_members.get(*member).is_some_and(|member| member.name == name)
+    };
+    let classes = definitions.metric_classes.iter();
+    classes.filter_map(|(class, found)| Some((class, found.members.iter().position(is_it)?))).collect()
 }

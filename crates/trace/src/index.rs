@@ -5,7 +5,7 @@ use crate::power;
 use crate::scorep_names;
 use crate::series::quantity_of;
 use ampere_model::text::listed;
-use ampere_model::{MetricValue, Quality, Quantity, Region, RegionHandle};
+use ampere_model::{MetricValue, OTHER_JOBS_CPU_TIME, Quality, Quantity, Region, RegionHandle};
 use ampere_settings::Config;
 use otf2::{AttributeRef, LocationRef, MetricMember, Trace};
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ pub(crate) fn recorded_metrics(definitions: &otf2::Definitions) -> impl Iterator
     definitions
         .metric_members
         .values()
-        .filter(|member| ![power::NAME, CPU_TIME].contains(&member.name.as_str()))
+        .filter(|member| ![power::NAME, CPU_TIME, OTHER_JOBS_CPU_TIME].contains(&member.name.as_str()))
 }
 
 pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> {

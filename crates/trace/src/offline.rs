@@ -487,6 +487,11 @@ impl EventHandler for Feed<'_> {
             self.pipeline.add_cpu_time(state.index, time, seconds);
         }
         let definitions = self.devices.definitions();
+        if let Some(seconds) = self.cpu_times.read_other_jobs(metric, values) {
+            let node = node_of(definitions, location);
+            self.pipeline.attributor.add_other_jobs(&node);
+            self.pipeline.add_cpu_time_of_other_jobs(&node, time, seconds);
+        }
         self.sensors.read(&mut self.pipeline.attributor, definitions, location, time, (metric, values));
         for (number, value) in self.devices.samples(location, metric, values, &mut self.pipeline.attributor) {
             let device = &mut self.pipeline.attributor.devices[number];

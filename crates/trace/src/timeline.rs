@@ -95,7 +95,7 @@ impl Bins {
             bins.seconds += seconds;
             span = (0.0, 0.0);
         }
-        let ChargedInterval { charges, idle_joules, lost_joules, joules, .. } = interval;
+        let ChargedInterval { charges, idle_joules, other_jobs_joules, lost_joules, joules, .. } = interval;
         let names = &mut self.names;
         let mut put = |name: &str, joules: f64| {
             if joules != 0.0 {
@@ -112,7 +112,8 @@ impl Bins {
                 put(attributor.regions.name(region), charge.joules);
             }),
         }
-        put("(idle)", *idle_joules);
+        put("(idle)", *idle_joules - *other_jobs_joules);
+        put("(other jobs)", *other_jobs_joules);
         put("(lost)", *lost_joules);
     }
 }

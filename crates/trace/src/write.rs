@@ -12,7 +12,9 @@ use ampere_attribution::LocationIndex;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
-use ampere_model::{Communicator, Device, LocalLocation, Location, LocationKind, Program, Timestamp};
+use ampere_model::{
+    Communicator, Device, LocalLocation, Location, LocationKind, OTHER_JOBS_CPU_TIME, Program, Timestamp,
+};
 use ampere_owned::{Directory, Held};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::process::own_name;
@@ -149,6 +151,22 @@ impl SampledMetric {
             unit: "J".to_owned(),
         };
         let (evidence, traits) = (evidence::of_device(device), CounterTraits::of_device(device));
+        SampledMetric { node, member, evidence, traits, which: String::new() }
+    }
+
+    /// Describes the CPU time of other jobs on a node.
+    pub fn of_other_jobs(node: String) -> SampledMetric {
+        let member = MetricMember {
+            name: OTHER_JOBS_CPU_TIME.to_owned(),
+            description: "the CPU time that other jobs have used on this node".to_owned(),
+            kind: MetricType::Other,
+            mode: MetricMode::AccumulatedStart,
+            value_type: MetricValueType::U64,
+            base: MetricBase::Decimal,
+            exponent: -9,
+            unit: "s".to_owned(),
+        };
+        let (evidence, traits) = Default::default();
         SampledMetric { node, member, evidence, traits, which: String::new() }
     }
 

@@ -122,7 +122,10 @@ fn read_devices(session: &Session) -> Option<Vec<Device>> {
     let mut log = LogReader::open(&session.directory().join("sampler.defs")).ok()??;
     let mut devices = Vec::new();
     let each = |definition| {
-        if let Definition::Device(device) = definition {
+        // Score-P's trace has no CPU times to compare those of other jobs with.
+        if let Definition::Device(device) = definition
+            && device.metric != ampere_model::OTHER_JOBS_CPU_TIME
+        {
             devices.push(device);
         }
     };

@@ -13,6 +13,8 @@ pub struct ViewTotals {
     /// The sum over the call paths.
     pub attributed_joules: f64,
     pub idle_joules: f64,
+    /// The part of the idle joules that other jobs used, as far as that is known.
+    pub other_jobs_joules: f64,
     /// The joules of intervals that cannot be attributed.
     pub lost_joules: f64,
     /// Under the policy *active*: the joules that the device always draws, and, in `dynamic_joules`, those that it draws in

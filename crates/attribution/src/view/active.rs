@@ -3,7 +3,7 @@
 
 use super::View;
 use super::consumer::Consumer;
-use crate::cpu_time::{CpuTime, CpuTimes, Ticks};
+use crate::cpu_time::{CpuTime, CpuTimes, OtherJobs, Ticks};
 use crate::policy::Sharing;
 use crate::steps::NodeIndex;
 use ampere_model::{RegionRef, Timestamp};
@@ -128,7 +128,8 @@ impl ActiveTime {
     }
 }
 
-/// The intervals in which nothing was active, under the policy *active*.
+/// The intervals in which nothing was active, under the policy *active*. Other jobs were not active there either, where their
+/// CPU time is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct IdleIntervals {
@@ -149,7 +150,30 @@ pub(super) struct Worker {
     cpu_ticks: Option<Ticks>,
 }
 
+/// Other jobs that use the device, and the CPU time that they had used at the last sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SharedWith {
+    jobs: OtherJobs,
+    cpu_ticks: Option<Ticks>,
+}
+
+/// The ticks since the last sample that are not of the consumers' own active time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Worked {
+    /// For each consumer, the ticks for which others worked for it.
+    of_consumers: Vec<f64>,
+    of_other_jobs: f64,
+}
+
+/// Other jobs that use less than this part of one CPU in an interval are the operating system's own work.
+const OTHER_JOBS_CPU_MIN: f64 = 0.1;
+
 impl View {
+    /// Shares the dynamic joules with other jobs from now on.
+    pub fn share_with(&mut self, jobs: OtherJobs) {
+        self.shared_with.get_or_insert(SharedWith { jobs, cpu_ticks: None });
+    }
+
     /// Counts the CPU time of the location `worker` for the frames of a consumer. `own` is its own number, if it is a consumer,
     /// too.
     pub fn add_worker(&mut self, worker: u32, own: Option<u32>, consumer: u32, cpu_times: &CpuTimes) {
@@ -162,8 +186,8 @@ impl View {
         }
     }
 
-    /// Returns the ticks for which workers have worked for each consumer since the last sample.
-    pub(super) fn worked(&mut self, cpu_times: &CpuTimes) -> Vec<f64> {
+    /// Returns the ticks for which workers and other jobs have worked since the last sample.
+    pub(super) fn worked(&mut self, cpu_times: &CpuTimes) -> Worked {
         let mut worked = vec![0.0; self.consumers.all.len()];
         let start = self.interval.start.unwrap_or(self.clock.now);
         for Worker { location, consumer, own, cpu_ticks } in &mut self.workers {
@@ -175,7 +199,12 @@ impl View {
             }
             *cpu_ticks = Some(now);
         }
-        worked
+        let of_other_jobs = self.shared_with.as_mut().map_or(0.0, |SharedWith { jobs, cpu_ticks }| {
+            let now = cpu_times.of_other_jobs(*jobs, self.clock.now);
+            let before = cpu_ticks.replace(now).unwrap_or_else(|| cpu_times.of_other_jobs(*jobs, start));
+            now.since(before)
+        });
+        Worked { of_consumers: worked, of_other_jobs }
     }
 
     /// Charges the joules of an interval in which something is due to some frames. `worked`: see [`View::worked`].
@@ -183,25 +212,35 @@ impl View {
         &mut self,
         joules: f64,
         ticks: u64,
-        worked: &[f64],
+        worked: &Worked,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
         let fixed = joules.min(self.baseline * ticks as f64);
-        let dynamic = joules - fixed;
         self.totals.static_joules += fixed;
-        self.totals.dynamic_joules += dynamic;
-        let (mut prices, weights) = self.active_prices(worked);
+        self.totals.dynamic_joules += joules - fixed;
+        let (mut prices, weights) = self.active_prices(&worked.of_consumers);
         let is_active = weights.iter().any(|weight| *weight > 0.0);
+        let are_others_active = worked.of_other_jobs > OTHER_JOBS_CPU_MIN * ticks as f64;
+        let of_others = match self.sharing {
+            Sharing::Shared if is_active || are_others_active => {
+                // All consumers have one sum of weights.
+                (joules - fixed)
+                    * (worked.of_other_jobs / (worked.of_other_jobs + weights.iter().sum::<f64>()))
+            }
+            _ => 0.0,
+        };
+        let dynamic = joules - fixed - of_others;
         let idle = match self.consumers.listed() {
             0 => joules,
             _ => {
                 let idle = fixed * (self.interval.idle_ticks / ticks as f64);
-                if is_active { idle } else { idle + dynamic }
+                if is_active { idle + of_others } else { idle + dynamic + of_others }
             }
         };
         self.totals.idle_joules += idle;
+        self.totals.other_jobs_joules += of_others;
         self.charged_once += joules - idle;
-        if !is_active && ticks > 0 {
+        if !is_active && !are_others_active && ticks > 0 {
             self.idle_intervals.count += 1;
             self.idle_intervals.joules += joules;
             self.idle_intervals.ticks += ticks;
@@ -213,7 +252,16 @@ impl View {
             price.active *= dynamic_price;
             price.open *= dynamic_price;
         }
-        self.charge_each_active(dynamic, joules / ticks.max(1) as f64, ticks, &prices, region_of);
+        let possible = (joules - fixed, joules / ticks.max(1) as f64);
+        let alone = self.charge_each_active(possible, &prices, region_of);
+        if let Alone::One(consumer, location, node, due) = alone
+            && !are_others_active
+        {
+            self.resolved.entry((location, node)).or_default().add(dynamic, ticks);
+            if let Some(calls) = &mut self.recorder.calls {
+                calls.resolve(consumer, dynamic, due);
+            }
+        }
     }
 
     /// The weight of a tick of each kind, by consumer, and the sums of what is due by these weights: one of all consumers, or one
@@ -237,14 +285,13 @@ impl View {
         if self.sharing == Sharing::Shared { 0 } else { self.consumers.sharer(consumer) }
     }
 
+    /// Charges each listed frame. `possible`: the interval's dynamic joules, and its power. Returns which frames were active.
     fn charge_each_active(
         &mut self,
-        dynamic: f64,
-        power: f64,
-        ticks: u64,
+        (dynamic, power): (f64, f64),
         prices: &[Price],
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
-    ) {
+    ) -> Alone {
         if let Some(calls) = &mut self.recorder.calls {
             calls.set_prices(self.consumers.all.len(), &|consumer| prices[consumer as usize]);
         }
@@ -271,12 +318,7 @@ impl View {
                 }
             }
         }
-        if let Alone::One(consumer, location, node, due) = alone {
-            self.resolved.entry((location, node)).or_default().add(dynamic, ticks);
-            if let Some(calls) = &mut self.recorder.calls {
-                calls.resolve(consumer, dynamic, due);
-            }
-        }
+        alone
     }
 }
 

@@ -33,7 +33,7 @@ use crate::cpu_time::CpuTimes;
 use crate::policy::{Policy, Sharing};
 use crate::steps::{Move, NodeIndex, ViewIndex};
 use account::PossibleRegions;
-use active::{ActiveTime, Due, Worker};
+use active::{ActiveTime, Due, SharedWith, Worker};
 use ampere_model::Timestamp;
 use consumer::{Consumers, Group};
 use recording::Recorder;
@@ -58,6 +58,7 @@ pub(crate) struct View {
     /// The active time of each consumer; empty unless the policy is *active*.
     actives: Vec<ActiveTime>,
     workers: Vec<Worker>,
+    shared_with: Option<SharedWith>,
     pub idle_intervals: IdleIntervals,
     /// The sum of the consumers' joules, each joule counted once. It is needed if sharing is independent.
     charged_once: f64,
@@ -89,6 +90,7 @@ impl View {
             baseline: 0.0,
             actives: Vec::new(),
             workers: Vec::new(),
+            shared_with: None,
             idle_intervals: IdleIntervals::default(),
             charged_once: 0.0,
             twin: None,

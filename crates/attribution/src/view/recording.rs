@@ -67,6 +67,8 @@ pub struct ChargedInterval {
     pub joules: f64,
     /// The idle joules, which are charged to no frame.
     pub idle_joules: f64,
+    /// The part of them that other jobs used.
+    pub other_jobs_joules: f64,
     /// The joules that cannot be attributed.
     pub lost_joules: f64,
 }
@@ -217,6 +219,7 @@ impl Recorder {
             // `end_charging` subtracts these.
             charged.joules = totals.total_joules;
             (charged.idle_joules, charged.lost_joules) = (totals.idle_joules, totals.lost_joules);
+            charged.other_jobs_joules = totals.other_jobs_joules;
         }
     }
 
@@ -229,6 +232,7 @@ impl Recorder {
             charged.joules = totals.total_joules - charged.joules;
             charged.idle_joules = totals.idle_joules - charged.idle_joules;
             charged.lost_joules = totals.lost_joules - charged.lost_joules;
+            charged.other_jobs_joules = totals.other_jobs_joules - charged.other_jobs_joules;
         }
     }
 }

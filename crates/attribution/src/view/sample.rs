@@ -1,7 +1,7 @@
 //! Takes a sample, which ends an interval, and charges the joules of the interval.
 
 use super::View;
-use super::active::{Due, Price};
+use super::active::{Due, Price, Worked};
 use super::consumer::Consumer;
 use crate::counter::Increase;
 use crate::cpu_time::CpuTimes;
@@ -27,7 +27,7 @@ impl View {
             }
         }
         let ticks = self.interval.start.map_or(0, |start| self.clock.now - start);
-        let worked = if self.policy == Policy::Active { self.worked(cpu_times) } else { Vec::new() };
+        let worked = if self.policy == Policy::Active { self.worked(cpu_times) } else { Worked::default() };
         self.recorder.begin_charging(&self.totals);
         match increase {
             Increase::Joules(joules) => {
@@ -84,7 +84,7 @@ impl View {
         &mut self,
         joules: f64,
         ticks: u64,
-        worked: &[f64],
+        worked: &Worked,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
         if self.policy != Policy::TimeSliced {

@@ -98,6 +98,7 @@ impl NodeReport {
             joules: sum(|device| device.joules),
             watts: snapshot.topmost().filter_map(|device| device.watts).reduce(|sum, watts| sum + watts),
             idle_joules: sum(|device| device.division.idle_joules_ranks),
+            other_jobs_joules: sum(|device| device.division.other_jobs_joules),
             lost_joules: sum(|device| device.division.lost_joules),
             mpi_joules: functions.iter().filter(|row| is_mpi(row.0)).map(|row| row.1).sum::<f64>() + 0.0,
             gpu_joules: of_gpus

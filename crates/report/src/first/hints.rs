@@ -6,7 +6,7 @@ use super::levels::{self, Levels};
 use super::names;
 use super::tables::WAITING_PART_MIN;
 use crate::filter::much_measuring;
-use crate::over_ranks;
+use crate::{other_jobs, over_ranks};
 use ampere_figures::summary::topmost;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
@@ -149,6 +149,9 @@ fn waiting(facts: &Facts) -> Option<String> {
 /// The hint that other processes kept the node's processors busy, and that their energy is in the counters.
 fn others_on_the_node(facts: &Facts) -> Option<String> {
     let cpu = facts.summary.run.node_cpu.filter(|cpu| cpu.has_others())?;
+    if other_jobs::joules(facts.summary) > 0.0 {
+        return None; // their joules are shown
+    }
     // A GPU's counter has nothing of what runs on the processors.
     if !topmost(facts.summary).any(|device| ["node", "cpu"].contains(&device.kind.as_str())) {
         return None;

@@ -16,8 +16,8 @@ pub mod names;
 pub mod screen;
 mod tables;
 
-use crate::baseline;
 use crate::over_ranks::{self, Spread, is_mpi_rank};
+use crate::{baseline, other_jobs};
 use ampere_figures::summary::{Device, Ending, Gap, Run, Summary, topmost};
 use ampere_model::text::{printable, short};
 use digits::{energy, percent, significant, watt_hours};
@@ -187,6 +187,7 @@ fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
     let fixed = baseline::words(&devices).unwrap_or_default();
     let fixed = fixed.trim_start_matches([',', ';', ' ']).to_owned();
     lines.extend(parts("", &[fixed], screen));
+    lines.extend(other_jobs::words(summary).map(|words| parts("", &[words], screen)).unwrap_or_default());
     lines.extend(parts_of_whole(facts, screen));
     lines
 }

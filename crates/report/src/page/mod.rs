@@ -412,6 +412,9 @@ pub struct ViewRows {
     pub attributed_joules: f64,
     /// Joules that were charged to no frame.
     pub idle_joules: f64,
+    /// The part of them that other jobs used.
+    #[serde(default)]
+    pub other_jobs_joules: f64,
     /// Joules that cannot be attributed.
     pub lost_joules: f64,
     /// By how much these three differ from the device's total.

@@ -253,6 +253,7 @@ fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, nam
         sharing: view.sharing.clone(),
         attributed_joules: view.attributed_joules,
         idle_joules: view.idle_joules,
+        other_jobs_joules: view.other_jobs_joules,
         lost_joules: view.lost_joules,
         conservation_error_joules: view.conservation_error_joules,
         dynamic_joules: view.is_active().then(|| device.own_whole(view)),

@@ -92,6 +92,7 @@ fn totals(sums: &Sums) -> Totals {
         joules: sums.joules,
         watts: None,
         idle_joules: sums.idle,
+        other_jobs_joules: sums.other_jobs,
         lost_joules: sums.lost,
         mpi_joules: sums.mpi().map(|row| row.1).sum::<f64>() + 0.0, // a sum of nothing is -0
         gpu_joules: sums.gpu_joules + 0.0,

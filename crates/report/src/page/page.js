@@ -212,7 +212,7 @@
   const STATIC = 'the lighter part of a bar is static: what the device draws anyway; the full part is dynamic: what was used above that';
   const LEAST = 'the joules of samples in which nothing else ran', MOST = 'the joules of all samples in which it ran at all';
 
-  const IDLE = 'idle: no consumer ran';
+  const IDLE = 'idle: no consumer ran', OTHER_JOBS = 'other jobs on the node';
   // Functions are in the order of what they used themselves.
   const orderOf = of => of.dynamic_joules && of.dynamic_joules.length ? { sort: 'dynamic_joules' } : {};
 
@@ -236,7 +236,7 @@
     return columns;
   }
   // `dynamic`: the dynamic joules of all rows and of what is idle, where they are known: then shares are of these.
-  function rowsOf(of, whole, idle, lost, dynamic) {
+  function rowsOf(of, whole, idle, others, lost, dynamic) {
     const keys = ['dynamic_joules', 'sampled_error_joules', 'least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'watts'].filter(key => of[key] && of[key].length);
     const rows = of.name.map((at, index) => {
       const row = { words: of.words ? of.words[index] : name(at), joules: of.joules[index], last: 0 };
@@ -247,14 +247,16 @@
     const rest = (value, words) => { if (value > 0) { const row = { words, joules: value, last: 1 }; rows.push(row); } };
     if (of.others && of.others.count) rest(of.others.joules, `${count(of.others.count)} more in summary.json`);
     if (of.rest > 0.0005 * whole) rest(of.rest, 'others, with less on each node');
-    rest(idle, IDLE);
+    rest(idle - others, IDLE);
+    rest(others, OTHER_JOBS);
     rest(lost, 'lost: cannot be attributed');
     for (const row of rows) { row.part = whole > 0 ? row.joules / whole : 0; row.share = 100 * row.part; }
     if (of.dynamic_joules && of.dynamic_joules.length && dynamic != null) {
-      const left = Math.max(0, dynamic - of.dynamic_joules.reduce((sum, value) => sum + value, 0));
+      const left = Math.max(0, dynamic - others - of.dynamic_joules.reduce((sum, value) => sum + value, 0));
       for (const row of rows) {
         // What rows leave is of what is idle, if there is nothing else.
         if (row.words === IDLE && !(of.others && of.others.count)) row.dynamic_joules = Math.min(row.joules, left);
+        if (row.words === OTHER_JOBS) row.dynamic_joules = row.joules;
         row.share = row.dynamic_joules == null ? null : dynamic > 0 ? 100 * row.dynamic_joules / dynamic : 0;
       }
     }
@@ -608,7 +610,7 @@
     for (const [id, of, what, whole, idle, lost] of [['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.gpu_joules, 0, 0]]) {
       show(id, of.name.length);
       if (!of.name.length) continue;
-      tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, lost, id === 'functions' ? tables.dynamic_joules : null));
+      tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, id === 'functions' ? totals.other_jobs_joules : 0, lost, id === 'functions' ? tables.dynamic_joules : null));
     }
     text('kernels-rest', `Shares are of the ${joules(totals.gpu_joules)} J of GPUs with kernels, while one ran.`);
     $('functions-rest').classList.toggle('in-wide', !job);
@@ -871,12 +873,12 @@
     views.forEach((view, index) => {
       const [title, about, rows, foot, groups] = inside.children[1 + index].children, unit = of.unit;
       title.textContent = view.title;
-      about.textContent = `${view.policy}, ${view.sharing}: ${joules(view.attributed_joules)} ${unit} attributed, ${joules(view.idle_joules)} ${unit} idle, ${joules(view.lost_joules)} ${unit} lost; conservation error ${view.conservation_error_joules.toExponential(1)} ${unit}`;
+      about.textContent = `${view.policy}, ${view.sharing}: ${joules(view.attributed_joules)} ${unit} attributed, ${joules(view.idle_joules - view.other_jobs_joules)} ${unit} idle, ${view.other_jobs_joules > 0 ? `${joules(view.other_jobs_joules)} ${unit} of other jobs, ` : ''}${joules(view.lost_joules)} ${unit} lost; conservation error ${view.conservation_error_joules.toExponential(1)} ${unit}`;
       tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit), { caption: view.title, large: unit, ...orderOf(view.rows) })
-        .set(rowsOf(view.rows, view.attributed_joules + view.idle_joules + view.lost_joules, view.idle_joules, view.lost_joules, view.dynamic_joules));
+        .set(rowsOf(view.rows, view.attributed_joules + view.idle_joules + view.lost_joules, view.idle_joules, view.other_jobs_joules, view.lost_joules, view.dynamic_joules));
       foot.textContent = view.remarks.join('; ');
       if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, joules), ...(orderOf(view.groups).sort ? [number('dynamic_joules', 'dynamic', joules)] : []), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
-        .set(rowsOf(view.groups, view.attributed_joules + view.idle_joules + view.lost_joules, 0, 0, view.dynamic_joules));
+        .set(rowsOf(view.groups, view.attributed_joules + view.idle_joules + view.lost_joules, 0, 0, 0, view.dynamic_joules));
     });
   }
   // The innermost functions of a call path, as many as fit into some lines.

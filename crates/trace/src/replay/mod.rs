@@ -19,7 +19,7 @@ use crate::series::Series;
 use crate::value_type;
 use crate::{evidence, index, left_out};
 use ampere_attribution::Increase;
-use ampere_model::{LocalLocation, Quality};
+use ampere_model::{LocalLocation, OTHER_JOBS_CPU_TIME, Quality};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
 use ampere_timeline::counter_traits::CounterTraits;
@@ -30,7 +30,7 @@ use otf2::{
     LocationRef, LocationType, MetricRef, MetricValue, MetricValueType, Trace,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -58,6 +58,9 @@ pub struct Replay {
     pub metrics: Vec<ReplayedMetric>,
     /// The names of all metrics of the trace, including those that are not devices.
     pub metric_names: Vec<String>,
+    /// The nodes for which the trace has the CPU time of other jobs. Their numbers follow those of the metrics.
+    #[serde(default)]
+    pub other_jobs: Vec<String>,
     /// Whether the trace has the CPU time of locations.
     pub has_cpu_times: bool,
     /// The locations that recorded samples of the metrics.
@@ -238,6 +241,7 @@ impl Replay {
             metric_names: index::metric_names(definitions).into_iter().collect(),
             has_cpu_times: definitions.metric_members.values().any(|member| member.name == CPU_TIME),
             recorders,
+            other_jobs: survey.other_jobs.into_iter().collect(),
             events: survey.events,
             stream_lag_ticks: Some(0),
             longest_lag_ticks: survey.longest_frame,
@@ -396,6 +400,8 @@ struct Survey<'a> {
     /// Devices that are not played, because their parts disprove them.
     disproved: Vec<Series>,
     recorders: HashSet<LocationRef>,
+    /// The nodes with the CPU time of other jobs.
+    other_jobs: BTreeSet<String>,
     /// The attribute with the number of calls that an enter stands for, in ampere's own traces.
     calls: Option<AttributeRef>,
     coalesced_calls: u64,
@@ -422,6 +428,7 @@ impl<'a> Survey<'a> {
             types: Vec::new(),
             joules: Vec::new(),
             recorders: HashSet::new(),
+            other_jobs: BTreeSet::new(),
             calls: index::calls_attribute(definitions),
             coalesced_calls: 0,
         }
@@ -582,6 +589,10 @@ impl EventHandler for Survey<'_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> Flow {
+        let definitions = self.devices.definitions();
+        if is_of_other_jobs(definitions, metric) {
+            self.other_jobs.insert(node_of(definitions, location));
+        }
         for (device, value) in self.devices.samples(location, metric, values, &mut self.attributor) {
             if device == self.types.len() {
                 self.types.push(value_type::of(&value));
@@ -596,7 +607,16 @@ impl EventHandler for Survey<'_> {
     }
 }
 
-/// Returns, for every metric class, the members that are devices: their positions, and their numbers among the replay's metrics.
+/// Whether a metric is the CPU time of other jobs, which is alone in its class.
+fn is_of_other_jobs(definitions: &Definitions, metric: MetricRef) -> bool {
+    let class = definitions.metric_classes.get(metric.class);
+    let mut members = class.iter().flat_map(|class| &class.members);
+    members.any(|member| {
+        definitions.metric_members.get(*member).is_some_and(|member| member.name == OTHER_JOBS_CPU_TIME)
+    })
+}
+
+/// Returns, for every metric class, the members that are devices or other jobs' CPU time: their positions, and their numbers among the replay's metrics.
 pub fn numbered_members(
     replay: &Replay,
     definitions: &Definitions,
@@ -608,8 +628,13 @@ pub fn numbered_members(
     members
         .filter_map(|(position, member)| {
             let series = Series { location, member, instance: metric.instance }.as_numbers();
-            let number = replay.metrics.iter().position(|metric| metric.series == series)?;
-            Some((position, number as u32))
+            let number = replay.metrics.iter().position(|metric| metric.series == series);
+            let of_jobs = || {
+                let node = node_of(definitions, location);
+                let place = replay.other_jobs.iter().position(|other| *other == node);
+                place.filter(|_| is_of_other_jobs(definitions, metric)).map(|at| replay.metrics.len() + at)
+            };
+            Some((position, number.or_else(of_jobs)? as u32))
         })
         .collect()
 }

@@ -14,7 +14,10 @@ use ampere_model::{
     Definition, LocalLocation, Location, LocationKind, Process, REPLAYED_HOST, Region, RegionHandle,
 };
 use ampere_ring::{EventWriter, LogWriter, RING_RECORDS_MIN, RingProducer, SAMPLES_RING, Session};
-use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, Trace};
+use otf2::{
+    AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, MetricValueType,
+    Trace,
+};
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::str::FromStr;
@@ -124,7 +127,7 @@ pub struct Player<'a> {
     processes: Vec<PlayedProcess>,
     locations: HashMap<LocationRef, PlayedLocation>,
     samples: EventWriter,
-    /// The members that are devices, by location and metric class.
+    /// The members that are played, by location and metric class.
     members: HashMap<(LocationRef, MetricRef), Vec<(usize, u32)>>,
     definitions: Definitions,
     has_collector_ended: bool,
@@ -480,7 +483,9 @@ impl EventHandler for Player<'_> {
         self.play_until(time)?;
         for (position, number) in members {
             let Some(value) = values.get(position) else { continue };
-            let bits = value_type::to_bits(value, replay.metrics[number as usize].value);
+            let kind =
+                replay.metrics.get(number as usize).map_or(MetricValueType::U64, |metric| metric.value);
+            let bits = value_type::to_bits(value, kind);
             if wait_for_room(&mut self.samples, self.session, &self.stop).is_err() {
                 self.has_collector_ended = true;
                 return ControlFlow::Break(());

@@ -230,9 +230,8 @@ impl Database<'_> {
                         figures.dynamic_joules
                     ])?;
                 }
-                let idle = device.idle_parts(view).unzip();
-                let rest = [("(idle)", view.idle_joules, idle), ("(lost)", view.lost_joules, (None, None))];
-                for (region, joules, (fixed, dynamic)) in rest {
+                for (region, joules, parts) in device.rest(view) {
+                    let (fixed, dynamic) = parts.unzip();
                     let none = rusqlite::types::Null;
                     put_region.execute(params![
                         of.0, of.1, of.2, region, none, joules, joules, none, none, fixed, dynamic

@@ -1,0 +1,52 @@
+//! CPU time that other jobs use on the node while the run is running.
+//!
+//! It is the busy time of all CPUs ([`crate::cpu_time`] names the kernel's columns), without that of the run's
+//! processes and of ampere. The kernel's own work, as for interrupts, is in it; where nothing else runs, that is small.
+//!
+//! The parts have different resolutions: the kernel counts busy time in ticks, and a short child's time is known only once its
+//! parent has waited for it. So that nothing of the run is ever taken for another job's, only what exceeds both is handed over.
+//! Both errors are of the sums since the start, and do not grow with the run.
+
+use crate::run_cpu::{BusyTime, SharedRunCpu};
+use std::sync::PoisonError;
+
+/// `/proc/stat` has five columns of busy time, each in steps of 10 ms.
+const RESOLUTION_NS: u64 = 50_000_000;
+
+/// The search for what ended processes used takes at most one part in this many of the time.
+const SEARCH_SHARE: u32 = 200;
+
+/// Hands over the CPU time of other jobs.
+pub struct OtherJobs {
+    run: SharedRunCpu,
+    /// What an earlier process had handed over.
+    before_ns: u64,
+    used_ns: u64,
+}
+
+impl OtherJobs {
+    /// Returns `None` if the node's CPU time cannot be read.
+    pub fn new(run: &SharedRunCpu) -> Option<OtherJobs> {
+        run.lock().unwrap_or_else(PoisonError::into_inner).busy()?;
+        Some(OtherJobs { run: run.clone(), before_ns: 0, used_ns: 0 })
+    }
+
+    /// Continues after a process that had handed over this CPU time.
+    pub fn resume(&mut self, before_ns: u64) {
+        self.before_ns = before_ns;
+    }
+
+    /// The CPU time of other jobs since the start, in nanoseconds. It never decreases.
+    pub fn cpu_ns(&mut self) -> u64 {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let not_seen_ns = run.not_seen_ns(SEARCH_SHARE);
+        if let Some(busy) = run.busy() {
+            self.used_ns = self.used_ns.max(others_ns(&busy).saturating_sub(not_seen_ns));
+        }
+        self.before_ns + self.used_ns
+    }
+}
+
+fn others_ns(busy: &BusyTime) -> u64 {
+    busy.node_ns.saturating_sub(busy.own_ns).saturating_sub(busy.ampere_ns).saturating_sub(RESOLUTION_NS)
+}

@@ -1,0 +1,81 @@
+//! Other jobs that use the processors of a run's nodes: with these, the dynamic joules of measured counters are shared.
+
+use crate::attributor::{Attributor, Device, ViewKind};
+use ampere_attribution::{OtherJobs, Policy, Sharing};
+use ampere_model::{Quality, Timestamp};
+use std::collections::BTreeMap;
+
+/// The other jobs of all nodes where their CPU time is known.
+#[derive(Debug, Default)]
+pub(crate) struct NodesJobs {
+    by_node: BTreeMap<String, NodeJobs>,
+    /// Until this time, no further point is waited for.
+    decided_before: Timestamp,
+}
+
+#[derive(Debug)]
+struct NodeJobs {
+    jobs: OtherJobs,
+    /// The time of the last point of their CPU time.
+    known_until: Timestamp,
+}
+
+impl NodesJobs {
+    /// The time up to which the CPU time of all is known.
+    pub fn known_until(&self) -> Timestamp {
+        let known = self.by_node.values().map(|node| node.known_until).min();
+        known.map_or(Timestamp::MAX, |known| known.max(self.decided_before))
+    }
+
+    /// Waits for no further point before this time.
+    pub fn decide_before(&mut self, time: Timestamp) {
+        self.decided_before = self.decided_before.max(time);
+    }
+}
+
+impl Attributor {
+    /// Adds a node on which the CPU time of other jobs is known. To do so again changes nothing.
+    pub fn add_other_jobs(&mut self, node: &str) {
+        if !self.config().attribution.other_jobs || self.other_jobs.by_node.contains_key(node) {
+            return;
+        }
+        let of_node = NodeJobs { jobs: self.engine.add_other_jobs(), known_until: 0 };
+        self.other_jobs.by_node.insert(node.to_owned(), of_node);
+        (0..self.devices.len()).for_each(|device| self.share_with_other_jobs(device));
+    }
+
+    /// Whether some device is shared with other jobs.
+    pub fn shares_with_other_jobs(&self) -> bool {
+        let joules = |device: &Device| self.engine.totals(device.views.ranks).other_jobs_joules;
+        self.devices.iter().any(|device| joules(device) > 0.0)
+    }
+
+    /// Shares a device with other jobs if it measures what they draw: the estimate has only the run's own CPU time.
+    pub(crate) fn share_with_other_jobs(&mut self, device: usize) {
+        let device = &self.devices[device];
+        let is_measured = matches!(device.info.quality, Quality::Measured | Quality::Integrated);
+        let view = device.views.sampled(ViewKind::Ranks);
+        let is_active = self.engine.report_policy(view) == Policy::Active;
+        let is_shared = self.engine.report_sharing(view) == Sharing::Shared;
+        if let Some(node) = self.other_jobs.by_node.get(&device.info.node)
+            && is_measured
+            && is_active
+            && is_shared
+        {
+            self.engine.share_with(view, node.jobs);
+        }
+    }
+
+    pub(crate) fn add_cpu_time_of_other_jobs(&mut self, node: &str, time: Timestamp, seconds: f64) {
+        let ticks = self.cpu_ticks_of(seconds);
+        if let Some(node) = self.other_jobs.by_node.get_mut(node) {
+            node.known_until = node.known_until.max(time);
+            self.engine.add_cpu_time_of_other_jobs(node.jobs, time, ticks);
+        }
+    }
+
+    /// Converts a CPU time to ticks of this run. Whole nanoseconds are whole ticks of most clocks.
+    pub(crate) fn cpu_ticks_of(&self, seconds: f64) -> f64 {
+        (seconds * 1e9).round() * (self.ticks_per_second as f64 / 1e9)
+    }
+}
