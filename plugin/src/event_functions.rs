@@ -99,7 +99,7 @@ static NOT_RECORDING: [EventFunction; EVENT_ARRAY_LENGTH] = {
     table
 };
 
-/// The event functions for a [`mode`]; there are none when the plugin is inert.
+/// Returns the event functions for a [`mode`]; there are none when the plugin is inert.
 pub fn table(recording_mode: i32) -> &'static [EventFunction] {
     if inert::is_inert() {
         return &[];

@@ -85,7 +85,7 @@ pub fn unrecorded_calls() -> u64 {
     UNRECORDED.iter().map(|shard| shard.load(Ordering::Relaxed)).sum()
 }
 
-/// The data that `process::new_location` attached to the location.
+/// Returns the data that `process::new_location` attached to the location.
 #[inline(always)]
 fn data_of<'a>(location: *const Location) -> Option<&'a LocationData> {
     known_locations::find(location).or_else(|| ask_for_data(location))

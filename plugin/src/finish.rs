@@ -104,7 +104,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
     }
 }
 
-/// How far this process is in replacing a dead collector.
+/// The progress of this process in replacing a dead collector.
 #[derive(Default)]
 struct Replacement {
     dead_since: Option<Instant>,

@@ -21,7 +21,7 @@ pub fn become_inert(why: &str) {
     }
 }
 
-/// Does as [`become_inert`] does, without a message: another process prints it, or none is needed.
+/// Like [`become_inert`], but without a message: another process prints it, or none is needed.
 pub fn become_inert_silently() {
     INERT.store(true, Ordering::Relaxed);
     events::stop();
@@ -44,7 +44,7 @@ pub fn report(line: &str) {
     }
 }
 
-/// Prints a line on standard error that concerns this process alone, or that no other process prints.
+/// Prints a line on standard error that concerns only this process, or that no other process prints.
 pub fn report_in_this_process(line: &str) {
     write_line(format!("ampere: {line}\n").as_bytes());
 }

@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-/// The only place in the table where a location can be.
+/// Returns the only place in the table where a location can be.
 #[inline(always)]
 fn place_of(location: *const Location) -> &'static Place {
     // The upper bits of this product depend on all bits of the address. The shift leaves an index into the table.

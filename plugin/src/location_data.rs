@@ -42,10 +42,11 @@ impl LocationData {
         LocationData { busy: AtomicUsize::new(FREE), dropped: AtomicU64::new(0), inner }
     }
 
-    /// An event arrives, at `here` on the stack, while another one is being written. Usually a signal handler has interrupted the
-    /// other one: then all events of the handler are dropped, enters and leaves, so that the stream still nests, and this returns
-    /// `false`. But if a handler was left by `siglongjmp`, the thread's stack is about as deep as before, and the other event was
-    /// abandoned: then this repairs the writer and returns `true`. Called by the thread that writes the location's events.
+    /// Returns an event arrives, at `here` on the stack, while another one is being written. Usually a signal handler
+    /// has interrupted the other one: then all events of the handler are dropped, enters and leaves, so that the stream
+    /// still nests, and this returns `false`. But if a handler was left by `siglongjmp`, the thread's stack is about as
+    /// deep as before, and the other event was abandoned: then this repairs the writer and returns `true`. Called by
+    /// the thread that writes the location's events.
     #[cold]
     pub fn take_over(&self, here: usize) -> bool {
         // One of the two events is dropped in either case.
@@ -95,10 +96,9 @@ impl LocationData {
         self.busy.store(FREE, Ordering::Release);
     }
 
-    /// The data of the event that is being written.
+    /// Returns the data of the event that is being written.
     ///
-    /// # Safety
-    /// ONE WRITER is this thread, between `begin` and `end`: a handler that interrupts it sees `busy`.
+    /// # Safety ONE WRITER is this thread, between `begin` and `end`: a handler that interrupts it sees `busy`.
     #[allow(clippy::mut_from_ref)]
     #[inline(always)]
     pub unsafe fn inner(&self) -> &mut Inner {

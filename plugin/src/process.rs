@@ -47,7 +47,7 @@ pub struct State {
     joined: Clocks,
     overload_policy: OverloadPolicy,
     ring_sizes: RingSizes,
-    /// How long the last process of a node waits for the collector to finish the trace.
+    /// The maximum time for which the last process of a node waits for the collector to finish the trace.
     pub finalize_timeout: Duration,
     refused_locations: AtomicU64,
 }
@@ -65,7 +65,7 @@ const PROBES: SessionProbes = SessionProbes {
 };
 
 impl State {
-    /// The state of this process. A forked child has none: it shares the memory with its parent.
+    /// Returns the state of this process. A forked child has none: it shares the memory with its parent.
     pub fn of_this_process() -> Option<&'static State> {
         STATE.get().filter(|state| state.pid == std::process::id())
     }
@@ -286,7 +286,7 @@ pub extern "C" fn ampere_is_called_by_the_embedded_host() {
     IS_EMBEDDED.store(true, Ordering::Relaxed);
 }
 
-/// The name of the host that calls us.
+/// Returns the name of the host that calls us.
 fn host_name() -> &'static str {
     if IS_EMBEDDED.load(Ordering::Relaxed) { "embedded" } else { "score-p" }
 }
@@ -381,7 +381,8 @@ pub fn new_program(name: AnyHandle, arguments: &[AnyHandle]) {
     state.define(&Definition::Program(Program { name: text(name), arguments }));
 }
 
-/// An addition to Score-P's interface: the embedded host asks whether the stacks of the job's processes are sampled.
+/// Returns an addition to Score-P's interface: the embedded host asks whether the stacks of the job's processes are
+/// sampled.
 #[unsafe(no_mangle)]
 pub extern "C" fn ampere_stacks_are_sampled() -> bool {
     State::of_this_process().is_some_and(|state| state.session.stacks_are_sampled())
@@ -475,7 +476,7 @@ pub fn new_location(location: *const Location) {
 #[error("AMPERE_EVENTS={0:?}: use all, auto or folded; continuing with auto")]
 struct UnknownPolicy(String);
 
-/// The policy for a value of `AMPERE_EVENTS`.
+/// Returns the policy for a value of `AMPERE_EVENTS`.
 fn overload_policy(value: Option<&str>) -> Result<OverloadPolicy, UnknownPolicy> {
     match value.map(str::trim) {
         None | Some("" | "auto") => Ok(OverloadPolicy::CoalesceUnderPressure),
@@ -485,16 +486,16 @@ fn overload_policy(value: Option<&str>) -> Result<OverloadPolicy, UnknownPolicy>
     }
 }
 
-/// Makes a ring, or a smaller one if there is no room for it.
+/// Makes a ring, or a smaller one if there is no space for it.
 fn make_ring(session: &Session, name: &str, bytes: u64, id: u32) -> Result<RingProducer, ampere_ring::Error> {
     let path = &session.directory().join(name);
     let mut records = bytes / 16;
     loop {
-        // The smallest ring of the main thread may use the last room: without it a process cannot be measured.
+        // The smallest ring of the main thread may use the last space, because without it a process cannot be measured.
         let is_least = id == 0 && records <= ampere_ring::RING_RECORDS_MIN;
         let headroom = if is_least { Headroom::NONE } else { session.headroom() };
         match RingProducer::create_with_headroom(path, records, id, headroom) {
-            // The next size is a quarter, so that room is left for other locations.
+            // The next size is a quarter, so that space remains for other locations.
             Err(ampere_ring::Error::NoSpace { .. }) if records > ampere_ring::RING_RECORDS_MIN => {
                 records /= 4
             }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const NODE_BYTES: u64 = 256 << 20;
 /// The largest ring of a main thread, which is the busiest, or of a GPU stream, whose events come in large batches.
 const MAIN_BYTES_MAX: u64 = 8 << 20;
-/// The largest ring of any other of a process's first [`FEW`] locations. It has room for 5 ms of 13 million events per second, in
-/// case the collector does not read for that long.
+/// The largest ring of any other of a process's first [`FEW`] locations. It has space for 5 ms with 13 million events per second,
+/// in case the collector does not read for that long.
 const OTHER_BYTES_MAX: u64 = 1 << 20;
 const FEW: u32 = 64;
 /// The largest ring of locations beyond [`FEW`]. With Score-P a thread that has ended keeps its location, and so its ring, until
@@ -20,7 +20,7 @@ const RING_BYTES_MIN: u64 = RING_RECORDS_MIN * RECORD_BYTES;
 /// The largest ring that a writer supports.
 const RING_BYTES_MAX: u64 = (1 << 32) * RECORD_BYTES;
 
-/// How large this process makes its rings. The environment is read at the start, and not again: the program may be changing it.
+/// The sizes of the rings of this process. The environment is only read at the start, because the program may change it later.
 pub struct RingSizes {
     /// The size that the user has set, in bytes.
     fixed: Option<u64>,
@@ -50,13 +50,13 @@ impl RingSizes {
         (RingSizes { fixed, ..sizes }, complaint)
     }
 
-    /// The sizes of each rank's rings on a node with this number of ranks.
+    /// Returns the sizes of each rank's rings on a node with this number of ranks.
     pub fn for_ranks(ranks: u32) -> RingSizes {
         RingSizes::of_share(NODE_BYTES / u64::from(ranks.max(1)))
     }
 
-    /// The sizes of a process that does not know the number of ranks on its node. It uses its part of one half of what the others
-    /// have left; the other half is kept for later processes.
+    /// Returns the sizes of a process that does not know the number of ranks on its node. It uses its part of one half
+    /// of what the others have left; the other half is kept for later processes.
     fn next_to(others: OtherProcesses) -> RingSizes {
         RingSizes::of_share(NODE_BYTES.saturating_sub(others.ring_bytes) / (2 * (others.count + 1)))
     }

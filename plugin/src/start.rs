@@ -20,8 +20,8 @@ fn own_command() -> Vec<OsString> {
     line.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
-/// The collector's program: the one that `AMPERE_COLLECTOR` names, or the one next to this library (in a build) or in `../bin`
-/// (in an installation).
+/// Returns the collector's program: the one that `AMPERE_COLLECTOR` names, or the one next to this library (in a build)
+/// or in `../bin` (in an installation).
 fn find_collector() -> Result<PathBuf, Error> {
     if let Some(path) = std::env::var_os("AMPERE_COLLECTOR").filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));
@@ -33,7 +33,7 @@ fn find_collector() -> Result<PathBuf, Error> {
     found.ok_or_else(|| Error::NoCollector([here.to_owned(), here.join("../bin")]))
 }
 
-/// The file that this code was loaded from.
+/// Returns the file that this code was loaded from.
 fn own_path() -> Option<PathBuf> {
     // SAFETY: an all-zero Dl_info is valid: four pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };

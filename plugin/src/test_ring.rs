@@ -41,7 +41,7 @@ impl TestRing {
         events
     }
 
-    /// The number of events that were reported as dropped.
+    /// Returns the number of events that were reported as dropped.
     pub fn dropped(&self) -> u64 {
         self.reader.dropped_records()
     }

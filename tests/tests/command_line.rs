@@ -110,10 +110,11 @@ fn a_region_is_found_by_the_name_of_its_function() {
     );
     let several = calls("light");
     assert_eq!(several.code, 1, "{several:#?}");
-    several.said_once(&["there are 2 regions", "other::light(float)", "other::light(int)"]);
+    several.said_once(&["2 regions are named \"light\"", "other::light(float)", "other::light(int)"]);
     let misspelt = calls("heavy_kernal");
     assert_eq!(misspelt.code, 1, "{misspelt:#?}");
-    misspelt.said_once(&["no region \"heavy_kernal\": there are heavy_kernel(float*, float const*)"]);
+    misspelt
+        .said_once(&["no region is named \"heavy_kernal\": there are heavy_kernel(float*, float const*)"]);
 }
 
 #[test]

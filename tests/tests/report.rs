@@ -263,8 +263,8 @@ fn nodes_of_a_job_are_shown_as_one() {
     std::fs::write(place.path("out/node-c/spool-node-c/run.json"), facts).expect("a file");
     let whole = summary("out");
     assert_eq!(whole["run"]["complete"], false, "{whole}");
-    assert!(whole["run"]["notes"].to_string().contains("node-c is left out"), "{whole}");
-    report(&place, &["out", "-f", "chrome"]).said_once(&["node-c is left out"]);
+    assert!(whole["run"]["notes"].to_string().contains("node-c is not included"), "{whole}");
+    report(&place, &["out", "-f", "chrome"]).said_once(&["node-c is not included"]);
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     without.said_once(&["you have no run on this node"]);
     let unanswered = run(&mut place.ampere(["top", "http://127.0.0.1:1"]));
     assert_eq!(unanswered.code, 1);
-    unanswered.said_once(&["cannot ask http://127.0.0.1:1"]);
+    unanswered.said_once(&["cannot reach http://127.0.0.1:1"]);
     // For a run that has ended, it shows the results.
     let over = run(place.ampere(["top", "out"]).current_dir(place.path("")));
     over.said_once(&["the run has ended", "final figures", "ampere report out -f FORM"]);

@@ -142,7 +142,7 @@ fn what_cannot_be_shown_is_refused_in_one_line() {
         assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");
         done.said_once(words);
     };
-    refuse(&["--region", "slove"], &["no region \"slove\": there are solve, kernel, main"]);
+    refuse(&["--region", "slove"], &["no region is named \"slove\": there are solve, kernel, main"]);
     refuse(&["--every", "1ns"], &["that would be 2000001000 bins, and at most 1048576"]);
     refuse(&["-o", "absent/file.json"], &["cannot write absent/file.json"]);
     refuse(&["--device", "GPU-9"], &["no device \"GPU-9\""]);

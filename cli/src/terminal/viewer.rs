@@ -470,7 +470,7 @@ const HELP: [(&str, &str); 18] = [
     ("F4 or \\", "show only rows with this text; Escape: all"),
     ("F5 or t", "call paths as a tree, and back"),
     ("Enter + -", "open and close a call path"),
-    ("r, R", "call paths of the next rank, or of all; also Enter on a rank"),
+    ("r, R", "call paths of the next rank, or all; also Enter on a rank"),
     ("F6 or >", "sort by the next column; <: by the one before"),
     ("I", "sort the other way round"),
     ("a", "with several nodes: all, or only the first"),

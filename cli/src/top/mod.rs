@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! asked.rs   which collector is asked        watching.rs  asks it, and waits for keys and signals
-//! screen.rs handles each of these
+//! screen.rs  handles each of these
 //! ```
 
 mod asked;

@@ -1,4 +1,4 @@
-//! What samples and records of switches cost the measured program, and the periods that follow from it.
+//! The cost of samples and records of switches for the measured program, and the resulting periods.
 
 use super::UNEVEN_FACTOR;
 use ampere_figures::summary::StacksOverhead;
@@ -14,10 +14,10 @@ const PERIOD_MAX: Duration = Duration::from_millis(10);
 const STEP: Duration = Duration::from_micros(100);
 /// A chosen period is doubled when a run has lasted for these times: by then there are many samples.
 const DOUBLED_AFTER: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(90)];
-/// What a sample is taken to cost where that cannot be measured.
+/// The assumed cost of a sample if it cannot be measured.
 const SAMPLE_COST: Duration = Duration::from_micros(15);
-/// What a record of a switch costs, two of which are made for each time that a thread is on a CPU. Measured with two threads and
-/// a pipe, on virtual machines.
+/// The cost of a record of a switch. There are two for each time that a thread is on a CPU. Measured with two threads and a pipe,
+/// on virtual machines.
 const SWITCH_COST: Duration = Duration::from_nanos(500);
 
 /// The CPU time between two samples in the course of a run.
@@ -35,7 +35,7 @@ impl Periods {
         Periods { now: first, next, before: (0, Duration::ZERO) }
     }
 
-    /// The next period, if it is due in a run that has lasted for this time. It is returned once.
+    /// Returns the next period, if it is due in a run that has lasted for this time. It is returned once.
     pub fn due(&mut self, lasted: Duration) -> Option<Duration> {
         let (after, later) = self.next.split_first()?;
         if lasted < *after {
@@ -45,25 +45,25 @@ impl Periods {
         Some(2 * self.now)
     }
 
-    /// The period is this one since there have been this many samples.
+    /// Sets a new period, from this number of samples on.
     pub fn change(&mut self, period: Duration, samples: u64) {
         self.before = (samples, self.sampled(samples));
         self.now = period;
     }
 
-    /// The CPU time for which this many samples stand.
+    /// Returns the CPU time for which this many samples stand.
     fn sampled(&self, samples: u64) -> Duration {
         let (before, time) = self.before;
         time + self.now.mul_f64(samples.saturating_sub(before) as f64)
     }
 
-    /// The average over this many samples, if the period has changed.
+    /// Returns the average over this many samples, if the period has changed.
     pub fn average(&self, samples: u64) -> Option<Duration> {
         (self.before.0 > 0).then(|| self.sampled(samples).div_f64(samples.max(1) as f64))
     }
 }
 
-/// The actual CPU time between two samples, if stacks are sampled. `cost` is what a sample costs the thread that is sampled.
+/// Returns the actual CPU time between two samples, if stacks are sampled. `cost` is the cost of a sample for the sampled thread.
 pub(super) fn period(wanted: StackPeriod, cost: Option<Duration>) -> Option<Duration> {
     let period = match wanted {
         StackPeriod::Off => return None,
@@ -76,7 +76,7 @@ pub(super) fn period(wanted: StackPeriod, cost: Option<Duration>) -> Option<Dura
     Some(period.mul_f64(UNEVEN_FACTOR))
 }
 
-/// An estimate of what all samples and records of switches have cost. `period` is `None` if there were no samples.
+/// Returns an estimate of the cost of all samples and records of switches. `period` is `None` if there were no samples.
 pub(super) fn overhead(
     figures: &Figures,
     period: Option<Duration>,

@@ -3,7 +3,8 @@
 use crate::sampling::clock::{SessionClock, Timer, best_reading};
 use ampere_model::{Clocks, Timestamp};
 
-/// The timer that Score-P and the embedded host choose by the same variable, so that all events have the same clock.
+/// Returns the timer that Score-P and the embedded host choose by the same variable, so that all events have the same
+/// clock.
 fn timer() -> Timer {
     let wanted = std::env::var("SCOREP_TIMER").unwrap_or_default();
     match wanted.trim().to_ascii_lowercase().as_str() {
@@ -26,7 +27,7 @@ impl EventClock {
         EventClock { began, clock: SessionClock::calibrated(timer(), &began) }
     }
 
-    /// The time at which this was made, by all clocks.
+    /// Returns the time at which this was made, by all clocks.
     pub fn began(&self) -> Clocks {
         self.began
     }
@@ -37,7 +38,7 @@ impl EventClock {
         self.clock.epoch.monotonic_ns
     }
 
-    /// The kernel's time of the last reading.
+    /// Returns the kernel's time of the last reading.
     pub fn now(&self) -> u64 {
         self.clock.epoch.monotonic_ns
     }

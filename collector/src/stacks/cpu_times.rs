@@ -10,9 +10,9 @@ use rustc_hash::FxHashMap;
 const SWITCHES_MAX: u32 = 2000;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
-/// Times wait while fewer records than this find room in their ring: it is kept for the last ones.
+/// Times wait while there is space for fewer records than this in their ring: this space is kept for the last ones.
 const ROOM_MIN: u64 = 16;
-/// Times are merged, too, if fewer records than this would find room after them.
+/// Times are also merged if there would be space for fewer records than this after them.
 const AMPLE_ROOM: u64 = RING_RECORDS_MIN / 2;
 /// The maximum number of times of a process, in all its threads, that are kept until they are written.
 const SPANS_MAX: usize = 1 << 18;
@@ -29,7 +29,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The parts before and after a time within the span.
+    /// Returns the parts before and after a time within the span.
     fn split(self, at: u64) -> (Span, Span) {
         let length = (self.until - self.from).max(1);
         let before = (u128::from(self.used) * u128::from(at - self.from) / u128::from(length)) as u64;
@@ -37,7 +37,7 @@ impl Span {
         (Span { until: at, used: before, from }, Span { from: at, until, used: used - before })
     }
 
-    /// One span in the place of this one and a later one.
+    /// Returns one span in the place of this one and a later one.
     fn joined(self, later: Span) -> Span {
         Span { from: self.from, until: self.until.max(later.until), used: self.used + later.used }
     }
@@ -149,7 +149,7 @@ pub(super) struct CpuRing {
 /// What is written to a ring.
 struct Points {
     writer: EventWriter,
-    /// The times for which there was no room, as one.
+    /// The times for which there was no space, merged into one.
     held: Option<Span>,
     used: u64,
     last: Timestamp,
@@ -170,7 +170,7 @@ impl CpuRing {
         }
     }
 
-    /// Called when all times are written.
+    /// This is called when all times are written.
     fn end(mut self, clock: &EventClock) {
         self.write(Vec::new(), u64::MAX, clock);
         self.points.write_held(clock);
@@ -233,7 +233,7 @@ pub(super) struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// A thread was on a CPU.
+    /// Adds a time in which a thread was on a CPU.
     pub fn add(&mut self, thread: u32, from: u64, until: u64) {
         self.add_span(thread, Span { from, until, used: until.saturating_sub(from) });
     }
@@ -279,7 +279,7 @@ impl CpuTimes {
         }
     }
 
-    /// The threads that have not ended, and whether it is known what the kernel had counted when they began.
+    /// Returns the threads that have not ended, and whether it is known what the kernel had counted when they began.
     pub fn threads(&self) -> impl Iterator<Item = (u32, bool)> {
         let running = self.threads.iter().filter(|(_, of)| !of.has_ended);
         running.map(|(thread, of)| (*thread, of.began.is_some()))
@@ -289,7 +289,7 @@ impl CpuTimes {
         self.threads.get_mut(&thread).into_iter().for_each(|of| of.has_ended = true);
     }
 
-    /// The CPU time of all threads so far.
+    /// Returns the CPU time of all threads so far.
     pub fn used(&self) -> u64 {
         self.used
     }
@@ -364,19 +364,19 @@ impl CpuTimes {
         failure.map_or(Ok(()), Err)
     }
 
-    /// The time since which times wait because a ring has no room.
+    /// Returns the time since which times wait because a ring has no room.
     pub fn held_since(&self) -> Option<u64> {
         let rings = self.threads.values().filter_map(|of| of.ring.as_ref()).chain(&self.ring_of_others);
         rings.filter_map(|ring| ring.points.held.as_ref()).map(|held| held.from).min()
     }
 
-    /// Threads that have no location any more are among the others from now on.
+    /// Threads that no longer have a location are among the others from now on.
     pub fn end_rings(&mut self, clock: &EventClock, is_gone: impl Fn(u32) -> bool) {
         let gone = self.threads.iter_mut().filter(|(thread, _)| is_gone(**thread));
         gone.filter_map(|(_, of)| of.ring.take()).for_each(|ring| ring.end(clock));
     }
 
-    /// Called when all times are written.
+    /// This is called when all times are written.
     pub fn end(&mut self, clock: &EventClock) {
         let rings = self.threads.drain().filter_map(|(_, of)| of.ring);
         rings.chain(self.ring_of_others.take()).for_each(|ring| ring.end(clock));
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(all, [span(100, 200, 100), span(300, 1000, 50), span(300, 1000, 350)]);
     }
 
-    /// The times and the CPU time of a ring's records.
+    /// Returns the times and the CPU time of a ring's records.
     fn points_of(ring: &mut RingConsumer) -> Vec<(u64, u64)> {
         let mut records = Vec::new();
         let count = ring.copy_out(&mut records, usize::MAX).unwrap();

@@ -60,18 +60,18 @@ pub(crate) struct StackSampling {
     /// Whether stacks are to be sampled, and whether they are.
     pub wants_samples: bool,
     pub has_samples: bool,
-    /// How the times at which threads are on a CPU are known; `None` if they are not recorded.
+    /// The source of the times at which threads are on a CPU; `None` if they are not recorded.
     pub activity: Option<Activity>,
 }
 
-/// How it is known when threads are on a CPU.
+/// The source of the times at which threads are on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// The kernel reports each switch.
     Switches,
     /// The kernel's count of the CPU time of each thread is read at intervals.
     Schedstat,
-    /// It is not known.
+    /// There is no source.
     None,
 }
 
@@ -86,7 +86,7 @@ impl Activity {
         }
     }
 
-    /// Its name in the summary.
+    /// Returns its name in the summary.
     pub fn as_str(self) -> &'static str {
         match self {
             Activity::Switches => "switches",
@@ -96,7 +96,7 @@ impl Activity {
     }
 }
 
-/// What the summary reports about the samples.
+/// The data about the samples for the summary.
 #[derive(Default)]
 pub(crate) struct SamplingReport {
     pub notes: Vec<String>,
@@ -106,7 +106,7 @@ pub(crate) struct SamplingReport {
     pub period: Option<Duration>,
     /// Whether more than a twentieth of the run's CPU time is in no function.
     pub is_loss: bool,
-    /// What samples and records of switches have cost the program.
+    /// The cost of samples and records of switches for the program.
     pub overhead: Option<StacksOverhead>,
 }
 
@@ -194,7 +194,7 @@ impl StackSampling {
         self.request(process, RequestKind::Running);
     }
 
-    /// Samples the program that a process becomes, and lets it begin.
+    /// Samples the program that a process executes next, and lets it start.
     pub fn add_command(&self, command: Command) {
         self.request(command.pid, RequestKind::Command(command));
     }

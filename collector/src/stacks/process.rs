@@ -23,9 +23,9 @@ const RING_RECORDS: u64 = 1 << 13;
 const HOST_LIBRARY: &str = "libampere_host.so";
 /// The region handle of the program itself.
 const PROGRAM: u32 = 0;
-/// The region handle that stands for a recorded call.
+/// The region handle that represents a recorded call.
 const IN_CALL: u32 = 1;
-/// The region handle that stands for functions that are not known.
+/// The region handle that represents unknown functions.
 const UNKNOWN: u32 = 2;
 /// The offset from a function's number to its region handle.
 const FUNCTIONS: u32 = 3;
@@ -57,7 +57,7 @@ impl Timing {
 pub(super) struct SampledProcess {
     pub program: String,
     pub log: Log,
-    /// The logs that it writes itself, which describe its threads better than samples.
+    /// The logs that the process writes itself. They describe its threads better than samples.
     own_logs: OwnLogs,
     pub threads: HashMap<u32, SampledThread>,
     /// The number of the next thread's location.
@@ -105,7 +105,7 @@ pub(super) struct SampledThread {
     last_event: Timestamp,
     /// Whether it has been on a CPU, or waited for one, since its last sample.
     pub runs: bool,
-    /// The time until which it has.
+    /// The time until which it was on a CPU or waited for one.
     pub ran_until: u64,
     /// The time at which it entered the functions of its stack, and the earlier times in functions, in nanoseconds.
     since: u64,
@@ -402,7 +402,7 @@ struct Made {
     thread: u32,
 }
 
-/// What distinguishes the names of the logs of samples from those that processes make themselves.
+/// The mark in the names of logs of samples, to distinguish them from logs that processes write themselves.
 const MARK: &str = "-s";
 
 /// Whether the log at a path is one of samples.
@@ -483,7 +483,7 @@ impl SampledThread {
         }
         let period_ago = match is_recorded {
             true => time.saturating_sub(*period),
-            // The thread may have waited for a CPU meanwhile.
+            // The thread may have waited for a CPU in the meantime.
             false => time.saturating_sub(*period).min(runs_since),
         };
         let period_ago = clock.at(period_ago).max(self.last_event);
@@ -527,15 +527,15 @@ fn has_wrappers(library: &str) -> bool {
     name == HOST_LIBRARY || name.starts_with("libscorep_adapter_mpi")
 }
 
-/// The name of an MPI function, without the P of its second symbol. Functions that it calls are not shown, as if its calls were
-/// recorded.
+/// Returns the name of an MPI function, without the P of its second symbol. Functions that it calls are not shown, as
+/// if its calls were recorded.
 fn mpi_function(name: &str) -> Option<&str> {
     let public = name.strip_prefix('P').unwrap_or(name);
     let is_one = |rest: &str| rest.starts_with(|first: char| first.is_ascii_uppercase());
     public.strip_prefix("MPI_").is_some_and(is_one).then_some(public)
 }
 
-/// The path of a process' program. `None` if the process has ended.
+/// Returns the path of a process' program. `None` if the process has ended.
 pub(super) fn executable(pid: u32) -> Option<String> {
     let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?.display().to_string();
     // The kernel adds this to the path of a removed file.
@@ -545,7 +545,7 @@ pub(super) fn executable(pid: u32) -> Option<String> {
 /// The maximum number of bytes of a process' environment that are read.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
-/// The variables that show which devices a process uses, and the period of its samples.
+/// Returns the variables that show which devices a process uses, and the period of its samples.
 fn environment(pid: u32, period: u64) -> Vec<String> {
     let variables = foreign::read(format!("/proc/{pid}/environ"), ENVIRONMENT_MAX).unwrap_or_default();
     let is_evidence = |entry: &&str| {

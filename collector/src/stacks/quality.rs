@@ -1,4 +1,4 @@
-//! Notes about the samples of a run: what is not known, and the reasons.
+//! Notes about the samples of a run: unknown functions, and the reasons.
 
 use super::SamplingReport;
 use ampere_stacks::{CutOff, Figures, Unnamed, UnnamedReason};
@@ -9,7 +9,7 @@ const FILES_MAX: usize = 3;
 /// The smallest part of the samples, in percent, that is worth a note.
 const PART_MIN: f64 = 1.0;
 
-/// What the summary reports about the figures. `period` is the requested CPU time between two samples.
+/// Returns the data about the figures for the summary. `period` is the requested CPU time between two samples.
 pub(super) fn of(figures: &Figures, period: Duration) -> SamplingReport {
     let mut ended = SamplingReport { period: period_of(figures, period), ..SamplingReport::default() };
     ended.notes.extend(cut_off(figures));
@@ -36,8 +36,8 @@ pub(super) fn of(figures: &Figures, period: Duration) -> SamplingReport {
     ended
 }
 
-/// The actual CPU time between two samples, if some samples are missing. The lost records are assumed to have had the same
-/// proportion of samples as the others.
+/// Returns the actual CPU time between two samples, if some samples are missing. The lost records are assumed to have
+/// had the same proportion of samples as the others.
 fn period_of(figures: &Figures, period: Duration) -> Option<Duration> {
     let taken = figures.samples as f64;
     let missing = figures.throttled as f64 + figures.lost as f64 * taken / (taken + figures.switches as f64);
@@ -85,7 +85,7 @@ fn guessed(figures: &Figures) -> Option<String> {
     })
 }
 
-/// The loss, if the run is incomplete, and the note about samples whose functions are not known.
+/// Returns the loss, if the run is incomplete, and the note about samples whose functions are not known.
 fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
     let text = |files: Vec<&Unnamed>| {
         let all: u64 = files.iter().map(|of| of.samples).sum();

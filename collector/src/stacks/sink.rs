@@ -2,7 +2,7 @@
 
 use ampere_stacks::{FunctionId, Sink};
 
-/// What the sampler has passed on, in the order of time.
+/// The data that the sampler has passed on, sorted by time.
 #[derive(Default)]
 pub(super) struct Fetched {
     pub events: Vec<Event>,

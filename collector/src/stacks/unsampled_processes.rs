@@ -1,4 +1,4 @@
-//! CPU time of processes of the run that are neither sampled nor record their own functions: what they did is not known.
+//! CPU time of processes of the run that are neither sampled nor record their own functions: their functions are not known.
 
 use ampere_counters::{ProcessCpu, SharedRunCpu};
 use ampere_ring::process::{is_alive, is_ending};
@@ -37,7 +37,7 @@ struct Watched {
     why: Option<String>,
 }
 
-/// What is to be done about a process.
+/// The action for a process.
 pub(super) enum Action {
     /// The process should be sampled.
     Sample(u32),
@@ -98,7 +98,7 @@ impl UnsampledProcesses {
         found
     }
 
-    /// The processes with rows that have ended since the last call.
+    /// Returns the processes with rows that have ended since the last call.
     pub fn take_ended(&mut self) -> Vec<u32> {
         let with_rows = self.known.iter_mut().filter(|(_, watched)| watched.has_row);
         let ended = with_rows.filter(|((pid, started), _)| !is_alive(*pid, *started));
@@ -115,7 +115,7 @@ impl UnsampledProcesses {
         of.for_each(|(_, watched)| watched.why = Some(why.to_owned()));
     }
 
-    /// A note for each process with such CPU time.
+    /// Returns a note for each process with such CPU time.
     pub fn notes(&self) -> Vec<String> {
         let mut all: Vec<_> = self.known.iter().filter(|(_, watched)| watched.total > 0).collect();
         all.sort_by_key(|(_, watched)| std::cmp::Reverse(watched.total));

@@ -1,5 +1,5 @@
-//! Converts samples to enters and leaves. A sample stands for the CPU time since the previous one: the thread is assumed to
-//! have had its stack since then. Therefore what a thread did is written when its next sample is known.
+//! Converts samples to enters and leaves. A sample represents the CPU time since the previous one: the thread is assumed to have
+//! had its stack since then. Therefore the functions of a thread are written when its next sample is known.
 
 use super::SamplingReport;
 use super::budget::{self, Periods};
@@ -58,7 +58,7 @@ pub(super) struct Writer {
     /// The processes of which the kernel reports no switches, and whose CPU time is read, with the time of the last reading.
     counted: HashMap<u32, u64>,
     unsampled: Option<UnsampledProcesses>,
-    /// What a sample costs the thread that is sampled, if it could be measured.
+    /// The cost of a sample for the sampled thread, if it could be measured.
     sample_cost: Option<Duration>,
 }
 
@@ -147,7 +147,7 @@ impl Writer {
     pub fn lengthen_period(&mut self, sampler: &mut Sampler) {
         let lasted = Duration::from_nanos(self.timing.clock.now().saturating_sub(self.began));
         let Some(period) = self.periods.due(lasted).filter(|_| self.has_samples) else { return };
-        // Otherwise that takes too many events, and the period stays.
+        // Otherwise this would need too many events, and the period is not changed.
         if let Some(without) = sampler.set_period(period) {
             self.periods.change(period, sampler.figures().samples);
             self.timing.set_period(period, PAUSE);
@@ -371,7 +371,7 @@ impl Writer {
         }
     }
 
-    /// What the summary reports.
+    /// Returns the data for the summary.
     pub fn report(&self, sampler: Option<&Sampler>) -> SamplingReport {
         let figures = sampler.map(Sampler::figures);
         let overhead = figures.as_ref().map(|figures| {
@@ -393,7 +393,7 @@ impl Writer {
         report
     }
 
-    /// The CPU time between two samples, on average.
+    /// Returns the CPU time between two samples, on average.
     fn period(&self, figures: &Figures) -> Duration {
         self.periods.average(figures.samples).unwrap_or(self.periods.now)
     }

@@ -42,7 +42,7 @@ fn a_gpu_before_volta_is_left_out_with_a_note() {
         answer.notes,
         [
             "nvml: device 0 (Stand-in GPU) has no energy counter (NOT_SUPPORTED (3)): GPUs before Volta have none; it is \
-          left out"
+          not used"
         ]
     );
     let answer = probe("devices=1;error=0:3", "read", &[]);

@@ -531,10 +531,14 @@ fn a_chip_that_counts_energy_and_is_not_known_is_named() {
             opened.notes.iter().filter(|note| note.contains("it is not used")).collect();
         assert_eq!(of_chip.len(), 1, "{:?}", opened.notes);
         assert!(
-            of_chip[0].starts_with(&format!("hwmon: {chip}: what energy1_input, energy2_input in ")),
+            of_chip[0]
+                .starts_with(&format!("hwmon: {chip}: it is unknown what energy1_input, energy2_input in ")),
             "{of_chip:?}"
         );
-        let battery = opened.absent.iter().filter(|line| line.starts_with("hwmon: BAT0: what the power in "));
+        let battery = opened
+            .absent
+            .iter()
+            .filter(|line| line.starts_with("hwmon: BAT0: it is unknown what the power in "));
         assert_eq!(battery.count(), 1, "{:?}", opened.absent);
     }
 }

@@ -427,7 +427,7 @@ mod tests {
         std::fs::write(&path, "0123456789abcdef\n").unwrap();
         let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         mode(0o644);
-        refused("is open to others");
+        refused("is accessible to other users");
         mode(0o600);
         assert_eq!(Token::load(&path).unwrap().authorization(), "Bearer 0123456789abcdef");
         for (content, words) in

@@ -300,7 +300,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists() && bind(&wanted).is_ok());
         std::fs::write(&path, "mine").unwrap();
-        assert!(bind(&wanted).unwrap_err().to_string().contains("no socket"));
+        assert!(bind(&wanted).unwrap_err().to_string().contains("not a socket"));
         assert!(path.exists());
     }
 }

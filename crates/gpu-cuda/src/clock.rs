@@ -26,28 +26,28 @@ pub fn start(host: Host) {
     SCALE.get_or_init(|| Scale { host, ticks, nanoseconds, rate: rate.max(1) });
 }
 
-/// The time for CUPTI.
+/// Returns the time for CUPTI.
 pub extern "C" fn now() -> u64 {
     SCALE.get().map_or(0, |scale| scale.nanoseconds_at(scale.host.now()))
 }
 
-/// The wall clock, which CUPTI uses by default.
+/// Returns the wall clock, which CUPTI uses by default.
 pub extern "C" fn wall() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.unwrap_or_default().as_nanos() as u64
 }
 
-/// The time in the run's ticks; 0 for a time before the start.
+/// Returns the time in the run's ticks; 0 for a time before the start.
 pub fn ticks(nanoseconds: u64) -> u64 {
     SCALE.get().map_or(0, |scale| scale.ticks_at(nanoseconds))
 }
 
-/// The number of ticks in a time.
+/// Returns the number of ticks in a time.
 pub fn ticks_in(nanoseconds: u64) -> u64 {
     SCALE.get().map_or(u64::MAX, |scale| ((u128::from(nanoseconds) << 32) / scale.rate) as u64)
 }
 
-/// The nanoseconds in a number of ticks.
+/// Returns the nanoseconds in a number of ticks.
 pub fn nanoseconds_in(ticks: u64) -> u64 {
     SCALE.get().map_or(0, |scale| ((u128::from(ticks) * scale.rate) >> 32) as u64)
 }

@@ -276,7 +276,7 @@ functions! {
 }
 
 impl Cupti {
-    /// The version; 0 if it is not known.
+    /// Returns the version; 0 if it is not known.
     pub fn version(&self) -> u32 {
         let mut version = 0;
         // SAFETY: writes one number.
@@ -284,7 +284,7 @@ impl Cupti {
         version
     }
 
-    /// An error's text, such as `CUPTI_ERROR_NOT_INITIALIZED`.
+    /// Returns an error's text, such as `CUPTI_ERROR_NOT_INITIALIZED`.
     pub fn text(&self, status: Status) -> String {
         let mut text = std::ptr::null();
         // SAFETY: writes one pointer, to a constant text.
@@ -295,7 +295,7 @@ impl Cupti {
         }
     }
 
-    /// The name of an API function, such as `cudaLaunchKernel_v7000`.
+    /// Returns the name of an API function, such as `cudaLaunchKernel_v7000`.
     pub fn callback_name(&self, domain: u32, id: u32) -> Option<&'static CStr> {
         let mut name = std::ptr::null();
         // SAFETY: writes one pointer, to a constant text.

@@ -24,7 +24,7 @@ pub fn find() {
     DEVICES.get_or_init(|| Driver::new().map_or(Vec::new(), |driver| driver.devices()));
 }
 
-/// The device with this number.
+/// Returns the device with this number.
 pub fn of(number: u32) -> Device {
     let device = DEVICES.get().and_then(|devices| devices.get(number as usize));
     device.cloned().unwrap_or_default()
@@ -56,7 +56,7 @@ impl Driver {
         (0..count).map(|number| self.device(number)).collect()
     }
 
-    /// A device. A part of a GPU (MIG) has its GPU's address.
+    /// Returns a device. A part of a GPU (MIG) has its GPU's address.
     fn device(&self, number: c_int) -> Device {
         let text = |get: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int| {
             let mut text = [0; TEXT_BYTES];

@@ -206,7 +206,7 @@ fn leave(cupti: &Cupti) -> bool {
     true
 }
 
-/// The number of a launch, from CUPTI's; 0 if it has none.
+/// Returns the number of a launch, from CUPTI's; 0 if it has none.
 fn correlation(number: u32) -> u64 {
     if number == 0 { 0 } else { (paradigm::CUDA as u64) << 56 | u64::from(number) }
 }

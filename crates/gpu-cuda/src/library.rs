@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The oldest CUDA whose libcupti is looked for.
 const MAJOR_MIN: u32 = 11;
 
-/// The handle of the library. The error is the name of the file that was looked for.
+/// Returns the handle of the library. The error is the name of the file that was looked for.
 pub fn open() -> Result<*mut c_void, String> {
     let loaded = loaded_files();
     if let Some(here) = loaded.iter().find(|file| version_of("libcupti", file).is_some())
@@ -43,7 +43,7 @@ fn open_file(file: &Path, flags: c_int) -> Option<*mut c_void> {
     (!library.is_null()).then_some(library)
 }
 
-/// The files of all libraries that are loaded.
+/// Returns the files of all libraries that are loaded.
 fn loaded_files() -> BTreeSet<PathBuf> {
     unsafe extern "C" fn take(info: *mut libc::dl_phdr_info, _: usize, files: *mut c_void) -> c_int {
         // SAFETY: the set of the caller below, the loader's structure and its text.
@@ -61,21 +61,21 @@ fn loaded_files() -> BTreeSet<PathBuf> {
     files
 }
 
-/// The first number of a library's version: 13 for `libcudart.so.13.0.96` and `libcudart-0123abcd.so.13`.
+/// Returns the first number of a library's version: 13 for `libcudart.so.13.0.96` and `libcudart-0123abcd.so.13`.
 fn version_of(library: &str, file: &Path) -> Option<u32> {
     let (name, version) = file.file_name()?.to_str()?.split_once(".so.")?;
     let is_it = name.strip_prefix(library)?.bytes().next().is_none_or(|byte| byte == b'-');
     is_it.then(|| version.split('.').next()?.parse().ok())?
 }
 
-/// The driver's library, which has loaded this one.
+/// Returns the driver's library, which has loaded this one.
 pub fn driver() -> Option<*mut c_void> {
     // SAFETY: the library is loaded already.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
     (!driver.is_null()).then_some(driver)
 }
 
-/// The first number of the driver's CUDA version.
+/// Returns the first number of the driver's CUDA version.
 fn driver_major() -> u32 {
     let mut version: c_int = 0;
     // SAFETY: a lookup by name.
@@ -90,7 +90,7 @@ fn driver_major() -> u32 {
     u32::try_from(version / 1000).unwrap_or(0).max(MAJOR_MIN)
 }
 
-/// The files in a directory that are a libcupti of this version.
+/// Returns the files in a directory that are a libcupti of this version.
 fn files_in(directory: &Path, major: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> =
@@ -99,7 +99,7 @@ fn files_in(directory: &Path, major: u32) -> Vec<PathBuf> {
     files
 }
 
-/// The directories where a libcupti may be, the most likely ones first.
+/// Returns the directories where a libcupti may be, the most likely ones first.
 fn directories(loaded: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = Vec::new();
     for runtime in loaded.iter().filter(|file| version_of("libcudart", file).is_some()) {
@@ -122,13 +122,13 @@ fn directories(loaded: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     all
 }
 
-/// The directory of Python's packages that a library belongs to.
+/// Returns the directory of Python's packages that a library belongs to.
 fn packages_of(file: &Path) -> Option<PathBuf> {
     let is_packages = |part: &Path| part.ends_with("site-packages") || part.ends_with("dist-packages");
     file.ancestors().find(|part| is_packages(part)).map(Path::to_owned)
 }
 
-/// The installation of CUDA whose compiler is in PATH.
+/// Returns the installation of CUDA whose compiler is in PATH.
 fn cuda_of_nvcc(path: &OsString) -> Option<PathBuf> {
     let nvcc = std::env::split_paths(path).map(|bin| bin.join("nvcc")).find(|nvcc| nvcc.is_file())?;
     let nvcc = std::fs::canonicalize(nvcc).ok()?;

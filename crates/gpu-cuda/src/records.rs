@@ -50,7 +50,7 @@ static RECORDS: Mutex<Option<Records>> = Mutex::new(None);
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// An empty buffer.
+    /// Returns an empty buffer.
     fn lend(&mut self) -> Option<*mut u8> {
         if self.lent == LENT_MAX {
             return None;
@@ -71,7 +71,7 @@ impl Buffers {
         }
     }
 
-    /// The number of records for the next buffer, which is asked for at this time in ticks.
+    /// Returns the number of records for the next buffer, which is asked for at this time in ticks.
     fn pace(&mut self, now: u64, period: u64) -> usize {
         let elapsed = now.saturating_sub(self.since);
         let in_period = match (elapsed >= period, self.requests) {
@@ -281,7 +281,7 @@ impl Records {
         Work { start: record.start, end: record.end, place, correlation: record.correlation, region }
     }
 
-    /// The region of a copy of this kind, or of memsets.
+    /// Returns the region of a copy of this kind, or of memsets.
     fn transfer(&mut self, host: &Host, which: usize) -> u32 {
         let which = if which <= COPIES.len() { which } else { 0 };
         if self.transfers[which] == 0 {

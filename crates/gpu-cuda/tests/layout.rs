@@ -17,7 +17,7 @@ const TABLES: [(&str, &str); 2] = [
     ("CUPTI of CUDA 13.5", include_str!("cupti-13.5-abi.json")),
 ];
 
-/// The crate's offsets and values, for those types that `headers` have: newer versions have newer records.
+/// Returns the crate's offsets and values, for those types that `headers` have: newer versions have newer records.
 fn ours(headers: &Table) -> Table {
     let mut table: Table = VALUES.iter().map(|(name, value)| (name.to_string(), *value)).collect();
     for (types, fields) in LAYOUTS {
@@ -30,7 +30,7 @@ fn ours(headers: &Table) -> Table {
     table
 }
 
-/// The table without the sizes of types and the version, which the crate does not have.
+/// Returns the table without the sizes of types and the version, which the crate does not have.
 fn offsets_and_values(table: &Table) -> Table {
     let is_ours = |name: &str| name.contains('.') || VALUES.iter().any(|(value, _)| *value == name);
     table.iter().filter(|(name, _)| is_ours(name)).map(|(name, number)| (name.clone(), *number)).collect()
@@ -44,7 +44,8 @@ fn offsets_and_values_are_those_of_cuda_12_and_13() {
     }
 }
 
-/// The newest record of each kind that the headers in these directories know, and those before it, for the program.
+/// Returns the newest record of each kind that the headers in these directories know, and those before it, for the
+/// program.
 fn names(directories: &[String]) -> String {
     let headers: String = directories
         .iter()

@@ -297,7 +297,7 @@ structure! {
 // SAFETY: the pointer is null in every value that this library makes.
 unsafe impl Sync for Configuration {}
 
-/// The layouts of one version.
+/// Returns the layouts of one version.
 pub fn layouts(version: u32) -> Vec<Layout> {
     let callback = match version {
         ..10_000 => CallbackRecord::<Correlation>::LAYOUT,

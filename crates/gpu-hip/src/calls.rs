@@ -72,7 +72,7 @@ impl Calls {
         found.1
     }
 
-    /// The numbers of the operations that are recorded.
+    /// Returns the numbers of the operations that are recorded.
     pub fn operations(&self) -> Vec<c_int> {
         (0..).zip(&self.0).filter_map(|(number, call)| call.as_ref().map(|_| number)).collect()
     }
@@ -115,7 +115,7 @@ impl Call {
     }
 }
 
-/// The number of the launch that the calling thread is in.
+/// Returns the number of the launch that the calling thread is in.
 pub(crate) fn launch() -> u64 {
     LAUNCH.get()
 }

@@ -14,7 +14,7 @@ pub(crate) struct Gpu {
     pub device: Device,
 }
 
-/// The GPUs by their agents' numbers.
+/// Returns the GPUs by their agents' numbers.
 pub(crate) fn gpus(library: &Library) -> HashMap<u64, Gpu> {
     let mut found = HashMap::new();
     // SAFETY: `collect` gets the map that it expects, and is called before this call returns.
@@ -68,7 +68,7 @@ fn described(agent: &Agent, uuid: u64) -> Gpu {
     }
 }
 
-/// A C string of rocprofiler-sdk's, or nothing.
+/// Returns a C string of rocprofiler-sdk's, or nothing.
 fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();

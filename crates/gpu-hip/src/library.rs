@@ -76,7 +76,7 @@ functions! {
     time = c"rocprofiler_get_timestamp": fn(*mut u64);
 }
 
-/// The loaded rocprofiler-sdk, or what all of the program shares.
+/// Returns the loaded rocprofiler-sdk, or what all of the program shares.
 fn handle() -> *mut c_void {
     for name in [c"librocprofiler-sdk.so", c"librocprofiler-sdk.so.1", c"librocprofiler-sdk.so.0"] {
         // SAFETY: nothing is loaded that is not loaded already.

@@ -45,7 +45,7 @@ struct Kernel {
 #[derive(Default)]
 pub(crate) struct Kernels(Mutex<HashMap<u64, Kernel>>);
 
-/// A lock that another thread's panic does not close.
+/// Returns a lock that another thread's panic does not close.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -84,7 +84,7 @@ impl Kernels {
     }
 }
 
-/// The region of a copy.
+/// Returns the region of a copy.
 fn copy_region(host: &Host, operation: c_int) -> u32 {
     let name: &[u8] = match operation {
         COPY_HOST_TO_HOST => b"[HIP memcpy HtoH]",
@@ -193,10 +193,9 @@ impl Streams {
     }
 }
 
-/// The command of a record; `None` if the record is of another kind, or older than the types of this crate.
+/// Returns the command of a record; `None` if the record is of another kind, or older than the types of this crate.
 ///
-/// # Safety
-/// `header` is null, or as rocprofiler-sdk makes it.
+/// # Safety `header` is null, or as rocprofiler-sdk makes it.
 unsafe fn command(host: &Host, kernels: &Kernels, header: *const RecordHeader) -> Option<Command> {
     // SAFETY: this function's contract.
     let header = unsafe { header.as_ref() }?;

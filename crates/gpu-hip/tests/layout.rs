@@ -19,7 +19,7 @@ fn ours(version: u32) -> Table {
     table
 }
 
-/// The names in the crate, for the program.
+/// Returns the names in the crate, for the program.
 fn names() -> String {
     let mut text = String::new();
     for (name, bytes, fields) in layouts(10_000) {

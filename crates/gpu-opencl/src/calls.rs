@@ -45,7 +45,7 @@ impl Named {
     }
 }
 
-/// The host, while events are recorded.
+/// Returns the host, while events are recorded.
 fn recording() -> Option<Host> {
     layer().map(|layer| layer.host).filter(Host::is_recording)
 }
@@ -122,7 +122,7 @@ fn is_success(code: &i32) -> bool {
     *code == CL_SUCCESS
 }
 
-/// The region of a kernel by its name.
+/// Returns the region of a kernel by its name.
 fn kernel_region(host: &Host, kernel: Handle) -> u32 {
     queues::kernel(kernel, || {
         let name = abi::text(clGetKernelInfo, kernel, CL_KERNEL_FUNCTION_NAME);
@@ -308,10 +308,9 @@ unsafe extern "C" fn clCreateCommandQueueWithProperties(
     unsafe { create(device, code, Asked { bits, list: asked.list.clone() }, make) }
 }
 
-/// A list of pairs with its final 0; empty if it is null. `None` if it is too long to be changed.
+/// Returns a list of pairs with its final 0; empty if it is null. `None` if it is too long to be changed.
 ///
-/// # Safety
-/// The list is null or ends with a 0.
+/// # Safety The list is null or ends with a 0.
 unsafe fn list_of(properties: *const u64) -> Option<Vec<u64>> {
     let mut list = Vec::new();
     while !properties.is_null() {
@@ -417,7 +416,7 @@ mod answers {
     }
 }
 
-/// The replaced functions and their places.
+/// Returns the replaced functions and their places.
 pub fn replaced() -> impl Iterator<Item = (usize, *const c_void)> {
     macro_rules! table {
         ($($name:ident)*) => { [$((place::$name, $name as *const c_void)),*] };

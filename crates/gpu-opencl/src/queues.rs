@@ -182,12 +182,12 @@ impl Drop for Queue {
     }
 }
 
-/// The queue with this handle, if it was made while events were recorded.
+/// Returns the queue with this handle, if it was made while events were recorded.
 pub fn of(queue: Handle) -> Option<Arc<Queue>> {
     with_all(|all| all.queues.get(&queue.addr()).cloned())
 }
 
-/// The region of a kernel. `define` finds it out if it is not known.
+/// Returns the region of a kernel. `define` finds it out if it is not known.
 pub fn kernel(kernel: Handle, define: impl FnOnce() -> u32) -> u32 {
     if let Some(region) = with_all(|all| all.kernels.get(&kernel.addr()).copied()) {
         return region;
@@ -293,7 +293,7 @@ impl Records {
     }
 }
 
-/// The times of a command that has completed. The runtime may not have them.
+/// Returns the times of a command that has completed. The runtime may not have them.
 fn times(event: Handle) -> Option<Times> {
     let time = |what| abi::property::<u64>(clGetEventProfilingInfo, event, what);
     Some(Times {
@@ -303,8 +303,8 @@ fn times(event: Handle) -> Option<Times> {
     })
 }
 
-/// The command as a frame in ticks of the run's clock. The command was queued during the call that enqueued it: this shows how
-/// the device's clock relates to the run's.
+/// Returns the command as a frame in ticks of the run's clock. The command was queued during the call that enqueued it:
+/// this shows how the device's clock relates to the run's.
 fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<Frame> {
     let mut clocks = lock(&CLOCKS);
     while clocks.len() <= device {

@@ -37,7 +37,7 @@ pub struct DeviceClock {
 }
 
 impl DeviceClock {
-    /// A clock without anchors. `ticks_per_nanosecond` is the rate of the run's clock, as far as it is known.
+    /// Returns a clock without anchors. `ticks_per_nanosecond` is the rate of the run's clock, as far as it is known.
     pub fn new(ticks_per_nanosecond: f64) -> DeviceClock {
         DeviceClock { nominal: ticks_per_nanosecond, anchors: VecDeque::new(), worst: 0.0 }
     }
@@ -116,7 +116,7 @@ impl DeviceClock {
 mod tests {
     use super::*;
 
-    /// A device whose clock runs faster than the run's by `drift`, read every 10 ms with an uncertain delay.
+    /// Returns a device whose clock runs faster than the run's by `drift`, read every 10 ms with an uncertain delay.
     fn played(drift: f64, seconds: u64) -> (DeviceClock, impl Fn(u64) -> u64) {
         let device_at = move |ticks: u64| 5_000_000_000 + (ticks as f64 / 3.0 * (1.0 + drift)) as u64;
         let mut clock = DeviceClock::new(3.0);

@@ -30,7 +30,7 @@ static START: OnceLock<(Instant, u64)> = OnceLock::new();
 /// The shortest time over which the rate of the run's clock is measured.
 const RATE_TIME_MIN: Duration = Duration::from_millis(5);
 
-/// The function that every adapter has: its own address shows where the adapter is.
+/// Returns the function that every adapter has: its own address shows where the adapter is.
 fn own_directory() -> Option<PathBuf> {
     let mut found =
         libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
@@ -84,14 +84,15 @@ impl Host {
         unsafe { (self.0.is_recording)() }
     }
 
-    /// The present time in ticks of the run's clock.
+    /// Returns the present time in ticks of the run's clock.
     #[inline]
     pub fn now(&self) -> u64 {
         // SAFETY: the host's function.
         unsafe { (self.0.now)() }
     }
 
-    /// The rate of the run's clock since the start. It becomes better with time; in the first milliseconds, it is waited for.
+    /// Returns the rate of the run's clock since the start. It becomes better with time; in the first milliseconds, it
+    /// is waited for.
     pub fn ticks_per_nanosecond(&self) -> f64 {
         let read = || (Instant::now(), self.now());
         let start = *START.get_or_init(read);

@@ -58,8 +58,8 @@ pub use streams::Stream;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number for a launch. It is unique in this process among those of one adapter, and not 0. Adapters of several runtimes in one
-/// process have different upper bits: `adapter` is the paradigm.
+/// Returns a number for a launch. It is unique in this process among those of one adapter, and not 0. Adapters of
+/// several runtimes in one process have different upper bits: `adapter` is the paradigm.
 pub fn next_correlation(adapter: i32) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     (adapter as u64) << 56 | NEXT.fetch_add(1, Ordering::Relaxed)

@@ -33,8 +33,8 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// A stream on a device. Its location is called `KIND[CONTEXT:STREAM]`, and belongs to the context `KIND Context CONTEXT`.
-    /// `context` is not to be a number unless the device has it among those that the process may see.
+    /// Returns a stream on a device. Its location is called `KIND[CONTEXT:STREAM]`, and belongs to the context `KIND
+    /// Context CONTEXT`. `context` is not to be a number unless the device has it among those that the process may see.
     pub fn new(kind: &'static str, context: &str, stream: u64, device: Device) -> Stream {
         let numbers = format!("{context}:{stream}");
         Stream { kind, numbers, device, lanes: Vec::new(), waiting: Vec::new() }
@@ -56,7 +56,7 @@ impl Stream {
         is_possible
     }
 
-    /// The number of frames that wait.
+    /// Returns the number of frames that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }

@@ -38,7 +38,7 @@ struct Lists {
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// An allocator that has no pages yet.
+    /// Returns an allocator that has no pages yet.
     pub const fn new() -> Pages {
         Pages { locked: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) }
     }
@@ -94,8 +94,8 @@ pub fn has_room(bytes: usize) -> bool {
     }
 }
 
-/// The index of the free list for this layout. `None` for a block that is mapped on its own, as are all blocks whose alignment is
-/// larger than a page.
+/// Returns the index of the free list for this layout. `None` for a block that is mapped on its own, as are all blocks
+/// whose alignment is larger than a page.
 fn class(layout: Layout) -> Option<usize> {
     if layout.align() > PAGE {
         return None;
@@ -204,7 +204,7 @@ unsafe impl GlobalAlloc for Pages {
 impl Lists {
     const EMPTY: Lists = Lists { free: [null_mut(); CLASSES], piece: null_mut(), piece_left: 0 };
 
-    /// A new block out of the current piece. Blocks are aligned to their size, up to a page.
+    /// Returns a new block out of the current piece. Blocks are aligned to their size, up to a page.
     fn cut(&mut self, size: usize) -> *mut u8 {
         let skip = self.piece.align_offset(size.min(PAGE));
         if self.piece.is_null() || self.piece_left < skip.saturating_add(size) {

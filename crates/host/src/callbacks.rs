@@ -34,7 +34,7 @@ unsafe extern "C" fn ipc_rank() -> c_int {
     ranks::RANK.load(Ordering::Relaxed)
 }
 
-/// The host's data behind a location pointer.
+/// Returns the host's data behind a location pointer.
 fn data(location: *const Location) -> Option<&'static LocationData> {
     // SAFETY: all pointers that this host hands out as locations point to leaked `LocationData`.
     unsafe { location.cast::<LocationData>().as_ref() }

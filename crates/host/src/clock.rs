@@ -51,7 +51,7 @@ fn tsc_is_steady() -> bool {
         .is_some_and(|line| line.contains("constant_tsc") && line.contains("nonstop_tsc"))
 }
 
-/// The present time in the timer's ticks.
+/// Returns the present time in the timer's ticks.
 #[inline(always)]
 pub fn now() -> u64 {
     let timer = TIMER.load(Ordering::Relaxed);

@@ -91,7 +91,7 @@ fn make_known(slot: &Slot, define: impl FnOnce() -> AnyHandle) -> AnyHandle {
     })
 }
 
-/// The region of a function. Defines it if there is none.
+/// Returns the region of a function. Defines it if there is none.
 fn define(address: usize) -> AnyHandle {
     if FUNCTIONS.get(address) != INVALID {
         return FUNCTIONS.get(address);

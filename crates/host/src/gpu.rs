@@ -183,7 +183,7 @@ fn interface_of(of: i32) -> &'static str {
     }
 }
 
-/// The FNV-1a hash of a region's properties, with the lowest bit set so that it is never 0.
+/// Returns the FNV-1a hash of a region's properties, with the lowest bit set so that it is never 0.
 fn hash(region_type: i32, paradigm: i32, name: &[u8]) -> usize {
     let start = 0xcbf2_9ce4_8422_2325_u64 ^ (region_type as u64) << 32 ^ paradigm as u64;
     let hash = name.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));

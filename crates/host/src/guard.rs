@@ -23,7 +23,7 @@ fn or_inert<T>(otherwise: T, done: std::thread::Result<T>) -> T {
     })
 }
 
-/// Does as [`guarded`] does, on a stack of our own: the program's may be too small.
+/// Like [`guarded`], but on our own stack, because the stack of the program may be too small.
 pub fn on_own_stack<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     // SAFETY: the slot belongs to this thread and lives as long as the thread.
     let slot = unsafe { &*slot() };
@@ -34,7 +34,7 @@ pub fn on_own_stack<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     or_inert(otherwise, done)
 }
 
-/// Does as [`on_own_stack`] does, with signals blocked.
+/// Like [`on_own_stack`], but with signals blocked.
 pub fn on_own_stack_uninterrupted<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     signal::blocked(|| on_own_stack(otherwise, body))
 }
@@ -45,7 +45,7 @@ pub fn inside<T>(otherwise: T, body: impl FnOnce(&Slot) -> T) -> T {
     inside_or(|_| otherwise, body)
 }
 
-/// Does as [`inside`] does, for a call of the program: if this thread is inside already, `missed` counts the call.
+/// Like [`inside`], but for a call of the program: if this thread is already inside, `missed` counts the call.
 #[inline(always)]
 pub fn inside_or<T>(missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
     // SAFETY: the slot belongs to this thread and lives as long as the thread.
@@ -95,7 +95,7 @@ fn inside_again<T>(
     })
 }
 
-/// Reports an abandoned event to the plugin. To be called on the thread's own stack.
+/// Reports an abandoned event to the plugin. This must be called on the thread's own stack.
 pub fn event_was_abandoned(slot: &Slot) {
     // SAFETY: the state belongs to this thread.
     if let Some(thread) = unsafe { slot.thread.get().as_ref() } {

@@ -43,7 +43,7 @@ pub fn new(name: CString, location_type: i32) -> *mut Location {
     Box::into_raw(data).cast()
 }
 
-/// The host's data of a location that this host made.
+/// Returns the host's data of a location that this host made.
 pub fn data(location: *mut Location) -> &'static LocationData {
     // SAFETY: locations are leaked `LocationData`.
     unsafe { &*location.cast::<LocationData>() }

@@ -94,7 +94,7 @@ pub fn exit(location: *mut Location, time: u64, region: AnyHandle) {
     }
 }
 
-/// The path of this library.
+/// Returns the path of this library.
 fn own_path() -> Option<PathBuf> {
     let mut found =
         libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
@@ -108,8 +108,8 @@ fn own_path() -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// The plugin's file: AMPERE_HOST_PLUGIN, or next to this library, or in ../lib from there. The error is the directory of this
-/// library.
+/// Returns the plugin's file: AMPERE_HOST_PLUGIN, or next to this library, or in ../lib from there. The error is the
+/// directory of this library.
 fn find() -> Result<OsString, PathBuf> {
     if let Some(path) = std::env::var_os("AMPERE_HOST_PLUGIN").filter(|path| !path.is_empty()) {
         return Ok(path);
@@ -166,7 +166,7 @@ fn open(path: OsString) -> Option<*mut c_void> {
     Some(library)
 }
 
-/// The plugin's functions, if the library is ampere's plugin and has a version that this host supports.
+/// Returns the plugin's functions, if the library is ampere's plugin and has a version that this host supports.
 fn info_of(library: *mut c_void, shown: &str) -> Option<SubstratePluginInfo> {
     // SAFETY: `library` is open.
     let entry = unsafe { libc::dlsym(library, ENTRY.as_ptr()) };

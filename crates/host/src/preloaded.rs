@@ -1,4 +1,5 @@
-//! What the preloaded library gives to the host: a record for each thread, and the treatment of objects that the program opens.
+//! The interface from the preloaded library to the host: a record for each thread, and the treatment of objects that the program
+//! opens.
 //!
 //! A thread's record is reached in two instructions. It is in the thread-local storage of the preloaded library
 //! (`crates/preload`), at a fixed distance from the thread pointer. The host is opened later: storage of its own would cost a
@@ -9,7 +10,7 @@ use crate::thread::Slot;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-/// What the preloaded library gives to the host.
+/// The data that the preloaded library passes to the host.
 #[repr(C)]
 pub struct Offer {
     /// The distance of a thread's record from the thread pointer.
@@ -23,7 +24,7 @@ static TREAT_NEW_OBJECTS: OnceLock<extern "C" fn()> = OnceLock::new();
 /// The distance of the record from the thread pointer. It is set before anything is recorded.
 static OFFSET: AtomicIsize = AtomicIsize::new(0);
 
-/// Takes what the preloaded library gives. Called once.
+/// Stores the data from the preloaded library. This is called once.
 pub fn take(offer: &Offer) {
     OFFSET.store(offer.slot_offset, Ordering::Relaxed);
     let _ = TREAT_NEW_OBJECTS.set(offer.treat_new_objects);
@@ -41,7 +42,7 @@ pub fn treat_new_objects() {
     }
 }
 
-/// The calling thread's record. Valid as long as the thread lives.
+/// Returns the calling thread's record. Valid as long as the thread lives.
 #[cfg(all(target_arch = "x86_64", not(test)))]
 #[inline(always)]
 pub fn slot() -> *const Slot {
@@ -60,7 +61,7 @@ pub fn slot() -> *const Slot {
     address
 }
 
-/// The calling thread's record. Valid as long as the thread lives.
+/// Returns the calling thread's record. Valid as long as the thread lives.
 #[cfg(not(all(target_arch = "x86_64", not(test))))]
 #[inline(always)]
 pub fn slot() -> *const Slot {

@@ -37,7 +37,7 @@ impl Table {
         Table { shift: 64 - entries.len().trailing_zeros(), entries }
     }
 
-    /// The region of this key, or INVALID. The table always has empty entries, which end the search.
+    /// Returns the region of this key, or INVALID. The table always has empty entries, which end the search.
     #[inline(always)]
     fn get(&self, key: usize) -> AnyHandle {
         let mut index = self.first(key);
@@ -77,7 +77,7 @@ impl RegionsByKey {
         RegionsByKey { table: AtomicPtr::new(null_mut()), inserting: Mutex::new(0) }
     }
 
-    /// The region of this key, or INVALID.
+    /// Returns the region of this key, or INVALID.
     #[inline(always)]
     pub fn get(&self, key: usize) -> AnyHandle {
         // Acquire pairs with the Release in `get_or_define`.
@@ -86,7 +86,7 @@ impl RegionsByKey {
         unsafe { table.as_ref() }.map_or(INVALID, |table| table.get(key))
     }
 
-    /// The region of this key. If there is none, `define` gets the number of regions and returns a new one.
+    /// Returns the region of this key. If there is none, `define` gets the number of regions and returns a new one.
     pub fn get_or_define(&self, key: usize, define: impl FnOnce(usize) -> AnyHandle) -> AnyHandle {
         let Ok(mut used) = self.inserting.lock() else { return INVALID };
         let known = self.get(key);

@@ -32,8 +32,8 @@ extern "C" fn step(context: *mut c_void, state: *mut c_void) -> c_int {
     if walk.signal || walk.frames == FRAMES_MAX { NORMAL_STOP } else { NO_REASON }
 }
 
-/// Whether an interrupted frame is on the stack. This is for rare paths only: it takes microseconds, and kilobytes of stack. Not
-/// to be called on an alternate stack.
+/// Whether an interrupted frame is on the stack. This is for rare paths only: it takes microseconds, and kilobytes of stack. This
+/// must not be called on an alternate stack.
 pub fn inside_handler() -> bool {
     let mut walk = Walk { frames: 0, signal: false };
     // SAFETY: the unwinder calls `step` with the state given here, and returns while `walk` exists.

@@ -27,7 +27,8 @@ pub enum State {
 /// Holds nothing but values of [`State`].
 static STATE: AtomicU8 = AtomicU8::new(State::New as u8);
 
-/// The state. Acquire pairs with the Release of `Running`: a thread that sees `Running` sees the plugin's functions.
+/// Returns the state. Acquire pairs with the Release of `Running`: a thread that sees `Running` sees the plugin's
+/// functions.
 #[inline(always)]
 pub fn state() -> State {
     // SAFETY: only `set` and `change` store, and they store states.

@@ -93,19 +93,19 @@ pub fn resolve(place: Place) -> Symbol {
     modules[position].symbol(address)
 }
 
-/// The symbol of an address that is in no known object.
+/// Returns the symbol of an address that is in no known object.
 fn nameless(address: usize) -> Symbol {
     unknown(Path::new(""), address)
 }
 
-/// The symbol of an address without a function, with a name like `program+0x1234`.
+/// Returns the symbol of an address without a function, with a name like `program+0x1234`.
 fn unknown(path: &Path, offset: usize) -> Symbol {
     let object = path.file_name().unwrap_or_default().to_string_lossy();
     let name = format!("{object}+{offset:#x}");
     Symbol { canonical_name: name.clone(), name, file: String::new(), line: 0 }
 }
 
-/// The functions of an object's file. The list is empty if there is no memory for it.
+/// Returns the functions of an object's file. The list is empty if there is no memory for it.
 fn functions_in(bytes: &[u8], file: &File) -> Vec<Function> {
     let symbols = || {
         file.symbols()
@@ -136,7 +136,7 @@ fn functions_in(bytes: &[u8], file: &File) -> Vec<Function> {
     functions
 }
 
-/// The size of the file with its compressed sections expanded.
+/// Returns the size of the file with its compressed sections expanded.
 fn size_when_read(bytes: &[u8], file: &File) -> usize {
     let compressed = file.sections().filter_map(|section| section.compressed_file_range().ok());
     let more = compressed.filter(|range| range.format != object::CompressionFormat::None);
@@ -144,7 +144,7 @@ fn size_when_read(bytes: &[u8], file: &File) -> usize {
     bytes.len().saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
 }
 
-/// The debug information that leads from addresses to lines.
+/// Returns the debug information that leads from addresses to lines.
 fn lines(file: &File) -> Option<Lines> {
     let section = |id: SectionId| -> Result<_, object::Error> {
         let bytes = file.section_by_name(id.name()).map(|section| section.uncompressed_data()).transpose()?;
@@ -181,7 +181,7 @@ impl Module {
         alloc::has_room(self.bytes.saturating_mul(MEMORY_FACTOR).saturating_add(MEMORY_MORE))
     }
 
-    /// The linker's name of the function at an address in the file.
+    /// Returns the linker's name of the function at an address in the file.
     fn name(&self, offset: u64) -> Option<&str> {
         let after = self.functions.partition_point(|function| function.address <= offset);
         let function = &self.functions[after.checked_sub(1)?];
@@ -212,7 +212,8 @@ impl Module {
     }
 }
 
-/// The program's file. The link is read once, because the kernel no longer provides it when the main thread has ended.
+/// Returns the program's file. The link is read once, because the kernel no longer provides it when the main thread has
+/// ended.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "/proc/self/exe".into()))

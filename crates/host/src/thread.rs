@@ -84,7 +84,7 @@ pub struct Thread {
 /// The number of unreported calls without a location: their threads have none, or their frames are too deep.
 pub static MISSED_WITHOUT_LOCATION: AtomicU64 = AtomicU64::new(0);
 impl Thread {
-    /// The calling thread, without frames. `None` if there is no memory.
+    /// Returns the calling thread, without frames. `None` if there is no memory.
     pub fn new(slot: *const Slot) -> Option<Box<Thread>> {
         let frames: *mut Frame = alloc::map(FRAMES_MAX * size_of::<Frame>()).cast();
         (!frames.is_null()).then(|| {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The largest number of threads that have a location at the same time. Each location has a ring in shared memory.
 const LOCATIONS_MAX: usize = 4096;
 
-/// How long the end of measurement waits for other threads to leave the host.
+/// The time for which the end of measurement waits for other threads to leave the host.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The location of the thread that started the measurement; the parent of the others.
@@ -49,7 +49,7 @@ pub fn prepare() -> bool {
     true
 }
 
-/// The location of the thread that started the measurement.
+/// Returns the location of the thread that started the measurement.
 pub fn master() -> *mut Location {
     MASTER.load(Ordering::Relaxed)
 }

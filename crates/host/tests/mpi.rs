@@ -124,7 +124,7 @@ fn fortran_with_use_mpi_f08_is_recorded() {
     fortran(&MPICH, "pingpong_f08.f90");
 }
 
-/// The region that stands for a program outside of MPI.
+/// Returns the region that stands for a program outside of MPI.
 fn program_name(program: &std::path::Path) -> String {
     program.file_name().unwrap().to_string_lossy().into_owned()
 }

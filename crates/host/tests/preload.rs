@@ -13,7 +13,7 @@ fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// The same command without the preloaded library.
+/// Returns the same command without the preloaded library.
 fn without(command: &Command) -> Command {
     let mut plain = Command::new(command.get_program());
     plain.args(command.get_args()).current_dir(command.get_current_dir().unwrap());
@@ -56,7 +56,7 @@ impl Bench {
         out
     }
 
-    /// The program that calls the little MPI library, linked with these options.
+    /// Returns the program that calls the little MPI library, linked with these options.
     fn calls(&self, options: &[&str]) -> PathBuf {
         let rpath = format!("-Wl,-rpath,{}", self.dir.path().display());
         let mut all = vec!["-w", "-L.", "-llittle_mpi", &rpath];
@@ -75,7 +75,7 @@ fn little(options: &[&str]) -> Bench {
     bench
 }
 
-/// The path of the preloaded library for 64-bit programs.
+/// Returns the path of the preloaded library for 64-bit programs.
 fn built() -> PathBuf {
     Path::new(ampere_preload::BUILT).join("x86_64").join(ampere_preload::FILE)
 }

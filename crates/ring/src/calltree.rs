@@ -17,7 +17,7 @@ pub const NODES_MAX: usize = 1024;
 pub struct NodeIndex(u32);
 
 impl NodeIndex {
-    /// The only way to make one. Every tree has this node.
+    /// Returns the only way to make one. Every tree has this node.
     fn new(number: usize) -> NodeIndex {
         NodeIndex((number % NODES_MAX * size_of::<Node>()) as u32)
     }
@@ -116,7 +116,7 @@ impl CallTree {
         }
     }
 
-    /// The child that is expected next. If there is none, it is the root, which is never short.
+    /// Returns the child that is expected next. If there is none, it is the root, which is never short.
     #[inline(always)]
     pub fn expected_child(&self, parent: NodeIndex) -> NodeIndex {
         self[parent].expected_child
@@ -226,7 +226,7 @@ impl CallTree {
         }
     }
 
-    /// The first pending one of these siblings.
+    /// Returns the first pending one of these siblings.
     fn pending_of(&self, first: NodeIndex) -> NodeIndex {
         let mut at = first;
         while at != ROOT && !self[at].pending {

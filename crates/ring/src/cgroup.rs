@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// The smallest number of bytes left in any control group of this process; `u64::MAX` if none has a limit.
+/// Returns the smallest number of bytes left in any control group of this process; `u64::MAX` if none has a limit.
 pub(crate) fn bytes_left() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     left_in(Path::new("/sys/fs/cgroup"), &groups)
@@ -44,7 +44,7 @@ const VERSION_1: Files = Files {
     reclaimable: ["total_inactive_file", "total_active_file"],
 };
 
-/// The bytes left in one group; `None` if it has no limit.
+/// Returns the bytes left in one group; `None` if it has no limit.
 fn left_of(group: &Path, files: &Files) -> Option<u64> {
     let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let (limit, used) = (number(files.limit)?, number(files.used)?);

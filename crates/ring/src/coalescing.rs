@@ -46,7 +46,7 @@ pub(crate) struct Coalescing {
     busy: u64,
 }
 
-/// What became of an enter.
+/// The result of an enter.
 pub(crate) enum Entered {
     /// The call is coalesced, or its enter is in the ring.
     Done,
@@ -424,8 +424,8 @@ impl Coalescing {
         self.tree.learn_duration(node, ticks, self.period, self.long);
     }
 
-    /// The number of open frames whose enters are not in the ring. `base` need not be an ancestor of `current`: an event that
-    /// was abandoned in the middle may have changed only one of them.
+    /// Returns the number of open frames whose enters are not in the ring. `base` need not be an ancestor of `current`:
+    /// an event that was abandoned in the middle may have changed only one of them.
     fn coalesced_frames(&self) -> u64 {
         let (mut at, mut frames) = (self.current, 0);
         while at != self.base && at != ROOT {
@@ -453,7 +453,7 @@ impl Coalescing {
     }
 }
 
-/// The number of records that one call path takes.
+/// Returns the number of records that one call path takes.
 fn records_of(calls: u64, ticks: u64) -> u64 {
     let of_calls = calls.div_ceil(CoalescedCalls::CALLS_MAX.into());
     of_calls.max(ticks.div_ceil(CoalescedCalls::TICKS_MAX)).max(1)

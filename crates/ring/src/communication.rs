@@ -155,7 +155,7 @@ impl Communication {
         })
     }
 
-    /// The records of an event that happened at `time`.
+    /// Returns the records of an event that happened at `time`.
     #[inline]
     pub fn records(self, time: u64) -> impl ExactSizeIterator<Item = Record> {
         let (head, numbers) = self.numbers().shortened();
@@ -168,7 +168,7 @@ impl Communication {
 }
 
 impl Numbers {
-    /// The numbers as those of a short event, if they are small enough, and the bits of its first record.
+    /// Returns the numbers as those of a short event, if they are small enough, and the bits of its first record.
     fn shortened(self) -> (u16, Numbers) {
         let [(one, first), (two, second), third] = self.payloads;
         let short = self.event | SHORT_EVENT;
@@ -195,8 +195,8 @@ impl Numbers {
     }
 }
 
-/// The number of records of the event that these records begin with. `None` if they begin with another record, or if the event is
-/// incomplete.
+/// Returns the number of records of the event that these records begin with. `None` if they begin with another record,
+/// or if the event is incomplete.
 #[inline]
 pub(crate) fn records_of(records: &[Record]) -> Option<usize> {
     let head = records.first().filter(|record| record.is_communication())?;
@@ -229,7 +229,7 @@ impl Partial {
         Partial { head, payloads: Default::default(), received: 0 }
     }
 
-    /// The time of the event.
+    /// Returns the time of the event.
     pub fn time(&self) -> u64 {
         self.head.word0
     }
@@ -242,7 +242,7 @@ impl Partial {
         self.received += 1;
     }
 
-    /// The event, if all of its records have been read.
+    /// Returns the event, if all of its records have been read.
     pub fn complete(&self) -> Option<Communication> {
         let is_whole = payloads_of(self.head.communication_event())? <= self.received;
         is_whole.then(|| Communication::of_numbers(Numbers::of_records(self.head, self.payloads)))?

@@ -95,12 +95,12 @@ struct Group {
 }
 
 impl Decoder {
-    /// The timestamp of the last event.
+    /// Returns the timestamp of the last event.
     pub fn last_time(&self) -> Timestamp {
         self.last_time
     }
 
-    /// The number of open frames.
+    /// Returns the number of open frames.
     pub fn depth(&self) -> usize {
         self.open_regions.len()
     }
@@ -363,7 +363,7 @@ impl Decoder {
         }
     }
 
-    /// The timestamp to use for a record: never before the last event's.
+    /// Returns the timestamp to use for a record: never before the last event's.
     #[inline]
     fn advance(&mut self, time: Timestamp) -> Timestamp {
         let time = time.min(TIME_MAX);

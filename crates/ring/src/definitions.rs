@@ -154,7 +154,7 @@ impl LogWriter {
         self.file = again.map(out_of_the_way).filter(|file| identity_of(file) == Ok(self.identity));
     }
 
-    /// The number of definitions that found no room.
+    /// Returns the number of definitions that found no room.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }

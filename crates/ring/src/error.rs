@@ -1,4 +1,4 @@
-//! What can go wrong with shared memory. Each text is one line: what, where, and what to do.
+//! The errors of shared memory. Each text is one line: the problem, the place, and the solution.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -48,8 +48,8 @@ enum Mode {
     },
 }
 
-/// What is done when there is no room, with the state that this needs. The discriminant is a field of its own: if it shared a
-/// byte with a field of `Coalescing`, loading it would wait for the store to the neighbouring field in the previous event.
+/// The handling of calls when there is no space, with its state. The discriminant is a field of its own: if it shared a byte with
+/// a field of `Coalescing`, loading it would wait for the store to the neighbouring field in the previous event.
 #[repr(u64)]
 enum Overload {
     Suppress,
@@ -72,7 +72,7 @@ const COALESCING_RETRY: u64 = 64;
 const SUPPRESSED_REMEMBERED: usize = 64;
 
 impl EventWriter {
-    /// A writer that suppresses what finds no room.
+    /// Makes a writer that suppresses calls for which there is no space.
     pub fn new(ring: RingProducer) -> EventWriter {
         EventWriter {
             output: Output::new(ring),
@@ -87,7 +87,7 @@ impl EventWriter {
         }
     }
 
-    /// A writer that follows `policy` when there is no room.
+    /// Makes a writer that follows `policy` when there is no space.
     pub fn with_policy(ring: RingProducer, policy: OverloadPolicy, probes: SessionProbes) -> EventWriter {
         let overload = match policy {
             OverloadPolicy::Suppress => Overload::Suppress,
@@ -369,9 +369,9 @@ impl EventWriter {
         }
     }
 
-    /// Records a message, a collective, a request or what a team of threads does. It is written as a whole. Without room for
-    /// it, or inside suppressed calls, it is counted as dropped. Enters are written first for the frames around it that are
-    /// being coalesced, so that it is inside them at its own time.
+    /// Records a message, a collective, a request or an event of a team of threads. It is written as a whole. Without room for
+    /// it, or inside suppressed calls, it is counted as dropped. Enters are written first for the frames around it that are being
+    /// coalesced, so that it is inside them at its own time.
     #[inline(never)]
     pub fn communication(&mut self, timestamp: u64, event: Communication) {
         let frames_are_in_ring = match (self.mode, &mut self.overload) {
@@ -429,7 +429,7 @@ impl EventWriter {
         self.output.has_room(2)
     }
 
-    /// The number of records for which there is room now.
+    /// Returns the number of records for which there is room now.
     pub fn free_records(&mut self) -> u64 {
         self.output.ring.free()
     }
@@ -479,7 +479,7 @@ impl EventWriter {
         self.output.ring.close();
     }
 
-    /// The number of frames that are open in the ring.
+    /// Returns the number of frames that are open in the ring.
     pub fn open_frames(&self) -> u64 {
         self.output.open
     }

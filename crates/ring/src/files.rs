@@ -68,7 +68,7 @@ pub fn replace(
     }
 }
 
-/// The path under which [`replace`] writes a file before it renames it. Files of users do not have such names.
+/// Returns the path under which [`replace`] writes a file before it renames it. Files of users do not have such names.
 pub fn unfinished(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".ampere-{name}.part"))

@@ -43,12 +43,12 @@ impl Mapping {
     }
 }
 
-/// The number of free bytes in the file system of a directory; `u64::MAX` if it is not known.
+/// Returns the number of free bytes in the file system of a directory; `u64::MAX` if it is not known.
 pub(crate) fn free_bytes(directory: &Path) -> u64 {
     rustix::fs::statvfs(directory).map_or(u64::MAX, |system| free(&system))
 }
 
-/// A tmpfs without a limit reports no blocks.
+/// Returns a tmpfs without a limit reports no blocks.
 fn free(system: &rustix::fs::StatVfs) -> u64 {
     if system.f_blocks == 0 { u64::MAX } else { system.f_bavail.saturating_mul(system.f_frsize) }
 }

@@ -1,11 +1,11 @@
-//! What is done with calls when the collector cannot follow.
+//! The handling of calls when the collector cannot follow.
 
-/// What is done with calls when the collector cannot follow.
+/// The handling of calls when the collector cannot follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverloadPolicy {
     /// They are left out and counted.
     Suppress,
-    /// The program waits until there is room.
+    /// The program waits until there is space.
     Wait,
     /// The calls are coalesced while there is no room, or while more of them come than are worth a record each.
     CoalesceUnderPressure,
@@ -13,8 +13,8 @@ pub enum OverloadPolicy {
     Coalesce,
 }
 
-/// What coalescing and waiting need to know about the session. The functions are rarely called, but from the event path: they
-/// must neither block nor allocate.
+/// Functions that give coalescing and waiting the necessary data about the session. The functions are rarely called, but from the
+/// event path: they must neither block nor allocate.
 #[derive(Clone, Copy)]
 pub struct SessionProbes {
     /// Ticks per second of the clock that this timestamp of an event is from; 0 if that is not known.

@@ -4,8 +4,9 @@ use ampere_model::time_namespace::ticks_since_boot;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// The start time of a process in clock ticks since boot, the same in all time namespaces. `None` if there is no such process, or
-/// if it is a zombie. Source: `/proc/<pid>/stat`, field 22; the command in field 2 may contain spaces and parentheses.
+/// Returns the start time of a process in clock ticks since boot, the same in all time namespaces. `None` if there is
+/// no such process, or if it is a zombie. Source: `/proc/<pid>/stat`, field 22; the command in field 2 may contain
+/// spaces and parentheses.
 pub fn start_time(pid: u32) -> Option<u64> {
     start_time_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
@@ -63,7 +64,7 @@ fn has_pid(pid: u32) -> bool {
     pid.is_some_and(|pid| matches!(probe(pid), Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// The id of the node's boot; 0, 0 if it is not known. After another boot, pids and start times repeat. Source:
+/// Returns the id of the node's boot; 0, 0 if it is not known. After another boot, pids and start times repeat. Source:
 /// /proc/sys/kernel/random/boot_id.
 pub fn boot_id() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -78,12 +79,12 @@ pub fn boot_text() -> String {
     format!("{first:016x}{second:016x}")
 }
 
-/// A number for the pid namespace of this process; 0 if it is not known.
+/// Returns a number for the pid namespace of this process; 0 if it is not known.
 pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino)
 }
 
-/// A name for files that no other process of the node uses: the pid and its namespace.
+/// Returns a name for files that no other process of the node uses: the pid and its namespace.
 pub fn own_name() -> String {
     format!("{}.{}", std::process::id(), pid_namespace())
 }
@@ -94,19 +95,20 @@ pub fn is_gone(name: &str) -> bool {
     pid.is_some_and(|pid| start_time(pid).is_none())
 }
 
-/// The name of the node that this process runs on.
+/// Returns the name of the node that this process runs on.
 pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The name of this node with a number from its boot id, which is used if another node of the run has the same name.
+/// Returns the name of this node with a number from its boot id, which is used if another node of the run has the same
+/// name.
 pub fn distinct_node_name() -> String {
     let [first, second] = boot_id();
     let number = first ^ second.rotate_left(1);
     format!("{}-{:08x}", node_name(), (number ^ number >> 32) as u32)
 }
 
-/// The names that a run can use for this node.
+/// Returns the names that a run can use for this node.
 pub fn names_of_this_node() -> [String; 2] {
     [node_name(), distinct_node_name()]
 }
@@ -123,7 +125,7 @@ pub fn name_in_run(hostname: &str, node: &str) -> Option<String> {
     is_distinct.then(|| node.to_owned())
 }
 
-/// The pid of a process' parent.
+/// Returns the pid of a process' parent.
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()

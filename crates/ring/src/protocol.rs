@@ -27,7 +27,7 @@ impl Position for std::sync::atomic::AtomicU64 {
 
 /// The pid of the process that holds one end; 0 when it is free.
 pub trait Hold {
-    /// The pid of the present holder.
+    /// Returns the pid of the present holder.
     fn holder(&self) -> u32;
     /// Replaces `from` with `to`. `Err` has the pid that was there instead.
     fn replace(&self, from: u32, to: u32) -> Result<(), u32>;
@@ -65,13 +65,13 @@ pub struct ProducerCursor {
 }
 
 impl ProducerCursor {
-    /// The cursor of a new ring, whose positions are zero.
+    /// Returns the cursor of a new ring, whose positions are zero.
     pub fn new(capacity: u64) -> ProducerCursor {
         ProducerCursor { capacity, write: 0, read_seen: 0 }
     }
 
-    /// The cursor of a ring whose producer is dead: it continues after the last published record. `None` if the positions
-    /// are impossible.
+    /// Returns the cursor of a ring whose producer is dead: it continues after the last published record. `None` if the
+    /// positions are impossible.
     pub fn resumed(capacity: u64, write: u64, read: u64) -> Option<ProducerCursor> {
         let waiting = write.checked_sub(read)?;
         let cursor = ProducerCursor { capacity, write, read_seen: read };
@@ -94,7 +94,7 @@ impl ProducerCursor {
         self.capacity - (self.write - self.read_seen)
     }
 
-    /// The number of free slots, by the consumer's actual position.
+    /// Returns the number of free slots, by the consumer's actual position.
     #[cold]
     pub fn free<P: Position>(&mut self, read: &P) -> u64 {
         let seen = read.load_acquire(); // pairs with the consumer's release in ConsumerCursor::release
@@ -131,7 +131,7 @@ pub struct ImpossiblePosition {
 }
 
 impl ConsumerCursor {
-    /// The cursor of a ring from which `read` records have been read.
+    /// Returns the cursor of a ring from which `read` records have been read.
     pub fn new(capacity: u64, read: u64) -> ConsumerCursor {
         ConsumerCursor { capacity, read, write_seen: read }
     }
@@ -141,7 +141,7 @@ impl ConsumerCursor {
         self.read
     }
 
-    /// The number of records that wait. The producer's position is not trusted.
+    /// Returns the number of records that wait. The producer's position is not trusted.
     #[inline]
     pub fn available<P: Position>(&mut self, write: &P) -> Result<u64, ImpossiblePosition> {
         let seen = write.load_acquire(); // pairs with the producer's release in ProducerCursor::publish

@@ -17,7 +17,7 @@ pub enum Kind {
     Sample = 6,
     /// The second half of a sample or of CPU time: nanojoules or nanoseconds in word 0.
     Value = 7,
-    /// Calls that found no room; word 0: their number, argument: 0.
+    /// Calls for which there was no space; word 0: their number, argument: 0.
     Suppressed = 8,
     /// A group of coalesced calls begins at this time; argument: the number of records of `CoalescedCalls` that follow.
     Group = 9,
@@ -94,19 +94,19 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record with a timestamp or other word, and an argument.
+    /// Returns a record with a timestamp or other word, and an argument.
     #[inline]
     pub const fn new(kind: Kind, word0: u64, argument: u32) -> Record {
         Record { word0, word1: argument as u64 | (kind as u64) << 32 }
     }
 
-    /// The kind; `None` if this version does not know it, or if bits that must be zero are not.
+    /// Returns the kind; `None` if this version does not know it, or if bits that must be zero are not.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
         self.common_kind().or_else(|| self.rare_kind())
     }
 
-    /// The kind, if it is one of the two that nearly all records have.
+    /// Returns the kind, if it is one of the two that nearly all records have.
     #[inline]
     pub(crate) fn common_kind(&self) -> Option<Kind> {
         match self.word1 >> 32 {
@@ -127,7 +127,7 @@ impl Record {
         is_valid.then_some(kind)
     }
 
-    /// The region handle of a record that begins a frame.
+    /// Returns the region handle of a record that begins a frame.
     #[inline]
     pub fn begun_region(&self) -> Option<u32> {
         matches!(self.kind(), Some(Kind::Enter | Kind::Resume | Kind::CoalescedCalls))
@@ -153,7 +153,7 @@ impl Record {
         }
     }
 
-    /// The first record of an event with this number. A short event uses the last `bits`.
+    /// Returns the first record of an event with this number. A short event uses the last `bits`.
     pub(crate) const fn communication(time: u64, event: u8, bits: u16, argument: u32) -> Record {
         let head = Record::new(Kind::Communication, time, argument);
         Record { word0: time, word1: head.word1 | (event as u64) << 40 | (bits as u64) << 48 }
@@ -175,7 +175,7 @@ impl Record {
         (self.word1 >> 40) as u8
     }
 
-    /// The last bits of a record of kind `Communication`: in a short event, the first payload's argument.
+    /// Returns the last bits of a record of kind `Communication`: in a short event, the first payload's argument.
     pub(crate) const fn communication_bits(&self) -> u16 {
         (self.word1 >> 48) as u16
     }
@@ -188,20 +188,20 @@ impl Record {
         (event & SHORT_EVENT != 0 || self.communication_bits() == 0).then(|| payloads_of(event))?
     }
 
-    /// The region handle, device index or number of records that comes with the kind.
+    /// Returns the region handle, device index or number of records that comes with the kind.
     #[inline]
     pub const fn argument(&self) -> u32 {
         self.word1 as u32
     }
 
-    /// The bytes of records in a file.
+    /// Returns the bytes of records in a file.
     #[cfg(target_endian = "little")]
     pub fn bytes_of(records: &[Record]) -> &[u8] {
         // SAFETY: a record is two words without padding; any byte may be read.
         unsafe { std::slice::from_raw_parts(records.as_ptr().cast(), size_of_val(records)) }
     }
 
-    /// The two words of the format.
+    /// Returns the two words of the format.
     #[inline]
     pub const fn words(&self) -> [u64; 2] {
         [self.word0, self.word1]
@@ -213,7 +213,7 @@ impl Record {
         Record { word0: words[0], word1: words[1] }
     }
 
-    /// The record's bytes in a file.
+    /// Returns the record's bytes in a file.
     pub fn to_bytes(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.word0.to_le_bytes());
@@ -232,7 +232,7 @@ impl Record {
 /// The bit in the number of a communication event that marks it as short ([`crate::communication`]).
 pub(crate) const SHORT_EVENT: u8 = 0x80;
 
-/// The number of payloads of a communication event; `None` if there is no such event.
+/// Returns the number of payloads of a communication event; `None` if there is no such event.
 #[inline]
 pub(crate) fn payloads_of(event: u8) -> Option<usize> {
     let payloads = match event & !SHORT_EVENT {

@@ -173,7 +173,7 @@ impl RingProducer {
         self.cursor.has_room(&self.shared.header().consumer.read, slots)
     }
 
-    /// The number of free slots now.
+    /// Returns the number of free slots now.
     pub fn free(&mut self) -> u64 {
         self.cursor.free(&self.shared.header().consumer.read)
     }
@@ -312,7 +312,7 @@ impl RingConsumer {
         producer.dropped_records.store(dropped_records, Ordering::Relaxed);
     }
 
-    /// The path of the ring, which may have been removed.
+    /// Returns the path of the ring, which may have been removed.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -322,12 +322,12 @@ impl RingConsumer {
         self.cursor.read() + self.taken
     }
 
-    /// The number of records whose slots have been handed back: another consumer would begin after them.
+    /// Returns the number of records whose slots have been handed back: another consumer would begin after them.
     pub fn released(&self) -> u64 {
         self.cursor.read()
     }
 
-    /// The number of records that wait.
+    /// Returns the number of records that wait.
     pub fn available(&mut self) -> Result<u64, ImpossiblePosition> {
         Ok(self.cursor.available(&self.shared.header().producer.write)? - self.taken)
     }
@@ -406,22 +406,22 @@ impl RingConsumer {
         self.shared.header().producer.dropped_records.load(Ordering::Relaxed)
     }
 
-    /// The share of slots that are not free, between 0 and 1.
+    /// Returns the share of slots that are not free, between 0 and 1.
     pub fn fill_ratio(&self) -> f64 {
         self.ratio_since(self.cursor.read())
     }
 
-    /// The number of records that the ring can hold.
+    /// Returns the number of records that the ring can hold.
     pub fn capacity_records(&self) -> u64 {
         self.shared.capacity
     }
 
-    /// The share of slots with waiting records, between 0 and 1.
+    /// Returns the share of slots with waiting records, between 0 and 1.
     pub fn waiting_ratio(&self) -> f64 {
         self.ratio_since(self.position())
     }
 
-    /// The share of slots with records that were taken and not handed back.
+    /// Returns the share of slots with records that were taken and not handed back.
     pub fn taken_ratio(&self) -> f64 {
         self.taken as f64 / self.shared.capacity as f64
     }

@@ -37,7 +37,7 @@ const FLUSH_PERIOD: Duration = Duration::from_millis(10);
 /// A time and the cumulative nanojoules.
 pub type Sample = (u64, u64);
 
-/// The file of a device's series.
+/// Returns the file of a device's series.
 pub fn path_of(directory: &Path, device: usize) -> PathBuf {
     directory.join(format!("sampler.{device}.samples"))
 }
@@ -56,7 +56,7 @@ pub struct SampleWriter {
 }
 
 impl SampleWriter {
-    /// A writer for a session's directory. `most` is [`SAMPLES_MAX`], except in tests.
+    /// Returns a writer for a session's directory. `most` is [`SAMPLES_MAX`], except in tests.
     pub fn new(directory: &Path, devices: usize, most: usize) -> SampleWriter {
         SampleWriter {
             session: Session::open(directory).ok(),
@@ -218,7 +218,7 @@ pub struct SampleSeries {
     pub samples: Vec<Sample>,
 }
 
-/// The time up to which a series is complete.
+/// Returns the time up to which a series is complete.
 pub fn read_until(path: &Path) -> Result<u64, Error> {
     Ok(sample_of(&read_header(&open(path)?, path)?[8..]).0)
 }

@@ -181,7 +181,7 @@ pub const ENV_SESSION_BOOT: &str = "AMPERE_SESSION_BOOT";
 /// The reason for which a process cannot see its node's session.
 pub const OUT_OF_REACH: &str = "it has a /dev/shm of its own";
 
-/// The end of a message: that reason, and what to do about it in this process' container.
+/// Returns the end of a message: that reason, and what to do about it in this process' container.
 pub fn out_of_reach() -> String {
     let remedy = match Container::of_this_process() {
         Some(Container::Apptainer) => "in its container: start that with --bind /dev/shm",
@@ -213,10 +213,9 @@ impl Container {
 }
 
 impl Session {
-    /// The directory of all sessions of this user, which is made if it does not exist.
+    /// Returns the directory of all sessions of this user, which is made if it does not exist.
     ///
-    /// # Errors
-    /// [`Error::NotOurs`] if it belongs to another user or is open to others.
+    /// # Errors [`Error::NotOurs`] if it belongs to another user or is open to others.
     pub fn base_directory() -> Result<PathBuf, Error> {
         let (root, base) = base_path();
         check_root(&root)?;
@@ -224,7 +223,7 @@ impl Session {
         Ok(base)
     }
 
-    /// The directory that the session of this name would have; `None` if the session exists.
+    /// Returns the directory that the session of this name would have; `None` if the session exists.
     pub fn missing(name: &str) -> Option<PathBuf> {
         let directory = base_path().1.join(name);
         (!directory.join(PAGE_NAME).exists()).then_some(directory)
@@ -370,7 +369,7 @@ impl Session {
         boot == [0, 0] || boot == process::boot_id()
     }
 
-    /// The collector's pid, or that of the process that starts it.
+    /// Returns the collector's pid, or that of the process that starts it.
     pub fn collector_pid(&self) -> u32 {
         self.page().collector_pid.load(Ordering::Relaxed)
     }
@@ -380,7 +379,7 @@ impl Session {
         self.page().generation.fetch_add(1, Ordering::Release);
     }
 
-    /// A number that increases with every process and definition.
+    /// Returns a number that increases with every process and definition.
     pub fn generation(&self) -> u64 {
         self.page().generation.load(Ordering::Acquire)
     }
@@ -441,7 +440,7 @@ impl Session {
         self.page().heartbeat.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of rounds in which the collector has looked at all rings.
+    /// Returns the number of rounds in which the collector has looked at all rings.
     pub fn beats(&self) -> u64 {
         self.page().heartbeat.load(Ordering::Relaxed)
     }
@@ -465,7 +464,7 @@ impl Session {
         Ok(())
     }
 
-    /// The processes that have announced themselves.
+    /// Returns the processes that have announced themselves.
     pub fn commands(&self) -> Vec<Command> {
         let parse = |file: std::fs::DirEntry| {
             let file = file.file_name().into_string().ok()?;
@@ -489,7 +488,8 @@ impl Session {
         let _ = std::fs::rename(from, to);
     }
 
-    /// The number of processes that have joined and not left, including killed ones, and the total bytes of all rings.
+    /// Returns the number of processes that have joined and not left, including killed ones, and the total bytes of all
+    /// rings.
     pub fn others(&self) -> (u64, u64) {
         let page = self.page();
         let left = page.left.load(Ordering::Acquire);
@@ -557,12 +557,12 @@ impl Session {
         self.page().unmeasured.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of processes that are not measured to their end.
+    /// Returns the number of processes that are not measured to their end.
     pub fn unmeasured(&self) -> u32 {
         self.page().unmeasured.load(Ordering::Relaxed)
     }
 
-    /// The bytes that rings must leave free.
+    /// Returns the bytes that rings must leave free.
     pub fn headroom(&self) -> Headroom {
         Headroom {
             file_system: self.page().headroom.load(Ordering::Relaxed),
@@ -570,7 +570,7 @@ impl Session {
         }
     }
 
-    /// The number of processes that have joined.
+    /// Returns the number of processes that have joined.
     pub fn joined(&self) -> u32 {
         self.page().joined.load(Ordering::Acquire)
     }
@@ -603,7 +603,7 @@ impl Session {
         self.page().replay_time.fetch_max(time, Ordering::Release);
     }
 
-    /// The time before which a replay's events are in the rings.
+    /// Returns the time before which a replay's events are in the rings.
     pub fn replay_time(&self) -> u64 {
         self.page().replay_time.load(Ordering::Acquire)
     }
@@ -640,7 +640,7 @@ impl Session {
     }
 }
 
-/// The root of shared memory, and the directory of this user's sessions in it.
+/// Returns the root of shared memory, and the directory of this user's sessions in it.
 fn base_path() -> (PathBuf, PathBuf) {
     let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
     let base = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));

@@ -8,7 +8,7 @@ const ANCESTORS_MAX: u32 = 32;
 /// A variable that MPICH's launcher sets even for a single rank.
 const ONLY_RANK: &str = "PMI_RANK";
 
-/// The session's name, which is a file name.
+/// Returns the session's name, which is a file name.
 pub fn session_name() -> String {
     if let Ok(name) = std::env::var("AMPERE_SESSION") {
         return sanitise(&name);
@@ -24,8 +24,8 @@ pub fn session_name() -> String {
     format!("s-pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
 }
 
-/// The launcher's process on this node, which stands for the job if there is no job id: the nearest ancestor that does not
-/// belong to this rank. MPICH, MVAPICH2 and MPT have one on each node.
+/// Returns the launcher's process on this node, which stands for the job if there is no job id: the nearest ancestor
+/// that does not belong to this rank. MPICH, MVAPICH2 and MPT have one on each node.
 fn launching_process() -> Option<u32> {
     let launched = launched_rank(|name| std::env::var(name).ok()).map(|launched| launched.variable);
     let name = launched.or_else(|| std::env::var_os(ONLY_RANK).map(|_| ONLY_RANK))?;

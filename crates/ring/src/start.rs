@@ -13,7 +13,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// The additional time for which the other processes wait for the first one.
 const LOCK_MARGIN: Duration = Duration::from_secs(2);
 
-/// What a collector is to do.
+/// The task of a collector.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// It measures a run.
@@ -22,7 +22,7 @@ pub enum Purpose {
     CountersOnly,
 }
 
-/// Why there is no collector. The text is the line that the user sees.
+/// The reason why there is no collector. The text is the line that the user sees.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("{0}; energy is not measured")]
@@ -130,12 +130,12 @@ fn start(
     }
 }
 
-/// A limit in seconds from the environment.
+/// Returns a limit in seconds from the environment.
 pub fn seconds_from(variable: &str) -> Option<Duration> {
     std::env::var(variable).ok().and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs)
 }
 
-/// The reason that the collector left when it gave up.
+/// Returns the reason that the collector left when it gave up.
 fn failure(session: &Session) -> StartError {
     let why = crate::files::read_text(&session.directory().join("failure"));
     let consequence = "energy is not measured";

@@ -1,4 +1,4 @@
-//! Waiting for room in a ring, if every event is to be recorded ([`crate::OverloadPolicy::Wait`]).
+//! Waits for space in a ring, if every event must be recorded ([`crate::OverloadPolicy::Wait`]).
 
 use crate::output::{Output, RESERVE};
 use crate::overload::SessionProbes;

@@ -44,7 +44,7 @@ const LAG_MAX_SECONDS: f64 = 1.0;
 const CHANGE_MIN: f64 = 0.01;
 /// The sum of the parts may exceed the whole by this part of it, because other sensors measure them.
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
-/// Another counter of the same thing may exceed it by this part, because each has a factor of its own.
+/// Another counter of the same device may exceed it by this part, because each counter has its own factor.
 const OTHER_BEYOND_WHOLE: f64 = 0.1;
 /// Either may also exceed it by what the device spends in this many seconds, because they are read at other times.
 const READ_APART_SECONDS: f64 = 0.2;
@@ -84,7 +84,7 @@ pub struct Change {
 }
 
 impl Check {
-    /// The comparison as one line for people.
+    /// Returns the comparison as one line for people.
     pub fn text(&self) -> String {
         let (own, other) = (joules(self.device_joules), joules(self.joules));
         if self.kind == SUM_OF_PARTS {
@@ -106,7 +106,7 @@ impl Check {
         format!("{} has {other} J in {:.2} s, {than} the {own} J of its counter", self.other(), self.seconds)
     }
 
-    /// The other measurement, as text.
+    /// Returns the other measurement, as text.
     fn other(&self) -> String {
         match self.kind.as_str() {
             COUNTER => format!("{} ({})", self.against, self.source),
@@ -115,7 +115,7 @@ impl Check {
         }
     }
 
-    /// What a reader has to know: a difference that changes, parts that exceed the whole.
+    /// Returns a note for readers if the difference changes, or if parts exceed the whole.
     fn note(&self, device: &Device) -> Option<String> {
         let name = format!("{} on {}", device.info.name, device.info.node);
         if let Some(change) = &self.change {
@@ -150,7 +150,7 @@ impl Check {
     }
 }
 
-/// The comparisons of each device.
+/// Returns the comparisons of each device.
 pub fn checks(attributor: &Attributor, with_changes: bool) -> Vec<Vec<Check>> {
     let mut all = vec![Vec::new(); attributor.devices.len()];
     let counting = attributor.devices.iter().enumerate().filter(|(at, _)| attributor.counts(*at));
@@ -196,7 +196,7 @@ pub fn checks(attributor: &Attributor, with_changes: bool) -> Vec<Vec<Check>> {
     all
 }
 
-/// One line for each comparison that shows something wrong.
+/// Returns one line for each comparison that shows something wrong.
 pub fn notes(attributor: &Attributor) -> Vec<String> {
     let checks = checks(attributor, true);
     let of_devices = attributor.devices.iter().zip(&checks);
@@ -282,7 +282,7 @@ fn is_measured(device: &Device) -> bool {
     device.info.unit == Unit::Joules && device.info.quality != Quality::Estimated && !device.is_silent()
 }
 
-/// The library in a metric's name, which a trace has, too.
+/// Returns the library in a metric's name, which a trace has, too.
 fn library(device: &Device) -> &str {
     device.info.metric.split_once(":::").map_or("", |(library, _)| library)
 }
@@ -298,7 +298,7 @@ fn is_same(whole: &Device, part: &Device) -> bool {
     library(whole) != library(part) && kinds[0] == kinds[1] && !kinds[0].is_empty()
 }
 
-/// The devices whose counters add up to as much of a device as is counted in its parts, with each joule once.
+/// Returns the devices whose counters add up to as much of a device as is counted in its parts, with each joule once.
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
     let contains = |whole: &Device, part: &Device| whole.info.contains(&part.info);
@@ -343,7 +343,7 @@ fn compare(one: &Curve, others: &[&Curve]) -> Option<Compared> {
     (sum.ticks > 0).then_some(sum)
 }
 
-/// The time that all cover, and the longest of their mean intervals from sample to sample.
+/// Returns the time that all cover, and the longest of their mean intervals from sample to sample.
 fn common(one: &Curve, others: &[&Curve]) -> Option<((Timestamp, Timestamp), u64)> {
     let (mut span, mut interval) = (one.span()?, one.interval()?);
     for other in others {
@@ -453,7 +453,7 @@ fn sum_of(windows: &[[f64; 2]]) -> [f64; 2] {
     [0, 1].map(|of| windows.iter().map(|joules| joules[of]).sum())
 }
 
-/// What one energy usually shows, given the other: a line, which a few unusual windows do not move.
+/// The usual relation between two energies: a line that a few unusual windows do not change.
 #[derive(Clone, Copy, Debug)]
 struct Usual {
     offset: f64,
@@ -486,7 +486,7 @@ impl Usual {
     }
 }
 
-/// The median; 0 of no values.
+/// Returns the median; 0 of no values.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

@@ -17,7 +17,7 @@ fn seconds_of(load: &Load) -> f64 {
     load.iter().map(|(seconds, _)| seconds).sum()
 }
 
-/// The joules spent until `until`.
+/// Returns the joules spent until `until`.
 fn energy(load: &Load, until: f64) -> f64 {
     let mut begin = 0.0;
     let part = |(seconds, watts): &(f64, f64)| {
@@ -32,7 +32,7 @@ fn watts(load: &Load, at: f64) -> f64 {
     (energy(load, at) - energy(load, at - 1e-3)) / 1e-3
 }
 
-/// A counter that is read every `every` seconds and shows a function of the time.
+/// Returns a counter that is read every `every` seconds and shows a function of the time.
 fn counter(load: &Load, every: f64, shows: impl Fn(f64) -> f64) -> Curve {
     let mut curve = Curve::new(TICKS as u64);
     let mut before = None;
@@ -46,12 +46,12 @@ fn counter(load: &Load, every: f64, shows: impl Fn(f64) -> f64) -> Curve {
     curve
 }
 
-/// A counter without errors.
+/// Returns a counter without errors.
 fn right(load: &Load, every: f64) -> Curve {
     counter(load, every, |at| energy(load, at))
 }
 
-/// A power sensor that is read every `every` seconds, from 0.37 s on.
+/// Returns a power sensor that is read every `every` seconds, from 0.37 s on.
 fn sensor(load: &Load, every: f64, shows: impl Fn(f64) -> f64) -> Curve {
     let mut sensor = PowerSensor::new("average", TICKS as u64);
     for reading in 0..((seconds_of(load) - 0.37) / every) as u64 {
@@ -175,7 +175,7 @@ fn a_change_is_reported_with_its_time() {
     }
 }
 
-/// A node like one of Frontier's: for each device metric, kind, watts, and what it contains.
+/// Returns a node like one of Frontier's: for each device metric, kind, watts, and what it contains.
 fn node(devices: &[(&str, &str, f64, &[&str])]) -> Attributor {
     let mut attributor = Attributor::new(Config::default(), 1000);
     for (metric, kind, watts, contains) in devices {

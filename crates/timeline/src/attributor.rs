@@ -93,7 +93,7 @@ pub struct Attributor {
     sampling_ended: Option<Timestamp>,
     /// The first and the last time at which functions ran on each node, while its counters should have been read.
     functions_ran: BTreeMap<String, (Timestamp, Timestamp)>,
-    /// How often the set of devices that count has changed.
+    /// The number of changes of the set of devices that count.
     pub(crate) counting_version: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct Attributor {
 const FUNCTIONS_APART_SECONDS: f64 = 0.1;
 
 impl Attributor {
-    /// An attributor without locations and devices.
+    /// Returns an attributor without locations and devices.
     pub fn new(config: Config, ticks_per_second: u64) -> Attributor {
         Attributor {
             engine: Engine::new(),
@@ -125,7 +125,7 @@ impl Attributor {
         }
     }
 
-    /// The settings by which it works.
+    /// Returns the settings by which it works.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -170,7 +170,7 @@ impl Attributor {
             .any(|region| matches!(region.paradigm.into(), paradigm::USER | paradigm::COMPILER))
     }
 
-    /// The time for which a location had a frame open.
+    /// Returns the time for which a location had a frame open.
     pub fn seconds_in_frames(&self, location: LocationIndex) -> f64 {
         let mut sum = 0u64;
         self.engine.each_callpath(location, |_, _, ticks| sum = sum.saturating_add(ticks));
@@ -272,7 +272,8 @@ impl Attributor {
         Some(number)
     }
 
-    /// How a view divides joules. A rank may wait on its CPU while its kernels run, so CPU time does not show who used a GPU.
+    /// Returns the policy of a view. A rank may wait on its CPU while its kernels run, so CPU time does not show which rank used
+    /// a GPU.
     fn policy_of(&self, kind: ViewKind, is_gpu: bool) -> Policy {
         let is_known = kind == ViewKind::Ranks && self.knows_cpu_times;
         match self.config.attribution.policy {
@@ -290,7 +291,8 @@ impl Attributor {
         }
     }
 
-    /// Sets what a device drew while nothing of the run was active. It applies if no setting and no source has another figure.
+    /// Sets the power that a device drew while nothing of the run was active. It applies if no setting and no source has another
+    /// figure.
     pub fn learn_baseline(&mut self, device: usize, baseline: Baseline) {
         self.devices[device].learnt_baseline = Some(baseline);
         self.apply_baseline(device);
@@ -310,7 +312,7 @@ impl Attributor {
         self.devices.iter().any(|device| device.learnt_baseline.is_some())
     }
 
-    /// What a device draws while nothing of the run is active, if no setting and no source has another figure.
+    /// Returns the power of a device while nothing of the run is active, if no setting and no source has another figure.
     pub fn idle_baseline(&self, device: usize) -> Option<Baseline> {
         let device = &self.devices[device];
         let learnt = device.learnt_baseline;
@@ -354,7 +356,7 @@ impl Attributor {
         self.apply_baseline(device);
     }
 
-    /// The names of the other devices of its node whose joules are also in a device's.
+    /// Returns the names of the other devices of its node whose joules are also in a device's.
     pub fn parts(&self, device: usize) -> Vec<String> {
         let info = &self.devices[device].info;
         self.counting(&info.node)
@@ -363,7 +365,8 @@ impl Attributor {
             .collect()
     }
 
-    /// The outermost device of its node that contains a device: a sum over all devices counts the device's joules there.
+    /// Returns the outermost device of its node that contains a device: a sum over all devices counts the device's
+    /// joules there.
     pub fn whole(&self, device: usize) -> Option<&DeviceInfo> {
         let info = &self.devices[device].info;
         let is_topmost = |whole: &&DeviceInfo| !self.counting(&info.node).any(|other| other.contains(whole));
@@ -381,7 +384,8 @@ impl Attributor {
         self.sampling_ended = Some(time);
     }
 
-    /// The time from the first reading of a node's devices to the last, or to the time until which they were to be read.
+    /// Returns the time from the first reading of a node's devices to the last, or to the time until which they were to
+    /// be read.
     pub fn sampled_span(&self, node: &str) -> Option<(Timestamp, Timestamp)> {
         let energies = self.devices.iter().filter(|d| d.info.node == node && d.info.unit == Unit::Joules);
         let spans = energies.filter_map(|device| {
@@ -400,7 +404,7 @@ impl Attributor {
         span.map(|(first, last)| (first, last.max(self.sampling_ended.unwrap_or(0))))
     }
 
-    /// The devices whose joules are among their node's.
+    /// Returns the devices whose joules are among their node's.
     fn counting<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a DeviceInfo> {
         let devices = self.devices.iter().filter(|device| device.standing == Standing::Counts);
         devices.map(|device| &device.info).filter(move |info| info.node == node)
@@ -570,7 +574,7 @@ impl Attributor {
         }
     }
 
-    /// The earliest time that a sample to come can have, over all devices.
+    /// Returns the earliest time that a sample to come can have, over all devices.
     pub fn undecided_since(&self) -> Timestamp {
         let all = self.devices.iter().filter_map(|device| device.counter().undecided_since());
         all.min().unwrap_or(Timestamp::MAX).min(self.other_jobs.known_until())
@@ -581,7 +585,7 @@ impl Attributor {
         self.devices.iter().any(|device| device.counter().is_revised())
     }
 
-    /// The longest delay of a device's samples, in ticks.
+    /// Returns the longest delay of a device's samples, in ticks.
     pub fn longest_delay_ticks(&self) -> u64 {
         self.devices.iter().map(|device| device.delay_ticks).max().unwrap_or(0)
     }
@@ -685,22 +689,22 @@ impl Attributor {
         self.links.changed_late()
     }
 
-    /// The devices that a location draws from, with reasons.
+    /// Returns the devices that a location draws from, with reasons.
     pub fn assignment(&self, location: usize) -> &Assignment {
         self.links.assignment(location)
     }
 
-    /// The part of the machine that a device counts, as far as the assignment depends on it.
+    /// Returns the part of the machine that a device counts, as far as the assignment depends on it.
     pub fn counted_part(&self, device: usize) -> &CountedPart {
         self.links.counted_part(device)
     }
 
-    /// The location group of the process that a GPU stream belongs to, or else of its context.
+    /// Returns the location group of the process that a GPU stream belongs to, or else of its context.
     pub fn owner_of(&self, stream: usize) -> &str {
         self.links.owner_of(&self.locations, stream)
     }
 
-    /// The devices whose kernels view a location draws from.
+    /// Returns the devices whose kernels view a location draws from.
     pub fn kernel_devices_of(&self, location: LocationIndex) -> Vec<usize> {
         let at = location.0 as usize;
         let is_gpu = self.locations[at].kind == LocationKind::Gpu;

@@ -1,5 +1,5 @@
-//! What a device draws without the job. Under the policy *active* the joules of this power are static, and all others are
-//! dynamic.
+//! The power that a device draws without the job. Under the policy *active* the joules of this power are static, and all others
+//! are dynamic.
 
 use ampere_attribution::IdleIntervals;
 
@@ -8,13 +8,13 @@ use ampere_attribution::IdleIntervals;
 pub struct Baseline {
     /// The power in watts.
     pub watts: f64,
-    /// How the power is known.
+    /// The origin of the power.
     pub kind: BaselineKind,
     /// The number of intervals whose mean it is.
     pub samples: u64,
 }
 
-/// Where a baseline comes from.
+/// The origin of a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaselineKind {
     /// The settings state it.
@@ -29,12 +29,12 @@ pub enum BaselineKind {
 const INTERVALS_MIN: u64 = 10;
 
 impl Baseline {
-    /// A baseline that needs no mean.
+    /// Returns a baseline that needs no mean.
     pub(crate) fn known(watts: f64, kind: BaselineKind) -> Baseline {
         Baseline { watts, kind, samples: 0 }
     }
 
-    /// The mean power in the intervals without activity, if there are enough of them.
+    /// Returns the mean power in the intervals without activity, if there are enough of them.
     pub fn of_idle(intervals: IdleIntervals, ticks_per_second: u64) -> Option<Baseline> {
         let IdleIntervals { count, joules, ticks } = intervals;
         (count >= INTERVALS_MIN && ticks > 0).then(|| Baseline {
@@ -46,7 +46,7 @@ impl Baseline {
 }
 
 impl BaselineKind {
-    /// The name in summaries and metrics.
+    /// Returns the name in summaries and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             BaselineKind::Set => "set",

@@ -99,14 +99,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The metrics that could have been meant, those of energy and power first.
+    /// Returns the metrics that could have been meant, those of energy and power first.
     fn offered_metrics(&self, pattern: &str) -> String {
         let is_device = |name: &str| self.attributor.devices.iter().any(|device| device.info.metric == name);
         let is_energy = |name: &str| is_device(name) || quantity_of_name(name).is_some();
         offered_first(pattern, self.metrics.iter().map(String::as_str), is_energy)
     }
 
-    /// The devices that a setting matches although an earlier setting applies to them, by the earlier setting.
+    /// Returns the devices that a setting matches although an earlier setting applies to them, by the earlier setting.
     fn taken(&self, at: usize, setting: &DeviceSetting) -> BTreeMap<usize, Vec<&'a Device>> {
         let all = &self.attributor.config().devices;
         let mut taken: BTreeMap<usize, Vec<_>> = BTreeMap::new();

@@ -1,12 +1,12 @@
-//! What a counter counts, and which other counters' joules are in its own. The sampler knows it, the summary shows it, and the
-//! trace carries it, so that a run and its trace agree.
+//! The part of the machine that a counter counts, and the other counters that it includes. The sampler knows these traits, the
+//! summary shows them, and the trace contains them, so that a run and its trace agree.
 
 use crate::topology::metric_number;
 use ampere_model::{Device, accelerator_of_gpu, cray_device};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What is known of a counter besides its values.
+/// The properties of a counter besides its values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterTraits {
     /// "gpu", "cpu", "memory" or "node"; empty if it is not known.
@@ -16,13 +16,13 @@ pub struct CounterTraits {
     /// The value at which its raw values start again at 0.
     #[serde(default)]
     pub wraps_at: Option<u64>,
-    /// What the device draws without the job, in microwatts, if its source knows it.
+    /// The power of the device without the job, in microwatts, if its source knows it.
     #[serde(default)]
     pub baseline_microwatts: Option<u64>,
 }
 
 impl CounterTraits {
-    /// The traits of a counter that this collector reads.
+    /// Returns the traits of a counter that this collector reads.
     pub fn of_device(device: &Device) -> CounterTraits {
         CounterTraits {
             kind: device.kind.clone(),
@@ -32,10 +32,11 @@ impl CounterTraits {
         }
     }
 
-    /// The traits that a metric's name implies, in a trace that another tool wrote. `metrics`: the names of all metrics that are
-    /// devices.
+    /// Returns the traits that a metric's name implies, in a trace that another tool wrote. `metrics`: the names of all
+    /// metrics that are devices.
     ///
-    /// Cray's counter of the node contains everything in it; that of an accelerator contains what the GPU's own counter shows.
+    /// Cray's counter of the node contains everything in it; that of an accelerator contains what the GPU's own counter
+    /// shows.
     pub fn by_name(metric: &str, metrics: &BTreeSet<String>) -> CounterTraits {
         let named = |kind: &str| CounterTraits { kind: kind.to_owned(), ..CounterTraits::default() };
         let Some((device, _)) = cray_device(metric) else {
@@ -60,7 +61,7 @@ fn is_amd_gpu(metric: &str) -> bool {
     metric.contains("rocm_smi:::") && metric_number(metric).is_some()
 }
 
-/// The number of the accelerator that a GPU is counted in.
+/// Returns the number of the accelerator that a GPU is counted in.
 fn accelerator_of(gpu: &str, metrics: &BTreeSet<String>) -> Option<u32> {
     let gpus = metrics.iter().filter(|metric| is_amd_gpu(metric)).filter_map(|metric| metric_number(metric));
     let accelerators = metrics.iter().filter_map(|metric| cray_device(metric)?.0.strip_prefix("accel"));

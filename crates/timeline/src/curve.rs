@@ -92,19 +92,19 @@ impl Curve {
         }
     }
 
-    /// The times of the first and the last sample.
+    /// Returns the times of the first and the last sample.
     pub fn span(&self) -> Option<(Timestamp, Timestamp)> {
         Some((self.begin, self.last?))
     }
 
-    /// The mean time from sample to sample in ticks, at least a step, because nothing is known within one.
+    /// Returns the mean time from sample to sample in ticks, at least a step, because nothing is known within one.
     pub fn interval(&self) -> Option<u64> {
         let (begin, last) = self.span()?;
         let intervals = self.samples.checked_sub(1).filter(|count| *count > 0)?;
         Some(((last - begin) / intervals).max(self.step))
     }
 
-    /// The longest time from sample to sample, in ticks.
+    /// Returns the longest time from sample to sample, in ticks.
     pub fn longest_interval(&self) -> u64 {
         self.longest_interval
     }
@@ -129,7 +129,7 @@ impl Curve {
         Some(sum)
     }
 
-    /// The power of each step; `None` without two samples.
+    /// Returns the power of each step; `None` without two samples.
     pub fn power(&self) -> Option<PowerCurve> {
         let covered = self.last? - self.begin;
         let per_tick = self.ticks_per_second as f64;

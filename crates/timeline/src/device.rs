@@ -11,7 +11,7 @@ use ampere_model::{MetricValue, Quality, Timestamp};
 use ampere_settings::{Config, DeviceSetting, Locations};
 use serde::{Deserialize, Serialize};
 
-/// The most that a device of a kind can draw. A node of eight GPUs at full power draws half of its limit.
+/// Returns the most that a device of a kind can draw. A node of eight GPUs at full power draws half of its limit.
 fn watts_max_of(kind: &str) -> f64 {
     match kind {
         "gpu" => 2e3,
@@ -33,7 +33,7 @@ pub struct FoundDevice {
     pub joules_per_unit: Option<f64>,
 }
 
-/// What a trace records about a metric, and a counter of our own does not need.
+/// The properties of a metric that a trace records, and that ampere's own counters do not need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recorded {
     /// Watts per unit of the value, if the metric is a power by its own definition.
@@ -42,19 +42,19 @@ pub struct Recorded {
     pub factor: f64,
     /// Whether a power is the mean since the previous sample, and not the power from its own sample on.
     pub is_of_time_before: bool,
-    /// Distinguishes several devices with one metric: the part of the node that the values are about, or who recorded them;
-    /// otherwise empty.
+    /// Distinguishes several devices with one metric: the part of the node that the values refer to, or the location that
+    /// recorded them; otherwise empty.
     pub recorder: String,
 }
 
 impl Recorded {
-    /// The counter's name, which no other counter of its node has.
+    /// Returns the counter's name, which no other counter of its node has.
     pub fn counter(&self, metric: &str) -> String {
         counter_name(metric, &self.recorder)
     }
 }
 
-/// A counter's name; `which` distinguishes those of one metric.
+/// Returns a counter's name; `which` distinguishes those of one metric.
 pub fn counter_name(metric: &str, which: &str) -> String {
     if which.is_empty() { metric.to_owned() } else { format!("{metric}@{which}") }
 }
@@ -65,7 +65,7 @@ impl Default for Recorded {
     }
 }
 
-/// What a summary shows of a device before any figure.
+/// The description of a device that a summary shows before its figures.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     pub node: String,
@@ -101,7 +101,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The symbol that summaries have.
+    /// Returns the symbol that summaries have.
     pub fn as_str(self) -> &'static str {
         match self {
             Unit::Joules => "J",
@@ -123,7 +123,7 @@ impl ViewKind {
     /// Both views, in the order of a summary.
     pub const BOTH: [ViewKind; 2] = [ViewKind::Ranks, ViewKind::Kernels];
 
-    /// The name in summaries and options.
+    /// Returns the name in summaries and options.
     pub fn as_str(self) -> &'static str {
         match self {
             ViewKind::Ranks => "ranks",
@@ -147,7 +147,7 @@ pub struct Views {
 }
 
 impl Views {
-    /// The view of this kind that gets samples of its own, and not those of its twin.
+    /// Returns the view of this kind that gets samples of its own, and not those of its twin.
     pub fn sampled(&self, kind: ViewKind) -> ViewIndex {
         match kind {
             ViewKind::Ranks => self.ranks,
@@ -182,7 +182,7 @@ pub struct Disproof {
 
 /// A counter with its views.
 pub struct Device {
-    /// What is known of the device before any figure.
+    /// The description of the device.
     pub info: DeviceInfo,
     pub views: Views,
     /// Samples show what happened this many ticks earlier.
@@ -191,7 +191,7 @@ pub struct Device {
     power_limit: PowerLimit,
     is_power: bool,
     setting: Option<DeviceSetting>,
-    /// What it drew in the intervals in which nothing of the run was active, if an earlier pass has found that.
+    /// Its power in the intervals in which nothing of the run was active, if an earlier pass has determined it.
     pub(crate) learnt_baseline: Option<Baseline>,
     /// Whether some reading was not 0; `None` before the first reading.
     was_nonzero: Option<bool>,
@@ -225,7 +225,7 @@ impl Device {
         }
     }
 
-    /// A device as the settings define it.
+    /// Returns a device as the settings define it.
     pub(crate) fn interpreted(
         info: DeviceInfo,
         views: Views,
@@ -243,7 +243,7 @@ impl Device {
         }
     }
 
-    /// What it draws without the job, if that is known.
+    /// Returns its power without the job, if it is known.
     pub fn baseline(&self) -> Option<Baseline> {
         let set = self.setting.as_ref().and_then(|setting| setting.baseline_watts);
         let set = set.map(|watts| Baseline::known(watts, BaselineKind::Set));
@@ -252,7 +252,7 @@ impl Device {
         set.or(of_source).or(self.learnt_baseline)
     }
 
-    /// The view that the settings choose for this kind.
+    /// Returns the view that the settings choose for this kind.
     pub fn view(&self, kind: ViewKind) -> ViewIndex {
         match (kind, self.views.locations) {
             (ViewKind::Ranks, Locations::Main) => self.views.ranks,
@@ -261,7 +261,7 @@ impl Device {
         }
     }
 
-    /// The ranks view for the locations that the settings do not choose, if there is one.
+    /// Returns the ranks view for the locations that the settings do not choose, if there is one.
     pub fn other_ranks(&self) -> Option<(Locations, ViewIndex)> {
         self.views.threads.map(|threads| match self.views.locations {
             Locations::Main => (Locations::All, threads),
@@ -291,7 +291,7 @@ impl Device {
         }
     }
 
-    /// The next sample that is certain, with its own time: earlier than the reading's by the sensor's delay.
+    /// Returns the next sample that is certain, with its own time: earlier than the reading's by the sensor's delay.
     pub fn sample(&mut self) -> Option<Sample> {
         let sample = self.counter.sample()?;
         self.rises += u64::from(matches!(sample.increase, Increase::Joules(joules) if joules > 0.0));
@@ -299,17 +299,17 @@ impl Device {
         Some(sample)
     }
 
-    /// The counter that interprets its readings.
+    /// Returns the counter that interprets its readings.
     pub fn counter(&self) -> &Counter {
         &self.counter
     }
 
-    /// The counter that interprets its readings, to change it.
+    /// Returns the counter that interprets its readings, to change it.
     pub fn counter_mut(&mut self) -> &mut Counter {
         &mut self.counter
     }
 
-    /// The most power that it can draw; infinite if it is not known.
+    /// Returns the most power that it can draw; infinite if it is not known.
     pub fn watts_max(&self) -> f64 {
         self.power_limit.shown()
     }
@@ -345,7 +345,7 @@ impl Device {
         self.sensors[at].read(time, watts);
     }
 
-    /// The `[[device]]` that applies to it.
+    /// Returns the `[[device]]` that applies to it.
     pub fn setting(&self) -> Option<&DeviceSetting> {
         self.setting.as_ref()
     }
@@ -355,7 +355,7 @@ impl Device {
         self.rises > 0
     }
 
-    /// The number of samples at which the device's counter had risen.
+    /// Returns the number of samples at which the device's counter had risen.
     pub fn rise_count(&self) -> u64 {
         self.rises
     }
@@ -378,7 +378,7 @@ impl Device {
     }
 }
 
-/// How a counter's readings are understood, given its `[[device]]` and its own definition.
+/// The interpretation of a counter's readings, from its `[[device]]` and its own definition.
 pub(crate) struct Interpretation {
     pub name: String,
     pub part: CountedPart,
@@ -471,7 +471,7 @@ impl Interpretation {
         Some(Interpretation { name, part, setting, kind, limits, power_limit })
     }
 
-    /// The quality of joules that are understood in this way.
+    /// Returns the quality of joules that are understood in this way.
     pub fn quality(&self, found: Quality) -> Quality {
         let is_power = matches!(self.kind, CounterKind::Instantaneous { .. });
         if is_power && found == Quality::Measured { Quality::Integrated } else { found }

@@ -259,7 +259,7 @@ impl Links {
         self.processes.values()
     }
 
-    /// The process that a location belongs to, if it is known.
+    /// Returns the process that a location belongs to, if it is known.
     pub fn process_of(&self, location: LocationIndex) -> Option<u64> {
         self.evidence[location.0 as usize].process
     }
@@ -276,7 +276,7 @@ impl Links {
         &self.parts[device]
     }
 
-    /// The location group of the process that a location belongs to; the location's own if it belongs to none.
+    /// Returns the location group of the process that a location belongs to; the location's own if it belongs to none.
     pub fn owner_of<'a>(&self, locations: &'a [LocationInfo], location: usize) -> &'a str {
         let process = self.evidence[location].process;
         let thread = process.and_then(|process| self.processes.get(&process)?.threads.first());

@@ -67,7 +67,7 @@ pub struct Stream {
     location: LocationIndex,
     /// `None` for a GPU stream whose device is not known: its events are in no view.
     merger: Option<usize>,
-    /// Its merger does not wait for its events any more.
+    /// Its merger no longer waits for its events.
     has_ended: bool,
     steps: Vec<Step>,
     /// The number of steps that have been handed over.
@@ -165,7 +165,7 @@ impl Stream {
 
     #[inline]
     fn put(&mut self, step: Step) {
-        // A late step still goes to the engine, which takes it as if it had happened now.
+        // A late step is still passed to the engine, which treats it as if it had happened now.
         self.late += u64::from(step.time < self.done_until);
         self.steps.push(step);
     }
@@ -175,7 +175,7 @@ impl Stream {
         self.done > 0 || self.last_released > 0
     }
 
-    /// The number of steps that wait.
+    /// Returns the number of steps that wait.
     fn waiting(&self) -> usize {
         self.steps.len() - self.done
     }
@@ -184,7 +184,7 @@ impl Stream {
         self.steps.last().map_or(self.last_released, |step| step.time)
     }
 
-    /// The time of the first step that waits.
+    /// Returns the time of the first step that waits.
     #[inline]
     fn first_time(&self) -> Option<Timestamp> {
         self.steps.get(self.done).map(|step| step.time)
@@ -283,7 +283,7 @@ impl Samples {
 }
 
 impl Pipeline {
-    /// A pipeline to this attributor, which has no devices yet.
+    /// Returns a pipeline to this attributor, which has no devices yet.
     pub fn new(attributor: Attributor, gpu_streams: GpuStreams) -> Pipeline {
         Pipeline {
             attributor,
@@ -362,7 +362,7 @@ impl Pipeline {
         self.set_done_until(first, done_until);
     }
 
-    /// The stream of a location; `None` if its events are in no view.
+    /// Returns the stream of a location; `None` if its events are in no view.
     #[inline]
     pub fn stream(&mut self, location: LocationIndex) -> Option<&mut Stream> {
         self.streams.get_mut(location.0 as usize).filter(|stream| stream.merger.is_some())
@@ -440,29 +440,29 @@ impl Pipeline {
         self.queue_all_samples();
     }
 
-    /// The number of events and samples that came after their time had been handed over.
+    /// Returns the number of events and samples that came after their time had been handed over.
     pub fn late(&self) -> u64 {
         let of_samples: u64 = self.samples.iter().map(|samples| samples.late).sum();
         self.late_points + of_samples + self.streams.iter().map(|stream| stream.late).sum::<u64>()
     }
 
-    /// The number of kernels, copies and fills on a stream whose launch is not known, although the stream's events have
-    /// correlation ids.
+    /// Returns the number of kernels, copies and fills on a stream whose launch is not known, although the stream's
+    /// events have correlation ids.
     pub fn without_launch(&self, location: LocationIndex) -> u64 {
         self.streams.get(location.0 as usize).map_or(0, |stream| stream.without_launch)
     }
 
-    /// The sum of [`Pipeline::without_launch`] over all streams.
+    /// Returns the sum of [`Pipeline::without_launch`] over all streams.
     pub fn all_without_launch(&self) -> u64 {
         self.streams.iter().map(|stream| stream.without_launch).fold(0, u64::saturating_add)
     }
 
-    /// The number of events and samples that wait.
+    /// Returns the number of events and samples that wait.
     pub fn waiting(&self) -> usize {
         (0..self.mergers.len()).map(|merger| self.waiting_in(merger)).sum()
     }
 
-    /// The number of events and samples that wait for ranks, and not for GPU streams.
+    /// Returns the number of events and samples that wait for ranks, and not for GPU streams.
     pub fn waiting_for_ranks(&self) -> usize {
         self.waiting_in(RANKS)
     }

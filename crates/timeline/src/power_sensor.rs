@@ -35,7 +35,7 @@ impl PowerSensor {
                 let seconds = (time - before) as f64 / self.ticks_per_second as f64;
                 Increase::Joules((then + watts) / 2.0 * seconds)
             }
-            // This is also the case after readings that failed: what the sensor would have shown meanwhile is not known.
+            // This is also the case after readings that failed: the values of the sensor in that time are not known.
             None => Increase::Reset,
         };
         self.energy.add_sample(time, increase);

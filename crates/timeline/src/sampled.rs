@@ -61,13 +61,13 @@ struct Thread {
 /// The role of a region in the stack of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The region stands for the program.
+    /// The region represents the program.
     Program,
     /// The region is a call of the program, for example of MPI.
     Call,
     /// The region is a range that the program marks.
     Range,
-    /// The region stands for a recorded call in which a sample was taken.
+    /// The region represents a recorded call in which a sample was taken.
     InCall,
     /// The region is one of the program's functions.
     Function,
@@ -231,7 +231,7 @@ impl Thread {
         self.in_call || self.recorded_at.is_some()
     }
 
-    /// The sampled frames that are to be shown, around `call` if there is one.
+    /// Returns the sampled frames that are to be shown, around `call` if there is one.
     fn wanted(&self, call: Option<RegionRef>) -> &[RegionRef] {
         let outside = if self.is_inside() { &self.outside } else { &self.stack };
         let sampled = match call {
@@ -240,7 +240,7 @@ impl Thread {
             Some(_) if self.caller_is_known => &self.stack,
             Some(call) => match self.callers.get(&call) {
                 Some(before) => return before,
-                // A thread whose program has no frame of its own keeps the one that was sampled.
+                // If the program of a thread has no frame of its own, the sampled frame is kept.
                 None => return &outside[..outside.len().min(1 - self.program)],
             },
         };
@@ -346,8 +346,8 @@ mod tests {
         }
     }
 
-    /// The stacks of all locations after each step. `+3` enters region 3, `-` leaves; `s` marks a step of the samples, `t` one of
-    /// another sampler's. Steps that are joined by a comma happen at one moment.
+    /// Returns the stacks of all locations after each step. `+3` enters region 3, `-` leaves; `s` marks a step of the
+    /// samples, `t` one of another sampler's. Steps that are joined by a comma happen at one moment.
     fn stacks_of_all(steps: &str) -> Vec<[Vec<u32>; 3]> {
         let mut stacks = SampledStacks::default();
         stacks.add(SAMPLED);
@@ -403,7 +403,7 @@ mod tests {
         // The caller of MPI is not known.
         assert_eq!(last("both +0 s+0 s+1 s+2 +9"), [vec![0, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 -"), [vec![0, 1, 2], vec![]]);
-        // What is sampled outside of calls does not belong to the call.
+        // Samples outside of calls do not belong to the call.
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s+3"), [vec![0, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s+3 -"), [vec![0, 1, 3], vec![]]);
         // Samples start before the recording of calls, and end after it.
@@ -468,7 +468,7 @@ mod tests {
     fn samples_are_shown_between_the_recorded_functions_of_a_program_that_is_instrumented_in_parts() {
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 -"), [vec![0, 20, 21], vec![]]);
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 +41 - s- s+22 -"), [vec![0, 20, 22], vec![]]);
-        // What was sampled inside a recorded function shows nothing about the time outside.
+        // Samples inside a recorded function give no information about the time outside.
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 s-,s+40,s+22 -"), [vec![0, 20, 21], vec![]]);
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 s-,s+40,s+22 - s-,s-,s+23"), [vec![0, 20, 23], vec![]]);
         // The recording ends and samples continue.

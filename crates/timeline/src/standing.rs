@@ -43,7 +43,7 @@ fn name_without_zone(name: &str) -> &str {
     numbered.filter(|(zone, _)| number(zone)).map_or(name, |(_, name)| name)
 }
 
-/// The package and the part in names such as `package-0-die-1` and `package-0-die-1-dram`.
+/// Returns the package and the part in names such as `package-0-die-1` and `package-0-die-1-dram`.
 fn die_of(name: &str) -> Option<(&str, &str)> {
     let (package, die) = name.split_once("-die-")?;
     Some((package, die.trim_start_matches(|c: char| c.is_ascii_digit())))
@@ -95,7 +95,7 @@ impl Attributor {
         }
     }
 
-    /// A number that changes whenever the set of devices that count changes.
+    /// Returns a number that changes whenever the set of devices that count changes.
     pub fn counting_version(&self) -> u64 {
         self.counting_version
     }
@@ -128,7 +128,7 @@ impl Attributor {
         matches!(self.devices[device].standing, Standing::Repeats(_) | Standing::Disproved(_))
     }
 
-    /// One line for each device that is left out, and whether that makes the run incomplete.
+    /// Returns one line for each device that is left out, and whether that makes the run incomplete.
     pub fn notes_of_left_out(&self) -> Vec<(String, bool)> {
         let notes = self.devices.iter().filter_map(|device| {
             let (name, node) = (&device.info.name, &device.info.node);

@@ -1,4 +1,4 @@
-//! Ranks whose main thread only waits while other threads work: joules of their main threads alone mean little.
+//! Ranks whose main thread only waits while other threads work: the joules of only their main threads are misleading.
 
 use crate::attributor::Attributor;
 use crate::linking::ThreadSeconds;
@@ -22,7 +22,7 @@ pub fn all_threads_lead(attributor: &Attributor) -> bool {
     attributor.config().attribution.locations == Locations::Main && busy_threads(attributor).is_some()
 }
 
-/// What threads did that are not main threads, if joules are divided among main threads.
+/// The work of threads other than main threads, if joules are divided among main threads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum OtherThreads {
     /// No other thread had a frame, or they share the joules.

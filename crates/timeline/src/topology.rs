@@ -40,7 +40,7 @@ pub mod visible;
 
 pub use local::{LocalRank, local_ranks};
 
-/// What is known of a location besides its name.
+/// The properties of a location besides its name.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// The process that it belongs to, or that made it: any number, the same for all locations of a process.
@@ -64,7 +64,7 @@ pub struct Accelerator {
     pub model: String,
 }
 
-/// What is known of a counter besides its name.
+/// The properties of a counter besides its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterEvidence {
     /// `gpu`, `node` and so on; empty if only the metric's name shows the kind.
@@ -99,7 +99,7 @@ pub struct CountedPart {
     vendor: Vendor,
     /// The metric's name without the number: counters of one family count different GPUs.
     family: String,
-    /// What else is known of the counter.
+    /// The further properties of the counter.
     pub evidence: CounterEvidence,
 }
 
@@ -130,7 +130,7 @@ impl CountedPart {
         self.evidence.kind.eq_ignore_ascii_case("gpu") || self.vendor != Vendor::Unknown
     }
 
-    /// The GPU's number in the metric's name.
+    /// Returns the GPU's number in the metric's name.
     pub(crate) fn number(&self) -> Option<u32> {
         self.number
     }
@@ -151,7 +151,8 @@ impl CountedPart {
     }
 }
 
-/// The GPU's number in a metric's name: 1 in `rocm_smi:::energy_count:device=1` and in `nvml:::A100:device_1:power`.
+/// Returns the GPU's number in a metric's name: 1 in `rocm_smi:::energy_count:device=1` and in
+/// `nvml:::A100:device_1:power`.
 pub fn metric_number(metric: &str) -> Option<u32> {
     split_metric(metric).1
 }
@@ -169,7 +170,7 @@ fn split_metric(metric: &str) -> (&str, Option<u32>) {
     (metric, None)
 }
 
-/// The device's number in a GPU stream's name: `HIP[1:0]` is on device 1 of its process.
+/// Returns the device's number in a GPU stream's name: `HIP[1:0]` is on device 1 of its process.
 fn stream_number(name: &str) -> Option<u32> {
     let inside = name.split_once('[')?.1;
     inside.split([':', ']']).next()?.parse().ok()
@@ -227,7 +228,7 @@ impl Node<'_> {
         self.gpus().map(|device| device.part).filter(|counter| counter.family == of.family)
     }
 
-    /// The devices that a GPU stream draws from.
+    /// Returns the devices that a GPU stream draws from.
     pub fn of_stream(&self, name: &str, evidence: &Evidence) -> Assignment {
         let accelerator = &evidence.accelerator;
         let vendor = self.vendor_of(name);
@@ -302,8 +303,8 @@ impl Node<'_> {
             .then(|| format!("PCI address {on}, the second die of the package that is counted at {own}"))
     }
 
-    /// The number of the GPU (of the counter's family) whose counter includes this GPU, and, if that is a different GPU, text to
-    /// append to the reason.
+    /// Returns the number of the GPU (of the counter's family) whose counter includes this GPU, and, if that is a
+    /// different GPU, text to append to the reason.
     fn counted_by(&self, of: &CountedPart, number: u32) -> (u32, String) {
         let package = self.family(of).find(|counter| counter.evidence.counts.contains(&number));
         if let Some(first) = package.and_then(|counter| counter.number) {
@@ -343,7 +344,7 @@ impl Node<'_> {
         (amd && all_even && (counting.len() > 1 || odd_is_silent)).then_some(false)
     }
 
-    /// The vendor of a stream, or else that of the node's GPUs.
+    /// Returns the vendor of a stream, or else that of the node's GPUs.
     fn vendor_of(&self, stream: &str) -> Vendor {
         let vendor = Vendor::of_stream(stream);
         let mut known = self.gpus().map(|device| device.part.vendor);
@@ -353,8 +354,8 @@ impl Node<'_> {
         }
     }
 
-    /// The devices that a process draws from. `streams`: its GPU streams, by name; `local`: its place among the ranks of the
-    /// node, if that may be used.
+    /// Returns the devices that a process draws from. `streams`: its GPU streams, by name; `local`: its place among the
+    /// ranks of the node, if that may be used.
     pub fn of_rank(
         &self,
         rank: Option<u32>,
@@ -491,7 +492,7 @@ impl Node<'_> {
         Ok(Finding::Draws(format!("{because}{}", more.unwrap_or_default())))
     }
 
-    /// The numbers of the counters that count what a process may see. The error is a UUID that no counter has.
+    /// Returns the numbers of the counters that count what a process may see. The error is a UUID that no counter has.
     fn chosen(&self, of: &CountedPart, entries: &[Entry]) -> Result<BTreeSet<u32>, UnknownUuid> {
         let mut chosen = BTreeSet::new();
         for entry in entries {
@@ -506,7 +507,7 @@ impl Node<'_> {
         Ok(chosen)
     }
 
-    /// All GPUs that the counters of a family count, in order.
+    /// Returns all GPUs that the counters of a family count, in order.
     fn dies(&self, of: &CountedPart) -> Vec<u32> {
         let mut dies = BTreeSet::new();
         for counter in self.family(of) {
@@ -572,7 +573,8 @@ fn has_cores(model: &str) -> bool {
     ["MI300A", "0X74A0"].iter().any(|name| model.contains(name))
 }
 
-/// A stream's GPU, by its number among those that its process may see. The error is the reason why it is not known.
+/// Returns a stream's GPU, by its number among those that its process may see. The error is the reason why it is not
+/// known.
 fn target_of_stream(
     name: &str,
     evidence: &Evidence,

@@ -9,7 +9,7 @@ use scorep_abi::metric::TimeValuePair;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-/// How long the last samples are waited for after the end of a measurement. The collector writes them every 10 ms.
+/// The maximum time to wait for the last samples after the end of a measurement. The collector writes them every 10 ms.
 const LAST_SAMPLES_WAIT_MAX: Duration = Duration::from_millis(100);
 const NANOJOULES_PER_MICROJOULE: u64 = 1000;
 
@@ -27,7 +27,7 @@ impl End {
     }
 }
 
-/// The samples of the measurement, as a list that becomes Score-P's, and the list's length.
+/// Returns the samples of the measurement, as a list that becomes Score-P's, and the list's length.
 pub fn deliver(node: &Node, metric: &Metric, begin: Moment, end: End) -> (*mut TimeValuePair, u64) {
     let path = node.samples_of(metric.device);
     let is_written = || samples::read_until(&path).is_ok_and(|until| until >= end.moment.usual);
@@ -50,7 +50,8 @@ pub fn deliver(node: &Node, metric: &Metric, begin: Moment, end: End) -> (*mut T
     hand_over(&between(&series.samples, begin, end.moment))
 }
 
-/// The samples within the measurement, with timestamps of Score-P's clock. The times of other samples cannot be converted.
+/// Returns the samples within the measurement, with timestamps of Score-P's clock. The times of other samples cannot be
+/// converted.
 fn between(samples: &[Sample], begin: Moment, end: Moment) -> Vec<TimeValuePair> {
     let inside = samples.iter().filter(|(time, _)| (begin.usual..=end.usual).contains(time));
     let converted = inside.filter_map(|(time, nanojoules)| {

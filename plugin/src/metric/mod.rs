@@ -40,7 +40,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// The entry point, which Score-P calls first.
+/// Returns the entry point, which Score-P calls first.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCOREP_MetricPlugin_ampere_plugin_get_info() -> MetricPluginInfo {
     MetricPluginInfo {
@@ -84,7 +84,8 @@ fn give_up(why: &str) {
     }
 }
 
-/// The boundary to Score-P: nothing unwinds into it, and nothing is done after [`give_up`] or in a forked child.
+/// Returns the boundary to Score-P: nothing unwinds into it, and nothing is done after [`give_up`] or in a forked
+/// child.
 fn guarded<T>(otherwise: T, body: impl FnOnce(&mut State) -> T) -> T {
     if INERT.load(Ordering::Relaxed) || PID.load(Ordering::Relaxed) != std::process::id() {
         return otherwise;

@@ -33,8 +33,8 @@ pub struct NoSuchCounter {
     alternatives: String,
 }
 
-/// The counters of `devices` that match `pattern`, except those that are in `known`. `notes` may explain why a counter is
-/// missing.
+/// Returns the counters of `devices` that match `pattern`, except those that are in `known`. `notes` may explain why a
+/// counter is missing.
 pub fn select(
     pattern: &str,
     devices: &[Device],
@@ -77,7 +77,8 @@ fn no_such_counter(pattern: &str, devices: &[Device], notes: &[String]) -> NoSuc
     NoSuchCounter { pattern: pattern.to_owned(), why, alternatives }
 }
 
-/// An array with an entry for each metric, and a last entry whose name is NULL. The array and its strings become Score-P's.
+/// Returns an array with an entry for each metric, and a last entry whose name is NULL. The array and its strings
+/// become Score-P's.
 pub fn hand_over(metrics: &[Metric]) -> *mut MetricProperties {
     // SAFETY: calloc may be called with any sizes. An all-zero entry is a valid last entry. FREES WITH FREE.
     let array: *mut MetricProperties =
@@ -101,7 +102,7 @@ pub fn hand_over(metrics: &[Metric]) -> *mut MetricProperties {
     array
 }
 
-/// An array without metrics. Score-P frees an array together with its first metric, and so never this one.
+/// Returns an array without metrics. Score-P frees an array together with its first metric, and so never this one.
 pub fn none() -> *mut MetricProperties {
     struct End(MetricProperties);
     // SAFETY: it is never written: Score-P writes to entries with a name.
@@ -110,7 +111,7 @@ pub fn none() -> *mut MetricProperties {
     (&raw const END.0).cast_mut()
 }
 
-/// A copy for `free`; NULL if there is no memory.
+/// Returns a copy for `free`; NULL if there is no memory.
 fn malloced(text: &str) -> *mut c_char {
     let Ok(text) = CString::new(text.replace('\0', " ")) else { return null_mut() };
     // SAFETY: a NUL-terminated string.

@@ -114,7 +114,8 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     assert_eq!(std::fs::read_to_string(place.path("out")).expect("it stays"), "another user's");
     // No records are left, and a note reports it.
     assert_eq!(files_below(&place.path("tmp/spool")), Vec::<PathBuf>::new());
-    let left = done.stderr.split("ampere recover ").nth(1).expect("what to do").trim();
+    let advice = done.stderr.split("ampere recover ").nth(1).expect("what to do");
+    let left = advice.split_whitespace().next().expect("the session");
     let recovered = run(place.ampere(["recover", "-o", "rest", left]).current_dir(place.path("")));
     recovered.said_once(&["no records remain", "has been removed"]);
     place.assert_clean();

@@ -23,10 +23,9 @@ fn leave() {
     }
 }
 
-/// The wrapper of `cuptiSubscribe`.
+/// Returns the wrapper of `cuptiSubscribe`.
 ///
-/// # Safety
-/// As CUPTI's function.
+/// # Safety As CUPTI's function.
 pub unsafe extern "C" fn subscribe(
     subscriber: *mut c_void,
     callback: *mut c_void,
@@ -39,10 +38,9 @@ pub unsafe extern "C" fn subscribe(
     }
 }
 
-/// The wrapper of `cuptiSubscribe_v2`.
+/// Returns the wrapper of `cuptiSubscribe_v2`.
 ///
-/// # Safety
-/// As CUPTI's function.
+/// # Safety As CUPTI's function.
 pub unsafe extern "C" fn subscribe_v2(
     subscriber: *mut c_void,
     callback: *mut c_void,

@@ -27,7 +27,8 @@ pub const VARIANTS: usize = 8;
 /// The difference between a variant's number and that of its profiling counterpart.
 pub const PROFILING: usize = 4;
 
-/// The number of words on the stack for a function with this number of C arguments and of character arguments, by its variant.
+/// Returns the number of words on the stack for a function with this number of C arguments and of character arguments,
+/// by its variant.
 const fn stack_words(variant: Variant, arguments: u32, characters: u32) -> u32 {
     let total = match variant {
         Variant::C | Variant::ProfilingC => arguments,
@@ -37,7 +38,7 @@ const fn stack_words(variant: Variant, arguments: u32, characters: u32) -> u32 {
     total.saturating_sub(6)
 }
 
-/// The number that a wrapper passes to the common body: a [`Call`].
+/// Returns the number that a wrapper passes to the common body: a [`Call`].
 pub const fn pack(function: u32, variant: Variant, arguments: u32, characters: u32) -> u32 {
     function | (variant as u32) << 10 | stack_words(variant, arguments, characters) << 16
 }
@@ -48,12 +49,12 @@ pub const fn pack(function: u32, variant: Variant, arguments: u32, characters: u
 pub struct Call(pub u32);
 
 impl Call {
-    /// The function's index into `FUNCTIONS`.
+    /// Returns the function's index into `FUNCTIONS`.
     pub fn function(self) -> usize {
         (self.0 & 0x3ff) as usize
     }
 
-    /// The index of the symbol, by variant and then by function.
+    /// Returns the index of the symbol, by variant and then by function.
     pub fn symbol(self) -> usize {
         (self.0 & 0x1fff) as usize
     }

@@ -13,13 +13,13 @@ fn global(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// A symbol of the MPI library; null if there is none.
+/// Returns a symbol of the MPI library; null if there is none.
 fn symbol(name: &CStr) -> *mut c_void {
     let found = global(name);
     if found.is_null() { hidden(name) } else { found }
 }
 
-/// A symbol of an MPI library that was loaded outside of the global scope.
+/// Returns a symbol of an MPI library that was loaded outside of the global scope.
 fn hidden(name: &CStr) -> *mut c_void {
     let mut handle = HIDDEN.load(Ordering::Acquire);
     if handle.is_null() {
@@ -131,7 +131,7 @@ pub struct Received {
 }
 
 impl Library {
-    /// The library, or `None` if messages are not recorded.
+    /// Returns the library, or `None` if messages are not recorded.
     pub fn get() -> Option<&'static Library> {
         LIBRARY.get()
     }
@@ -167,7 +167,7 @@ impl Library {
         })
     }
 
-    /// The size of `count` elements of a datatype.
+    /// Returns the size of `count` elements of a datatype.
     pub fn bytes(&self, count: c_int, datatype: usize) -> u64 {
         // Without elements, the datatype may be invalid.
         if count <= 0 {
@@ -176,7 +176,8 @@ impl Library {
         count as u64 * number(self.type_size, datatype).map_or(0, u64::from)
     }
 
-    /// The members of a communicator. `None` if it is an inter-communicator or has members of another MPI_COMM_WORLD.
+    /// Returns the members of a communicator. `None` if it is an inter-communicator or has members of another
+    /// MPI_COMM_WORLD.
     pub fn membership(&self, communicator: usize) -> Option<Membership> {
         if number(self.test_inter, communicator) != Some(0) {
             return None;
@@ -201,7 +202,7 @@ impl Library {
         Some(Membership { size, rank, ranks: Some(ranks.collect::<Option<_>>()?) })
     }
 
-    /// The handle in an argument. If handles have 32 bits, the upper half of the argument is undefined.
+    /// Returns the handle in an argument. If handles have 32 bits, the upper half of the argument is undefined.
     pub fn handle(&self, argument: usize) -> usize {
         if self.is_open_mpi { argument } else { argument as u32 as usize }
     }
@@ -216,10 +217,9 @@ impl Library {
         buffer == if self.is_open_mpi { 1 } else { usize::MAX }
     }
 
-    /// The handle at an index of an array of handles.
+    /// Returns the handle at an index of an array of handles.
     ///
-    /// # Safety
-    /// `array` is the address of an array that has more than `at` handles.
+    /// # Safety `array` is the address of an array that has more than `at` handles.
     pub unsafe fn handle_in(&self, array: usize, at: usize) -> usize {
         // SAFETY: by this function's contract; Open MPI's handles are pointers, MPICH's are numbers of 32 bits.
         unsafe {
@@ -230,10 +230,9 @@ impl Library {
         }
     }
 
-    /// The content of a status, by the layouts of Open MPI and of MPICH's common ABI.
+    /// Returns the content of a status, by the layouts of Open MPI and of MPICH's common ABI.
     ///
-    /// # Safety
-    /// `status` is the address of a status that MPI has filled in.
+    /// # Safety `status` is the address of a status that MPI has filled in.
     pub unsafe fn received(&self, status: usize) -> Received {
         let status = status as *const c_int;
         // SAFETY: by this function's contract. Open MPI's fields are source, tag, error, cancelled, and the bytes in 64 bits.
@@ -256,7 +255,7 @@ impl Library {
     }
 }
 
-/// The number that a function returns for a handle.
+/// Returns the number that a function returns for a handle.
 fn number(function: HandleToNumber, handle: usize) -> Option<u32> {
     let mut value = 0;
     // SAFETY: these functions take a valid handle, which the program has just used, and the address of a number.

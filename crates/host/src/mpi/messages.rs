@@ -12,7 +12,7 @@ use scorep_abi::{AnyHandle, collective, root};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// What is recorded for a function in addition to its frame.
+/// The events that are recorded for a function in addition to its frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Send,
@@ -24,7 +24,7 @@ pub enum Kind {
     Collective(c_int),
 }
 
-/// The kind of the function with this name; `None` if only its frame is recorded.
+/// Returns the kind of the function with this name; `None` if only its frame is recorded.
 pub fn kind(name: &str) -> Option<Kind> {
     Some(match name {
         "MPI_Send" | "MPI_Bsend" | "MPI_Ssend" | "MPI_Rsend" => Kind::Send,
@@ -64,7 +64,8 @@ impl Frame {
         Frame(address as *mut usize)
     }
 
-    /// The place of an argument, counted from 0: saved registers are below the frame's address, arguments on the stack above.
+    /// Returns the place of an argument, counted from 0: saved registers are below the frame's address, arguments on
+    /// the stack above.
     fn place(self, at: usize) -> *mut usize {
         let words = if at < 6 { -1 - at as isize } else { at as isize - 4 };
         // SAFETY: the place is within the body's frame, or among the caller's arguments, which belong to the called function.
@@ -119,7 +120,7 @@ const NO_COMMUNICATOR: usize = 0;
 const UNKNOWN: AnyHandle = 0;
 static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
 
-/// The communicator in an argument. Defines it if it is not defined yet.
+/// Returns the communicator in an argument. Defines it if it is not defined yet.
 fn communicator(library: &Library, argument: usize) -> Option<Communicator> {
     let mpi_handle = library.handle(argument);
     let has_handle = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
@@ -132,7 +133,8 @@ fn communicator(library: &Library, argument: usize) -> Option<Communicator> {
     (handle != UNKNOWN).then_some(Communicator { handle, size, rank })
 }
 
-/// The handle of the communicator in an argument. The trace leaves out and counts events of unknown communicators.
+/// Returns the handle of the communicator in an argument. The trace leaves out and counts events of unknown
+/// communicators.
 fn handle_of(library: &Library, argument: usize) -> AnyHandle {
     communicator(library, argument).map_or(UNKNOWN, |communicator| communicator.handle)
 }
@@ -194,7 +196,7 @@ pub unsafe fn before(kind: Kind, frame: Frame, thread: &mut Thread) {
     }
 }
 
-/// The positions of the communicator and the status among the arguments of a function that receives.
+/// Returns the positions of the communicator and the status among the arguments of a function that receives.
 fn received_by(kind: Kind) -> Option<(usize, usize)> {
     match kind {
         Kind::Receive => Some((5, 6)),
@@ -224,7 +226,7 @@ pub unsafe fn after(kind: Kind, frame: Frame, thread: &Thread) {
     }
 }
 
-/// The positions of the communicator and the root among the arguments of a collective.
+/// Returns the positions of the communicator and the root among the arguments of a collective.
 fn arguments(of: c_int) -> (usize, Option<usize>) {
     match of {
         collective::BARRIER => (0, None),

@@ -9,7 +9,8 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
-/// The wrapper of the MPI function with this name, whose real function is `target`; null if there is no wrapper.
+/// Returns the wrapper of the MPI function with this name, whose real function is `target`; null if there is no
+/// wrapper.
 pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
     let Some((function, variant)) = named(name) else { return null_mut() };
     #[cfg(target_arch = "x86_64")]
@@ -24,7 +25,7 @@ pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
     wrapper
 }
 
-/// The function and the variant of a symbol's name.
+/// Returns the function and the variant of a symbol's name.
 fn named(name: &[u8]) -> Option<(usize, usize)> {
     let is_c = name.starts_with(b"MPI_") || name.starts_with(b"PMPI_");
     let profiling = name.strip_prefix(if is_c { b"P" } else { b"p" });

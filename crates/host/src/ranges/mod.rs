@@ -83,7 +83,7 @@ fn pop(domain: usize) {
     });
 }
 
-/// The FNV-1a hash of interface and name, with the lowest bit set so that it is never 0.
+/// Returns the FNV-1a hash of interface and name, with the lowest bit set so that it is never 0.
 fn hash(interface: Interface, name: &[u8]) -> usize {
     let start = 0xcbf2_9ce4_8422_2325_u64 ^ interface.paradigm as u64;
     let hash = name.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));

@@ -144,7 +144,7 @@ unsafe fn push_characters(domain: usize, mut text: *const libc::wchar_t) {
     push(NVTX, domain, &utf8[..used]);
 }
 
-/// The number of a domain, from NVTX's handle: we hand out numbers as if they were addresses.
+/// Returns the number of a domain, from NVTX's handle: we hand out numbers as if they were addresses.
 fn number(domain: *const c_void) -> usize {
     domain.addr().min(DOMAINS_MAX - 1)
 }

@@ -13,10 +13,9 @@ const ROCTX: Interface = Interface { paradigm: paradigm::HIP, name: "roctx" };
 pub static PUSH: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub static POP: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// The wrapper of `roctxRangePushA`.
+/// Returns the wrapper of `roctxRangePushA`.
 ///
-/// # Safety
-/// `message` is a C string, as roctx requires.
+/// # Safety `message` is a C string, as roctx requires.
 pub unsafe extern "C" fn push_range(message: *const c_char) -> c_int {
     // SAFETY: by the caller.
     push(ROCTX, DEFAULT, unsafe { bytes(message) });
@@ -25,7 +24,7 @@ pub unsafe extern "C" fn push_range(message: *const c_char) -> c_int {
     unsafe { transmute::<*mut c_void, extern "C" fn(*const c_char) -> c_int>(own)(message) }
 }
 
-/// The wrapper of `roctxRangePop`.
+/// Returns the wrapper of `roctxRangePop`.
 pub extern "C" fn pop_range() -> c_int {
     pop(DEFAULT);
     let own = POP.load(Ordering::Acquire);

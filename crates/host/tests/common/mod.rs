@@ -37,7 +37,7 @@ pub fn have(commands: &[&str]) -> bool {
     true
 }
 
-/// The path of the library under test.
+/// Returns the path of the library under test.
 pub fn host() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let host = tests.parent().unwrap().join("libampere_host.so");
@@ -80,7 +80,7 @@ impl Bench {
         self.path("liblogger.so")
     }
 
-    /// The path of the preloaded library, from which it finds the host.
+    /// Returns the path of the preloaded library, from which it finds the host.
     pub fn preload(&self) -> PathBuf {
         let place = [ampere_preload::DIRECTORY, ampere_preload::PLATFORM, ampere_preload::FILE];
         self.path(&place.join("/"))
@@ -100,7 +100,7 @@ impl Bench {
         out
     }
 
-    /// A command that finds the host, with the logging plugin chosen.
+    /// Returns a command that finds the host, with the logging plugin chosen.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("timeout");
         command
@@ -116,14 +116,14 @@ impl Bench {
         command
     }
 
-    /// A command that runs a program under mpirun and otherwise is like [`Bench::command`].
+    /// Returns a command that runs a program under mpirun and otherwise is like [`Bench::command`].
     pub fn mpi(&self, mpi: &Mpi, ranks: usize, program: &Path) -> Command {
         let mut command = self.command(mpi.run[0]);
         command.args(&mpi.run[1..]).args(["-n", &ranks.to_string()]).arg(program);
         command
     }
 
-    /// The plugin's logs, one per process, in order of ranks.
+    /// Returns the plugin's logs, one per process, in order of ranks.
     pub fn logs(&self) -> Vec<Log> {
         let mut logs: Vec<Log> = std::fs::read_dir(&self.dir)
             .unwrap()
@@ -164,13 +164,13 @@ impl Log {
             .unwrap_or_else(|| panic!("no {start}\n{self}"))
     }
 
-    /// The number of enters of a region, on all locations.
+    /// Returns the number of enters of a region, on all locations.
     pub fn enters(&self, region: &str) -> usize {
         let tail = format!(" '{region}'");
         self.lines.iter().filter(|line| line.starts_with("enter ") && line.ends_with(&tail)).count()
     }
 
-    /// The line that defines a region.
+    /// Returns the line that defines a region.
     pub fn region(&self, name: &str) -> &str {
         let part = format!(" '{name}' canonical");
         self.lines
@@ -179,7 +179,7 @@ impl Log {
             .unwrap_or_else(|| panic!("no region {name}\n{self}"))
     }
 
-    /// The events of one location, as "+name" and "-name".
+    /// Returns the events of one location, as "+name" and "-name".
     pub fn events(&self, location: u32) -> Vec<String> {
         let (enter, exit) = (format!("enter {location} "), format!("exit {location} "));
         self.lines

@@ -25,7 +25,7 @@ pub fn watt_hours(joules: f64) -> Option<String> {
     }
 }
 
-/// A figure in this many digits, without an exponent.
+/// Returns a figure in this many digits, without an exponent.
 pub fn significant(value: f64, digits: usize) -> String {
     if value.abs() < 1e-3 {
         return if value == 0.0 { "0" } else { "<0.001" }.to_owned();
@@ -34,7 +34,7 @@ pub fn significant(value: f64, digits: usize) -> String {
     format!("{value:.*}", decimals(value, digits))
 }
 
-/// The figures of a column, with the same decimals: those of its largest figure.
+/// Returns the figures of a column, with the same decimals: those of its largest figure.
 pub fn column(values: &[f64], digits: usize) -> Vec<String> {
     let largest = values.iter().fold(0.0f64, |most, value| most.max(value.abs()));
     let decimals = decimals(rounded(largest, digits), digits);
@@ -60,7 +60,7 @@ pub fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".to_owned() }
 }
 
-/// The exponent of the first digit.
+/// Returns the exponent of the first digit.
 fn magnitude(value: f64) -> i32 {
     if value.abs() > 0.0 { value.abs().log10().floor() as i32 } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! What the first lines are about: kernels, the functions of the hosts, and the joules of which all shares are.
+//! The facts for the first lines: kernels, the functions of the hosts, and the total that all shares refer to.
 
 use crate::over_devices;
 use crate::over_ranks;
@@ -40,7 +40,7 @@ pub struct Facts<'a> {
     pub is_dynamic: bool,
     pub kernels: Vec<Row<'a>>,
     pub functions: Vec<Row<'a>>,
-    /// The joules of the hosts that no function is charged with, and those that cannot be attributed.
+    /// The joules of the hosts that are charged to no function, and those that cannot be attributed.
     pub outside: f64,
     pub lost: f64,
     used: HashSet<(&'a str, &'a str)>,
@@ -100,7 +100,7 @@ impl<'a> Facts<'a> {
         self.hosts.iter().any(|device| device.unit == "s")
     }
 
-    /// The part of a device's joules that `whole` includes.
+    /// Returns the part of a device's joules that `whole` includes.
     pub fn joules_of(&self, device: &Device) -> f64 {
         if self.is_dynamic { device.dynamic_joules.unwrap_or_default() } else { device.total_joules }
     }
@@ -129,18 +129,18 @@ impl<'a> Facts<'a> {
         self.summary.run.energy == "estimated"
     }
 
-    /// The joules of a GPU that kernels used.
+    /// Returns the joules of a GPU that kernels used.
     pub fn in_kernels(&self, device: &Device) -> f64 {
         let rows = view(device, "kernels").into_iter().flat_map(|view| &view.regions);
         rows.map(|row| self.own(&row.figures)).sum::<f64>() + 0.0
     }
 
-    /// The views of this name that have rows.
+    /// Returns the views of this name that have rows.
     pub fn views(&self, devices: &[&'a Device], name: &str) -> Vec<(&'a Device, &'a View)> {
         devices.iter().filter_map(|device| Some((*device, view(device, name)?))).collect()
     }
 
-    /// The functions of processes that draw from GPUs, with their seconds, the longest first.
+    /// Returns the functions of processes that draw from GPUs, with their seconds, the longest first.
     pub fn host_functions(&self) -> Vec<(&'a str, f64)> {
         let (sums, _) = over_devices::sums(self.summary, &self.views(&self.gpus, "ranks"));
         let mut rows: Vec<(&str, f64)> = sums.into_iter().map(|(name, sum)| (name, sum[2])).collect();
@@ -215,7 +215,7 @@ fn contains(whole: &Device, part: &Device) -> bool {
     whole.node == part.node && whole.contains.contains(&part.name)
 }
 
-/// The outermost devices that are no GPUs, contain none and are in none.
+/// Returns the outermost devices that are no GPUs, contain none and are in none.
 fn hosts<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
     let is_apart = |device: &&Device| {
         let is_gpu = gpus
@@ -236,8 +236,8 @@ fn used(summary: &Summary) -> HashSet<(&str, &str)> {
     linked.chain(with_rows.map(|device| (device.node.as_str(), device.name.as_str()))).collect()
 }
 
-/// The standard errors of sampled functions; `views` are views with their nodes. The same samples divide the joules of all
-/// devices of a node, so their errors are added up. The errors of several nodes are independent.
+/// Returns the standard errors of sampled functions; `views` are views with their nodes. The same samples divide the
+/// joules of all devices of a node, so their errors are added up. The errors of several nodes are independent.
 pub(crate) fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> HashMap<&'a str, f64> {
     let mut of_nodes: BTreeMap<(&str, &str), f64> = BTreeMap::new();
     for (node, row) in views.flat_map(|(node, view)| view.regions.iter().map(move |row| (node, row))) {
@@ -252,8 +252,8 @@ pub(crate) fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)
     all
 }
 
-/// The mean power of all devices. If the energy of one is not known for a part of the time, the power is only an upper bound;
-/// then the first value is `true`.
+/// Returns the mean power of all devices. If the energy of one is not known for a part of the time, the power is only
+/// an upper bound; then the first value is `true`.
 pub(crate) fn watts(summary: &Summary) -> Option<(bool, f64)> {
     // The end of a run that continues is later than its last samples.
     let mut seconds: HashMap<&str, f64> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Hints: what to do next, each from a rule.
+//! Hints for the next step, each from a rule.
 
 use super::digits::{energy, percent, significant};
 use super::facts::{Facts, Row};
@@ -18,7 +18,7 @@ pub const HINTS_MAX: usize = 3;
 const PART_MIN: f64 = 0.05;
 /// Ranks that spend a larger part in MPI functions get a hint that they wait.
 const MPI_PART_MIN: f64 = 0.2;
-/// A rank that used this part more than the mean keeps the others waiting.
+/// If a rank used more joules than the mean by this part, the other ranks wait for it.
 const IMBALANCE_MIN: f64 = 0.1;
 /// A kernel whose mean power is below this part of its highest, and whose lowest is below half of it, does not draw steady power.
 const STEADY_PART: f64 = 0.8;
@@ -50,7 +50,7 @@ fn measuring_overhead(facts: &Facts) -> Option<String> {
     much_measuring(facts.summary)
 }
 
-/// The hint about GPUs that no process used.
+/// Returns the hint about GPUs that no process used.
 fn unused_devices(facts: &Facts) -> Option<String> {
     let unused: Vec<_> = facts.gpus.iter().filter(|device| !facts.is_used(device)).collect();
     let joules: f64 = unused.iter().map(|device| device.total_joules).sum();
@@ -65,7 +65,7 @@ fn unused_devices(facts: &Facts) -> Option<String> {
     })
 }
 
-/// The hint about a device that was hot enough to lower its clock.
+/// Returns the hint about a device that was hot enough to lower its clock.
 fn throttling(facts: &Facts) -> Option<String> {
     let devices = facts.summary.devices.iter();
     let temperatures = devices.flat_map(|device| device.gauges.iter().map(move |gauge| (device, gauge)));
@@ -77,7 +77,7 @@ fn throttling(facts: &Facts) -> Option<String> {
     })
 }
 
-/// The hint about a kernel whose power changes while it runs.
+/// Returns the hint about a kernel whose power changes while it runs.
 fn changing_power(facts: &Facts) -> Option<String> {
     let changes = |row: &&Row| {
         let changes =
@@ -101,7 +101,7 @@ fn changing_power(facts: &Facts) -> Option<String> {
     })
 }
 
-/// The hint about a rank that used more than the others.
+/// Returns the hint about a rank that used more than the others.
 fn imbalance(facts: &Facts) -> Option<String> {
     let views = facts.views(&facts.hosts, "ranks");
     let whole = over_ranks::whole(facts.summary, &views)?;
@@ -121,7 +121,7 @@ fn imbalance(facts: &Facts) -> Option<String> {
     })
 }
 
-/// The hint about ranks that wait for each other.
+/// Returns the hint about ranks that wait for each other.
 fn mpi_share(facts: &Facts) -> Option<String> {
     let (joules, _) = facts.mpi();
     let waits = facts.summary.run.ranks > 1 && facts.summary.run.bad_status().is_none();
@@ -162,7 +162,7 @@ fn others_on_the_node(facts: &Facts) -> Option<String> {
         .then(|| format!("others had {part} of the busy CPU time: their energy is in these joules"))
 }
 
-/// The hint that energy was estimated with watts that were not set for this node.
+/// Returns the hint that energy was estimated with watts that were not set for this node.
 fn default_watts(facts: &Facts) -> Option<String> {
     let device = facts.hosts.iter().find(|device| device.energy == "estimated")?;
     let cpu = facts.summary.run.node_cpu;

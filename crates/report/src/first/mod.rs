@@ -38,12 +38,12 @@ const NEARLY_ALL: f64 = 0.9;
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
-/// The lines as one text. `look` is the place where there is more.
+/// Returns the lines as one text. `look` is the place of further information.
 pub fn render(summary: &Summary, screen: Screen, look: &[String]) -> String {
     lines(summary, screen, look).iter().map(|line| line.shown(screen) + "\n").collect()
 }
 
-/// The hints alone.
+/// Returns the hints alone.
 pub fn hints(summary: &Summary) -> Vec<String> {
     hints::of(&Facts::of(summary))
 }
@@ -90,7 +90,7 @@ fn with_caps(facts: &Facts, fixed: &Parts, caps: &Caps, screen: Screen, look: &[
     groups.join(&between[..])
 }
 
-/// What ran, where, how long, and how it ended.
+/// Returns the lines with the command, the nodes, the time and the exit status.
 fn head(facts: &Facts, screen: Screen) -> Vec<Line> {
     let run = &facts.summary.run;
     let mut words = vec![places(facts), duration(run.seconds)];
@@ -104,7 +104,7 @@ fn head(facts: &Facts, screen: Screen) -> Vec<Line> {
     let rest = words.join("    ");
     let what = if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") };
     let cut = |room: usize| match run.command.first() {
-        // A launcher's options are before what it launches.
+        // The options of a launcher come before the launched program.
         Some(launcher) if run.ranks > 1 => with_its_end(launcher, &what, room),
         _ => short(&what, room),
     };
@@ -120,7 +120,7 @@ fn head(facts: &Facts, screen: Screen) -> Vec<Line> {
     lines
 }
 
-/// A command in at most `room` characters: its first word, and as much of its end as there is room for.
+/// Returns a command in at most `room` characters: its first word, and as much of its end as there is room for.
 fn with_its_end(first: &str, command: &str, room: usize) -> String {
     let (first, length) = (first.chars().count(), command.chars().count());
     if length <= room || first + 8 > room {
@@ -153,7 +153,7 @@ fn places(facts: &Facts) -> String {
         (0, processes) => counted(processes, "process", "processes") + " ",
         (ranks, _) => counted(ranks, "rank", "ranks") + " ",
     };
-    // A name without its domain, unless that is all that there is of it.
+    // A name without its domain, unless this would leave nothing.
     let host = |node: &String| match node.split_once('.') {
         Some((host, _)) if node.parse::<std::net::IpAddr>().is_err() && !host.is_empty() => host.to_owned(),
         _ => node.clone(),
@@ -166,7 +166,7 @@ fn places(facts: &Facts) -> String {
     }
 }
 
-/// The joules, how well they are known, and the part that is drawn in any case.
+/// Returns the joules, how well they are known, and the part that is drawn in any case.
 fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
     let summary = facts.summary;
     let joules: f64 = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
@@ -192,7 +192,7 @@ fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
     lines
 }
 
-/// Where the joules come from.
+/// Returns the origin of the joules as text.
 fn sources(summary: &Summary) -> String {
     let mut devices: Vec<&Device> = topmost(summary).collect();
     let all_estimated = devices.iter().all(|device| device.energy == "estimated");
@@ -227,7 +227,7 @@ fn sources(summary: &Summary) -> String {
     printable(&format!("{quality}  {kinds}, {origins}{every}"))
 }
 
-/// The library that read a device, which a trace's metrics name: `A2rocm_smi:::energy_count:device=0`.
+/// Returns the library that read a device, which a trace's metrics name: `A2rocm_smi:::energy_count:device=0`.
 fn origin(device: &Device) -> &str {
     let of_metric = device.metric.split_once(":::").map(|(library, _)| library.trim_start_matches("A2"));
     if device.source == "trace" { of_metric.unwrap_or("trace") } else { &device.source }
@@ -241,7 +241,7 @@ fn interval(seconds: f64) -> String {
     }
 }
 
-/// The joules of kernels, those of GPUs between kernels, and the GPUs that nothing used.
+/// Returns the joules of kernels, those of GPUs between kernels, and the GPUs that nothing used.
 fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
     if facts.kernels.is_empty() {
         return Vec::new();
@@ -262,7 +262,7 @@ fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
     parts("", &words.collect::<Vec<_>>(), screen)
 }
 
-/// Why an incomplete run is incomplete.
+/// Returns the reasons why a run is incomplete.
 fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let run = &facts.summary.run;
     if run.complete || run.running {
@@ -279,7 +279,7 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     } else {
         labelled("lost", &losses.join(", "), Style::Plain, screen)
     };
-    // What happened to the processes and to the collector comes first, then what was noted last, which is of the counters.
+    // Notes about the processes and the collector come first, then the last notes, which are about counters.
     let mut notes = [Gap::notes(&run.gaps), Ending::notes(&run.endings).into_iter().collect()].concat();
     let others: Vec<&String> = run.notes.iter().rev().filter(|note| !notes.contains(note)).collect();
     notes.extend(others.into_iter().cloned());
@@ -291,7 +291,7 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     lines
 }
 
-/// The joules of MPI functions, and how busy the processors were.
+/// Returns the joules of MPI functions, and how busy the processors were.
 fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
     let (joules, most) = facts.mpi();
     let most = most.filter(|_| joules >= MENTIONED_SHARE_MIN * facts.whole);
@@ -377,7 +377,7 @@ fn hottest_path(facts: &Facts, screen: Screen) -> Vec<Line> {
     vec![Line::plain(format!("path    {}", names::path(&regions, screen.width - 8)))]
 }
 
-/// The number of a run's notes, in words.
+/// Returns the number of a run's notes, in words.
 pub fn notes(run: &Run) -> Option<String> {
     let count = run.notes.len();
     (count > 0).then(|| format!("{count} note{}", if count == 1 { "" } else { "s" }))

@@ -1,5 +1,5 @@
-//! Names of functions in little room. Of a C++ name, arguments and return type go first, then the namespace that several names
-//! have in common, then the arguments of templates, then the other namespaces. Class and method stay.
+//! Shortens names of functions. For a C++ name, the arguments and the return type are removed first, then the namespace that
+//! several names have in common, then the arguments of templates, then the other namespaces. The class and the method are kept.
 
 use ampere_model::signature::{operator, outside_of_brackets, without_arguments};
 use ampere_model::text::{compact, printable, short};
@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet};
 /// The maximum number of nodes that are named.
 const NAMED_MAX: usize = 3;
 
-/// The names as a table shows them, each in at most `room` characters, and whether one had to be cut in its middle for that.
+/// Returns the names as a table shows them, each in at most `room` characters, and whether one had to be cut in its
+/// middle for that.
 pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
     let plain: Vec<String> = names.iter().map(|name| printable(without_arguments(name))).collect();
     let common = without_common_namespace(&plain);
@@ -17,7 +18,7 @@ pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
         uses.entry(short).or_default().insert(name);
     }
     let whole = common.iter().zip(names).map(|(common, name)| {
-        // Functions that differ in their arguments alone keep them.
+        // Functions that differ only in their arguments keep them.
         if uses[common.as_str()].len() > 1 { printable(name) } else { common.clone() }
     });
     let whole: Vec<String> = whole.collect();
@@ -36,7 +37,7 @@ pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
     (shown.collect(), is_cut)
 }
 
-/// The name of one function; see [`shortened`].
+/// Returns the name of one function; see [`shortened`].
 pub fn shorten(name: &str, room: usize) -> String {
     shortened(&[name], room).0.remove(0)
 }
@@ -61,7 +62,7 @@ pub fn path(regions: &[&str], room: usize) -> String {
     shown
 }
 
-/// The first of the shorter forms that fits, or the shortest.
+/// Returns the first of the shorter forms that fits, or the shortest.
 fn into_room(name: &str, room: usize) -> String {
     let fits = |name: &String| name.chars().count() <= room;
     let forms: [&dyn Fn() -> String; 4] =
@@ -72,7 +73,7 @@ fn into_room(name: &str, room: usize) -> String {
     all.iter().find(|form| fits(form)).unwrap_or(&all[3]).clone()
 }
 
-/// The names without namespaces that several of them share, if a class remains in each.
+/// Returns the names without namespaces that several of them share, if a class remains in each.
 fn without_common_namespace(names: &[String]) -> Vec<String> {
     let mut rest: Vec<&str> = names.iter().map(String::as_str).collect();
     loop {
@@ -117,13 +118,13 @@ fn without_template_arguments(name: &str) -> String {
     out
 }
 
-/// The last two parts of a name: class and method.
+/// Returns the last two parts of a name: class and method.
 fn last_two(name: &str) -> &str {
     let ends = outside_of_brackets(name, "::");
     ends.len().checked_sub(2).map_or(name, |at| &name[ends[at] + 2..])
 }
 
-/// The names of nodes, shortened.
+/// Returns the names of nodes, shortened.
 pub fn nodes_of(nodes: &[String]) -> String {
     match nodes {
         [] => "no node".to_owned(),
@@ -132,7 +133,7 @@ pub fn nodes_of(nodes: &[String]) -> String {
     }
 }
 
-/// A region that is on the stack several times, because it calls itself: "fib x18".
+/// Returns a region that is on the stack several times, because it calls itself: "fib x18".
 pub fn times(name: &str, count: u32) -> String {
     if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
 }

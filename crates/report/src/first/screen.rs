@@ -12,7 +12,7 @@ pub struct Screen {
     pub colour: bool,
 }
 
-/// The width where there is no terminal.
+/// The width without a terminal.
 pub const WIDTH: usize = 80;
 /// Lines are made for terminals of at least and at most this width.
 const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
@@ -21,13 +21,13 @@ impl Screen {
     /// A file, which gets no colours.
     pub const FILE: Screen = Screen { width: WIDTH, colour: false };
 
-    /// A terminal of this width.
+    /// Returns a terminal of this width.
     pub fn new(width: usize, colour: bool) -> Screen {
         Screen { width: width.clamp(*WIDTHS.start(), *WIDTHS.end()), colour }
     }
 }
 
-/// How a line looks where there are colours.
+/// The style of a line on a screen with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Plain,
@@ -52,7 +52,7 @@ impl Line {
         Line::plain("")
     }
 
-    /// With the codes of a terminal, where it has colours.
+    /// Returns the text with terminal codes if the screen has colours.
     pub fn shown(&self, screen: Screen) -> String {
         let text = printable(self.text.trim_end());
         let code = match self.style {
@@ -66,10 +66,10 @@ impl Line {
     }
 }
 
-/// The room of a label at the begin of a line.
+/// The width of a label at the start of a line.
 pub const LABEL: usize = 8;
 
-/// A text after its label, in as many lines as it needs.
+/// Returns a text after its label, in as many lines as it needs.
 pub fn labelled(label: &str, text: &str, style: Style, screen: Screen) -> Vec<Line> {
     let room = screen.width - LABEL;
     let length = |text: &str| text.chars().count();
@@ -89,7 +89,7 @@ pub fn labelled(label: &str, text: &str, style: Style, screen: Screen) -> Vec<Li
     labels.zip(lines).map(line).collect()
 }
 
-/// A word in pieces of at most `room` characters; one piece of an empty word.
+/// Returns a word in pieces of at most `room` characters; one piece of an empty word.
 fn chunks(word: &str, room: usize) -> Vec<String> {
     let characters: Vec<char> = word.chars().collect();
     if characters.is_empty() {
@@ -98,7 +98,7 @@ fn chunks(word: &str, room: usize) -> Vec<String> {
     characters.chunks(room.max(1)).map(String::from_iter).collect()
 }
 
-/// Parts of a line with room between them; those that do not fit begin another line.
+/// Puts parts into lines with spaces between them; parts that do not fit start another line.
 pub fn parts(label: &str, parts: &[String], screen: Screen) -> Vec<Line> {
     const APART: &str = "   ";
     let mut lines: Vec<String> = Vec::new();
@@ -117,7 +117,7 @@ pub fn parts(label: &str, parts: &[String], screen: Screen) -> Vec<Line> {
     labels.zip(lines).flat_map(|of| if fits(&of.1) { short(of) } else { long(of) }).collect()
 }
 
-/// What is between two columns.
+/// The text between two columns.
 const BETWEEN: &str = "  ";
 
 /// A column of a table, whose cells are as wide as the widest of them.
@@ -125,7 +125,7 @@ const BETWEEN: &str = "  ";
 pub struct Column {
     pub head: String,
     pub cells: Vec<String>,
-    /// Where names need the room, the column with the largest number goes first; 0: never.
+    /// If names need the space, the column with the largest number is removed first; 0: it is never removed.
     pub dispensable: u8,
     pub is_left: bool,
 }
@@ -155,7 +155,7 @@ impl Column {
     }
 }
 
-/// What the rows of a table are of.
+/// The kind of the rows of a table.
 #[derive(Clone, Debug)]
 pub enum Names<'a> {
     Texts(Vec<String>),
@@ -174,12 +174,12 @@ pub struct Table<'a> {
     pub after: Vec<Column>,
 }
 
-/// Functions get at least this much room if it is to be had, and call paths.
+/// The minimum width of names of functions and call paths, if columns can be removed for it.
 const NAME_ROOM_MIN: usize = 16;
 const PATH_ROOM_MIN: usize = 40;
 
 impl Names<'_> {
-    /// The names in at most `room` characters, and whether they should have more.
+    /// Returns the names in at most `room` characters, and whether they should have more.
     fn fitted(&self, room: usize) -> (Vec<String>, bool) {
         let is_short = |names: &[String]| names.iter().all(|name| name.chars().count() < room);
         match self {
@@ -207,7 +207,7 @@ impl Names<'_> {
 }
 
 impl Table<'_> {
-    /// The head and the rows. Columns give way before a name is cut.
+    /// Returns the head and the rows. Columns give way before a name is cut.
     pub fn lines(mut self, screen: Screen) -> Vec<Line> {
         self.before.retain(|column| column.dispensable == 0 || !column.is_empty());
         self.after.retain(|column| column.dispensable == 0 || !column.is_empty());

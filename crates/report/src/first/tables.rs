@@ -8,7 +8,7 @@ use ampere_figures::summary::Device;
 use ampere_model::text::{compact, printable};
 use ampere_timeline::agreement::POWER_SENSOR;
 
-/// What there is room for, on few lines.
+/// The parts for which there is space, if there are few lines.
 pub struct Caps {
     kernels: usize,
     gpus: usize,
@@ -40,11 +40,11 @@ const PART_MIN: f64 = 0.005;
 pub const WAITING_PART_MIN: f64 = 0.05;
 /// Rows that each table keeps, without those that sum the others.
 const ROWS_MIN: usize = 2;
-/// A device's counter and its power sensor differ by at most this part where nothing is wrong.
+/// The counter and the power sensor of a correct device differ by at most this part.
 const AGREES: f64 = 0.02;
 
 impl Caps {
-    /// Leaves one thing out, the least important first. Whether there was one.
+    /// Leaves out the least important part. Returns `false` if there is none.
     pub fn tighten(&mut self) -> bool {
         let most = self.functions.max(self.gpus).max(self.kernels);
         let mut rows = [&mut self.functions, &mut self.gpus, &mut self.kernels].into_iter();
@@ -80,7 +80,7 @@ pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     lines
 }
 
-/// The first rows, and number and joules of the others.
+/// Returns the first rows, and number and joules of the others.
 fn large<'f, 'a>(rows: &'f [Row<'a>], whole: f64, most: usize) -> (Vec<&'f Row<'a>>, usize, f64) {
     let is_shown = |(at, row): &(usize, &Row)| *at == 0 || (*at < most && row.joules >= PART_MIN * whole);
     let shown: Vec<&Row> = rows.iter().enumerate().take_while(is_shown).map(|(_, row)| row).collect();
@@ -100,7 +100,7 @@ fn joules_head(facts: &Facts) -> &'static str {
     }
 }
 
-/// The cells of rows, and "-" in the rows below them.
+/// Returns the cells of rows, and "-" in the rows below them.
 fn cells(rows: &[&Row], below: usize, of: impl Fn(&Row) -> String) -> Vec<String> {
     rows.iter().map(|row| of(row)).chain(std::iter::repeat_n("-".to_owned(), below)).collect()
 }
@@ -187,7 +187,7 @@ fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     Table { before: Vec::new(), head: "kernel".to_owned(), names: Names::Functions(all), after }.lines(screen)
 }
 
-/// Devices in few words: "GPU-0..3", or their number where they are on several nodes.
+/// Devices in few words: "GPU-0..3", or their number if they are on several nodes.
 pub fn which(devices: &[&Device], room: usize) -> String {
     let mut names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
     names.sort_unstable_by_key(|name| (name.len(), *name));
@@ -238,7 +238,7 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     Table { before: Vec::new(), head: "GPU".to_owned(), names: Names::Texts(all), after }.lines(screen)
 }
 
-/// How far the device's own power, integrated, is from its counter.
+/// Returns the difference between the integrated power of the device and its counter.
 fn against_sensor(device: &Device) -> Option<String> {
     let check = device.checks.iter().find(|check| check.kind == POWER_SENSOR)?;
     let ratio = check.difference_ratio?;
@@ -249,7 +249,7 @@ fn against_sensor(device: &Device) -> Option<String> {
     ))
 }
 
-/// The functions of the host while GPUs ran, by their time.
+/// Returns the functions of the host while GPUs ran, by their time.
 fn meanwhile(facts: &Facts, screen: Screen) -> Vec<Line> {
     let rows = facts.host_functions();
     let whole: f64 = rows.iter().map(|row| row.1).sum();

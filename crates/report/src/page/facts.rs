@@ -1,11 +1,11 @@
-//! Figures that say how good the others are.
+//! Figures about the quality of the others.
 
 use super::Fact;
 use ampere_figures::losses::{Count, ReadingLosses, RecordLosses};
 use ampere_figures::summary::{StacksOverhead, Summary};
 
 impl Fact {
-    /// A figure that is no reason for a warning.
+    /// Returns a figure that is no reason for a warning.
     pub fn new(label: &str, value: f64, unit: &str) -> Fact {
         Fact { label: label.to_owned(), value, unit: unit.to_owned(), ..Fact::default() }
     }
@@ -39,7 +39,7 @@ fn counts<T>(all: &[Count<T>], of: &T) -> impl Iterator<Item = Fact> {
     })
 }
 
-/// The facts about the monitor; empty if the run was not measured live.
+/// Returns the facts about the monitor; empty if the run was not measured live.
 pub(super) fn monitor(summary: &Summary) -> Vec<Fact> {
     let overhead = &summary.overhead;
     if overhead.collector_peak_rss_bytes == 0 {

@@ -1,4 +1,4 @@
-//! Call paths as boxes, of which the largest stay: below each caller one box has the sum of the others.
+//! Call paths as boxes. Only the largest ones are kept: below each caller, one box has the sum of the others.
 
 use super::Flame;
 use super::rows::Names;
@@ -17,7 +17,7 @@ pub(super) struct Frames<'a> {
 /// The box of a frame that has no joules.
 pub(super) const NO_BOX: u32 = u32::MAX;
 
-/// The boxes of the `most` frames with most joules, and the box of each frame.
+/// Returns the boxes of the `most` frames with most joules, and the box of each frame.
 pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, Vec<u32>) {
     let sums = sums(frames);
     let is_kept = largest(&sums, most);
@@ -67,7 +67,7 @@ fn sums(frames: &Frames) -> Vec<f64> {
     sums
 }
 
-/// A caller has no less than what it calls and comes first, so the callers of what is kept are kept.
+/// A caller has at least the joules of its callees and comes first, so the callers of kept frames are also kept.
 fn largest(sums: &[f64], most: usize) -> Vec<bool> {
     let mut order: Vec<u32> = (1..sums.len() as u32).collect();
     if order.len() > most && most > 0 {

@@ -57,7 +57,7 @@ struct Charged {
     /// Exclusive joules of each frame.
     joules: Vec<f64>,
     calls: Vec<u64>,
-    /// The joules of each process, whichever rank's call paths are shown.
+    /// The joules of each process, for any choice of the shown rank.
     by_process: Vec<f64>,
     /// \[row of the heat map]\[group of ranks].
     by_function: Vec<Vec<f64>>,
@@ -94,7 +94,7 @@ fn leading_views(attributor: &Attributor, kind: ViewKind) -> Vec<ViewIndex> {
     topmost.map(view).collect()
 }
 
-/// The standard errors of sampled functions, computed as in a summary.
+/// Returns the standard errors of sampled functions, computed as in a summary.
 fn sampled_errors<'a>(
     functions: &[(&'a str, f64)],
     more: &HashMap<&str, More>,
@@ -110,8 +110,8 @@ fn sampled_errors<'a>(
 }
 
 impl LiveTables {
-    /// Makes the tables. `summary` is of the same moment, with regions and without call paths. If `rank` is set, the call paths
-    /// are those of this rank alone; it is an index into [`super::Ranks::each`].
+    /// Makes the tables. `summary` is of the same moment, with regions and without call paths. If `rank` is set, only call paths
+    /// of this rank are included; it is an index into [`super::Ranks::each`].
     pub fn tables(&mut self, attributor: &Attributor, summary: &Summary, rank: Option<usize>) -> Tables {
         self.follow(attributor);
         let processes = Processes::of(attributor);

@@ -48,15 +48,15 @@ pub(crate) const SCRIPT: &str = include_str!("page.js");
 pub struct Page {
     /// Always [`SCHEMA`], so that readers can check it.
     pub schema: String,
-    /// Whether the figures change yet.
+    /// Whether the figures still change.
     pub state: State,
     /// The run that the page is about.
     pub run: RunWords,
-    /// Sums over the devices that no other contains.
+    /// Sums over the devices that are not part of another device.
     pub totals: Totals,
-    /// At most eleven sentences that say the most important.
+    /// At most eleven sentences with the most important facts.
     pub sentences: Vec<String>,
-    /// What readers should know, one line each.
+    /// Notes for readers, one line each.
     pub notes: Vec<String>,
     pub devices: Vec<DeviceLine>,
     /// The devices with less energy.
@@ -66,11 +66,11 @@ pub struct Page {
     /// The functions in which the ranks are now; `None` if the run has ended.
     #[serde(default)]
     pub now: Option<Now>,
-    /// How far the numbers can be trusted.
+    /// Figures about the quality of the numbers.
     pub quality: Vec<Fact>,
-    /// What measuring costs, and how it keeps up.
+    /// The cost of measuring, and whether the collector keeps up.
     pub monitor: Vec<Fact>,
-    /// Which consumer draws from which device, one line each.
+    /// The consumers of each device, one line for each.
     pub assignment: Vec<String>,
     /// The figures of all nodes, if the page is made by the collector of the first of several nodes, or from a summary of
     /// several. Then the totals are those of all nodes.
@@ -99,21 +99,21 @@ pub struct RunWords {
     pub id: String,
     /// The words of the command; empty for a trace.
     pub command: Vec<String>,
-    /// The batch system's job, in words.
+    /// The job of the batch system, as text.
     pub job: Option<String>,
     /// Names of the nodes: `node0000-0999`.
     pub nodes: String,
     pub ranks: u32,
     /// RFC 3339, UTC; may be empty.
     pub start: String,
-    /// When it ended, in the same form.
+    /// The end time, in the same format.
     pub end: String,
     pub seconds: f64,
     /// "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
-    /// The run's part of the node's CPU time, in words; empty where that is not known.
+    /// The run's part of the CPU time of the node, as text; empty if it is not known.
     pub cpu: String,
-    /// The exit status of a command that failed, in words: "139, as of SIGSEGV".
+    /// The exit status of a command that failed, as text: "139, as of SIGSEGV".
     #[serde(default)]
     pub bad_status: Option<String>,
 }
@@ -128,9 +128,9 @@ pub struct DeviceLine {
     pub source: String,
     /// "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
-    /// "J", or "s" of time.
+    /// "J", or "s" for the device of time.
     pub unit: String,
-    /// The device whose joules contain its own; empty where there is none.
+    /// The device that contains its joules; empty if there is none.
     pub within: String,
     /// Its energy since the run began.
     pub joules: f64,
@@ -138,7 +138,7 @@ pub struct DeviceLine {
     pub watts: Option<f64>,
     /// Its mean power over the run.
     pub mean_watts: Option<f64>,
-    /// What it draws in any case; `None` where that is not known.
+    /// The power that it always draws; `None` if it is not known.
     #[serde(default)]
     pub baseline_watts: Option<f64>,
     pub samples: u64,
@@ -153,7 +153,7 @@ pub struct DeviceLine {
 pub struct OtherDevices {
     /// The devices, most joules first.
     pub rows: Vec<OtherDevice>,
-    /// How many more there are.
+    /// The number of further devices.
     pub left_out: usize,
 }
 
@@ -180,7 +180,7 @@ pub struct PowerSeries {
     pub watts: Option<f64>,
     /// Its mean power over the run.
     pub mean_watts: Option<f64>,
-    /// What it draws in any case; `None` where that is not known.
+    /// The power that it always draws; `None` if it is not known.
     #[serde(default)]
     pub baseline_watts: Option<f64>,
     /// The power over time, coarser for older times. Empty if only `watts` is new.
@@ -198,14 +198,14 @@ pub struct Segment {
     pub watts: Vec<Option<f64>>,
 }
 
-/// The functions in which the ranks are now.
+/// The current functions of the ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Now {
     /// The functions that most ranks are in, most ranks first.
     pub functions: Vec<NowFunction>,
     /// Ranks, or groups of them.
     pub cells: Vec<NowCell>,
-    /// Where processes are that have no rank, in words; empty if there are none, or no ranks either.
+    /// The current functions of processes without a rank, as text; empty if there are none, or if there are no ranks.
     #[serde(default)]
     pub others: String,
 }
@@ -259,7 +259,7 @@ pub struct Tables {
     pub paths: Paths,
     /// Pictures of call paths; the first is of all devices.
     pub flames: Vec<Flame>,
-    /// How each shown device's joules are divided.
+    /// The division of the joules of each shown device.
     pub views: Vec<ViewRows>,
     /// What ran over time on GPUs and ranks: the time that [`Page::power`] is about.
     #[serde(default)]
@@ -279,15 +279,15 @@ pub struct Rows {
     /// rows are sorted by it, and the least and the most refer to it.
     #[serde(default)]
     pub dynamic_joules: Vec<f64>,
-    /// The least that the joules can be.
+    /// The least possible joules.
     pub least_joules: Vec<f64>,
-    /// The most that the joules can be.
+    /// The most possible joules.
     pub most_joules: Vec<Option<f64>>,
     /// Joules of each function, with those of the functions that it called.
     pub inclusive_joules: Vec<f64>,
     /// Exclusive seconds of each function.
     pub seconds: Vec<f64>,
-    /// How often it was called; 0: it was sampled.
+    /// The number of calls; 0 if it was sampled.
     pub calls: Vec<u64>,
     /// The standard error of a sampled function's joules.
     #[serde(default)]
@@ -308,10 +308,10 @@ pub struct Ranks {
     /// The last of these groups is of processes without a rank, such as a launcher.
     #[serde(default)]
     pub has_others: bool,
-    /// Each of them alone, where a page may ask for its call paths: by the number to ask with. Only while the run continues.
+    /// Each single rank, if a page may request its call paths. The index is used in the request. Only while the run continues.
     #[serde(default)]
     pub each: Vec<String>,
-    /// How they differ, and which stand out, in words.
+    /// The differences between ranks, and the ranks that stand out, as text.
     pub words: String,
 }
 
@@ -345,11 +345,11 @@ pub struct PathRow {
     pub mean: f64,
     /// The joules of the rank with the most.
     pub most: f64,
-    /// How many ranks it ran on.
+    /// The number of ranks that it ran on.
     pub ranks: usize,
     /// The sum of calls over all ranks.
     pub calls: u64,
-    /// Ranks that stand out, in words.
+    /// Ranks that stand out, as text.
     pub far: String,
 }
 
@@ -364,14 +364,14 @@ pub struct Flame {
     pub idle_joules: f64,
     /// Joules of intervals that cannot be attributed.
     pub lost_joules: f64,
-    /// The place of the box that it is below; 0 of the first.
+    /// The index of the box above it; 0 for the first box.
     pub caller: Vec<u32>,
-    /// A region's; of the first box it means nothing.
+    /// The name of the region; it has no meaning for the first box.
     pub name: Vec<u32>,
     /// Exclusive joules of each box.
     pub joules: Vec<f64>,
     pub calls: Vec<u64>,
-    /// Places of boxes that are the sum of smaller ones.
+    /// Indices of boxes that are the sum of smaller ones.
     pub small: Vec<u32>,
     /// Exclusive joules of each of [`Tables::ranks`]: a list by box; empty where that is not known.
     pub by_rank: Vec<Vec<f64>>,
@@ -398,7 +398,7 @@ pub struct Lane {
 /// How a device's joules are divided.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ViewRows {
-    /// The device's place in [`Page::devices`].
+    /// The index of the device in [`Page::devices`].
     pub device: usize,
     /// "ranks view, by all threads".
     pub title: String,
@@ -417,7 +417,7 @@ pub struct ViewRows {
     pub other_jobs_joules: f64,
     /// Joules that cannot be attributed.
     pub lost_joules: f64,
-    /// By how much these three differ from the device's total.
+    /// The difference between these three and the total of the device.
     pub conservation_error_joules: f64,
     /// The dynamic joules of the device, if its rows have them.
     #[serde(default)]
@@ -426,7 +426,7 @@ pub struct ViewRows {
     pub rows: Rows,
     /// Joules of each location group.
     pub groups: Rows,
-    /// What readers of the view should know.
+    /// Notes for readers of the view.
     pub remarks: Vec<String>,
 }
 
@@ -443,7 +443,7 @@ impl Page {
         page
     }
 
-    /// What every user of the node may see of a run that continues: names, devices and figures.
+    /// Returns the part of a running run that every user of the node may see: names, devices and figures.
     pub fn for_everybody(&self) -> Page {
         let mut page = self.clone();
         page.run.command.clear();
@@ -455,7 +455,7 @@ impl Page {
         page
     }
 
-    /// What has changed since a page had `seen` these tables: power of now alone, and tables only if they are others.
+    /// Returns the changes since a page had `seen` these tables: only the current power, and the tables if they have changed.
     pub fn update(&self, seen: Option<&Arc<Tables>>) -> Page {
         let mut update = self.clone();
         update.power.iter_mut().for_each(|series| series.segments.clear());

@@ -18,7 +18,7 @@ use ampere_model::text::printable;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The maximum number of boxes of all pictures: a page stays small however many call paths there are.
+/// The maximum number of boxes of all pictures: a page is small with any number of call paths.
 const BOXES_MAX: usize = 6000;
 /// The minimum number of boxes of a picture.
 const BOXES_MIN: usize = 100;
@@ -78,7 +78,7 @@ fn tables(summary: &Summary) -> Tables {
     tables
 }
 
-/// The views of a run that continues, which have no call paths.
+/// Returns the views of a run that continues, which have no call paths.
 pub(super) fn views_of_running(summary: &Summary, names: &mut Names) -> Vec<ViewRows> {
     let (shown, _) = largest(summary);
     let mut all = Vec::new();
@@ -89,7 +89,7 @@ pub(super) fn views_of_running(summary: &Summary, names: &mut Names) -> Vec<View
     all
 }
 
-/// What is known of functions over several devices, and how often call paths were called: a rank's calls and times count once.
+/// Further figures of functions over several devices, and the calls of call paths: the calls and times of a rank count once.
 fn more<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],
@@ -143,7 +143,7 @@ impl<'a> RankPlaces<'a> {
     }
 }
 
-/// The joules of each group of ranks, by function.
+/// Returns the joules of each group of ranks, by function.
 fn by_function<'a>(
     summary: &'a Summary,
     views: &[(&Device, &View)],

@@ -1,4 +1,4 @@
-//! What a page shows besides its tables.
+//! The parts of a page besides its tables.
 
 use super::{
     DeviceLine, OtherDevice, OtherDevices, Page, PowerSeries, RunWords, SCHEMA, Segment, State, Totals,
@@ -15,13 +15,13 @@ use ampere_figures::summary::{Device, Summary};
 use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
 
-/// Devices with tables and pictures of their own, and those that are in a list next to them.
+/// The maximum number of devices with their own tables and pictures, and of devices in the list next to them.
 const DEVICES_MAX: usize = 16;
 const LISTED_DEVICES_MAX: usize = 200;
-/// Lines of the device assignment, and of notes.
+/// The maximum number of lines of the device assignment, and of notes.
 const LINES_MAX: usize = 50;
 
-/// The largest devices, in their order, and all others, most joules first.
+/// Returns the largest devices, in their order, and all others, most joules first.
 pub(super) fn largest(summary: &Summary) -> (Vec<&Device>, Vec<&Device>) {
     let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
     largest_first(&mut by_joules, |(_, device)| device.total_joules);
@@ -32,7 +32,7 @@ pub(super) fn largest(summary: &Summary) -> (Vec<&Device>, Vec<&Device>) {
 }
 
 impl Page {
-    /// Everything that a summary shows outside its tables; power is taken from the summary's power curves.
+    /// Returns everything that a summary shows outside its tables; power comes from the power curves of the summary.
     pub fn outline(summary: &Summary) -> Page {
         let (shown, others) = largest(summary);
         let run = &summary.run;
@@ -110,7 +110,7 @@ fn device_line(summary: &Summary, device: &Device) -> DeviceLine {
         baseline::words(&[device]).map(|words| total + &words).into_iter().collect();
     if !device.gauges.is_empty() {
         let gauges: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
-        remarks.push(format!("as it reports: {}", gauges.join(", ")));
+        remarks.push(format!("reported by the device: {}", gauges.join(", ")));
     }
     remarks.extend(device.checks.iter().map(|check| check.text()));
     DeviceLine {
@@ -149,7 +149,7 @@ fn other_devices(devices: &[&Device]) -> OtherDevices {
     }
 }
 
-/// The power of the topmost devices with most joules. "GPU-10" comes after "GPU-9".
+/// Returns the power of the topmost devices with most joules. "GPU-10" comes after "GPU-9".
 fn power(summary: &Summary) -> Vec<PowerSeries> {
     let mut devices: Vec<&Device> = topmost(summary).filter(|device| device.power.is_some()).collect();
     largest_first(&mut devices, |device| device.total_joules);

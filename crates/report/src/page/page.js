@@ -1,5 +1,6 @@
 // Draws a run: the data in the page itself (report.html), or what the collector sends once a second (/events).
-// The shape of the data is in mod.rs beside this file. Names come from an application: they are only ever text.
+// The structure of the data is defined in mod.rs next to this file. Names come from an application, so they are only inserted as
+// text.
 'use strict';
 (function () {
   const $ = id => document.getElementById(id);
@@ -16,19 +17,19 @@
   const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
   const watts = value => value == null ? '?' : value.toFixed(value < 1000 ? 1 : 0) + ' W';
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
-  // Of sampled functions they are not counted.
+  // Calls of sampled functions are not counted.
   const countOfCalls = value => value === 0 ? 'sampled' : count(value);
   function duration(seconds) {
     if (seconds < 120) return seconds.toFixed(seconds < 10 ? 2 : 1) + ' s';
     const whole = Math.floor(seconds), minutes = Math.floor(whole / 60) % 60;
     return whole >= 3600 ? `${Math.floor(whole / 3600)} h ${minutes} min` : `${minutes} min ${whole % 60} s`;
   }
-  // 2026-01-02T03:04:05.678Z without what is in the first already.
+  // Shows 2026-01-02T03:04:05.678Z without the parts that are equal in the first time.
   function moments(...dates) {
     const words = dates.map(date => date.replace(/\.\d+/, '').replace('Z', '').split('T'));
     return words.map(([day, time], at) => at && day === words[0][0] ? time : `${day} ${time}`);
   }
-  // 12345678 J are 12.35 MJ.
+  // Shows 12345678 J as 12.35 MJ.
   function large(value) {
     const steps = ['', 'k', 'M', 'G', 'T'], size = Math.abs(value);
     const step = size < 10000 ? 0 : Math.min(4, Math.floor(Math.log10(size) / 3));
@@ -50,7 +51,8 @@
     return made;
   }
   const fill = (id, ...inside) => (typeof id === 'string' ? $(id) : id).replaceChildren(...inside);
-  // What is drawn each second stays the same elements: the focus, a selection and a screen reader's place are in them.
+  // Each second the same elements are drawn again, because they contain the focus, a selection and the position of a screen
+  // reader.
   function update(id, ...inside) {
     const at = typeof id === 'string' ? $(id) : id, wanted = inside.map(of => typeof of === 'string' ? document.createTextNode(of) : of);
     while (at.childNodes.length > wanted.length) at.lastChild.remove();
@@ -84,7 +86,7 @@
     for (let at = 0; at < words.length; at++) value = (value * 31 + words.charCodeAt(at)) >>> 0;
     return (value % 97) / 97;
   }
-  // The same name, the same shade.
+  // The same name always has the same shade.
   function boxColour(kind, words) {
     const shade = hash(words), light = colours.isDark ? -10 : 0;
     if (kind === 'mpi') return `hsl(${205 + 15 * shade} 58% ${69 + 8 * shade + light}%)`;
@@ -93,10 +95,10 @@
     return colours.rest;
   }
   const isMpi = new Set();
-  // Where ranks are now is by names that the tables may not have.
+  // The current functions of ranks can have names that are not in the tables.
   const kindOf = words => /^(P?MPI_|mpi_)/.test(words) ? 'mpi' : 'function';
 
-  // A canvas of this height in CSS pixels, as sharp as the screen.
+  // Makes a canvas of this height in CSS pixels, with the resolution of the screen.
   function canvas(id, height) {
     const at = $(id), ratio = window.devicePixelRatio || 1, width = Math.max(1, at.clientWidth || at.parentNode.clientWidth);
     const pixels = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -117,14 +119,14 @@
     at.style.top = (event.clientY + 18 + height > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 18) + 'px';
   }
   const say = words => text('said', words);
-  // Of a picture that the keyboard is on, a screen reader would read each new name: it keeps the one that it had.
+  // If a picture has the keyboard focus, a screen reader would read each new name, so the picture keeps its old name.
   function describe(id, attributes) {
     const at = $(id);
     if (document.activeElement === at && at.hasAttribute('aria-label')) return;
     for (const [key, value] of Object.entries(attributes)) at.setAttribute(key, value);
   }
-  // What a screen reader tells of the place in a picture that the arrow keys are at. Earlier places stay as long as the keyboard is on
-  // the picture: a reader from which one is taken away begins again with the whole picture.
+  // The text that a screen reader reads for the position of the arrow keys in a picture. Texts of earlier positions are kept
+  // while the picture has the focus: if one is removed, some readers read the whole picture again.
   let places = 0;
   function read(id, make) {
     const at = $(id), place = `place-${++places}`;
@@ -135,13 +137,14 @@
 
   // ---- tables that sort and search ----
 
-  // Titles in words, for screen readers.
+  // Titles as words, for screen readers.
   const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', '±': 'standard error' };
 
-  // Of functions, the first rows are those with at least this part of the whole.
+  // In tables of functions, the first rows are those with at least this part of the total.
   const FIRST_ROWS = 15, MORE_ROWS = 100, PART_MIN = 0.001;
-  // columns: {key, title, show(row) -> text or node, number, minor, where, cell}. A row is an object. `where`: only in tables as wide
-  // as the style says of this class; all of a device's columns are in its own table, which is as wide as the page.
+  // columns: {key, title, show(row) -> text or node, number, minor, where, cell}. A row is an object. `where`: a class; its
+  // column is only shown in tables that are wide enough according to the style. The table of a device has all columns, because it
+  // is as wide as the page.
   const classOf = (column, row) => [column.number && 'number', column.minor && 'minor', column.where, row && column.kind && column.kind(row)].filter(Boolean).join(' ');
   function table(place, columns, options) {
     const state = { rows: [], sort: options.sort || columns[0].key, down: true, search: '', limit: options.limit || FIRST_ROWS };
@@ -165,14 +168,14 @@
       let rows = search ? state.rows.filter(row => row.words.toLowerCase().includes(search)) : state.rows.slice();
       rows.sort((a, b) => a.last - b.last || sign * (typeof a[sort] === 'string' ? a[sort].localeCompare(b[sort]) : (a[sort] ?? -1) - (b[sort] ?? -1)));
       for (const [key, cell] of heads) key === sort ? cell.setAttribute('aria-sort', state.down ? 'descending' : 'ascending') : cell.removeAttribute('aria-sort');
-      // Idle and lost stay in sight.
+      // The rows idle and lost are always shown.
       const last = rows.filter(row => row.last), of = rows.length - last.length;
-      // No button for a row or two; of a search, and of another order, small rows are as good as others.
+      // One or two rows get no button. In a search, and in another order, small rows are shown like all others.
       const isSmall = row => row.part < PART_MIN && !row.last, isByJoules = sort === (options.sort || 'joules') && state.down && !search;
       const first = options.large && isByJoules && state.limit === FIRST_ROWS ? Math.min(FIRST_ROWS, of - rows.filter(isSmall).length || FIRST_ROWS) : state.limit;
       const limit = of <= first + 3 ? of : first, shown = rows.slice(0, limit).concat(last);
       const widest = state.rows.reduce((most, row) => Math.max(most, row.part || 0), 0) || 1;
-      // A live table changes its cells, not its rows: a selection and the focus stay.
+      // A live table changes its cells, but not its rows, to keep the selection and the focus.
       while (body.rows.length > shown.length) body.deleteRow(-1);
       shown.forEach((row, at) => {
         const line = body.rows[at] || body.insertRow();
@@ -185,7 +188,7 @@
           if (column.bar !== undefined) {
             const bar = cell.firstChild || cell.appendChild(element('div'));
             bar.style.width = Math.min(100, Math.max(0, 100 * row.part / widest)).toFixed(1) + '%';
-            // Two shades: what it used itself, and its part of what the device draws anyway.
+            // Two shades: its dynamic joules, and its part of the joules that the device draws anyway.
             const own = row.dynamic_joules == null ? 100 : row.joules > 0 ? Math.min(100, 100 * row.dynamic_joules / row.joules) : 0;
             bar.style.background = own < 100 ? `linear-gradient(to right, var(--bar) ${own.toFixed(1)}%, var(--static) ${own.toFixed(1)}%)` : '';
             cell.setAttribute('aria-label', (100 * row.part).toFixed(1) + ' %' + (row.dynamic_joules == null ? '' : `, ${own.toFixed(0)} % of it dynamic`));
@@ -203,7 +206,7 @@
     }
     return {
       set(rows) { state.rows = rows; draw(); },
-      // How many rows have these words.
+      // The number of rows with these words.
       search(words) { state.search = words; draw(); return state.rows.filter(row => row.words.toLowerCase().includes(words.toLowerCase())).length; },
     };
   }
@@ -254,7 +257,7 @@
     if (of.dynamic_joules && of.dynamic_joules.length && dynamic != null) {
       const left = Math.max(0, dynamic - others - of.dynamic_joules.reduce((sum, value) => sum + value, 0));
       for (const row of rows) {
-        // What rows leave is of what is idle, if there is nothing else.
+        // The joules that are in no row are idle, if there is no other rest.
         if (row.words === IDLE && !(of.others && of.others.count)) row.dynamic_joules = Math.min(row.joules, left);
         if (row.words === OTHER_JOBS) row.dynamic_joules = row.joules;
         row.share = row.dynamic_joules == null ? null : dynamic > 0 ? 100 * row.dynamic_joules / dynamic : 0;
@@ -327,7 +330,7 @@
 
   // ---- nodes ----
 
-  // Of a run that goes on, what one collector knows; in a file all is of all nodes.
+  // During a run: the data of one collector. In a file, all data are of all nodes.
   const OF_ONE_NODE = ['power', 'now', 'heat', 'flame', 'devices', 'paths', 'quality', 'monitor'], titles = {};
   const gathered = () => page.job && page.job.here ? page.job : null;
   function drawNodes() {
@@ -588,7 +591,7 @@
       element('i', { style: `width:${(100 * of.ranks / all).toFixed(1)}%;background:${shade(of.name)}` }),
       element('span', {}, of.name || 'in no function'), element('b', {}, `${count(of.ranks)} rank${of.ranks === 1 ? '' : 's'}`))));
     const where = cell => cell.function == null ? '' : now.functions[cell.function].name;
-    // A process that is no rank has a long name.
+    // A process without a rank has a long name.
     const wide = cell => cell.label.length > 7 ? `;grid-column:span ${Math.min(4, Math.ceil(cell.label.length / 5))}` : '';
     update('now-cells', ...now.cells.map(cell => element('span', { style: `background:${shade(where(cell))}${wide(cell)}`, title: `${cell.label}: ${where(cell) || 'in another or no function'}` }, cell.label)));
     text('now-others', now.others);
@@ -598,7 +601,7 @@
 
   // ---- functions, kernels ----
 
-  // Of all nodes joules alone are known.
+  // For all nodes, only joules are known.
   function ofJob(rows, whole) {
     const joules = rows.map(row => row.joules);
     return { words: rows.map(row => row.name), name: joules, joules, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
@@ -621,7 +624,7 @@
 
   let cell = null, isWholeHeat = false;
   const ownUnit = () => tables.dynamic_joules == null ? 'J' : 'dynamic J';
-  // Ranks alone are beside each other; functions of which they used little, if these are asked for.
+  // Only ranks are shown side by side; functions with few joules only on request.
   function heatShown() {
     const { heat, ranks } = tables, columns = ranks.label.length - (ranks.has_others ? 1 : 0), sum = values => values.reduce((a, b) => a + b, 0);
     const own = tables.dynamic_joules != null ? sum(tables.functions.dynamic_joules) : sum(tables.functions.joules) + tables.functions.others.joules, all = heat.joules.map((values, at) => ({ name: name(heat.name[at]), values: values.slice(0, columns), sum: sum(values) }));
@@ -693,7 +696,7 @@
 
   // ---- flame graph ----
 
-  // Of each picture: which one, the zoomed box, the focused box, and the words that are searched.
+  // For each picture: its name, the zoomed box, the focused box, and the search words.
   const flame = { of: 0, rank: '', path: [], focused: [], focus: 0, search: '', boxes: [], tree: null };
   // Boxes of the chosen flame: [{caller, words, kind, own, sum, calls, below: []}], callers first.
   function makeTree(of, column) {
@@ -713,7 +716,7 @@
     for (const box of boxes) box.below.sort((a, b) => (boxes[a].kind === 'small' || boxes[a].kind === 'rest') - (boxes[b].kind === 'small' || boxes[b].kind === 'rest') || boxes[b].sum - boxes[a].sum);
     return boxes;
   }
-  // A path of names, so that a zoom stays where it was while numbers change.
+  // A path of names, so that a zoom remains at the same box while numbers change.
   function find(boxes, path) {
     let at = 0;
     for (const words of path) {
@@ -738,7 +741,7 @@
     const boxes = flame.tree = makeTree(chosen, column), zoom = find(boxes, flame.path), whole = boxes[0].sum;
     flame.path = pathOf(boxes, zoom);
     flame.focus = find(boxes, flame.focused);
-    // Where each box is: callers of the zoomed one are as wide as the picture.
+    // The position of each box: callers of the zoomed box are as wide as the picture.
     const callers = [];
     for (let at = zoom; ; at = boxes[at].caller) { callers.unshift(at); if (at === 0) break; }
     const width = $('flame-picture').clientWidth || $('flame-frame').clientWidth, placed = callers.map((at, row) => ({ at, x: 0, width, row }));
@@ -757,7 +760,8 @@
         left += part;
       }
     }
-    // Deep stacks that are hardly wide in all, such as a launcher's, would be a large white picture: enlarging a box shows them.
+    // Deep but very narrow stacks, such as those of a launcher, would make the picture high and mostly white: they are shown when
+    // a box is enlarged.
     const isFocused = document.activeElement === $('flame-picture'), focused = placed.find(box => box.at === flame.focus);
     const low = widths.findIndex((wide, row) => row >= callers.length && wide < ROW_MIN * width);
     const rows = Math.max(low < 0 ? widths.length : low, callers.length, isFocused && focused ? focused.row + 1 : 0);
@@ -881,7 +885,7 @@
         .set(rowsOf(view.groups, view.attributed_joules + view.idle_joules + view.lost_joules, 0, 0, 0, view.dynamic_joules));
     });
   }
-  // The innermost functions of a call path, as many as fit into some lines.
+  // The innermost functions of a call path, as many as fit into a few lines.
   function endOf(path) {
     let first = path.length - 1;
     for (let length = path[first].length; first > 0 && (length += path[first - 1].length + 3) <= 110;) first--;
@@ -892,7 +896,7 @@
     show('paths', of.rows.length);
     if (!of.rows.length) return;
     const all = tables.dynamic_joules ?? page.totals.joules;
-    // A launcher's call paths are of no rank.
+    // The call paths of a launcher belong to no rank.
     const ofRanks = (key, title, more) => number(key, title, joules, { show: row => row.ranks ? joules(row[key]) : '', ...more });
     tableOf('paths-table', [number('joules', ownUnit(), joules), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
       .set(of.rows.map(row => ({ ...row, words: endOf(row.path.map(name)), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
@@ -934,7 +938,7 @@
     show('ask', false);
     show('main', true);
     draw();
-    // What a test, or a curious person, measures.
+    // Values for tests and for debugging.
     window.ampere = { page, updates: (window.ampere ? window.ampere.updates : 0) + 1, milliseconds: performance.now() - begun };
   }
 
@@ -1000,7 +1004,7 @@
     else if (event.key === 'Escape' || event.key === 'Backspace') { event.preventDefault(); zoomTo(flame.tree[flame.zoom].caller || 0); }
     else if (event.key === 'Home') { event.preventDefault(); zoomTo(0); }
   });
-  // These go, or are disabled, with the zoom.
+  // These are removed or disabled when the zoom ends.
   $('flame-out').addEventListener('click', () => { zoomTo(0); flamePicture.focus(); });
   $('flame-path').addEventListener('click', event => { const { row } = event.target.dataset; if (row) { zoomTo(find(flame.tree, flame.path.slice(0, row))); flamePicture.focus(); } });
   $('flame-search').addEventListener('input', event => { flame.search = event.target.value.trim(); drawFlame(); say($('flame-path').querySelector('b')?.textContent || ''); });
@@ -1017,8 +1021,8 @@
 
   // ---- the collector ----
 
-  // A stream of events ends after half a minute, and the page asks for the next: nothing is left of a page that is gone. One that
-  // does not end is of a collector, or of a tunnel to it, that hangs.
+  // A stream of events ends after half a minute, and the page requests the next one. So no stream of a closed page remains. If a
+  // stream does not end, the collector hangs, or a tunnel to it.
   const STREAM_MS_MAX = 45000;
   const connection = {
     stop: null, isOver: false, failures: 0,
@@ -1054,7 +1058,7 @@
         rest += decoder.decode(value, { stream: true });
         const events = rest.split('\n\n');
         rest = events.pop();
-        // Of several that have waited, each has the power of its second.
+        // If several messages have waited, each one has the power of its second.
         for (const event of events) {
           const data = event.split('\n').filter(line => line.startsWith('data:')).map(line => line.slice(5)).join('\n');
           if (!data) continue;

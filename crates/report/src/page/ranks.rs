@@ -1,4 +1,4 @@
-//! Ranks side by side: in groups where there are many, and what each function used on each.
+//! Ranks side by side: in groups if there are many, and the joules of each function on each of them.
 
 use super::rows::{Names, rounded};
 use super::{Heat, Now, NowCell, NowFunction, RANKS_MAX, Ranks};
@@ -20,7 +20,7 @@ pub(super) struct Groups {
     pub ranks: Ranks,
 }
 
-/// A rank's number, or the name of its location group.
+/// Returns a rank's number, or the name of its location group.
 pub(super) fn label(group: &str) -> String {
     short(group.strip_prefix("MPI Rank ").unwrap_or(group), LABEL_MAX)
 }
@@ -55,7 +55,7 @@ impl Groups {
     }
 }
 
-/// The table of functions by groups. `functions` has each function's name, and its joules in each group.
+/// Returns the table of functions by groups. `functions` has each function's name, and its joules in each group.
 pub(super) fn heat(mut functions: Vec<(&str, Vec<f64>)>, names: &mut Names) -> Heat {
     let sum = |joules: &[f64]| joules.iter().sum::<f64>();
     functions.sort_by(|a, b| sum(&b.1).total_cmp(&sum(&a.1)).then_with(|| a.0.cmp(b.0)));

@@ -38,7 +38,7 @@ impl Names {
     }
 }
 
-/// What is known of a function over all devices, in addition to its joules.
+/// The figures of a function over all devices, in addition to its joules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct More {
     pub inclusive_joules: f64,
@@ -49,7 +49,7 @@ pub(crate) struct More {
     pub calls: u64,
 }
 
-/// Names with joules, most joules first, and what else is known of them.
+/// Makes rows of names with joules, most joules first, and their further figures.
 pub(super) fn of_names(
     rows: &[(&str, f64)],
     dynamic: &HashMap<&str, f64>,
@@ -79,7 +79,7 @@ pub(super) fn of_names(
 }
 
 impl Rows {
-    /// Columns that nothing is known of are empty.
+    /// Makes columns empty if none of their values is known.
     fn without_unknown(mut self) -> Rows {
         if self.calls.iter().all(|calls| *calls == 0) {
             (self.calls, self.seconds) = (Vec::new(), Vec::new());
@@ -99,7 +99,7 @@ impl Rows {
     }
 }
 
-/// The functions or kernels of one device.
+/// Returns the functions or kernels of one device.
 pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
     let mut table = Rows::default();
     for Region { region, figures, sampled_error_joules, watts } in view.own_regions().take(DEVICE_ROWS_MAX) {
@@ -154,7 +154,7 @@ pub(super) fn of_paths(summary: &Summary, spreads: &Spreads, whole: f64, names: 
     Paths { rows: rows.collect(), others: Others { count: spreads.others.0, joules: spreads.others.1 } }
 }
 
-/// The ranks whose joules are far from those of the others. `name` returns the name of a location group.
+/// Returns the ranks whose joules are far from those of the others. `name` returns the name of a location group.
 pub(super) fn far<'a>(spread: &Spread, name: impl Fn(u32) -> &'a str) -> String {
     let all = &spread.standing_out;
     let named = all.iter().take(NAMED_MAX);
@@ -166,7 +166,7 @@ pub(super) fn far<'a>(spread: &Spread, name: impl Fn(u32) -> &'a str) -> String 
     }
 }
 
-/// What ranks used on average, and which stand out. `unit`: "J" or "dynamic J".
+/// Returns the average joules of the ranks, and the ranks that stand out. `unit`: "J" or "dynamic J".
 pub(super) fn whole_words<'a>(whole: &Spread, unit: &str, name: impl Fn(u32) -> &'a str) -> String {
     let far = far(whole, name);
     let far = if far.is_empty() { far } else { format!("; far from the others: {far}") };
@@ -175,8 +175,8 @@ pub(super) fn whole_words<'a>(whole: &Spread, unit: &str, name: impl Fn(u32) -> 
     format!("{} ranks: {mean} {unit} each on average, {least} to {most} J{far}{others}", whole.ranks)
 }
 
-/// Rounds to six digits: colours and readers need no more, and a summary in memory gives the same as one that was read, whose
-/// call paths have nine.
+/// Rounds to six digits, which is enough for colours and readers. Then a summary in memory gives the same result as one that was
+/// read from a file, whose call paths have nine digits.
 pub(super) fn rounded(joules: f64) -> f64 {
     if joules == 0.0 || !joules.is_finite() {
         return 0.0;

@@ -856,7 +856,7 @@ fn tag_of(event: &Communication) -> u32 {
     message.tag
 }
 
-/// The number of cases, from `PROPTEST_CASES` if that is set.
+/// Returns the number of cases, from `PROPTEST_CASES` if that is set.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
 }

@@ -22,16 +22,16 @@ impl fmt::Display for LocalRank {
 }
 
 impl LocalRank {
-    /// The GPU that the rank uses if the number of ranks is a multiple of the number of GPUs: ranks are assigned to GPUs in turn,
-    /// as programs do that choose their device by their local rank.
+    /// Returns the GPU that the rank uses if the number of ranks is a multiple of the number of GPUs: ranks are
+    /// assigned to GPUs in turn, as programs do that choose their device by their local rank.
     pub fn uses(&self, gpus: &[u32]) -> Option<u32> {
         let count = gpus.len() as u32;
         (count > 0 && self.of.is_multiple_of(count)).then(|| gpus[(self.rank % count) as usize])
     }
 }
 
-/// The local ranks of all processes of a node, in the order of their environments, from a variable that gives each process a
-/// number of its own, from 0 on.
+/// Returns the local ranks of all processes of a node, in the order of their environments, from a variable that gives
+/// each process a number of its own, from 0 on.
 pub fn local_ranks(environments: &[&[String]]) -> Option<Vec<LocalRank>> {
     let of = environments.len() as u32;
     LOCAL_RANKS.iter().find_map(|variable| {

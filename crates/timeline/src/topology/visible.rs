@@ -22,7 +22,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// The vendor in a metric's name: `rocm_smi:::energy_count:device=0` is AMD's.
+    /// Returns the vendor in a metric's name: `rocm_smi:::energy_count:device=0` is AMD's.
     pub fn of_metric(metric: &str) -> Vendor {
         let matches = |words: &[&str]| words.iter().any(|word| metric.contains(word));
         match () {
@@ -32,7 +32,7 @@ impl Vendor {
         }
     }
 
-    /// The vendor in a stream's name: `HIP[0:0]` is on an AMD GPU.
+    /// Returns the vendor in a stream's name: `HIP[0:0]` is on an AMD GPU.
     pub fn of_stream(name: &str) -> Vendor {
         match () {
             () if name.starts_with("HIP") => Vendor::Amd,
@@ -47,7 +47,7 @@ impl Vendor {
     }
 }
 
-/// How a list names a GPU.
+/// The form in which a list names a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The GPU's number on the node.
@@ -130,7 +130,7 @@ fn parse(text: &str) -> Vec<Entry> {
 mod tests {
     use super::*;
 
-    /// What a process with this environment sees, as text.
+    /// Returns the GPUs that a process with this environment can see, as text.
     fn sees(environment: &str, vendor: Vendor) -> String {
         let environment: Vec<String> = environment.split_whitespace().map(str::to_owned).collect();
         let Some(visible) = visible(&environment, vendor) else { return "all".to_owned() };
