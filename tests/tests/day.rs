@@ -276,6 +276,7 @@ fn replay(seconds: u64) -> Replay {
             traits: Default::default(),
         }],
         metric_names: vec!["test:::energy".to_owned()],
+        other_jobs: Vec::new(),
         recorders: Vec::new(),
         events: 0,
         stream_lag_ticks: Some(0),

@@ -201,6 +201,7 @@ fn replay() -> Replay {
             metric("node_power_energy", otf2::MetricValueType::F64),
         ],
         metric_names: vec!["A2rocm_smi:::energy_count:device=0".to_owned()],
+        other_jobs: Vec::new(),
         recorders: Vec::new(),
         events: 100,
         stream_lag_ticks: Some(1000),
