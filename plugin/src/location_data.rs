@@ -98,7 +98,8 @@ impl LocationData {
 
     /// Returns the data of the event that is being written.
     ///
-    /// # Safety ONE WRITER is this thread, between `begin` and `end`: a handler that interrupts it sees `busy`.
+    /// # Safety
+    /// ONE WRITER is this thread, between `begin` and `end`: a handler that interrupts it sees `busy`.
     #[allow(clippy::mut_from_ref)]
     #[inline(always)]
     pub unsafe fn inner(&self) -> &mut Inner {

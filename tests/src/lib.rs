@@ -43,7 +43,8 @@ pub fn root() -> &'static Path {
 /// Returns the path of a built program or library. The release build is what users have, so it is preferred to the
 /// test's own profile.
 ///
-/// # Panics Panics if there is neither.
+/// # Panics
+/// Panics if there is neither.
 pub fn artifact(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     // The path of the test is target/<profile>/deps/<test>.

@@ -62,8 +62,7 @@ impl Gpu {
         let (plain, done) = (self.plain(arguments), self.measured(&output, script, arguments));
         done.as_without(&plain);
         done.said_nothing();
-        let summary = self.place.summary(&output);
-        summary
+        self.place.summary(&output)
     }
 }
 

@@ -140,7 +140,7 @@ fn the_page() {
     let (_, data) = page.split_once("id=\"data\">").expect("data");
     let data = data.split("</script>").next().expect("its end");
     expect![[r#"
-        "over" {"gpu_joules":194.0,"idle_joules":0.0,"joules":415.1299999999992,"kernel_joules":91.50000000000003,"lost_joules":0.0,"mpi_joules":0.0,"watts":null}
+        "over" {"gpu_joules":194.0,"idle_joules":0.0,"joules":415.1299999999992,"kernel_joules":91.50000000000003,"lost_joules":0.0,"mpi_joules":0.0,"other_jobs_joules":0.0,"watts":null}
         functions
           calls 2, inclusive_joules 415.1299999999994, joules 372.78849999999943, least_joules 156.0, most_joules 415.1299999999992, "main", seconds 3.58
           calls 40, inclusive_joules 42.34150000000001, joules 42.34150000000001, least_joules 0.0, most_joules 82.46000000000004, "solve", seconds 0.42

@@ -93,9 +93,9 @@ pub fn messages(stdout: &str) -> Vec<Message> {
 
 fn load(file: &str, function: &str) -> Message {
     match ampere_counters::loads(file, function.to_owned().leak()) {
-        Ok(()) => {
-            Message::Loaded(mapped(|name| name.starts_with("libscorep_substrate_ampere") || name == file))
-        }
+        Ok(()) => Message::Loaded(mapped(|name| {
+            name.starts_with("libscorep_substrate_ampere") || name.starts_with(file)
+        })),
         Err(why) => Message::Failed(why.to_string()),
     }
 }

@@ -75,8 +75,7 @@ fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::R
 
 /// Ends the command when no collector answers any more.
 fn end(asked: &Asked) -> anyhow::Result<ExitCode> {
-    if !asked.shows_if_cut_off()? {
-        say!("ampere: {}", asked.end());
-    }
+    asked.shows_if_cut_off()?;
+    say!("ampere: {}", asked.end());
     Ok(ExitCode::SUCCESS)
 }

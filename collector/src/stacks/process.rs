@@ -217,13 +217,15 @@ impl SampledProcess {
         let Log::Open { log, name } = &mut self.log else { return Ok(false) };
         let mut stack = vec![PROGRAM];
         let before = (self.defined.len(), self.next_id);
-        for function in &sample.stack {
-            let handle = function.0 + FUNCTIONS;
-            let function = sampler.function(*function);
-            if has_wrappers(&function.module) {
+        let functions = sample.stack.iter().map(|function| sampler.function(*function));
+        let call_at = recorded_call(functions.map(|function| (function.name.as_str(), &*function.module)));
+        for (at, function) in sample.stack.iter().enumerate() {
+            if Some(at) == call_at {
                 stack.push(IN_CALL);
                 break;
             }
+            let handle = function.0 + FUNCTIONS;
+            let function = sampler.function(*function);
             let of_mpi = mpi_function(&function.name);
             if self.defined.insert(handle) {
                 log.append_region(&Region {
@@ -521,10 +523,32 @@ impl SampledThread {
     }
 }
 
-/// Whether functions of this library are wrappers of recorded functions: ampere's own, or those of Score-P for MPI.
-fn has_wrappers(library: &str) -> bool {
-    let name = library.rsplit('/').next().unwrap_or_default();
-    name == HOST_LIBRARY || name.starts_with("libscorep_adapter_mpi")
+/// Returns the place of the recorded call in a stack, the outermost function first: that of a wrapper, or that of a call of a
+/// GPU's runtime, which calls ampere's library for GPUs from inside.
+/// A function has a name and a module.
+fn recorded_call<'a>(stack: impl Iterator<Item = (&'a str, &'a str)>) -> Option<usize> {
+    let mut call_of_runtime = None;
+    for (at, (name, module)) in stack.enumerate() {
+        let library = module.rsplit('/').next().unwrap_or_default();
+        if is_gpu_library(library) {
+            return call_of_runtime.or(Some(at));
+        }
+        if library == HOST_LIBRARY || library.starts_with("libscorep_adapter_mpi") {
+            return Some(at);
+        }
+        call_of_runtime = call_of_runtime.or_else(|| is_call_of_runtime(name).then_some(at));
+    }
+    None
+}
+
+fn is_gpu_library(name: &str) -> bool {
+    ["libampere_cuda.so", "libampere_hip.so", "libampere_opencl.so"].contains(&name)
+}
+
+/// Whether a function has a name like those of CUDA, HIP and OpenCL.
+fn is_call_of_runtime(name: &str) -> bool {
+    let is_one = |rest: &str| rest.starts_with(|first: char| first.is_ascii_uppercase());
+    ["cuda", "cu", "hip", "cl"].iter().any(|prefix| name.strip_prefix(prefix).is_some_and(is_one))
 }
 
 /// Returns the name of an MPI function, without the P of its second symbol. Functions that it calls are not shown, as
@@ -561,6 +585,29 @@ fn environment(pid: u32, period: u64) -> Vec<String> {
 mod tests {
     use super::*;
     use ampere_ring::{Kind, Record, RingConsumer};
+
+    #[test]
+    fn a_recorded_call_hides_the_libraries_inside_it() {
+        let at = |names: &[&'static str]| {
+            let function = |name: &&'static str| name.split_once('@').unwrap_or((name, "/usr/bin/program"));
+            recorded_call(names.iter().map(function))
+        };
+        assert_eq!(at(&["main", "solve"]), None);
+        assert_eq!(at(&["main", "solve", "MPI_Send@/opt/libampere_host.so", "send@libmpi.so"]), Some(2));
+        // CUDA's runtime is linked into the program.
+        let launch = ["main", "solve", "cudaLaunchKernel", "x@libcuda.so.1", "x@libcupti.so.13"];
+        assert_eq!(
+            at(&[&launch[..], &["y@/opt/libampere_cuda.so", "enter@/opt/libampere_host.so"]].concat()),
+            Some(2)
+        );
+        assert_eq!(
+            at(&["main", "y@/opt/libampere_opencl.so", "clEnqueueNDRangeKernel@libOpenCL.so.1"]),
+            Some(1)
+        );
+        // Nothing shows that the call is recorded.
+        assert_eq!(at(&launch), None);
+        assert_eq!(at(&["main", "cluster", "custom", "MPI_Send@libampere_host.so"]), Some(3));
+    }
 
     #[test]
     fn samples_count_for_the_time_since_the_one_before_when_the_period_changes() {

@@ -57,22 +57,14 @@ pub fn enable(cupti: &Cupti, subscriber: Subscriber) {
 /// What a function does, by its name; `None` if it is not recorded.
 fn call_of(name: &CStr) -> Option<Call> {
     let name = name.to_str().ok()?.trim_start_matches('_');
-    let (begins, ends): (fn(&str, &str) -> bool, fn(&str, &str) -> bool) =
-        (|text, with| text.starts_with(with), |text, with| text.contains(with));
     let function = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"))?;
+    let begins = |with: &[&str]| with.iter().any(|with| function.starts_with(with));
     Some(match function {
-        _ if begins(function, "LaunchHostFunc") => return None,
-        _ if begins(function, "Launch") || begins(function, "GraphLaunch") => Call::Launch,
-        _ if begins(function, "Memcpy") || begins(function, "Memset") || begins(function, "MemPrefetch") => {
-            Call::Transfer
-        }
-        _ if ends(function, "Synchronize") => Call::Other,
-        _ if ["Malloc", "Free", "HostAlloc", "MemAlloc", "MemFree"]
-            .iter()
-            .any(|with| begins(function, with)) =>
-        {
-            Call::Other
-        }
+        _ if begins(&["LaunchHostFunc"]) => return None,
+        _ if begins(&["Launch", "GraphLaunch"]) => Call::Launch,
+        _ if begins(&["Memcpy", "Memset", "MemPrefetch"]) => Call::Transfer,
+        _ if function.contains("Synchronize") => Call::Other,
+        _ if begins(&["Malloc", "Free", "HostAlloc", "MemAlloc", "MemFree"]) => Call::Other,
         _ => return None,
     })
 }

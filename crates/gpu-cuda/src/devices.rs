@@ -11,12 +11,16 @@ static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
 /// The size of texts.
 const TEXT_BYTES: usize = 256;
 
+type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
+type Text = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
+type Uuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
+
 /// The driver's functions that describe a device.
 struct Driver {
-    count: unsafe extern "C" fn(*mut c_int) -> c_int,
-    address: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int,
-    uuid: unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int,
-    name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int,
+    count: Count,
+    address: Text,
+    uuid: Uuid,
+    name: Text,
 }
 
 /// Asks the driver for all devices. It is initialised, and the caller is a thread of the program.
@@ -41,10 +45,10 @@ impl Driver {
         unsafe {
             use std::mem::transmute;
             Some(Driver {
-                count: transmute::<*mut c_void, _>(function(c"cuDeviceGetCount")?),
-                address: transmute::<*mut c_void, _>(function(c"cuDeviceGetPCIBusId")?),
-                uuid: transmute::<*mut c_void, _>(function(c"cuDeviceGetUuid")?),
-                name: transmute::<*mut c_void, _>(function(c"cuDeviceGetName")?),
+                count: transmute::<*mut c_void, Count>(function(c"cuDeviceGetCount")?),
+                address: transmute::<*mut c_void, Text>(function(c"cuDeviceGetPCIBusId")?),
+                uuid: transmute::<*mut c_void, Uuid>(function(c"cuDeviceGetUuid")?),
+                name: transmute::<*mut c_void, Text>(function(c"cuDeviceGetName")?),
             })
         }
     }

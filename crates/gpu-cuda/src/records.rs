@@ -179,10 +179,13 @@ impl Records {
         while unsafe { (cupti.next_record)(buffer, valid, &mut record) } == SUCCESS && !record.is_null() {
             // SAFETY: every record begins with its kind.
             let work = match unsafe { *record } {
-                // SAFETY: records of these kinds.
+                // SAFETY: a record of this kind.
                 kind::CONCURRENT_KERNEL => unsafe { self.kernel(host, &*record.cast()) },
+                // SAFETY: as above.
                 kind::MEMCPY => unsafe { self.copy(host, &*record.cast()) },
+                // SAFETY: as above.
                 kind::MEMCPY2 => unsafe { self.copy_between(host, &*record.cast()) },
+                // SAFETY: as above.
                 kind::MEMSET => unsafe { self.memset(host, &*record.cast()) },
                 _ => continue,
             };

@@ -195,7 +195,8 @@ impl Streams {
 
 /// Returns the command of a record; `None` if the record is of another kind, or older than the types of this crate.
 ///
-/// # Safety `header` is null, or as rocprofiler-sdk makes it.
+/// # Safety
+/// `header` is null, or as rocprofiler-sdk makes it.
 unsafe fn command(host: &Host, kernels: &Kernels, header: *const RecordHeader) -> Option<Command> {
     // SAFETY: this function's contract.
     let header = unsafe { header.as_ref() }?;

@@ -310,7 +310,8 @@ unsafe extern "C" fn clCreateCommandQueueWithProperties(
 
 /// Returns a list of pairs with its final 0; empty if it is null. `None` if it is too long to be changed.
 ///
-/// # Safety The list is null or ends with a 0.
+/// # Safety
+/// The list is null or ends with a 0.
 unsafe fn list_of(properties: *const u64) -> Option<Vec<u64>> {
     let mut list = Vec::new();
     while !properties.is_null() {

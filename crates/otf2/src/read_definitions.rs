@@ -36,7 +36,8 @@ impl Strings {
 
 /// Returns all strings but the empty one, in the order of their numbers from 1 on.
 ///
-/// # Errors [`Error::Definitions`] unless string 0 is empty and the others are all different and numbered without gaps.
+/// # Errors
+/// [`Error::Definitions`] unless string 0 is empty and the others are all different and numbered without gaps.
 pub(crate) fn strings(records: &Records) -> Result<Vec<String>, Error> {
     let of = |number| records.strings.get(&number).cloned();
     let all: Vec<String> = (1..records.strings.len() as u32).map_while(of).collect();

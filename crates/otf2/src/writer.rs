@@ -97,7 +97,8 @@ impl ArchiveWriter {
 
     /// Returns the writer of one location's events. Several may be open at once.
     ///
-    /// # Errors [`Error::LocationTaken`] for a location that already has one.
+    /// # Errors
+    /// [`Error::LocationTaken`] for a location that already has one.
     pub fn event_writer(&self, location: LocationRef) -> Result<EventWriter<'_>, Error> {
         if self.locations.borrow().contains_key(&location.0) || location.0 == u64::MAX {
             return Err(Error::LocationTaken(location));

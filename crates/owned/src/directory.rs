@@ -78,7 +78,8 @@ impl Directory {
 
     /// Returns the directory's owner, mode and inode.
     ///
-    /// # Errors The file system's error.
+    /// # Errors
+    /// The file system's error.
     pub fn stat(&self) -> io::Result<Stat> {
         Ok(rustix::fs::fstat(&self.fd)?)
     }
@@ -96,7 +97,8 @@ impl Directory {
     /// Returns the target of a link in it, which must belong to this user or to root; `None` if there is no link with
     /// this name.
     ///
-    /// # Errors [`Refusal::LinkOfAnother`], or the file system's error.
+    /// # Errors
+    /// [`Refusal::LinkOfAnother`], or the file system's error.
     pub fn follow(&self, name: &OsStr) -> io::Result<Option<PathBuf>> {
         match self.look(name) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -115,7 +117,8 @@ impl Directory {
 
     /// Returns the status of a name in the directory. A link is not followed.
     ///
-    /// # Errors The name does not exist.
+    /// # Errors
+    /// The name does not exist.
     pub fn look(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -139,7 +142,8 @@ impl Directory {
 
     /// Returns the names in the directory.
     ///
-    /// # Errors The directory cannot be read.
+    /// # Errors
+    /// The directory cannot be read.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         // It is opened again, because it may be open only for its path.

@@ -215,7 +215,8 @@ impl Container {
 impl Session {
     /// Returns the directory of all sessions of this user, which is made if it does not exist.
     ///
-    /// # Errors [`Error::NotOurs`] if it belongs to another user or is open to others.
+    /// # Errors
+    /// [`Error::NotOurs`] if it belongs to another user or is open to others.
     pub fn base_directory() -> Result<PathBuf, Error> {
         let (root, base) = base_path();
         check_root(&root)?;

@@ -360,7 +360,8 @@ impl Setting {
 
     /// Checks whether the variable's value can be used. An empty value of a setting that is read elsewhere counts as not set.
     ///
-    /// # Errors Returns the reason why the value cannot be used.
+    /// # Errors
+    /// Returns the reason why the value cannot be used.
     pub fn check(&self, value: &str) -> Result<(), WrongValue> {
         let trimmed = value.trim();
         match self.keeper {

@@ -10,7 +10,8 @@
 //! that is divided by the samples that were taken there, so that no function is charged for what its calls did. Most calls are
 //! too short for a sample. Such a call is assumed to come from where the last sampled call of its function came from; before
 //! there was one, it is the program's own, because the function that was sampled last outside of calls may be one that never
-//! makes it.
+//! makes it. Of the calls of a GPU's runtime, whose call paths those of kernels begin with, only the part is assumed that all
+//! sampled calls of the function have in common: a program launches different kernels by one function.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.
 //! The program may be recorded in parts, for example if one of its files is instrumented: between its recorded functions, the
@@ -44,7 +45,10 @@ struct Thread {
     changed: Timestamp,
     /// Whether a sample was taken inside the call that is open.
     caller_is_known: bool,
-    /// For each function that is called, what was shown around its last call in which a sample was taken.
+    /// Whether the outermost open call is one of a GPU's runtime.
+    is_of_runtime: bool,
+    /// For each function that is called, the frames that were shown around its last call in which a sample was taken. For one of
+    /// a GPU's runtime, the outermost frames that all such calls had in common.
     callers: HashMap<RegionRef, Vec<RegionRef>>,
     /// The recorded frames that are open.
     own: Vec<RegionRef>,
@@ -65,6 +69,8 @@ pub(crate) enum Role {
     Program,
     /// The region is a call of the program, for example of MPI.
     Call,
+    /// The region is a call of a GPU's runtime.
+    RuntimeCall,
     /// The region is a range that the program marks.
     Range,
     /// The region represents a recorded call in which a sample was taken.
@@ -84,6 +90,7 @@ impl SampledStacks {
             outside: Vec::new(),
             changed: 0,
             caller_is_known: false,
+            is_of_runtime: false,
             callers: HashMap::new(),
             own: Vec::new(),
             base: 0,
@@ -286,7 +293,10 @@ impl Thread {
         if role == Role::Function {
             self.function_at = self.function_at.or(Some(self.own.len()));
         }
-        let is_base = role != Role::Call && self.own.len() == self.base;
+        let is_base = !matches!(role, Role::Call | Role::RuntimeCall) && self.own.len() == self.base;
+        if self.own.len() == self.base {
+            self.is_of_runtime = role == Role::RuntimeCall;
+        }
         if is_base {
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(step.time)));
             self.base += 1;
@@ -316,7 +326,12 @@ impl Thread {
             self.stack.iter().for_each(|region| each(self.samples, Step::enter(time, *region, 0)));
         } else if self.own.len() == self.base {
             if let Some(call) = left.filter(|_| self.caller_is_known) {
-                self.callers.insert(call, self.shown.clone());
+                let caller = self.callers.entry(call).or_insert_with(|| self.shown.clone());
+                let same = caller.iter().zip(&self.shown).take_while(|(one, other)| one == other).count();
+                caller.truncate(same);
+                if !self.is_of_runtime {
+                    caller.extend_from_slice(&self.shown[same..]);
+                }
             }
             self.caller_is_known = false;
             self.show(None, time, recorded, each);
@@ -339,6 +354,7 @@ mod tests {
         match region {
             PROGRAM => Role::Program,
             IN_CALL => Role::InCall,
+            RegionRef(30..40) => Role::RuntimeCall,
             RegionRef(40..49) => Role::Function,
             RegionRef(50..) => Role::Range,
             // These are MPI functions, and functions that are only sampled.
@@ -431,6 +447,17 @@ mod tests {
         // The calls of this thread are not recorded.
         assert_eq!(last("s+0,s+1,s+49"), [vec![], vec![0, 1]]);
         assert_eq!(last("s+0,s+1,s+49 s-,s-"), [vec![], vec![0]]);
+    }
+
+    #[test]
+    fn a_call_of_a_gpus_runtime_is_assumed_to_come_from_what_all_sampled_ones_have_in_common() {
+        let one = "both +0 s+0,s+1,s+2 +31 s-,s+3,s+4,s+49 -";
+        assert_eq!(last(&format!("{one} +31")), [vec![0, 1, 3, 4, 31], vec![]]);
+        let other = format!("{one} +31 s-,s-,s+5,s+49");
+        assert_eq!(last(&other), [vec![0, 1, 3, 5, 31], vec![]]);
+        assert_eq!(last(&format!("{other} - +31")), [vec![0, 1, 3, 31], vec![]]);
+        // A caller that was seen again does not become the only one.
+        assert_eq!(last(&format!("{other} - +31 s-,s-,s+5,s+49 - +31")), [vec![0, 1, 3, 31], vec![]]);
     }
 
     #[test]

@@ -247,7 +247,8 @@ impl Span {
 /// Writes the archive into `output` and returns the number of messages that were left out because the members of their
 /// communicator are unknown. `parts` is a directory on the same file system for temporary files.
 ///
-/// # Errors The reason why there is no trace. A trace that was partly written is removed.
+/// # Errors
+/// The reason why there is no trace. A trace that was partly written is removed.
 pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrace> {
     let no_trace = |error: anyhow::Error, was_begun| {
         let (output, parts) = (output.display(), parts.display());

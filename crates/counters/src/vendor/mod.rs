@@ -89,7 +89,8 @@ extern "C" fn at_exit() {
 /// Checks that the loader finds a library by this name, as Score-P looks for its plugins, and that it has the function. The
 /// library stays loaded.
 ///
-/// # Errors The reason, in one line.
+/// # Errors
+/// The reason, in one line.
 pub fn loads(file: &str, function: &'static str) -> Result<(), LoadError> {
     // SAFETY: the user named the file for this purpose; the function is looked up and not called.
     unsafe {

@@ -25,7 +25,8 @@ fn leave() {
 
 /// Returns the wrapper of `cuptiSubscribe`.
 ///
-/// # Safety As CUPTI's function.
+/// # Safety
+/// As CUPTI's function.
 pub unsafe extern "C" fn subscribe(
     subscriber: *mut c_void,
     callback: *mut c_void,
@@ -40,7 +41,8 @@ pub unsafe extern "C" fn subscribe(
 
 /// Returns the wrapper of `cuptiSubscribe_v2`.
 ///
-/// # Safety As CUPTI's function.
+/// # Safety
+/// As CUPTI's function.
 pub unsafe extern "C" fn subscribe_v2(
     subscriber: *mut c_void,
     callback: *mut c_void,

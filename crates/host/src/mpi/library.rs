@@ -219,7 +219,8 @@ impl Library {
 
     /// Returns the handle at an index of an array of handles.
     ///
-    /// # Safety `array` is the address of an array that has more than `at` handles.
+    /// # Safety
+    /// `array` is the address of an array that has more than `at` handles.
     pub unsafe fn handle_in(&self, array: usize, at: usize) -> usize {
         // SAFETY: by this function's contract; Open MPI's handles are pointers, MPICH's are numbers of 32 bits.
         unsafe {
@@ -232,7 +233,8 @@ impl Library {
 
     /// Returns the content of a status, by the layouts of Open MPI and of MPICH's common ABI.
     ///
-    /// # Safety `status` is the address of a status that MPI has filled in.
+    /// # Safety
+    /// `status` is the address of a status that MPI has filled in.
     pub unsafe fn received(&self, status: usize) -> Received {
         let status = status as *const c_int;
         // SAFETY: by this function's contract. Open MPI's fields are source, tag, error, cancelled, and the bytes in 64 bits.

@@ -15,7 +15,8 @@ pub static POP: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Returns the wrapper of `roctxRangePushA`.
 ///
-/// # Safety `message` is a C string, as roctx requires.
+/// # Safety
+/// `message` is a C string, as roctx requires.
 pub unsafe extern "C" fn push_range(message: *const c_char) -> c_int {
     // SAFETY: by the caller.
     push(ROCTX, DEFAULT, unsafe { bytes(message) });

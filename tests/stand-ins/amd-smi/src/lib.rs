@@ -68,7 +68,8 @@ unsafe fn list(count: *mut u32, handles: *mut Handle, first: usize, number: u32)
 
 /// Returns one socket for every two devices of the script.
 ///
-/// # Safety `count` is null or may be read and written; `handles` is null or has room for `*count`.
+/// # Safety
+/// `count` is null or may be read and written; `handles` is null or has room for `*count`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_socket_handles(count: *mut u32, handles: *mut Handle) -> Status {
     match LIBRARY.count("amdsmi_get_socket_handles") {
@@ -80,7 +81,8 @@ pub unsafe extern "C" fn amdsmi_get_socket_handles(count: *mut u32, handles: *mu
 
 /// Returns the devices of a socket.
 ///
-/// # Safety `count` is null or may be read and written; `handles` is null or has room for `*count`.
+/// # Safety
+/// `count` is null or may be read and written; `handles` is null or has room for `*count`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_processor_handles(
     socket: Handle,
@@ -108,7 +110,8 @@ fn device(processor: Handle) -> Option<usize> {
 
 /// Returns the present value of the energy counter according to the script.
 ///
-/// # Safety The three pointers are null or may be written to.
+/// # Safety
+/// The three pointers are null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_energy_count(
     processor: Handle,
@@ -271,7 +274,8 @@ unsafe fn write_gauge<T>(
 
 /// Returns the present temperature of one of three sensors, in degrees.
 ///
-/// # Safety `temperature` is null or may be written to.
+/// # Safety
+/// `temperature` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_temp_metric(
     processor: Handle,
@@ -311,7 +315,8 @@ pub unsafe extern "C" fn amdsmi_get_gpu_activity(processor: Handle, usage: *mut 
 
 /// Returns the used bytes of the device's own memory (type 0).
 ///
-/// # Safety `bytes` is null or may be written to.
+/// # Safety
+/// `bytes` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_gpu_memory_usage(
     processor: Handle,
@@ -327,7 +332,8 @@ pub unsafe extern "C" fn amdsmi_get_gpu_memory_usage(
 
 /// Returns the size of the device's own memory in bytes.
 ///
-/// # Safety `bytes` is null or may be written to.
+/// # Safety
+/// `bytes` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn amdsmi_get_gpu_memory_total(
     processor: Handle,

@@ -72,7 +72,8 @@ pub unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, length
 
 /// Returns the number of devices in the script.
 ///
-/// # Safety `count` is null or may be written to.
+/// # Safety
+/// `count` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> Return {
     match LIBRARY.count("nvmlDeviceGetCount_v2") {
@@ -148,7 +149,8 @@ pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: Handle, info: *mut PciI
 
 /// Returns the present value of the energy counter according to the script, in millijoules.
 ///
-/// # Safety `energy` is null or may be written to.
+/// # Safety
+/// `energy` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(
     device: Handle,
@@ -193,7 +195,8 @@ unsafe fn write_gauge<T>(
 
 /// Returns the power in milliwatts.
 ///
-/// # Safety `power` is null or may be written to.
+/// # Safety
+/// `power` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(device: Handle, power: *mut c_uint) -> Return {
     // SAFETY: this function's own contract.
@@ -202,7 +205,8 @@ pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(device: Handle, power: *mut c_u
 
 /// Returns the temperature of the only sensor, in degrees.
 ///
-/// # Safety `degrees` is null or may be written to.
+/// # Safety
+/// `degrees` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetTemperature(
     device: Handle,

@@ -35,7 +35,8 @@ pub extern "C" fn rsmi_shut_down() -> Status {
 
 /// Returns the number of devices in the script.
 ///
-/// # Safety `count` is null or may be written to.
+/// # Safety
+/// `count` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_num_monitor_devices(count: *mut u32) -> Status {
     match LIBRARY.count("rsmi_num_monitor_devices") {
@@ -49,7 +50,8 @@ pub unsafe extern "C" fn rsmi_num_monitor_devices(count: *mut u32) -> Status {
 
 /// Returns the present value of the energy counter according to the script.
 ///
-/// # Safety The three pointers are null or may be written to.
+/// # Safety
+/// The three pointers are null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_energy_count_get(
     device: u32,
@@ -152,7 +154,8 @@ unsafe fn write_gauge<T>(
 
 /// Returns the mean power in microwatts. Only sensor 0 exists.
 ///
-/// # Safety `power` is null or may be written to.
+/// # Safety
+/// `power` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_power_ave_get(device: u32, sensor: u32, power: *mut u64) -> Status {
     if sensor != 0 {
@@ -164,7 +167,8 @@ pub unsafe extern "C" fn rsmi_dev_power_ave_get(device: u32, sensor: u32, power:
 
 /// Returns the present power in microwatts.
 ///
-/// # Safety `power` is null or may be written to.
+/// # Safety
+/// `power` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_current_socket_power_get(device: u32, power: *mut u64) -> Status {
     let function = "rsmi_dev_current_socket_power_get";
@@ -174,7 +178,8 @@ pub unsafe extern "C" fn rsmi_dev_current_socket_power_get(device: u32, power: *
 
 /// Returns the present temperature of one of three sensors, in thousandths of a degree.
 ///
-/// # Safety `temperature` is null or may be written to.
+/// # Safety
+/// `temperature` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_temp_metric_get(
     device: u32,
@@ -201,7 +206,8 @@ pub unsafe extern "C" fn rsmi_dev_busy_percent_get(device: u32, percent: *mut u3
 
 /// Returns the used bytes of the device's own memory (type 0).
 ///
-/// # Safety `bytes` is null or may be written to.
+/// # Safety
+/// `bytes` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_memory_usage_get(device: u32, kind: u32, bytes: *mut u64) -> Status {
     if kind != 0 {
@@ -213,7 +219,8 @@ pub unsafe extern "C" fn rsmi_dev_memory_usage_get(device: u32, kind: u32, bytes
 
 /// Returns the size of the device's own memory in bytes.
 ///
-/// # Safety `bytes` is null or may be written to.
+/// # Safety
+/// `bytes` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_memory_total_get(device: u32, kind: u32, bytes: *mut u64) -> Status {
     if kind != 0 {

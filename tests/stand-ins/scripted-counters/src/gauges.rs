@@ -23,7 +23,8 @@ impl Default for Gauges {
 impl Gauges {
     /// Returns the value of a gauge, or its status. The power is `watts` unless the script sets it.
     ///
-    /// # Panics Panics on an unknown name, which is a mistake of the stand-in.
+    /// # Panics
+    /// Panics on an unknown name, which is a mistake of the stand-in.
     pub fn get(&self, name: &str, watts: f64) -> Result<f64, u32> {
         let at = NAMES.iter().position(|known| *known == name).expect("a gauge's name");
         let value = self.values[at];
