@@ -5,7 +5,6 @@
 //! lies within the call by one of these clocks, that clock is the device's, and a reading of it is right to some nanoseconds.
 //! The clocks are compared anew in each period, because two of them may be close to each other, and drift.
 
-use crate::queues::{Launch, Times};
 use ampere_gpu::Host;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -44,12 +43,12 @@ impl HostTimes {
         WANTED.store(0, Ordering::Relaxed);
     }
 
-    /// The reading of the clock by which the command was queued during its call, if there is one.
-    pub fn reading_of(&self, times: &Times, launch: &Launch, rate: f64) -> Option<(u64, u64, u64)> {
-        let (_, returned) = launch.called;
+    /// Returns the reading of the clock by which the command was queued during its call, if there is one. `queued` is the time
+    /// that the runtime gives, in nanoseconds; the call returned at `returned`, in ticks.
+    pub fn reading_of(&self, queued: u64, returned: u64, rate: f64) -> Option<(u64, u64, u64)> {
         let is_during_call = |(read, time, _): &(u64, u64, u64)| {
             let call = returned.saturating_sub(*read) as f64 / rate;
-            call <= CALL_MAX && (0.0..=call).contains(&(times.queued as f64 - *time as f64))
+            call <= CALL_MAX && (0.0..=call).contains(&(queued as f64 - *time as f64))
         };
         let mut readings = self.0.into_iter().filter(is_during_call);
         let first = readings.next()?;
@@ -76,12 +75,7 @@ mod tests {
     #[test]
     fn the_clock_by_which_a_command_was_queued_in_its_call_is_found() {
         let clocks = HostTimes([(100, 5000, 110), (110, 7000, 120), (120, 7100, 130), (130, 90_000, 140)]);
-        let launch =
-            |returned| Launch { region: 1, correlation: 1, called: (150, returned), host_times: None };
-        let found = |queued, returned| {
-            let times = Times { queued, begin: 0, end: 0 };
-            clocks.reading_of(&times, &launch(returned), 1.0).map(|(_, time, _)| time)
-        };
+        let found = |queued, returned| clocks.reading_of(queued, returned, 1.0).map(|(_, time, _)| time);
         assert_eq!(found(7050, 200), Some(7000));
         assert_eq!(found(7150, 200), Some(7100));
         assert_eq!(found(5300, 200), None, "after the call");

@@ -312,7 +312,8 @@ fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<F
     }
     let clock = &mut clocks[device];
     let begins = clock.add(launch.called.0, times.queued, launch.called.1);
-    let reading = launch.host_times.and_then(|all| all.reading_of(times, launch, clock.nominal()));
+    let reading =
+        launch.host_times.and_then(|all| all.reading_of(times.queued, launch.called.1, clock.nominal()));
     if begins {
         HostTimes::want();
     }

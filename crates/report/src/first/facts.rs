@@ -7,6 +7,10 @@ use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+/// The row of what is not shown has its part of all joules, static ones too, if it is at least this and twice its part of the
+/// dynamic joules.
+pub const WAITING_PART_MIN: f64 = 0.05;
+
 /// A function or a kernel over all of its devices.
 #[derive(Clone, Debug, Default)]
 pub struct Row<'a> {

@@ -1,10 +1,9 @@
 //! Hints for the next step, each from a rule.
 
 use super::digits::{energy, percent, significant};
-use super::facts::{Facts, Row};
+use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::levels::{self, Levels};
 use super::names;
-use super::tables::WAITING_PART_MIN;
 use crate::filter::much_measuring;
 use crate::{other_jobs, over_ranks};
 use ampere_figures::summary::topmost;

@@ -1,7 +1,7 @@
 //! The tables of the first lines.
 
 use super::digits::{ESTIMATED, MEASURED, column, count, energy, percent, significant};
-use super::facts::{Facts, Row};
+use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::names;
 use super::screen::{Column, Line, Names, Screen, Style, Table, labelled};
 use ampere_figures::summary::Device;
@@ -35,9 +35,6 @@ impl Default for Caps {
 
 /// Rows with a smaller part of the whole are summed.
 const PART_MIN: f64 = 0.005;
-/// The row of what is not shown has its part of all joules, static ones too, if it is at least this one and twice its part of the
-/// dynamic joules.
-pub const WAITING_PART_MIN: f64 = 0.05;
 /// Rows that each table keeps, without those that sum the others.
 const ROWS_MIN: usize = 2;
 /// The counter and the power sensor of a correct device differ by at most this part.
