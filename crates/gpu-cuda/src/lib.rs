@@ -106,7 +106,7 @@ impl std::fmt::Display for Refused {
 
 /// Sets up CUPTI.
 fn attach(host: Host) -> Result<(), Refused> {
-    let library = library::open().map_err(Refused::NoLibrary)?;
+    let library = library::open().map_err(|missing| Refused::NoLibrary(missing.0))?;
     // SAFETY: the library is libcupti.
     let cupti = unsafe { Cupti::new(library) }.map_err(Refused::Lacks)?;
     let version = cupti.version();

@@ -12,8 +12,11 @@ use std::path::{Path, PathBuf};
 /// The oldest CUDA whose libcupti is looked for.
 const MAJOR_MIN: u32 = 11;
 
-/// Returns the handle of the library. The error is the name of the file that was looked for.
-pub fn open() -> Result<*mut c_void, String> {
+/// The name of the library that was not found.
+pub struct NotFound(pub String);
+
+/// Returns the handle of the library.
+pub fn open() -> Result<*mut c_void, NotFound> {
     let loaded = loaded_files();
     if let Some(here) = loaded.iter().find(|file| version_of("libcupti", file).is_some())
         && let Some(library) = open_file(here, libc::RTLD_NOLOAD)
@@ -32,7 +35,7 @@ pub fn open() -> Result<*mut c_void, String> {
             return Ok(library);
         }
     }
-    Err(format!("libcupti.so.{}", majors.first().copied().unwrap_or(driver)))
+    Err(NotFound(format!("libcupti.so.{}", majors.first().copied().unwrap_or(driver))))
 }
 
 fn open_file(file: &Path, flags: c_int) -> Option<*mut c_void> {

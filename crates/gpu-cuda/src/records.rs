@@ -33,10 +33,10 @@ const RECORDS_MAX: usize = 256;
 const LENT_MAX: usize = 2048;
 /// The number of empty buffers that are kept.
 const EMPTY_MAX: usize = 64;
-/// The period, in nanoseconds, and how many buffers are to be filled in it.
+/// The period, in nanoseconds, and the number of buffers that are to be filled in it.
 const PERIOD: u64 = 100_000_000;
 const BUFFERS_WANTED: u128 = 8;
-/// With so many requests in a period, buffers become larger at once.
+/// If CUPTI asks for this number of buffers in a period, buffers become larger at once.
 const BUFFERS_MAX: u32 = 16;
 
 /// A shorter overlap of work on a stream, in nanoseconds, is an error of the times.
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn on_complete(
     guarded((), || {
         if let (Some(cupti), Some(host), Ok(mut records)) = (CUPTI.get(), HOST.get(), RECORDS.lock()) {
             let records = records.get_or_insert_with(Records::default);
-            // SAFETY: CUPTI's buffer, with so many bytes of records.
+            // SAFETY: CUPTI's buffer, which has `valid` bytes of records.
             unsafe { records.take(cupti, host, buffer, valid) };
             records.deliver(host);
             let mut dropped = 0;

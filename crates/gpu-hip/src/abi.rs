@@ -139,7 +139,7 @@ structure! {
     size = "size": u64,
     /// `BUFFER_KERNEL_DISPATCH`.
     kind = "kind": c_int,
-    /// Of no use.
+    /// Not used.
     operation = "operation": c_int,
     /// From its launch.
     correlation = "correlation_id": Correlation,

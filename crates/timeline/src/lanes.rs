@@ -307,7 +307,7 @@ mod tests {
         assert_eq!([first, last], [[(0, 100)], [(1, 100)]]);
     }
 
-    /// The lane does not depend on how often it was looked at, also with so many call paths that not every step is compared.
+    /// The lane does not depend on the number of times that it was read, even with more call paths than are compared in each step.
     #[test]
     fn a_lane_does_not_depend_on_when_it_is_looked_at() {
         let of = |every: u64| {
