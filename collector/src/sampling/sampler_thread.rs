@@ -5,7 +5,7 @@ use crate::sampling::gauges::{GaugeSchedule, GaugeStatistics, PowerReading};
 use crate::sampling::predecessor::{LOG_NAME, Predecessor, RING_NAME};
 use crate::sampling::read_schedule::{ReadSchedule, Rest, UpdateInterval};
 use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
-use ampere_counters::{Kind, OtherJobs, Quantity, Settings, SharedRunCpu, Source};
+use ampere_counters::{Kind, OtherJobs, Quantity, ReadError, Reading, Settings, SharedRunCpu, Source};
 use ampere_model::{Definition, Device, OTHER_JOBS_CPU_TIME, Quality};
 use ampere_ring::samples::{SAMPLES_MAX, SampleWriter};
 use ampere_ring::{Error, EventWriter, Headroom, LogWriter, RING_RECORDS_MIN, RingProducer, Session};
@@ -26,6 +26,12 @@ const LATE: Duration = Duration::from_millis(1);
 /// The number of failed readings in a row after which a device is reported, and read less often.
 const FAILURES: u32 = 3;
 const RETRY_PERIOD: Duration = Duration::from_millis(100);
+/// The number of times that a counter is read until a reading is not interrupted.
+const READ_TRIES_MAX: u32 = 4;
+/// A reading was interrupted if it took this much longer, in nanoseconds, than ten times the shortest one.
+const INTERRUPTION_MIN: u64 = 100_000;
+/// A reading that took longer than this, in nanoseconds, is not repeated: a driver may be stuck.
+const REPEATED_MAX: u64 = 1_000_000_000;
 /// The time between two requests to sources for news.
 const NEWS_PERIOD: Duration = Duration::from_secs(1);
 /// The time between two requests to a GPU's library for its users.
@@ -102,6 +108,8 @@ struct Slot {
     failures: u32,
     /// Whether the failures were reported.
     is_reported: bool,
+    /// The time that the shortest reading took.
+    shortest_read_ns: Option<u64>,
 }
 
 /// A source and its devices.
@@ -377,13 +385,29 @@ impl SamplerThread {
         (*next, *due) = ((*next + 1) % gpus.len(), now + USERS_PERIOD / gpus.len() as u32);
     }
 
+    /// Reads a counter, again if the reading was interrupted: nobody knows at which moment its value was true then, and an interval
+    /// that is too short seems to have more power than the next one. Returns the time of the reading, and how long it took.
+    fn read_undisturbed(&mut self, at: usize, device: usize) -> (u64, Result<Reading, ReadError>, u64) {
+        let mut tries = READ_TRIES_MAX;
+        loop {
+            let begun = Instant::now();
+            let before = self.samples.timer.now();
+            let reading = self.counters[at].source.read(device);
+            let time = halfway(before, self.samples.timer.now());
+            let took = begun.elapsed().as_nanos() as u64;
+            let known = &mut self.counters[at].slots[device].shortest_read_ns;
+            let shortest = known.map_or(took, |known| known.min(took));
+            *known = Some(shortest);
+            tries -= 1;
+            if tries == 0 || !is_interrupted(took, shortest) {
+                return (time, reading, took);
+            }
+        }
+    }
+
     fn read(&mut self, at: usize, device: usize, tick: u64, is_last: bool) {
-        let begun = Instant::now();
-        let before = self.samples.timer.now();
-        let reading = self.counters[at].source.read(device);
-        let time = halfway(before, self.samples.timer.now());
+        let (time, reading, took) = self.read_undisturbed(at, device);
         let now = Instant::now();
-        let took = now.duration_since(begun).as_nanos() as u64;
         let (shortest, retry) = (self.shortest_period(at, device), self.ticks(RETRY_PERIOD));
         let counters = &mut self.counters[at];
         let planned = counters.slots[device].due.max(counters.rest.until());
@@ -473,6 +497,11 @@ fn raise(to: &AtomicU64, value: u64) {
     if value > to.load(Ordering::Relaxed) {
         to.store(value, Ordering::Relaxed);
     }
+}
+
+/// Whether a reading was interrupted, by its time and that of the shortest one in nanoseconds.
+fn is_interrupted(took: u64, shortest: u64) -> bool {
+    took > shortest.saturating_mul(10).saturating_add(INTERRUPTION_MIN) && took <= REPEATED_MAX
 }
 
 fn halfway(before: u64, after: u64) -> u64 {
@@ -597,4 +626,18 @@ fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
             baseline_microwatts: device.baseline_microwatts,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_is_interrupted_if_it_took_much_longer_than_the_shortest_one() {
+        assert!(!is_interrupted(20_000, 20_000) && !is_interrupted(150_000, 20_000));
+        assert!(is_interrupted(400_000, 20_000));
+        // The driver of this one is slow, and is not asked again and again.
+        assert!(!is_interrupted(3_000_000, 2_500_000) && is_interrupted(40_000_000, 2_500_000));
+        assert!(!is_interrupted(5_000_000_000, 20_000), "the driver is stuck");
+    }
 }

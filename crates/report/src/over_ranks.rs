@@ -3,6 +3,7 @@
 
 use ampere_figures::summary::{Device, Figures, Summary, View};
 use ampere_model::order::largest_first;
+use ampere_model::regions::is_mpi;
 use ampere_model::text::joules;
 
 /// A rank stands out if it is further from the middle half of the ranks than this many times the width of that half.
@@ -92,6 +93,14 @@ pub(crate) fn joules_of(views: &[(&Device, &View)]) -> fn(&Figures) -> f64 {
 /// Returns the total joules of each rank.
 pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
     spreads(summary, views, 1, 1, |_| 0).rows.pop()
+}
+
+/// Returns the joules that each rank used outside MPI. A rank that polls while it waits for another one may use more in MPI than the
+/// other one does in its work.
+pub fn outside_mpi<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
+    let is_in_mpi = |path: u32| is_mpi(summary.name(summary.paths.name[path as usize]));
+    let both = spreads(summary, views, 2, 2, |path| u32::from(is_in_mpi(path)));
+    both.rows.into_iter().find(|row| row.what == 0)
 }
 
 /// If there are MPI ranks, other processes, such as their launcher, are not compared with them.

@@ -111,10 +111,17 @@ fn a_kernel_whose_power_changes_is_a_hint() {
 
 #[test]
 fn a_rank_that_uses_more_than_the_others_is_a_hint() {
-    let words = "more than the mean of the ranks";
-    let named = format!("MPI Rank 13 used 23 % {words}");
+    let words = "more than the mean outside MPI";
+    let named = format!("MPI Rank 12 used 110 % {words}");
     assert_hint("several_nodes", &named, (true, false), |summary| summary.run.command_status = Some(1));
-    assert_hint("instrumented", words, (false, false), |_| {});
+    // All four ranks used the same; three of them did so by waiting for rank 0.
+    let named = format!("MPI Rank 0 used 74 % {words}");
+    assert_hint("instrumented", &named, (true, false), |summary| {
+        let view = &mut summary.devices[0].views[0];
+        view.callpaths
+            .retain(|row| summary.names[summary.paths.name[row.path as usize] as usize].starts_with("MPI"));
+    });
+    assert_hint("sampled_ranks", words, (false, false), |_| {});
 }
 
 #[test]

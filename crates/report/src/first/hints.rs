@@ -100,10 +100,10 @@ fn changing_power(facts: &Facts) -> Option<String> {
     })
 }
 
-/// Returns the hint about a rank that used more than the others.
+/// Returns the hint about a rank that used more than the others, apart from its time in MPI.
 fn imbalance(facts: &Facts) -> Option<String> {
     let views = facts.views(&facts.hosts, "ranks");
-    let whole = over_ranks::whole(facts.summary, &views)?;
+    let whole = over_ranks::outside_mpi(facts.summary, &views)?;
     let more = whole.most / whole.mean() - 1.0;
     let has_ended = facts.summary.run.bad_status().is_none();
     let is_mpi = facts.summary.names.iter().any(|name| over_ranks::is_mpi_rank(name));
@@ -116,7 +116,7 @@ fn imbalance(facts: &Facts) -> Option<String> {
         let who = whole.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
         let who = short(who, NAME_ROOM);
         let more = significant(100.0 * more, 2);
-        format!("{who} used {more} % more than the mean of the ranks: balance the work")
+        format!("{who} used {more} % more than the mean outside MPI: balance the work")
     })
 }
 
