@@ -526,19 +526,16 @@ impl SampledThread {
 /// Returns the place of the recorded call in a stack, the outermost function first: that of a wrapper, or that of a call of a
 /// GPU's runtime, which calls ampere's library for GPUs from inside.
 /// A function has a name and a module.
-fn recorded_call<'a>(stack: impl Iterator<Item = (&'a str, &'a str)>) -> Option<usize> {
-    let mut call_of_runtime = None;
-    for (at, (name, module)) in stack.enumerate() {
-        let library = module.rsplit('/').next().unwrap_or_default();
-        if is_gpu_library(library) {
-            return call_of_runtime.or(Some(at));
-        }
-        if library == HOST_LIBRARY || library.starts_with("libscorep_adapter_mpi") {
-            return Some(at);
-        }
-        call_of_runtime = call_of_runtime.or_else(|| is_call_of_runtime(name).then_some(at));
-    }
-    None
+fn recorded_call<'a>(stack: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Option<usize> {
+    let library = |module: &'a str| module.rsplit('/').next().unwrap_or_default();
+    let (at, (_, module)) = stack.clone().enumerate().find(|(_, (_, module))| is_ours(library(module)))?;
+    let call_of_runtime = || stack.take(at).position(|(name, _)| is_call_of_runtime(name));
+    is_gpu_library(library(module)).then(call_of_runtime).flatten().or(Some(at))
+}
+
+/// Whether functions of this library are wrappers of recorded calls, or record calls: ampere's own, or those of Score-P for MPI.
+fn is_ours(library: &str) -> bool {
+    library == HOST_LIBRARY || library.starts_with("libscorep_adapter_mpi") || is_gpu_library(library)
 }
 
 fn is_gpu_library(name: &str) -> bool {

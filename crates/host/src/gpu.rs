@@ -7,7 +7,7 @@ use crate::functions::enter_new;
 use crate::guard::{count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted};
 use crate::measurement::{self, StartedBy};
 use crate::messages::report;
-use crate::regions_by_key::RegionsByKey;
+use crate::regions_by_key::{RegionsByKey, hash};
 use crate::state::{State, state};
 use crate::thread::RANGE_KEYS_END;
 use crate::{clock, location, plugin, preloaded, symbols, threads};
@@ -150,7 +150,7 @@ unsafe extern "C" fn region(definition: *const Region) -> RegionHandle {
     // SAFETY: by the caller; a name that is cut in the middle of a character is made valid below.
     let name = unsafe { std::slice::from_raw_parts(*name, (*bytes).min(NAME_BYTES_MAX)) };
     let (region_type, paradigm) = (*region_type, *paradigm);
-    let known_by = hash(region_type, paradigm, name);
+    let known_by = hash((region_type as u64) << 32 ^ paradigm as u64, name);
     let known = REGIONS.get(known_by);
     if known != INVALID {
         return known;
@@ -181,13 +181,6 @@ fn interface_of(of: i32) -> &'static str {
         paradigm::HIP => "HIP",
         _ => "OpenCL",
     }
-}
-
-/// Returns the FNV-1a hash of a region's properties, with the lowest bit set so that it is never 0.
-fn hash(region_type: i32, paradigm: i32, name: &[u8]) -> usize {
-    let start = 0xcbf2_9ce4_8422_2325_u64 ^ (region_type as u64) << 32 ^ paradigm as u64;
-    let hash = name.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-    hash as usize | 1
 }
 
 /// The key of a call's frame.

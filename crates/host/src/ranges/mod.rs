@@ -14,7 +14,7 @@ use crate::definitions::{self, INVALID};
 use crate::functions::enter_new;
 use crate::guard::{count_missed, inside, inside_or};
 use crate::measurement::{self, StartedBy};
-use crate::regions_by_key::RegionsByKey;
+use crate::regions_by_key::{RegionsByKey, hash};
 use crate::state::{State, state};
 use crate::thread::{DOMAINS_MAX, MPI_KEYS_END, Slot};
 use scorep_abi::{AnyHandle, region_type};
@@ -39,7 +39,7 @@ struct Interface {
 
 fn push(interface: Interface, domain: usize, name: &[u8]) {
     let name = &name[..name.len().min(NAME_BYTES_MAX)];
-    let (key, known_by) = (MPI_KEYS_END + domain, hash(interface, name));
+    let (key, known_by) = (MPI_KEYS_END + domain, hash(interface.paradigm as u64, name));
     inside_or(count_missed, |slot| {
         if state() == State::Running && !slot.thread.get().is_null() {
             let region = RANGES.get(known_by);
@@ -81,13 +81,6 @@ fn pop(domain: usize) {
             unsafe { &mut *slot.thread.get() }.leave_range(MPI_KEYS_END + domain);
         }
     });
-}
-
-/// Returns the FNV-1a hash of interface and name, with the lowest bit set so that it is never 0.
-fn hash(interface: Interface, name: &[u8]) -> usize {
-    let start = 0xcbf2_9ce4_8422_2325_u64 ^ interface.paradigm as u64;
-    let hash = name.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-    hash as usize | 1
 }
 
 /// # Safety

@@ -320,7 +320,7 @@ fn both_clocks(clock: Option<Clock>) -> (u64, u64) {
         let tools_now = clock.map_or(before, |clock| unsafe { clock() });
         (now() - before, before, tools_now)
     };
-    let (width, before, tools_now) = std::iter::repeat_with(pair).take(5).min().unwrap_or_default();
+    let (width, before, tools_now) = std::iter::repeat_with(pair).take(50).min().unwrap_or_default();
     (before + width / 2, tools_now)
 }
 
