@@ -73,7 +73,7 @@ fn prometheus_and_the_dashboard_follow_a_run() {
         if let Some(before) = scrapes.last() {
             counters_only_rise(before, &samples);
         }
-        if !queried && begun.elapsed() > QUERIES_AFTER {
+        if !queried && begun.elapsed() > QUERIES_AFTER && has_calls(&samples) {
             queried = true;
             promtool_accepts(&body);
             what_is_promised_is_there(&samples, &node);
@@ -230,6 +230,12 @@ fn start_waiting(place: &jobs::Place, output: &str, with_ampere_run: bool, liste
     jobs::start(command.env("STAND_IN_ROCM_SMI", "watts=300").env("AMPERE_LISTEN", listen))
 }
 
+fn joules_in_snapshot(body: &str) -> f64 {
+    let snapshot: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    let devices = snapshot["devices"].as_array().into_iter().flatten();
+    devices.filter_map(|device| device["joules"].as_f64()).sum()
+}
+
 fn scraped_joules(target: SocketAddr) -> f64 {
     let body = http::get(target, "/metrics").expect("an answer").body;
     let samples = openmetrics::parse(&body).unwrap_or_else(|why| panic!("{why}"));
@@ -242,7 +248,7 @@ fn scraped_twice(place: &jobs::Place, output: &str, apart: Duration) -> SocketAd
     jobs::until("it has joules", || {
         found = announced(&place.path(output)).map(|collector| collector.address());
         found.is_some_and(|target| {
-            http::get(target, "/snapshot.json").is_ok_and(|it| it.body.contains("GPU-0"))
+            http::get(target, "/snapshot.json").is_ok_and(|it| joules_in_snapshot(&it.body) > 0.0)
         })
     });
     let target = found.expect("an address");
@@ -343,8 +349,10 @@ fn what_is_promised_is_there(samples: &[Sample], node: &str) {
         "{} series, of them {other} other",
         energy.len()
     );
-    let mut calls = of(samples, "ampere_region_calls_total");
-    assert!(calls.any(|s| s.label("region") == "relax_block" && s.value > 0.0), "no call of relax_block");
+}
+
+fn has_calls(samples: &[Sample]) -> bool {
+    of(samples, "ampere_region_calls_total").any(|s| s.label("region") == "relax_block" && s.value > 0.0)
 }
 
 fn prometheus_has_scraped(prometheus: &Prometheus) {

@@ -83,9 +83,7 @@ impl Kept {
         if self.restarts.is_another_due(status, &self.session)
             && let Ok(mut child) = start_patiently(|| self.start.spawn(self.session.directory()))
         {
-            if let Some(signal) = status.signal() {
-                say!("ampere: the collector was killed by {}; another one takes over", SignalNumber(signal));
-            }
+            say_that_another_takes_over(status);
             if self.closing {
                 drop(child.stdin.take());
             }
@@ -101,6 +99,12 @@ impl Kept {
             }
             self.ended = Some(status);
         }
+    }
+}
+
+fn say_that_another_takes_over(killed: ExitStatus) {
+    if let Some(signal) = killed.signal() {
+        say!("ampere: the collector was killed by {}; another one takes over", SignalNumber(signal));
     }
 }
 
@@ -120,7 +124,8 @@ impl Keeper {
         let mut restarts = Restarts::default();
         while session.collector_state() != CollectorState::Running || !session.collector_is_alive() {
             let ended = child.try_wait().ok().flatten();
-            if ended.is_some_and(|status| restarts.is_another_due(status, session)) {
+            if let Some(status) = ended.filter(|status| restarts.is_another_due(*status, session)) {
+                say_that_another_takes_over(status);
                 let again = start_patiently(|| start.spawn(session.directory()));
                 child = again.with_context(|| start.cannot())?;
                 continue;
