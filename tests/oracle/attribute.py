@@ -160,8 +160,9 @@ def busy_only(times, joules, consumers):
     return spent, idle
 
 
-def active(times, joules, consumers, baseline, hz):
-    """consumers: (runs, own activity or None, activities of the process' other locations); an activity is (times, seconds)"""
+def active_parts(times, joules, consumers, baseline, hz):
+    """consumers: (runs, own activity or None, activities of the process' other locations); an activity is (times, seconds)
+    -> static, dynamic, least and most dynamic joules of each call path, idle joules"""
     static = [0.0]
     for i in range(1, len(times)):
         static.append(static[-1] + min(joules[i] - joules[i - 1], baseline * (times[i] - times[i - 1]) / hz))
@@ -186,6 +187,11 @@ def active(times, joules, consumers, baseline, hz):
             least[ran[0]] += delta
         if not ran:
             idle += delta
+    return still, moving, least, most, idle
+
+
+def active(*arguments):
+    still, moving, least, most, idle = active_parts(*arguments)
     spent = {path: still.get(path, 0.0) + moving.get(path, 0.0) for path in {*still, *moving}}
     rows = table(spent, idle)
     for name, joules_of in ("static", still), ("dynamic", moving), ("resolved", least), ("possible", most):
