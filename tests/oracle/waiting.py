@@ -20,8 +20,9 @@ Terms
     time if no frame is open. A frame that is never left ends at the last enter or leave of its location.
  3. A wait belongs to a frame and is [E, T]: E is the frame's enter, T is the partner's entry. It counts only if T > E and the partner is
     another rank.
- 4. If the partner's entry is after the frame's leave, the frame did not wait for it: the match is wrong, or a clock is. Between different
-    nodes, an entry that is at most twice the clock error after the leave is taken as the leave. [D]
+ 4. If the partner's entry is after the frame's leave, a clock is wrong, or the match is. If it is at most 1 ms after the leave, or at most
+    twice the clock error between different nodes, T is the leave. Otherwise there is no wait. [D] (Score-P corrects the clocks of processes,
+    also on one node, so that a rank may leave a barrier tens of microseconds before the last one enters it.)
  5. Between different nodes, a wait that is shorter than twice the clock error does not count.
  6. If a frame has several waits (MPI_Waitall, MPI_Sendrecv), only the one with the latest T counts, for all of [E, T]. [S] If these are
     equal, a late sender counts before a late receiver and that before a collective, then the first event of the location. [D]
@@ -33,8 +34,9 @@ Messages
  8. A cancelled MpiIsend is no message. A cancelled request to receive has no MpiIrecv.
  9. Each pair is a matched message. Each send without a receive and each receive without a send is an unmatched one, and waits for nothing.
 10. Late sender: the frame of the receiving event waits for the entry of the send.
-11. Late receiver: the frame of an MpiSend waits for the entry of the receive if it is left after that entry. For an MpiIrecv this is the
-    entry of its MpiIrecvRequest; without one there is no late receiver. An MpiIsend does not wait.
+11. Late receiver: the frame of an MpiSend waits for the entry of the receive if it is left after that entry, or before it by at most 1 % of
+    its own duration [D]: a send that did not wait is much shorter than that. For an MpiIrecv, the entry is that of its MpiIrecvRequest;
+    without one there is no late receiver. An MpiIsend does not wait.
 
 Collectives
 12. The k-th MpiCollectiveEnd of a communicator on each of its members is one operation. It counts only if all members have one, with the same
@@ -222,7 +224,10 @@ class Waits:
             return
         node = lambda rank: self.trace.nodes[self.trace.main[rank]]
         allowed = self.error if node(waiting.rank) != node(partner) else 0
-        if kind == LATE_RECEIVER and frame.leave <= entry or entry > frame.leave + allowed:
+        after = entry - frame.leave
+        if kind == LATE_RECEIVER and after * 100 > frame.leave - frame.enter:
+            return
+        if kind != LATE_RECEIVER and after * 1000 > self.trace.hz and after > allowed:
             return
         until = min(entry, frame.leave)
         if until <= frame.enter or until - frame.enter < allowed:

@@ -116,11 +116,11 @@ def a_blocking_send_waits_for_its_receive():
 
 @case
 def a_send_that_ends_before_its_receive_waits_for_nothing():
-    for end in 1500, 3000:
+    for end, joules in (1500, None), (2980, None), (2981, 198.1), (3000, 200.0), (3001, 200.0):        # 1 % of 2 s is 20 ms
         draft, (a, b) = job(2)
         send(a, 1000, end, to=1)
         receive(b, 3000, 3100, of=0)
-        assert computed(draft)[0] == {}
+        same(computed(draft)[0], {(0, "MPI_Send", "late receiver"): joules} if joules else {})
 
 
 @case
@@ -270,11 +270,11 @@ def messages_match_in_order_and_the_rest_is_counted():
 
 @case
 def what_cannot_have_been_waited_for_does_not_count():
-    for entry, joules in (4100, 310.0), (4101, None):       # the send is entered when the receive is left, and after that
+    for entry, joules in (4100, 310.0), (4101, 310.0), (4102, None):        # the send is entered 0, 1 and 2 ms after the receive is left
         draft, (a, b) = job(2)
         receive(a, 1000, 4100, of=1)
         send(b, entry, 4200, to=0)
-        assert computed(draft)[0].get((0, "MPI_Recv", "late sender")) == joules
+        same(computed(draft)[0], {(0, "MPI_Recv", "late sender"): joules} if joules else {})
 
 
 @case

@@ -379,18 +379,24 @@ class RandomProgram:
         return Generated(self.draft, lost, policy, error, devices)
 
     def shift_clocks(self):
-        """The clock of a node may be wrong. -> the error in seconds that is known"""
+        """The clocks of nodes and of ranks may be wrong. -> the error in seconds that is known"""
+        if self.one_in(4):
+            self.shift("group", self.random.choice([3, self.step // 100 + 1, self.step // 5 + 1]))
         asked = "--clock-error" in self.options
         if not asked and not self.one_in(6):
             return 0.0
         error = 1 + self.below(20 * self.step)
-        for node in sorted({line.node for line in self.draft.lines}):
-            offset = self.random.randint(-2 * error, 2 * error) if node != "node0" else 0
-            offset = max(offset, 200 - self.start)
-            for line in self.draft.lines:
-                if line.node == node:
-                    line.events = [(time + offset, *event) for time, *event in line.events]
+        self.shift("node", 2 * error)
         return error / self.draft.hz if asked else 0.0
+
+    def shift(self, what, most):
+        """Shifts the times of each node or group of locations."""
+        for one in sorted({getattr(line, what) for line in self.draft.lines}):
+            lines = [line for line in self.draft.lines if getattr(line, what) == one]
+            first = min((line.events[0][0] for line in lines if line.events), default=0)
+            offset = max(self.random.randint(-most, most), 1 - first)
+            for line in lines:
+                line.events = [(time + offset, *event) for time, *event in line.events]
 
     def cut_ends(self, last):
         for line in self.random.sample(self.lines, 1 + self.below(len(self.lines))):
