@@ -270,10 +270,9 @@ class Waits:
             if kind == "1-to-n":
                 partner = instance[root]
             elif kind == "n-to-1":
-                others = instance[:root] + instance[root + 1:]
-                if number != root or not others:
+                if number != root:
                     continue
-                partner = last(others)
+                partner = last(instance)
             elif name in ("SCAN", "EXSCAN"):
                 if number == 0:
                     continue

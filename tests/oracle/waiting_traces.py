@@ -164,6 +164,11 @@ class RandomProgram:
     def call(self, line, region, first, last, end):
         """An MPI call from now to `end`, which records some events when it is entered and others before it is left."""
         own, clock = self.one_in(6), self.clocks[line]
+        if not line.stack and self.one_in(8):       # not in a function
+            self.clocks[line] = max(end, clock)
+            for event in first + last:
+                line.at(self.clocks[line], *event)
+            return
         if own:
             self.enter(line, self.random.choice(FUNCTIONS))
         self.enter(line, region)
