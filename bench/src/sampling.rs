@@ -20,8 +20,8 @@ const LAMMPS_INPUT: &str = "units lj\natom_style atomic\nlattice fcc 0.8442\nreg
     pair_style lj/cut 2.5\npair_coeff 1 1 1.0 1.0 2.5\nneighbor 0.3 bin\nneigh_modify delay 0 every 20 check no\n\
     fix 1 all nve\nrun 300\n";
 
-/// The command in front of a program. `OUT` is replaced by a directory of its own. 983 microseconds is the period that ampere
-/// uses when a millisecond is requested.
+/// The command in front of a program. `OUT` is replaced by a new directory. perf gets the period of 983 microseconds, because
+/// ampere uses that one when a millisecond is requested.
 const WAYS: [(&str, &str); 6] = [
     ("plain", ""),
     ("ampere run --sample off", "AMPERE run --sample off --listen 127.0.0.1:0 -o OUT --"),
@@ -88,7 +88,7 @@ fn measure(name: &'static str, ranks: u32, words: &[&str], place: &Path) -> anyh
     })
 }
 
-/// Runs a rank's command, and writes what it took.
+/// Runs a rank's command, and writes its wall time and CPU time into the directory `times`.
 pub fn child(times: &str, words: &[&str]) -> anyhow::Result<()> {
     let begun = Instant::now();
     let process = Command::new(words[0]).args(&words[1..]).stdout(std::process::Stdio::null()).spawn()?;

@@ -65,7 +65,7 @@ pub fn disabled() -> anyhow::Result<Vec<Figure>> {
     let figure = |what, value| Figure::new(what, value, "ns", "without ampere", without);
     Ok(vec![
         figure("start: an MPI call under ampere run with AMPERE_DISABLE=1", run),
-        figure("start: the same with the preloaded library", preloaded),
+        figure("start: an MPI call with the preloaded library and AMPERE_DISABLE=1", preloaded),
     ])
 }
 

@@ -1,4 +1,5 @@
-//! What the kernel's records of switches cost a program whose threads are switched often, and the collector that reads them.
+//! Measures what the kernel's records of context switches cost: in a program whose threads are switched often, and in the
+//! collector that reads the records.
 
 use crate::{Figure, child, least, median, medians};
 use anyhow::Context;
@@ -7,10 +8,10 @@ use std::path::Path;
 use std::process::Command;
 
 const ROUNDS: usize = 13;
-/// A round of the program has two switches: 10,000 a second of CPU time.
+/// The CPU time of a round of the program. A round has two context switches, which makes 10,000 of them per second of CPU time.
 const SECONDS_PER_ROUND: f64 = 2e-4;
 const ROUNDS_OF_PROGRAM: u32 = 5000;
-/// The amount of work with which the speed is measured, to find how much work takes as long as a round.
+/// The amount of work that is timed first, to find the amount that takes `SECONDS_PER_ROUND`.
 const TRIED_WORK: f64 = 50_000.0;
 const SLEEPERS_SECONDS: &str = "10";
 
@@ -34,14 +35,14 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let asked = "limit";
     Ok(vec![
         Figure::new(
-            "switches: 10,000 a second of CPU time, CPU time added",
+            "context switches: CPU time added to a program with 10,000 of them per second of CPU time",
             100.0 * (with / without - 1.0),
             "%",
             asked,
             1.0,
         ),
         Figure::new(
-            "switches: collector, 8 processes with 1,000 a second each, of a core",
+            "context switches: collector's share of a core, for 8 processes with 1,000 of them per second each",
             median(of_a_core),
             "%",
             asked,

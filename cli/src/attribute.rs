@@ -1,4 +1,4 @@
-//! `ampere attribute`: runs the same engine on an existing OTF2 trace.
+//! `ampere attribute`: computes the energy of an existing OTF2 trace, with the engine that also computes a live run's.
 
 use crate::attribute_ranks::LaunchedProcess;
 use crate::report::write_summary;

@@ -65,7 +65,11 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         for run in groups.iter().flatten() {
             let is_new = run.summary.run.id.is_empty()
                 || seen.insert((run.summary.run.id.clone(), run.summary.run.start.clone()));
-            ensure!(is_new, "{} was named twice: the same run cannot show noise", run.name);
+            ensure!(
+                is_new,
+                "{} was named twice: the variation within a group needs different runs",
+                run.name
+            );
         }
         groups
     };

@@ -1,4 +1,4 @@
-//! rocprofiler-sdk keeps pointers to this library's functions: it is never unloaded.
+//! Links the library so that it is never unloaded, because rocprofiler-sdk keeps pointers to its functions.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

@@ -283,7 +283,7 @@ fn report_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chos
     const NAME: &str = "a run reads";
     if let Some(how) = &run.bad_end {
         let advice = format!("try sources one by one, for example: export {ENV_COUNTERS}=estimate");
-        return group.problem(NAME, format!("opening all sources together: it {how}"), advice);
+        return group.problem(NAME, format!("the process that opened all sources together {how}"), advice);
     }
     let used: Vec<&Source> = sources.iter().filter(|source| source.used).collect();
     let names: Vec<&str> = used.iter().map(|source| source.name).collect();

@@ -6,13 +6,13 @@
 //! mpi.rs        launchers                  child.rs     another program, asked within a time limit
 //! traces.rs     OTF2                       memory.rs    shared memory, and sessions left in it
 //! cores.rs      cores and clock            output.rs    the output directory and the port
-//! settings.rs   the file and variables     batch.rs     which process of a batch job is asked to end
+//! settings.rs   the file and variables     batch.rs     which process of a batch job gets the signal before the time limit
 //! stacks.rs     sampling of stacks         findings.rs  findings, one line each, and JSON
 //! gpus.rs       runtimes of GPUs
 //! ```
 //!
-//! The doctor does what a run does, where possible with the same code, and undoes it. It continues even if a vendor's library or
-//! an `mpirun` crashes or hangs.
+//! The doctor does what a run does, where possible with the same code, and removes whatever it made. It continues even if a
+//! vendor's library or an `mpirun` crashes or hangs.
 
 mod batch;
 mod child;

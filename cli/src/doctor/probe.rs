@@ -240,7 +240,7 @@ impl Watched {
 fn usual(mut intervals: Vec<f64>) -> Option<f64> {
     intervals.sort_by(f64::total_cmp);
     let median = *intervals.get(intervals.len() / 2)?;
-    // A change is seen one or two readings late, which makes a difference among short intervals.
+    // A change is seen one or two readings late, which is much compared with a short interval.
     let longest = 1.5 * median + 2.0 * PERIOD.as_secs_f64();
     intervals.retain(|interval| *interval <= longest);
     Some(intervals.iter().sum::<f64>() / intervals.len() as f64)

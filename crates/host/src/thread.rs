@@ -45,8 +45,8 @@ pub struct Slot {
 
 /// The thread is outside of the host and the plugin.
 pub const FREE: usize = 0;
-/// The thread is inside, on a stack of our own: calls that arrive are our own and not the program's (except in handlers while the
-/// measurement is ending, when signals are not blocked).
+/// The thread runs in the host or the plugin, on a stack that is ours. Calls that arrive meanwhile are made by our code and not
+/// by the program, except in signal handlers while the measurement is ending, when signals are not blocked.
 pub const OWN_STACK: usize = usize::MAX;
 
 const _: () = assert!(size_of::<Slot>() == 32);
@@ -81,7 +81,7 @@ pub struct Thread {
     id: libc::pid_t,
 }
 
-/// The number of unreported calls without a location: their threads have none, or their frames are too deep.
+/// The number of calls that no location has reported, because their threads have no location or their frames are too deep.
 pub static MISSED_WITHOUT_LOCATION: AtomicU64 = AtomicU64::new(0);
 impl Thread {
     /// Returns the calling thread, without frames. `None` if there is no memory.

@@ -16,7 +16,7 @@ pub fn ticks_since_boot(read: u64) -> u64 {
     (read as i64).saturating_sub(*ahead).max(1) as u64
 }
 
-/// Returns the offset in ticks. The line about the time since boot has its name, seconds and nanoseconds.
+/// Returns the offset in ticks. The line of the file has three words: `boottime`, seconds and nanoseconds.
 fn ticks_ahead(offsets: &str) -> i64 {
     let numbers = offsets.lines().find_map(|line| line.trim_start().strip_prefix("boottime"));
     let mut numbers =

@@ -33,7 +33,7 @@ impl Held {
     }
 }
 
-/// Detaches the directory that is held by a path from that path.
+/// Ends the redirection of this path to the directory that is held for it. The directory itself remains held.
 pub(crate) fn detach(path: &Path) {
     all().iter_mut().filter(|entry| entry.path == path).for_each(|entry| entry.path = PathBuf::new());
 }

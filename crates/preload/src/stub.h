@@ -82,7 +82,7 @@ struct definition {
 	/* Several objects define the name differently, and any of them can be meant. */
 	int is_ambiguous;
 };
-/* The definition that a name refers to in an object that was loaded at the start, or later. */
+/* The definition that a name refers to. is_at_start: whether the object with the reference was loaded when the program started. */
 HIDDEN struct definition definition_of(const char *name, int is_at_start);
 
 enum local { DLSYM, DLOPEN, EXECVE, EXECV, EXECVP, EXECVPE, EXECL, EXECLP, EXECLE, FEXECVE, SPAWN, SPAWNP, LOCALS };
@@ -125,7 +125,7 @@ HIDDEN int start_once(void);
 
 struct treatment {
 	int is_at_start;
-	/* Bits of a result: the host can measure something here; the system refused to make a page writable. */
+	/* Results. needs_host: the host can measure something in this object. is_refused: the system refused to make a page writable. */
 	int needs_host, is_refused;
 };
 /* Names of the functions that this library wraps itself, by enum local. */

@@ -153,7 +153,8 @@ impl Record {
         }
     }
 
-    /// Returns the first record of an event with this number. A short event uses the last `bits`.
+    /// Returns the first record of a communication event. `event` is the kind of event by its number; `bits` is 0, except in a
+    /// short event ([`crate::communication`]).
     pub(crate) const fn communication(time: u64, event: u8, bits: u16, argument: u32) -> Record {
         let head = Record::new(Kind::Communication, time, argument);
         Record { word0: time, word1: head.word1 | (event as u64) << 40 | (bits as u64) << 48 }
@@ -170,17 +171,17 @@ impl Record {
         self.word1 >> 32 == Kind::Payload as u64
     }
 
-    /// In a record of kind `Communication`, the number of the event.
+    /// Returns the number that identifies the kind of event, in a record of kind `Communication`.
     pub(crate) const fn communication_event(&self) -> u8 {
         (self.word1 >> 40) as u8
     }
 
-    /// Returns the last bits of a record of kind `Communication`: in a short event, the first payload's argument.
+    /// Returns bits 48 to 63 of a record of kind `Communication`: in a short event, they are the first payload's argument.
     pub(crate) const fn communication_bits(&self) -> u16 {
         (self.word1 >> 48) as u16
     }
 
-    /// In a record of kind `Communication`, the number of payloads that follow. `None` if there is no such event, or if bits
+    /// Returns the number of payloads that follow a record of kind `Communication`. `None` if the event is unknown, or if bits
     /// are set that only a short event uses.
     #[inline]
     pub(crate) fn payloads_after(&self) -> Option<usize> {
@@ -232,7 +233,7 @@ impl Record {
 /// The bit in the number of a communication event that marks it as short ([`crate::communication`]).
 pub(crate) const SHORT_EVENT: u8 = 0x80;
 
-/// Returns the number of payloads of a communication event; `None` if there is no such event.
+/// Returns the number of payloads of a communication event; `None` if the event is unknown.
 #[inline]
 pub(crate) fn payloads_of(event: u8) -> Option<usize> {
     let payloads = match event & !SHORT_EVENT {

@@ -11,7 +11,8 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
     candidates.into_iter().min_by_key(|candidate| levenshtein(name, candidate))
 }
 
-/// Whether two names differ in at most a third of `letters` letters. With more differences it is another word.
+/// Whether the number of letters in which two names differ is at most a third of `letters`. Names that differ more are different
+/// words.
 pub(crate) fn is_misspelt(name: &str, meant: &str, letters: usize) -> bool {
     levenshtein(name, meant) * 3 <= letters
 }

@@ -11,7 +11,7 @@ use std::hint::select_unpredictable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     pub time: u64,
-    /// The stream's number, from 0 on.
+    /// The stream's number, starting at 0.
     pub place: usize,
 }
 

@@ -12,7 +12,7 @@ use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-/// Passes events on. An enter event that continues a call or is sampled stands for 0 calls.
+/// Passes events on. An enter event that is sampled, or that continues a call, counts as 0 calls.
 pub(crate) struct Merged<'a, H> {
     inner: &'a mut H,
     attributor: Attributor,

@@ -1,5 +1,5 @@
-//! Converts between a sample's value and its 64 bits with a type, the form that is used in rings, in the spool and in
-//! `replay.json`.
+//! Converts between a metric's value and a pair of 64 bits and their type. Rings, the spool and `replay.json` store values in
+//! that form.
 
 use otf2::{MetricValue, MetricValueType};
 use serde::{Deserialize, Deserializer, Serializer, de::Error};

@@ -1,6 +1,6 @@
 //! A called MPI function and the name by which it was called, in one 32-bit number.
 
-/// The kind of symbol by which a function was called. Each symbol has a real function behind it.
+/// The kind of symbol by which a function was called. The MPI library has a function for each of these symbols.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Variant {

@@ -1,4 +1,4 @@
-//! Figures about the quality of the others.
+//! Figures about the quality of the energy figures, and about the cost of the measurement.
 
 use super::Fact;
 use ampere_figures::losses::{Count, ReadingLosses, RecordLosses};
@@ -50,12 +50,16 @@ pub(super) fn monitor(summary: &Summary) -> Vec<Fact> {
         Fact::new("memory of the collector, at most", overhead.collector_peak_rss_bytes as f64, "B"),
     ];
     if let Some(sampler) = &overhead.sampler {
-        facts.push(Fact::new("of a core, sampling", sampler.cpu_share, "ratio"));
+        facts.push(Fact::new("CPU time of the sampler, as a share of one core", sampler.cpu_share, "ratio"));
         facts.push(Fact::new("samples more than 1 ms late", sampler.missed_deadlines as f64, ""));
         facts.push(Fact::new("latest sample, late by", sampler.longest_late_seconds, "s"));
     }
     if let Some(share) = overhead.stacks.as_ref().and_then(StacksOverhead::share) {
-        facts.push(Fact::new("of the program's CPU time, samples of stacks (an estimate)", share, "ratio"));
+        facts.push(Fact::new(
+            "CPU time of stack sampling, as a share of the program's (an estimate)",
+            share,
+            "ratio",
+        ));
     }
     facts
 }

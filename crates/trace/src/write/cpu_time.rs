@@ -1,5 +1,5 @@
-//! Writes the CPU time of locations as a metric that each records itself. The records of a location's CPU time are in the spools
-//! of other locations, or among its own.
+//! Writes the CPU time of each location as a metric. The records of a location's CPU time are among its own records, or in the
+//! spool of another location.
 
 use super::{CpuTimeOf, Task, TracedRun};
 use crate::index::CPU_TIME;
@@ -40,21 +40,21 @@ pub(super) fn define<'a>(
             }
         }
     }
-    let mut with_it = Vec::new();
+    let mut with_cpu_time = Vec::new();
     for task in tasks.iter_mut() {
         task.cpu_time.spools = spools.remove(&task.reference).unwrap_or_default();
         if !task.cpu_time.spools.is_empty() || have_own.contains(&task.reference) {
-            with_it.push(task);
+            with_cpu_time.push(task);
         }
     }
-    // Without any point, the metric alone shows that the run knows when its threads are on a CPU.
-    if with_it.is_empty() && !run.knows_cpu_times {
+    // A metric without any point still shows that the run knew when its threads were on a CPU.
+    if with_cpu_time.is_empty() && !run.knows_cpu_times {
         return;
     }
     let member = definitions.metric_members.push(MetricMember {
         name: CPU_TIME.to_owned(),
-        description: "the CPU time of this location: its slope is 1 while the thread runs, and 0 otherwise; above 2000 switches a \
-                      second, by millisecond"
+        description: "the CPU time of this location: its slope is 1 while the thread runs, and 0 otherwise; if the thread is switched \
+                      more than 2000 times a second, a point stands for a millisecond"
             .to_owned(),
         kind: MetricType::Other,
         mode: MetricMode::AccumulatedStart,
@@ -67,9 +67,9 @@ pub(super) fn define<'a>(
         members: vec![member],
         occurrence: MetricOccurrence::Asynchronous,
         recorder_kind: RecorderKind::Cpu,
-        recorders: with_it.iter().map(|task| task.reference).collect(),
+        recorders: with_cpu_time.iter().map(|task| task.reference).collect(),
     });
-    with_it.into_iter().for_each(|task| task.cpu_time.class = Some(class));
+    with_cpu_time.into_iter().for_each(|task| task.cpu_time.class = Some(class));
 }
 
 /// The places where the CPU time of a location is stored in addition to its own records, and the class of its metric.
