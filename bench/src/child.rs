@@ -66,14 +66,14 @@ pub fn wait(child: Child) -> anyhow::Result<Used> {
 }
 
 /// Returns the path of a program or library that was built with this one.
-pub fn beside(name: &str) -> PathBuf {
+pub fn sibling(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     program.parent().unwrap_or(Path::new(".")).join(name)
 }
 
 /// Returns the path of the stand-in for librocm_smi64.
 pub fn stand_in() -> anyhow::Result<PathBuf> {
-    let library = beside("libstand_in_rocm_smi64.so");
+    let library = sibling("libstand_in_rocm_smi64.so");
     if !library.exists() {
         bail!("no {}: cargo build --release --workspace", library.display());
     }
@@ -82,7 +82,7 @@ pub fn stand_in() -> anyhow::Result<PathBuf> {
 
 /// `ampere attribute` with the default configuration.
 pub fn attribute(trace: &Path) -> Command {
-    let mut command = Command::new(beside("ampere"));
+    let mut command = Command::new(sibling("ampere"));
     command.arg("attribute").arg(trace).env_remove("AMPERE_CONFIG");
     command
 }

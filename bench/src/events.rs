@@ -57,7 +57,7 @@ impl Place {
             std::env::set_var("AMPERE_SHM", shm.path());
             std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
         }
-        Place { _shm: shm, out, library: open(&child::beside("libscorep_substrate_ampere.so")) }
+        Place { _shm: shm, out, library: open(&child::sibling("libscorep_substrate_ampere.so")) }
     }
 
     fn summary(&self) -> serde_json::Value {

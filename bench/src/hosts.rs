@@ -28,8 +28,8 @@ pub fn need(program: &str) -> anyhow::Result<()> {
 }
 
 const SCOREP: &str = "Score-P";
-/// One thread for each rank, and permission for Open MPI to run as root.
-pub const OF_MPI: [(&str, &str); 3] =
+/// Variables for MPI programs: one thread for each rank, and permission for Open MPI to run as root.
+pub const MPI_VARIABLES: [(&str, &str); 3] =
     [("OPENBLAS_NUM_THREADS", "1"), ("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
 
 /// Which programs are missing, and why.
@@ -52,7 +52,7 @@ fn ways(
     let least = least::build_plugin()?.to_string_lossy().into_owned();
     let lossless = least::build_lossless()?.to_string_lossy().into_owned();
     let nothing = least::build_nothing()?.to_string_lossy().into_owned();
-    let preloaded = child::beside(PRELOADED).to_string_lossy().into_owned();
+    let preloaded = child::sibling(PRELOADED).to_string_lossy().into_owned();
     let (plain, hooks) = (build("plain", &[], &[])?, build("hooks", &[], &["-finstrument-functions"])?);
     let way = |how, program: &Path, variables: &[(&'static str, &str)], ampere| Way {
         how,
@@ -147,7 +147,7 @@ fn run(way: &Way, words: &[&str], directory: &Path) -> anyhow::Result<(child::Ra
     let mut command = match way.ampere {
         None => Command::new(words[0]),
         Some(host) => {
-            let mut command = Command::new(child::beside("ampere"));
+            let mut command = Command::new(child::sibling("ampere"));
             command.args(["run", "--host", host, "--listen", "127.0.0.1:0", "-o"]);
             command.arg(place.path().join("out")).arg("--").arg(words[0]);
             command
@@ -155,7 +155,7 @@ fn run(way: &Way, words: &[&str], directory: &Path) -> anyhow::Result<(child::Ra
     };
     command.args(&words[1..]).current_dir(directory);
     command.env("SCOREP_EXPERIMENT_DIRECTORY", place.path().join("scorep"));
-    command.envs(OF_MPI).envs(way.variables.iter().map(|(name, value)| (name, value)));
+    command.envs(MPI_VARIABLES).envs(way.variables.iter().map(|(name, value)| (name, value)));
     let ran = child::run(&mut command)?;
     let quality = way.ampere.map(|_| quality(&place.path().join("out/summary.json"))).transpose()?;
     Ok((ran, quality))
@@ -204,7 +204,7 @@ pub fn calls() -> anyhow::Result<Vec<Value>> {
 /// Builds `xhpl` with the command `before` in front of the compiler and with these options. Returns its directory.
 pub fn build_hpl(name: &str, before: &[&str], options: &[&str]) -> anyhow::Result<PathBuf> {
     ["mpicc", "mpirun"].iter().try_for_each(|program| need(program))?;
-    let place = child::beside("bench-hpl");
+    let place = child::sibling("bench-hpl");
     let script = || {
         let mut script = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/bench-hpl"));
         script.arg(&place);

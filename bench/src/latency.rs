@@ -20,7 +20,7 @@ const CHANGES: u32 = 240;
 /// The step is neither a divisor nor a multiple of the collector's periods, so that changes fall at all phases of these.
 const STEP_SECONDS: f64 = 0.083;
 const WATTS: f64 = 1000.0;
-/// By then the collector has determined its clock and opened its counters.
+/// The counter starts to change after this time, when the collector has determined its clock and opened its counters.
 const BEGINS_SECONDS: f64 = 3.0;
 const SCRAPE_PERIOD: Duration = Duration::from_millis(5);
 
@@ -142,7 +142,7 @@ fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> anyhow::Result<Vec
 
 /// Runs in the child: makes calls now and then until the parent has gone.
 pub fn child() {
-    let library = crate::child::beside("libscorep_substrate_ampere.so");
+    let library = crate::child::sibling("libscorep_substrate_ampere.so");
     // SAFETY: our own library; its initialisers are Rust's.
     let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
     let host = events::Host::start(&library);

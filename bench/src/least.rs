@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub fn directory() -> PathBuf {
-    child::beside("bench-programs")
+    child::sibling("bench-programs")
 }
 
 /// Returns the file name under which Score-P looks for the plugin (`least.c`).

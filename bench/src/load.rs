@@ -120,7 +120,7 @@ impl Feed {
         let place = shm.path().join("s-bench");
         std::fs::create_dir(&place)?;
         let session = Session::open_or_create_in(&place)?;
-        let collector = Command::new(child::beside("ampere-collector"))
+        let collector = Command::new(child::sibling("ampere-collector"))
             .arg("--session")
             .arg(session.directory())
             .arg("--output")

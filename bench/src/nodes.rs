@@ -29,7 +29,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         let megabytes = write(&run, &one, nodes)? as f64 / 1e6;
         for (form, arguments) in FORMS {
             let report = || {
-                let mut command = Command::new(child::beside("ampere"));
+                let mut command = Command::new(child::sibling("ampere"));
                 command.arg("report").arg(&run).args(arguments);
                 command
             };

@@ -1,4 +1,4 @@
-//! What stack sampling costs programs that are not instrumented, compared with Linux' perf at the same period.
+//! Measures what stack sampling costs programs that are not instrumented, compared with Linux' perf at the same period.
 
 use crate::hosts::{self, build_hpl, hpl_input, lines, need};
 use crate::{child, least};
@@ -63,7 +63,7 @@ fn measure(name: &'static str, ranks: u32, words: &[&str], place: &Path) -> anyh
         let mut all: Vec<String> = ways[at].1.split_whitespace().map(str::to_owned).collect();
         for word in &mut all {
             match &**word {
-                "AMPERE" => *word = child::beside("ampere").to_string_lossy().into_owned(),
+                "AMPERE" => *word = child::sibling("ampere").to_string_lossy().into_owned(),
                 "OUT" => *word = out.to_string_lossy().into_owned(),
                 _ => {}
             }
@@ -76,7 +76,7 @@ fn measure(name: &'static str, ranks: u32, words: &[&str], place: &Path) -> anyh
         all.push(CHILD.to_owned());
         all.push(times.to_string_lossy().into_owned());
         all.extend(words.iter().map(|word| (*word).to_owned()));
-        child::run(Command::new(&all[0]).args(&all[1..]).envs(hosts::OF_MPI).current_dir(place))?;
+        child::run(Command::new(&all[0]).args(&all[1..]).envs(hosts::MPI_VARIABLES).current_dir(place))?;
         let (mut wall, mut cpu) = (0.0, 0.0);
         for entry in std::fs::read_dir(&times)? {
             let text = std::fs::read_to_string(entry?.path())?;

@@ -17,7 +17,7 @@ pub fn nothing() -> anyhow::Result<Vec<Figure>> {
         let mut command = plain();
         if which == 0 {
             command
-                .env("LD_PRELOAD", child::beside(PRELOADED))
+                .env("LD_PRELOAD", child::sibling(PRELOADED))
                 .env("AMPERE_OUTPUT", place.path().join("out"));
         }
         milliseconds(&mut command)
@@ -27,7 +27,7 @@ pub fn nothing() -> anyhow::Result<Vec<Figure>> {
         let mut command = plain();
         if which == 0 {
             number += 1;
-            command = Command::new(child::beside("ampere"));
+            command = Command::new(child::sibling("ampere"));
             command.args(["run", "-o"]).arg(place.path().join(number.to_string())).args(["--", "true"]);
         }
         milliseconds(&mut command)
@@ -54,10 +54,10 @@ pub fn disabled() -> anyhow::Result<Vec<Figure>> {
         let mut command = Command::new(&program);
         match which {
             0 => {
-                command = Command::new(child::beside("ampere"));
+                command = Command::new(child::sibling("ampere"));
                 command.args(["run", "-o"]).arg(place.path().join("out")).arg("--").arg(&program);
             }
-            1 => drop(command.env("LD_PRELOAD", child::beside(PRELOADED))),
+            1 => drop(command.env("LD_PRELOAD", child::sibling(PRELOADED))),
             _ => {}
         }
         nanoseconds(command.env("AMPERE_DISABLE", "1").current_dir(place.path()))

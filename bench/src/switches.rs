@@ -54,7 +54,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 /// `ampere run` with options, up to the command. The results of an earlier run are removed.
 fn ampere(place: &Path, options: &[&str]) -> Command {
     let _ = std::fs::remove_dir_all(place.join("out"));
-    let mut command = Command::new(child::beside("ampere"));
+    let mut command = Command::new(child::sibling("ampere"));
     command.args(["run", "--listen", "127.0.0.1:0", "-o"]).arg(place.join("out")).args(options).arg("--");
     command.env("AMPERE_COUNTERS", "estimate").env("AMPERE_POLICY", "active");
     command

@@ -45,7 +45,7 @@ pub struct ReplayArguments {
     hold: Duration,
 }
 
-/// How late GPU streams report; `None` for at the end.
+/// How late GPU streams report; `None`: not before the end of the run.
 #[derive(Clone, Copy)]
 struct Lag(Option<Duration>);
 

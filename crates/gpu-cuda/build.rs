@@ -1,4 +1,4 @@
-//! CUDA and CUPTI keep addresses of this library's functions: it is never unloaded.
+//! Links the library so that it is never unloaded, because CUDA and CUPTI keep addresses of its functions.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

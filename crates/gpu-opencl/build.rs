@@ -1,4 +1,4 @@
-//! The library is never unloaded: the runtime may call it until the process ends.
+//! Links the library so that it is never unloaded, because the runtime may call it until the process ends.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

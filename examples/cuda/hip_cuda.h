@@ -1,4 +1,4 @@
-/* The HIP of the examples, as CUDA has it. */
+/* Maps the functions of HIP that the examples use to those of CUDA. */
 #ifndef HIP_CUDA_H
 #define HIP_CUDA_H
 

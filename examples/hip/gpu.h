@@ -1,4 +1,5 @@
-/* Definitions that the examples share: HIP, the same by CUDA's names, or its replacement on the CPU, errors in one line, MPI or none.
+/* Definitions that the examples share: the GPU interface (HIP, CUDA, or a replacement on the CPU), errors in one line, and MPI if it
+ * is used.
  *
  * Kernels work with any number of threads: each begins at item `first_item()` and takes every `item_stride()`th one. A GPU runs
  * them with thousands of threads, a CPU with one. There a launch is one call of a function that has the kernel's name, so
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Helpers are no phases of the program and stay out of a profile of its functions. */
+/* Helpers are not phases of the program, so they are not in a profile of its functions. */
 #define HELPER static inline __attribute__((no_instrument_function, unused))
 
 #if defined(__HIPCC__) || defined(__HIP__) || defined(__CUDACC__)

@@ -1,5 +1,5 @@
-/* As much of HIP as the examples use, on the CPU, to try the examples and ampere without an AMD GPU. Memory is the host's, a
- * stream does at once what it is asked to do, and HIP_CPU_DEVICES says how many devices there are (2). */
+/* The part of HIP that the examples use, on the CPU, to try the examples and ampere without an AMD GPU. Memory is the host's, a
+ * stream does everything at once, and HIP_CPU_DEVICES sets the number of devices (2 by default). */
 #ifndef HIP_CPU_H
 #define HIP_CPU_H
 

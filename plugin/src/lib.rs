@@ -55,7 +55,7 @@ use std::ffi::c_int;
 #[global_allocator]
 static MEMORY: memory::WithReserve = memory::WithReserve;
 
-/// Returns the entry point, which Score-P calls first.
+/// The entry point, which Score-P calls first.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCOREP_SubstratePlugin_ampere_get_info() -> SubstratePluginInfo {
     SubstratePluginInfo {

@@ -42,11 +42,11 @@ impl LocationData {
         LocationData { busy: AtomicUsize::new(FREE), dropped: AtomicU64::new(0), inner }
     }
 
-    /// Returns an event arrives, at `here` on the stack, while another one is being written. Usually a signal handler
-    /// has interrupted the other one: then all events of the handler are dropped, enters and leaves, so that the stream
-    /// still nests, and this returns `false`. But if a handler was left by `siglongjmp`, the thread's stack is about as
-    /// deep as before, and the other event was abandoned: then this repairs the writer and returns `true`. Called by
-    /// the thread that writes the location's events.
+    /// Handles an event that arrives, at `here` on the stack, while another one is being written. Usually a signal handler has
+    /// interrupted the other one. Then all events of the handler, enters and leaves, are dropped, so that the stream still nests,
+    /// and this returns `false`. But if a handler was left by `siglongjmp`, the thread's stack is about as deep as before, and
+    /// the other event was abandoned. Then this repairs the writer and returns `true`. It must be called by the thread that
+    /// writes the location's events.
     #[cold]
     pub fn take_over(&self, here: usize) -> bool {
         // One of the two events is dropped in either case.
@@ -134,7 +134,7 @@ impl LocationData {
         self.is_free() && self.dropped.load(Ordering::Relaxed) > 0
     }
 
-    /// An event still marked as being written was abandoned. To be called by the new ONE WRITER.
+    /// An event still marked as being written was abandoned. This must be called by the new ONE WRITER.
     pub fn free(&self) {
         self.busy.store(FREE, Ordering::Relaxed);
     }

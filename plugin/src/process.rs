@@ -70,7 +70,7 @@ impl State {
         STATE.get().filter(|state| state.pid == std::process::id())
     }
 
-    /// Locks the definitions log.
+    /// Returns the definitions log, locked.
     pub fn log(&self) -> MutexGuard<'_, LogWriter> {
         self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -381,8 +381,7 @@ pub fn new_program(name: AnyHandle, arguments: &[AnyHandle]) {
     state.define(&Definition::Program(Program { name: text(name), arguments }));
 }
 
-/// Returns an addition to Score-P's interface: the embedded host asks whether the stacks of the job's processes are
-/// sampled.
+/// An addition to Score-P's interface: the embedded host asks whether the stacks of the job's processes are sampled.
 #[unsafe(no_mangle)]
 pub extern "C" fn ampere_stacks_are_sampled() -> bool {
     State::of_this_process().is_some_and(|state| state.session.stacks_are_sampled())

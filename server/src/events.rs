@@ -23,7 +23,7 @@ const LENGTH: Duration = Duration::from_secs(25);
 const PERIOD: Duration = Duration::from_secs(1);
 /// A page for another reader that is younger than this is sent again.
 const PAGE_AGE: Duration = Duration::from_millis(900);
-/// Making the page's tables takes at most one part in this many of the collector's time. With very many call paths, they are made
+/// The time spent on the page's tables is at most the collector's time divided by this. With very many call paths, they are made
 /// less often.
 const PART_MAX: u32 = 100;
 /// The maximum number of ranks with pages of their own at the same time, because each of these takes its part of the collector's

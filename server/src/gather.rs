@@ -146,7 +146,7 @@ impl Gatherer {
         (node.places, node.is_over) = (found.places, is_over);
     }
 
-    /// To be called when there are other nodes. Also listens on the network, with the token.
+    /// Must be called when there are other nodes. Also listens on the network, with the token.
     fn open(&mut self) {
         let access = &self.service.access;
         if !access.has_set_token() {

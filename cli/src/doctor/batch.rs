@@ -1,4 +1,4 @@
-//! Checks which process of the batch job is asked to end.
+//! Checks which process of a batch job gets the signal that Slurm sends before it kills the job.
 
 use super::findings::{Check, Group};
 

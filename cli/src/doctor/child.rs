@@ -1,5 +1,4 @@
-//! Another program, run within a time limit. It may be any program: it may crash, hang, or leave children that hold its
-//! pipes open.
+//! Runs another program within a time limit. The program may crash, hang, or leave children that hold its pipes open.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

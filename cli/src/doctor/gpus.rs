@@ -1,4 +1,4 @@
-//! Checks which runtimes of GPUs are here, and whether what they run is seen without Score-P.
+//! Checks which GPU runtimes this node has, and whether ampere can see their kernels without Score-P.
 
 use super::findings::{Check, Group};
 use super::score_p::load;
@@ -29,7 +29,7 @@ fn libraries(runtime: Runtime) -> (&'static str, &'static [Library], &'static [L
                 ("librocprofiler-sdk.so.0", "rocprofiler_create_context"),
             ],
         ),
-        // The loader itself opens layers.
+        // OpenCL's loader itself opens ampere's library, as a layer.
         Runtime::OpenCl => ("OpenCL", &[("libOpenCL.so.1", "clGetPlatformIDs")], &[]),
     }
 }
@@ -40,7 +40,7 @@ pub fn check(program: &Path, installation: Option<&Installation>) -> Vec<Check> 
         check_runtime(runtime, program, installation, &mut group);
     }
     if group.checks.is_empty() {
-        group.ok("runtimes", "neither CUDA, HIP nor OpenCL is here");
+        group.ok("runtimes", "this node has neither CUDA, HIP nor OpenCL");
     }
     group.checks
 }

@@ -32,7 +32,7 @@ const SIGNALS: [Signal; 8] = [
 /// Signals that ask a program to end. Flux sends SIGALRM when a job's time has ended.
 const ORDERS_TO_END: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM];
 /// Signals that a terminal sends to the whole process group. Without a witness they are not passed on.
-const OF_TERMINALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
+const TERMINAL_SIGNALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 /// The longest time between the arrivals of one signal at this process and at the witness.
 const TOGETHER: Duration = Duration::from_millis(100);
 
@@ -159,7 +159,7 @@ async fn pass_on(
                 let _ = kill_process(to, SIGNALS[number]);
             }
             News::Got(number) if !has_witness => {
-                if !OF_TERMINALS.contains(&SIGNALS[number]) {
+                if !TERMINAL_SIGNALS.contains(&SIGNALS[number]) {
                     let _ = kill_process(to, SIGNALS[number]);
                 }
             }

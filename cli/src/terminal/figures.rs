@@ -20,7 +20,7 @@ const RATE_SECONDS: f64 = 2.0;
 #[derive(Default)]
 pub struct Figures {
     pub snapshot: Snapshot,
-    /// Earlier snapshots; rates are computed from the first one on.
+    /// Earlier snapshots, the oldest first. Rates are means since the oldest.
     earlier: VecDeque<Snapshot>,
     /// The page with call paths; `None` until one was requested.
     pub page: Option<Page>,

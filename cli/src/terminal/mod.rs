@@ -1,4 +1,4 @@
-//! What people see on a terminal.
+//! The output that people see on a terminal.
 //!
 //! ```text
 //! live_table.rs    the live table of `ampere run`          progress.rs   the progress of a command

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The time of the first summary, and the time from one to the next.
 const FIRST: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(10);
-/// Making and writing summaries takes at most one part in this many of the run's time.
+/// The time spent on summaries is at most the run's time divided by this.
 const PART: u32 = 100;
 
 /// Keeps `summary.json` up to date until it is dropped.

@@ -1,5 +1,5 @@
-//! Finds programs, by their files, whose MPI calls cannot be recorded or not as they ask for: those with a static MPI library,
-//! those that the loader starts in secure mode, and those that switch recording off.
+//! Finds programs whose MPI calls cannot be recorded, or not in the way that the program requests: those with a static MPI
+//! library, those that the loader starts in secure mode, and those that switch recording off. It reads the programs' files.
 
 use ampere_model::text::listed;
 use ampere_stacks::foreign;

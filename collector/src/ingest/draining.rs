@@ -58,7 +58,7 @@ impl Ingest {
                 live.fullest = live.fullest.max(fill);
                 let waiting = live.reader.ring.waiting_ratio();
                 round.fullest = round.fullest.max(waiting);
-                // Records of the program itself make the loop faster. Records of CPU time can wait.
+                // Only records of the program itself count, and let the next round start earlier. Records of CPU time can wait.
                 let is_of_program = live.definition.kind != LocationKind::CpuTime;
                 if thorough || waiting >= HARDLY_FILLED {
                     let taken = self.drain_location(at, timeline, now, notes);
@@ -115,7 +115,7 @@ impl Ingest {
     /// Makes other streams wait for the records that are left in a ring, so that these are not late.
     fn stays_behind(&mut self, at: Place, timeline: &mut LiveTimeline) {
         let live = &mut self[at];
-        // Only a GPU stream's own merger waits for it, and does so anyway.
+        // For a GPU stream, this is not needed: only its own merger waits for it, and does so in any case.
         let is_waited_for = matches!(live.definition.kind, LocationKind::CpuThread | LocationKind::CpuTime);
         if is_waited_for && live.waiting() > 0 {
             let reached = live.reader.decoder.last_time();

@@ -46,7 +46,7 @@ pub fn end_of(ingest: &Ingest, process: usize, timeline: &LiveTimeline, now: Tim
     match (process.life.program_end, process.life.state) {
         (Some(end), _) => end,
         (None, State::Died | State::Replaced) => {
-            // The next program was started before it joined.
+            // A process that became another program had ended by the time at which that program joined.
             let next = ingest.processes.iter().filter(|other| process.is_before(other));
             let next = next.map(|other| timeline.clock.at(&other.info.clocks)).min();
             let seen = process.life.seen_alive.unwrap_or(0).min(next.unwrap_or(Timestamp::MAX));

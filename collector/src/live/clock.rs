@@ -103,7 +103,7 @@ pub(crate) fn find_clock(run: &mut LiveRun) {
     run.introduce();
 }
 
-/// Uses this clock from now on. Samples with times of another clock are discarded, which no event precedes.
+/// Uses this clock from now on. Samples with times of another clock are discarded; all of them are older than the first event.
 pub(crate) fn set_clock(run: &mut LiveRun, timer: Timer) {
     let clock = SessionClock::calibrated(timer, &run.began.clocks);
     let is_certain = run.clock_is_certain();

@@ -94,8 +94,8 @@ impl Sampling {
         has_stopped
     }
 
-    /// Discards the samples so far, whose times are from another clock; no event came before them. Returns `false` if the sampler
-    /// does not end, because another one would not end either.
+    /// Discards all samples so far, because their times are from another clock. All of them are older than the first event.
+    /// Returns `false` if the sampler does not end; a new one would not end either.
     pub fn forget(&mut self, notes: &mut Notes) -> bool {
         self.samples = None;
         let has_stopped = self.stop(notes);

@@ -7,7 +7,7 @@
 //!
 //! Some libraries hold a lock while they read, which the program needs, too: a reading of NVML takes about 3 ms, and without a
 //! pause between readings CUDA needs ten seconds to start in place of half a second. So a source is left alone after each reading
-//! ([`Rest`]), and the time of a change is known to the length of this rest only.
+//! ([`Rest`]), and the time of a change then has an uncertainty of the length of this rest.
 //!
 //! A change before its window shows that the interval is different: the interval is then learned again, with a wider window. If
 //! the change of a device does not come at all, the device is read four times per interval.
@@ -20,7 +20,7 @@ const FORGOTTEN_AFTER: usize = 64;
 const INTERVAL_MIN: u64 = 8;
 /// The longest interval that is learned: a second at 1 kHz.
 const INTERVAL_MAX: u64 = 1000;
-/// The window starts this fraction of an interval before a change is due, one in 8, and at least two ticks before.
+/// The window starts an eighth of an interval, but at least two ticks, before a change is due.
 const WINDOW: u64 = 8;
 const WINDOW_MIN: u64 = 2;
 /// This many early changes in a row widen the window even if the time of the change before them is uncertain.
@@ -46,7 +46,7 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// No rest yet, with ticks of this length in nanoseconds.
+    /// Makes a rest that has not started. `period` is the length of a tick in nanoseconds.
     pub fn new(period: u64) -> Rest {
         Rest { costs: [0; COSTS], count: 0, until: 0, period: period.max(1) }
     }
@@ -94,7 +94,7 @@ impl UpdateInterval {
         self.learned
     }
 
-    /// Adds an interval between two changes, each of which is known to `rest` ticks.
+    /// Adds an interval between two changes. The time of each change has an uncertainty of `rest` ticks.
     fn add(&mut self, interval: u64, rest: u64) {
         self.recent[self.count % LEARNED_FROM] = interval;
         self.count += 1;

@@ -385,8 +385,9 @@ impl SamplerThread {
         (*next, *due) = ((*next + 1) % gpus.len(), now + USERS_PERIOD / gpus.len() as u32);
     }
 
-    /// Reads a counter, again if the reading was interrupted: nobody knows at which moment its value was true then, and an interval
-    /// that is too short seems to have more power than the next one. Returns the time of the reading, and how long it took.
+    /// Reads a counter, and repeats the reading if it was interrupted, because it is then unknown at which moment the value was
+    /// true. With a wrong time, one interval would be too short and seem to have too much power, and the next one too little.
+    /// Returns the time of the reading, and how long it took.
     fn read_undisturbed(&mut self, at: usize, device: usize) -> (u64, Result<Reading, ReadError>, u64) {
         let mut tries = READ_TRIES_MAX;
         loop {

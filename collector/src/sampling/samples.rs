@@ -32,9 +32,9 @@ pub(crate) struct FoundCounter {
     traits: CounterTraits,
 }
 
-/// What the samples with one number are of.
+/// What the samples with one number measure.
 enum Series {
-    /// A counter, which may be no device.
+    /// A counter, with the index of its device; `None` if it belongs to no device.
     Counter(Option<usize>),
     /// The CPU time of other jobs on this node.
     OtherJobs(String),

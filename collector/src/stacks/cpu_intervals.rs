@@ -1,6 +1,7 @@
-//! Intervals on a CPU without a sample, of threads and processes that live shorter than a period. The kernel records when each
-//! ran. The time is attributed to their process, or to the process that started them. Because a stack counts until the next
-//! sample, short pauses between such intervals count, too, if nothing else of the process is in a function.
+//! Keeps the intervals for which threads were on a CPU without being sampled, because they or their processes lived for less than
+//! a sampling period. The kernel records these intervals. Their time is attributed to the process, or to the process that started
+//! it. Because a stack counts until the next sample, short pauses between such intervals count, too, if nothing else of the
+//! process is in a function.
 
 use ampere_model::Timestamp;
 use ampere_ring::EventWriter;

@@ -6,13 +6,13 @@ use ampere_model::Timestamp;
 use ampere_ring::{EventWriter, RING_RECORDS_MIN};
 use rustc_hash::FxHashMap;
 
-/// Times of a thread that is switched more often in a second are merged.
+/// If a thread is switched more often than this in a second, its times on a CPU are merged.
 const SWITCHES_MAX: u32 = 2000;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
-/// Times wait while there is space for fewer records than this in their ring: this space is kept for the last ones.
+/// Times are not written while their ring has space for fewer records than this. That space is kept for the last ones.
 const ROOM_MIN: u64 = 16;
-/// Times are also merged if there would be space for fewer records than this after them.
+/// Times are also merged if their ring would afterwards have space for fewer records than this.
 const AMPLE_ROOM: u64 = RING_RECORDS_MIN / 2;
 /// The maximum number of times of a process, in all its threads, that are kept until they are written.
 const SPANS_MAX: usize = 1 << 18;
@@ -24,7 +24,7 @@ const THREADS_MAX: usize = 1 << 14;
 pub(super) struct Span {
     pub from: u64,
     pub until: u64,
-    /// The CPU time.
+    /// The CPU time of the thread in this interval.
     pub used: u64,
 }
 
@@ -170,7 +170,7 @@ impl CpuRing {
         }
     }
 
-    /// This is called when all times are written.
+    /// Ends the ring. All times must have been written before.
     fn end(mut self, clock: &EventClock) {
         self.write(Vec::new(), u64::MAX, clock);
         self.points.write_held(clock);
@@ -211,7 +211,7 @@ impl Points {
 #[derive(Default)]
 struct ThreadTime {
     waiting: Vec<Span>,
-    /// The CPU time so far, and what the kernel had counted when there was none.
+    /// The CPU time so far. `began` is the CPU time that the kernel had counted when `used` was 0; `None` if that is unknown.
     used: u64,
     began: Option<u64>,
     until: u64,
@@ -249,8 +249,9 @@ impl CpuTimes {
         self.waiting += 1;
     }
 
-    /// The kernel has counted this CPU time of a thread since its start. If more is not known, all of the time from `since` to
-    /// `now` is taken to have risen evenly. `is_new` is whether the thread has started since `since`.
+    /// Takes the CPU time of a thread since its start, as the kernel has counted it. If records of switches do not explain all of
+    /// it, the CPU time between `since` and `now` is assumed to have risen evenly. `is_new`: the thread has started after
+    /// `since`.
     pub fn set_counted(&mut self, thread: u32, counted: u64, (since, now): (u64, u64), is_new: bool) {
         let of = self.threads.entry(thread).or_default();
         let began = *of.began.get_or_insert(if is_new { 0 } else { counted.saturating_sub(of.used) });
@@ -261,7 +262,7 @@ impl CpuTimes {
         let known = of.waiting.split_off(of.waiting.partition_point(|span| span.from < since));
         let known: u64 = known.iter().map(|span| span.used).sum();
         let from = of.waiting.last().map_or(since, |span| span.until.max(since));
-        // The kernel has counted a little after `now`, too.
+        // The kernel may also have counted a little time after `now`.
         let used = (known + missing).min(now.saturating_sub(from));
         (of.used, self.used) = (of.used - known, self.used - known);
         if used > 0 {
@@ -269,7 +270,7 @@ impl CpuTimes {
         }
     }
 
-    /// The kernel has counted this CPU time of all threads of the process, those that have ended included.
+    /// Takes the CPU time of all threads of the process, including those that have ended, as the kernel has counted it.
     pub fn set_counted_of_all(&mut self, counted: u64, (since, now): (u64, u64)) {
         let began = *self.began.get_or_insert(counted.saturating_sub(self.used));
         let used = counted.saturating_sub(began).saturating_sub(self.used);
@@ -370,13 +371,13 @@ impl CpuTimes {
         rings.filter_map(|ring| ring.points.held.as_ref()).map(|held| held.from).min()
     }
 
-    /// Threads that no longer have a location are among the others from now on.
+    /// Ends the rings of threads that no longer have a location. Their further times go into the ring of all other threads.
     pub fn end_rings(&mut self, clock: &EventClock, is_gone: impl Fn(u32) -> bool) {
         let gone = self.threads.iter_mut().filter(|(thread, _)| is_gone(**thread));
         gone.filter_map(|(_, of)| of.ring.take()).for_each(|ring| ring.end(clock));
     }
 
-    /// This is called when all times are written.
+    /// Ends the ring. All times must have been written before.
     pub fn end(&mut self, clock: &EventClock) {
         let rings = self.threads.drain().filter_map(|(_, of)| of.ring);
         rings.chain(self.ring_of_others.take()).for_each(|ring| ring.end(clock));

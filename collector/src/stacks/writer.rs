@@ -34,7 +34,7 @@ const KNOWN_AFTER: Duration = Duration::from_millis(1);
 const COUNTED_PERIOD: Duration = Duration::from_millis(100);
 /// The maximum number of processes with rows at a time.
 const PROCESSES_MAX: usize = 4096;
-/// Writes samples as records.
+/// Writes samples as records into rings, and the functions in them as definitions into logs.
 pub(super) struct Writer {
     session: Session,
     timing: Timing,

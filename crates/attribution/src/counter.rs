@@ -20,8 +20,8 @@ pub enum CounterKind {
         /// nanojoules.
         wraps_at: Option<u64>,
     },
-    /// Power: joules = value x `watts_per_unit` x seconds. The time is that until the next sample, or, if `is_of_time_before`,
-    /// that since the previous one.
+    /// Power: joules = value x `watts_per_unit` x seconds. The value holds until the next sample or, if `is_of_time_before`,
+    /// since the previous one.
     Instantaneous { watts_per_unit: f64, is_of_time_before: bool },
 }
 

@@ -1,4 +1,4 @@
-//! How joules are divided.
+//! Policies: the rules by which joules are divided.
 
 /// How the joules of a sample interval are divided among the frames that ran in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -4,8 +4,8 @@
 //! processes and of ampere. The kernel's own work, as for interrupts, is in it; where nothing else runs, that is small.
 //!
 //! The parts have different resolutions: the kernel counts busy time in ticks, and a short child's time is known only once its
-//! parent has waited for it. So that nothing of the run is ever taken for another job's, only what exceeds both is handed over.
-//! Both errors are of the sums since the start, and do not grow with the run.
+//! parent has waited for it. Only the CPU time that exceeds both errors is handed over, so that nothing of the run is ever taken
+//! for another job's. The errors are those of sums since the start, so they do not grow during the run.
 
 use crate::run_cpu::{BusyTime, SharedRunCpu};
 use std::sync::PoisonError;
@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 /// `/proc/stat` has five columns of busy time, each in steps of 10 ms.
 const RESOLUTION_NS: u64 = 50_000_000;
 
-/// The search for what ended processes used takes at most one part in this many of the time.
+/// The time spent on searching for the last CPU time of ended processes is at most the whole time divided by this.
 const SEARCH_SHARE: u32 = 200;
 
 /// Hands over the CPU time of other jobs.

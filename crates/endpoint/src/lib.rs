@@ -9,7 +9,7 @@
 //! client.rs        the client of `ampere run` and `ampere top`
 //! peer.rs          the user of a client on this node
 //! connect.rs       connections that do not wait
-//! linger.rs        serves on after the run, until Prometheus has the final figures
+//! linger.rs        continues to serve after the run, until Prometheus has the final figures
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! What ran over time, in steps like those of a power curve: the kernels of each GPU, and the functions of each rank's main thread.
+//! Lanes show what ran over time, in steps like those of a power curve: the kernels of each GPU, and the functions of each rank's
+//! main thread.
 
 use crate::callpaths::Name;
 use ampere_attribution::LocationIndex;
@@ -8,7 +9,7 @@ use ampere_timeline::lanes::Lane as OfLocation;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// The maximum number of lanes of ranks on a node: with more ranks, a lane is of several.
+/// The maximum number of lanes of ranks on a node: with more ranks, several ranks share a lane.
 const RANK_LANES_MAX: usize = 16;
 /// The maximum number of GPUs on a node that have a lane.
 const GPU_LANES_MAX: usize = 16;
@@ -42,9 +43,9 @@ pub struct Lane {
     pub view: String,
     /// The GPU; or the first rank's location group.
     pub first: String,
-    /// The last rank's location group, which is the first one's if the lane is of one.
+    /// The last rank's location group; equal to `first` if the lane has only one rank.
     pub last: String,
-    /// The begin of the first step, in seconds after the first sample of the node's devices.
+    /// The start of the first step, in seconds after the first sample of the node's devices.
     pub begin: f64,
     /// The length of a step in seconds.
     pub step: f64,
@@ -54,7 +55,7 @@ pub struct Lane {
     pub percent: Vec<u8>,
 }
 
-/// The lanes of all nodes of an attributor, of both views or `only` one.
+/// Returns the lanes of all nodes of an attributor, of both views or of `only` one.
 pub(crate) fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<NodeLanes> {
     let devices = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
     let mut begins: BTreeMap<&str, u64> = BTreeMap::new();
@@ -80,7 +81,7 @@ pub(crate) fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> 
     joined(nodes.filter(|node| !node.lanes.is_empty()))
 }
 
-/// Locations that share a lane, each under the name that it has in the lane.
+/// Locations that share a lane, each with the name by which the lane shows it.
 type Members<'a> = Vec<(&'a str, &'a OfLocation)>;
 
 /// The GPU streams of each GPU.
@@ -149,7 +150,7 @@ impl Names<'_> {
         })
     }
 
-    /// One lane of the members'. `shared_by`: the number of ranks over which their times are averaged.
+    /// Makes the lane of these members. `shared_by`: the number of ranks over which their times are averaged.
     fn lane(&mut self, view: &str, members: &[(&str, &OfLocation)], shared_by: usize, begin: u64) -> Lane {
         let step = members.iter().map(|(_, lane)| lane.step_ticks()).max().unwrap_or(1);
         let members: Vec<(&str, OfLocation)> =

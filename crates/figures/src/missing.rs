@@ -108,7 +108,6 @@ pub fn note_of_all_nodes(ranks: &Numbers, size: u32) -> String {
     )
 }
 
-/// Advice about missing ranks.
 const ADVICE: &str = "a rank is missing that has a /dev/shm of its own (a container: let it use the node's, or set AMPERE_SHM to a \
      directory that all share), is switched off, or neither calls MPI nor is instrumented";
 

@@ -224,7 +224,6 @@ pub fn least_trusted<'a>(names: impl Iterator<Item = &'a str>) -> &'a str {
 /// The run that figures are about.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
-    /// The run's unique id.
     pub id: String,
     /// The command line, word by word; empty for a trace.
     pub command: Vec<String>,

@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Numbers of API functions are below this, in both domains.
 const FUNCTIONS_MAX: usize = 2048;
 
-/// What a function does.
+/// What a function of CUDA does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
-    /// It launches kernels.
     Launch,
     /// It copies or sets memory.
     Transfer,
@@ -22,7 +21,8 @@ enum Call {
     Other,
 }
 
-/// For each function, its region, and whether the device's records carry the number of the call; 0 if that is not yet known.
+/// For each function, its region, and whether the device's records carry the number of the call; 0 before the function's first
+/// call.
 static FUNCTIONS: [[AtomicU64; FUNCTIONS_MAX]; 2] =
     [const { [const { AtomicU64::new(0) }; FUNCTIONS_MAX] }; 2];
 const HAS_RECORDS: u64 = 1 << 32;
@@ -37,11 +37,12 @@ struct Launched {
 }
 
 thread_local! {
-    /// Whether this thread is in a call that is recorded: functions of the runtime call those of the driver.
+    /// Whether this thread is in a recorded call. Calls inside it are not recorded, because functions of the runtime call those
+    /// of the driver.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Asks for callbacks of the functions that matter.
+/// Enables the callbacks for the functions whose calls are recorded.
 pub fn enable(cupti: &Cupti, subscriber: Subscriber) {
     for domain in [DRIVER_API, RUNTIME_API] {
         for id in 1..FUNCTIONS_MAX as u32 {
@@ -54,7 +55,7 @@ pub fn enable(cupti: &Cupti, subscriber: Subscriber) {
     }
 }
 
-/// What a function does, by its name; `None` if it is not recorded.
+/// Returns what the function of this name does; `None` if it is not recorded.
 fn call_of(name: &CStr) -> Option<Call> {
     let name = name.to_str().ok()?.trim_start_matches('_');
     let function = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"))?;
@@ -132,7 +133,7 @@ unsafe fn define(data: &CallbackData) -> u64 {
     u64::from(region) | if call == Call::Other || region == 0 { 0 } else { HAS_RECORDS }
 }
 
-/// When the launch with this number was, in ticks, if it is among the latest ones.
+/// Returns the time of the launch with this number, in ticks, if it is among the latest ones.
 pub fn launched_at(correlation: u32) -> Option<u64> {
     let launched = &LAUNCHES[correlation as usize % LAUNCHES.len()];
     let is_it = launched.correlation.load(Ordering::Relaxed) == correlation && correlation != 0;

@@ -1,7 +1,8 @@
-//! The clock that CUPTI uses: the run's, in nanoseconds.
+//! The clock that CUPTI uses for timestamps: the run's clock, converted to nanoseconds.
 //!
-//! CUPTI converts the timestamps of devices to a clock that it reads by calling back. It wants nanoseconds, and the run's clock
-//! counts ticks. The rate between them need not be exact, because the way back uses the same one.
+//! CUPTI converts the timestamps of devices to a clock that it reads through a callback of ours. That clock must count
+//! nanoseconds, while the run's clock counts ticks. The conversion rate need not be exact, because the same rate is used to
+//! convert back.
 
 use ampere_gpu::Host;
 use std::sync::OnceLock;
@@ -19,7 +20,7 @@ struct Scale {
 
 static SCALE: OnceLock<Scale> = OnceLock::new();
 
-/// Starts the clock.
+/// Starts the clock that CUPTI is given in place of the wall clock.
 pub fn start(host: Host) {
     let rate = (4_294_967_296.0 / host.ticks_per_nanosecond().max(1e-6)) as u128;
     let (ticks, nanoseconds) = (host.now(), wall());

@@ -1,4 +1,4 @@
-//! Which GPUs the program's devices are.
+//! Finds out which GPUs the program's devices are.
 
 use crate::library::driver;
 use ampere_gpu::Device;
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 /// The program's devices, by their numbers.
 static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
 
-/// The size of texts.
+/// The size of the buffers for names that CUDA writes.
 const TEXT_BYTES: usize = 256;
 
 type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -23,7 +23,7 @@ struct Driver {
     name: Text,
 }
 
-/// Asks the driver for all devices. It is initialised, and the caller is a thread of the program.
+/// Asks the driver for all devices. The driver must be initialised, and the caller must be a thread of the program.
 pub fn find() {
     DEVICES.get_or_init(|| Driver::new().map_or(Vec::new(), |driver| driver.devices()));
 }

@@ -42,16 +42,16 @@ const CLOCK_ERROR: u64 = 1300;
 /// How often CUPTI delivers records, in milliseconds.
 const FLUSH_PERIOD: u32 = 250;
 
-/// The records that are asked for.
+/// The kinds of records that are requested.
 const KINDS: [u32; 4] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET];
 
 static HOST: OnceLock<Host> = OnceLock::new();
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
 static LOSSES: Losses = Losses::new(paradigm::CUDA);
-/// This library at CUPTI; null if it is not there, or has left.
+/// The handle of this library's subscription to CUPTI; null if there is none.
 static SUBSCRIBER: AtomicPtr<std::ffi::c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// CUDA's driver calls this in `cuInit`. The result says that CUDA is to go on.
+/// CUDA's driver calls this in `cuInit`. The result lets CUDA continue.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
     guarded((), || {
@@ -67,15 +67,15 @@ pub extern "C" fn InitializeInjection() -> c_int {
 /// Why CUDA's work is not recorded.
 #[derive(Debug)]
 enum Refused {
-    /// No libcupti is there. The file.
+    /// There is no libcupti. Contains the file that was looked for.
     NoLibrary(String),
-    /// It lacks a function. Its name.
+    /// The library lacks a function. Contains the function's name.
     Lacks(&'static str),
-    /// It is too old. Its version.
+    /// The library is too old. Contains its version.
     TooOld(u32),
-    /// Another tool uses it.
+    /// Another tool uses CUPTI in this process.
     InUse,
-    /// It refuses. The function and the error.
+    /// A function failed. Contains its name and the error.
     Failed(&'static str, String),
 }
 
@@ -104,7 +104,6 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// Sets up CUPTI.
 fn attach(host: Host) -> Result<(), Refused> {
     let library = library::open().map_err(|missing| Refused::NoLibrary(missing.0))?;
     // SAFETY: the library is libcupti.
@@ -141,7 +140,7 @@ fn attach(host: Host) -> Result<(), Refused> {
         return prepared;
     }
     for kind in KINDS {
-        // A kind that this version does not have is left out. SAFETY: a number.
+        // Kinds that this version does not have are left out. SAFETY: a number.
         unsafe { (cupti.enable)(kind) };
     }
     // SAFETY: a number.
@@ -174,7 +173,7 @@ extern "C" fn flush() {
     });
 }
 
-/// The program subscribes to CUPTI itself.
+/// Leaves CUPTI, because the program itself is about to subscribe to it.
 extern "C" fn leave_to_program() {
     guarded((), || {
         if let (Some(cupti), Some(host)) = (CUPTI.get(), HOST.get())

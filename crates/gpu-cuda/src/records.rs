@@ -10,13 +10,13 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Mutex;
 
-/// CUPTI's buffers: empty ones, and how many records are asked for in each.
+/// Empty buffers for CUPTI, and the number of records that each is to hold.
 ///
-/// CUPTI gives a buffer back when it is full and all its work is done, so that where a GPU is always busy a large buffer comes seconds
-/// late. The number of records in a buffer follows the rate, so that some buffers are filled in each [`PERIOD`].
+/// CUPTI gives a buffer back when it is full and all its work is done. Therefore a large buffer comes seconds late if a GPU is
+/// always busy. The number of records in a buffer follows the rate, so that some buffers are filled in each [`PERIOD`].
 struct Buffers {
     empty: Vec<*mut u8>,
-    /// The number that CUPTI has.
+    /// The number of buffers that CUPTI has.
     lent: usize,
     /// The largest number of records in a buffer.
     records: usize,
@@ -50,7 +50,7 @@ static RECORDS: Mutex<Option<Records>> = Mutex::new(None);
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Returns an empty buffer.
+    /// Returns an empty buffer for CUPTI; `None` if it has too many already, or if there is no memory.
     fn lend(&mut self) -> Option<*mut u8> {
         if self.lent == LENT_MAX {
             return None;
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn on_complete(
     });
 }
 
-/// What a record says about work on a device.
+/// Work on a device, as a record describes it.
 struct Work {
     start: u64,
     end: u64,
@@ -201,14 +201,14 @@ impl Records {
             return false;
         }
         let (mut begin, mut end) = (clock::ticks(work.start), clock::ticks(work.end));
-        // No work begins before its launch: that it does shows an error of the device's clock.
+        // No work begins before its launch. If it seems to, the device's clock has at least that error.
         if let Some(launch) = calls::launched_at(work.correlation).filter(|launch| begin <= *launch) {
             LOSSES.clock_error_is_at_least(clock::nanoseconds_in(launch - begin));
             begin = launch + 1;
             end = end.max(begin);
         }
         let (stream, last_end) = self.stream(work.place);
-        // Work of a stream follows each other, as far as the device's times are exact.
+        // Work on one stream does not overlap, apart from errors of the device's times.
         let overlap = last_end.saturating_sub(begin);
         if overlap < clock::ticks_in(OVERLAP_MAX) && *last_end <= end {
             begin += overlap;
@@ -235,7 +235,7 @@ impl Records {
         })
     }
 
-    /// Records all frames.
+    /// Passes on the frames that still wait in the streams.
     fn deliver(&mut self, host: &Host) {
         for (stream, _) in self.streams.values_mut() {
             if stream.waiting() > 0 {

@@ -1,5 +1,5 @@
-//! What is used of rocprofiler-sdk's interface, as Rust types. `tests/layout.rs` compares sizes, offsets and values with those of
-//! the real headers, of versions 0.4 (ROCm 6.2) to 1.0 (ROCm 7.0).
+//! The part of rocprofiler-sdk's interface that ampere uses, as Rust types. `tests/layout.rs` compares sizes, offsets and values
+//! with those of the real headers, of versions 0.4 (ROCm 6.2) to 1.0 (ROCm 7.0).
 //!
 //! All structures that rocprofiler-sdk makes begin with their size, and grow at their end: a type here is the part that all
 //! versions have. Two differ by version: what a callback gets ([`CallbackRecord`]), and whether agents have a UUID.
@@ -24,37 +24,25 @@ macro_rules! values {
 }
 
 values! {
-    /// A call succeeded.
     SUCCESS = "ROCPROFILER_STATUS_SUCCESS": 0,
-    /// A record of tracing.
     CATEGORY_TRACING = "ROCPROFILER_BUFFER_CATEGORY_TRACING": 1,
     /// Writers wait for room in a full buffer.
     POLICY_LOSSLESS = "ROCPROFILER_BUFFER_POLICY_LOSSLESS": 2,
     /// The agent is a GPU.
     AGENT_GPU = "ROCPROFILER_AGENT_TYPE_GPU": 2,
-    /// The version of an agent's description.
     AGENT_INFO_0 = "ROCPROFILER_AGENT_INFO_VERSION_0": 1,
     /// Before a call, or when a code object is loaded.
     PHASE_ENTER = "ROCPROFILER_CALLBACK_PHASE_ENTER": 1,
-    /// After a call.
     PHASE_EXIT = "ROCPROFILER_CALLBACK_PHASE_EXIT": 2,
-    /// Callbacks of HIP's runtime calls.
     CALLBACK_HIP_RUNTIME = "ROCPROFILER_CALLBACK_TRACING_HIP_RUNTIME_API": 5,
-    /// Callbacks of code objects.
     CALLBACK_CODE_OBJECT = "ROCPROFILER_CALLBACK_TRACING_CODE_OBJECT": 10,
     /// A code object's kernel gets its number.
     CODE_OBJECT_KERNEL = "ROCPROFILER_CODE_OBJECT_DEVICE_KERNEL_SYMBOL_REGISTER": 2,
-    /// Records of memory copies.
     BUFFER_MEMORY_COPY = "ROCPROFILER_BUFFER_TRACING_MEMORY_COPY": 10,
-    /// Records of kernels.
     BUFFER_KERNEL_DISPATCH = "ROCPROFILER_BUFFER_TRACING_KERNEL_DISPATCH": 11,
-    /// A copy within the host's memory.
     COPY_HOST_TO_HOST = "ROCPROFILER_MEMORY_COPY_HOST_TO_HOST": 1,
-    /// A copy to a GPU.
     COPY_HOST_TO_DEVICE = "ROCPROFILER_MEMORY_COPY_HOST_TO_DEVICE": 2,
-    /// A copy from a GPU.
     COPY_DEVICE_TO_HOST = "ROCPROFILER_MEMORY_COPY_DEVICE_TO_HOST": 3,
-    /// A copy between GPUs or within one.
     COPY_DEVICE_TO_DEVICE = "ROCPROFILER_MEMORY_COPY_DEVICE_TO_DEVICE": 4,
     /// The number of a launch is asked for a memory copy.
     REQUEST_MEMORY_COPY = "ROCPROFILER_EXTERNAL_CORRELATION_REQUEST_MEMORY_COPY": 10,
@@ -89,7 +77,6 @@ structure! {
     category = "category": u32,
     /// See the constants `BUFFER_`.
     kind = "kind": u32,
-    /// The record.
     payload = "payload": *const c_void,
 }
 
@@ -99,7 +86,7 @@ structure! {
 pub struct Correlation {
     /// rocprofiler-sdk's number of the call.
     pub internal: u64,
-    /// Our number.
+    /// The number that ampere has given the call.
     pub external: u64,
 }
 
@@ -118,45 +105,36 @@ structure! {
     DispatchInfo = "rocprofiler_kernel_dispatch_info_t", Some(size_of::<DispatchInfo>());
     /// Its size without the part that is reserved.
     size = "size": u64,
-    /// The GPU.
     agent = "agent_id": Handle,
-    /// The queue of the GPU.
     queue = "queue_id": Handle,
     /// The kernel's number, see [`KernelSymbol`].
     kernel = "kernel_id": u64,
-    /// The dispatch's number.
     dispatch = "dispatch_id": u64,
     /// Sizes of memory segments, of workgroups and of the grid.
     sizes = "private_segment_size": [u32; 8],
-    /// For later versions.
     reserved = "reserved_padding": [u8; 56],
 }
 
 structure! {
     /// A kernel that has run.
     KernelDispatch = "rocprofiler_buffer_tracing_kernel_dispatch_record_t", Some(size_of::<KernelDispatch>());
-    /// The structure's size.
     size = "size": u64,
     /// `BUFFER_KERNEL_DISPATCH`.
     kind = "kind": c_int,
-    /// Not used.
     operation = "operation": c_int,
     /// From its launch.
     correlation = "correlation_id": Correlation,
-    /// The thread that launched it.
     thread = "thread_id": u64,
     /// Nanoseconds of `CLOCK_BOOTTIME`.
     start = "start_timestamp": u64,
     /// Nanoseconds of `CLOCK_BOOTTIME`.
     end = "end_timestamp": u64,
-    /// Which kernel ran where.
     info = "dispatch_info": DispatchInfo,
 }
 
 structure! {
     /// A copy that has been made.
     MemoryCopy = "rocprofiler_buffer_tracing_memory_copy_record_t", None;
-    /// The structure's size.
     size = "size": u64,
     /// `BUFFER_MEMORY_COPY`.
     kind = "kind": c_int,
@@ -164,28 +142,22 @@ structure! {
     operation = "operation": c_int,
     /// From its launch.
     correlation = "correlation_id": Correlation,
-    /// The thread that asked for it.
     thread = "thread_id": u64,
     /// Nanoseconds of `CLOCK_BOOTTIME`.
     start = "start_timestamp": u64,
     /// Nanoseconds of `CLOCK_BOOTTIME`.
     end = "end_timestamp": u64,
-    /// Where to.
     to = "dst_agent_id": Handle,
-    /// Where from.
     from = "src_agent_id": Handle,
-    /// The number of bytes.
     bytes = "bytes": u64,
 }
 
 structure! {
     /// The kernel of a code object.
     KernelSymbol = "rocprofiler_callback_tracing_code_object_kernel_symbol_register_data_t", None;
-    /// The structure's size.
     size = "size": u64,
     /// The number that its dispatches have.
     kernel = "kernel_id": u64,
-    /// The code object.
     code_object = "code_object_id": u64,
     /// The name, a C string.
     name = "kernel_name": *const c_char,
@@ -194,42 +166,30 @@ structure! {
 structure! {
     /// A CPU or a GPU, or a part of a GPU.
     Agent = "rocprofiler_agent_v0_t", None;
-    /// The structure's size.
     size = "size": u64,
-    /// Its number in records.
     id = "id": Handle,
     /// See `AGENT_GPU`.
     agent_type = "type": c_int,
-    /// Counts and sizes.
     counts = "cpu_cores_count": [u32; 21],
-    /// AMD's number.
     vendor = "vendor_id": u16,
-    /// The model's number.
     device = "device_id": u16,
     /// The PCI address without the domain: bus, device and function, 8, 5 and 3 bits. In place of the function is the part's number
     /// if the GPU is partitioned.
     location = "location_id": u32,
-    /// The PCI domain.
     domain = "domain": u32,
-    /// More counts and sizes.
     more_counts = "drm_render_minor": [u32; 15],
-    /// The size of its memory.
     memory = "local_mem_size": u64,
     /// The group of linked GPUs.
     hive = "hive_id": u64,
     /// The driver's number of the GPU or the part.
     gpu = "gpu_id": u64,
-    /// Largest sizes.
     largest = "workgroup_max_dim": [u32; 6],
-    /// Banks, caches and links.
     lists = "mem_banks": [*const c_void; 3],
     /// The architecture, such as `gfx942`.
     name = "name": *const c_char,
-    /// The vendor.
     vendor_name = "vendor_name": *const c_char,
     /// The model as it is sold.
     product_name = "product_name": *const c_char,
-    /// The model's code name.
     model_name = "model_name": *const c_char,
     /// The driver's number of the node of its topology.
     node = "node_id": u32,
@@ -248,15 +208,11 @@ pub const AGENT_SIZE_WITH_UUID: u64 = size_of::<Agent>() as u64 + 8;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CallbackRecord<C> {
-    /// The context.
     pub context: Handle,
-    /// The thread.
     pub thread: u64,
-    /// The call's numbers.
     pub correlation: C,
     /// See the constants `CALLBACK_`.
     pub kind: c_int,
-    /// Which call or event.
     pub operation: c_int,
     /// See the constants `PHASE_`.
     pub phase: c_int,
@@ -284,13 +240,12 @@ impl<C> CallbackRecord<C> {
 structure! {
     /// What a tool returns from `rocprofiler_configure`.
     Configuration = "rocprofiler_tool_configure_result_t", Some(size_of::<Configuration>());
-    /// The structure's size.
     size = "size": usize,
     /// Called once; any other result than 0 leaves the tool out.
     initialize = "initialize": Option<unsafe extern "C" fn(finalize: *const c_void, data: *mut c_void) -> c_int>,
-    /// Called before the end.
+    /// Called before the program ends.
     finalize = "finalize": Option<unsafe extern "C" fn(data: *mut c_void)>,
-    /// Passed to both.
+    /// rocprofiler-sdk passes it to both functions.
     data = "tool_data": *mut c_void,
 }
 

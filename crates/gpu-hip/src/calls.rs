@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// What a call does, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// Starts kernels.
     Launch,
     /// Copies or sets memory, often by a kernel.
     Copy,
@@ -19,7 +18,7 @@ enum What {
     Other,
 }
 
-/// What a call of this name does; `None` for calls that are not recorded.
+/// Returns what a call of this name does; `None` for calls that are not recorded.
 fn what(name: &str) -> Option<What> {
     let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
     let is_launch = name.contains("Launch") && name != "hipLaunchHostFunc" && !name.contains("Graph");
@@ -85,7 +84,7 @@ impl Calls {
         host.enter(call.region(host), number)
     }
 
-    /// A call ends.
+    /// A call ends. `is_open` is what [`enter`](Self::enter) returned for it.
     pub fn leave(&self, host: &Host, operation: c_int, is_open: bool) {
         LAUNCH.set(0);
         if let Some(call) = self.get(operation).filter(|_| is_open) {

@@ -11,6 +11,7 @@
 //! ```
 #![warn(missing_docs)]
 
+#[expect(missing_docs, reason = "the names are those of rocprofiler-sdk")]
 pub mod abi;
 mod calls;
 mod devices;

@@ -3,17 +3,19 @@
 use crate::abi::{CallbackRecord, Handle, RecordHeader, Status};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// Gets what a callback is for, something to remember between a call's start and end, and the data of the configuration.
+/// A callback. Its arguments are what it is called for, a place to keep a number from a call's start to its end, and the data of
+/// the configuration.
 pub type Callback<C> = unsafe extern "C" fn(CallbackRecord<C>, *mut u64, *mut c_void);
-/// Gets a batch of records, and the number of those that were dropped since the start.
+/// Receives a batch of records, and the number of records that were dropped since the start.
 pub type BufferCallback =
     unsafe extern "C" fn(Handle, Handle, *const *const RecordHeader, usize, *mut c_void, u64);
-/// Gets the thread, the context, for what a number is asked, the operation, rocprofiler-sdk's own number, and a place for ours.
+/// Returns our number for a command. Its arguments are the thread, the context, the kind of command, the operation,
+/// rocprofiler-sdk's own number, and the place for ours.
 pub type RequestCallback =
     unsafe extern "C" fn(u64, Handle, c_int, c_int, u64, *mut u64, *mut c_void) -> c_int;
-/// Gets a kind and one of its operations.
+/// Receives a kind and one of its operations.
 pub type OperationCallback = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
-/// Gets the version, the agents, their number, and the caller's data.
+/// Receives the version, the agents, their number, and the caller's data.
 pub type AgentsCallback = unsafe extern "C" fn(c_int, *const *const c_void, usize, *mut c_void) -> Status;
 
 /// Declares the functions, with their names in C.
@@ -47,7 +49,7 @@ macro_rules! functions {
 }
 
 functions! {
-    /// Makes a context.
+    /// Makes a context, which is still without services.
     create_context = c"rocprofiler_create_context": fn(*mut Handle);
     /// Starts what a context is configured for.
     start_context = c"rocprofiler_start_context": fn(Handle);
@@ -76,7 +78,7 @@ functions! {
     time = c"rocprofiler_get_timestamp": fn(*mut u64);
 }
 
-/// Returns the loaded rocprofiler-sdk, or what all of the program shares.
+/// Returns a handle of the loaded rocprofiler-sdk, or else of the program's global scope.
 fn handle() -> *mut c_void {
     for name in [c"librocprofiler-sdk.so", c"librocprofiler-sdk.so.1", c"librocprofiler-sdk.so.0"] {
         // SAFETY: nothing is loaded that is not loaded already.

@@ -51,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Kernels {
-    /// A code object with this kernel was loaded. The runtime ends the names of kernels with `.kd`.
+    /// Adds a kernel of a code object that was loaded. The runtime appends `.kd` to the names of kernels.
     ///
     /// # Safety
     /// `symbol` is null, or as rocprofiler-sdk makes it.
@@ -108,7 +108,7 @@ pub(crate) struct Streams {
     gpus: HashMap<u64, Gpu>,
     streams: HashMap<Place, Known>,
     clock: DeviceClock,
-    /// Number of the commands in records.
+    /// The number of commands that records have described.
     seen: u64,
     /// The number of dropped records that the last batch came with.
     dropped: u64,
@@ -156,7 +156,7 @@ impl Streams {
         self.seen < launched
     }
 
-    /// Number of the commands that were launched and that no record has come of. They are counted once.
+    /// Returns the number of launched commands whose records have not come. Each is counted once.
     pub fn missing(&mut self, launched: u64) -> u64 {
         let missing = launched.saturating_sub(self.seen);
         self.seen += missing;
@@ -173,7 +173,7 @@ impl Streams {
         if command.start == 0 || command.start > command.end {
             return false;
         }
-        // Better readings of the clock move later times a little: what did not overlap still does not.
+        // Better readings of the clock shift later times a little. Commands that did not overlap must still not overlap.
         let begin = if command.start >= known.last { begin.max(known.last_ticks) } else { begin };
         let end = end.max(begin);
         if command.end >= known.last {
@@ -220,7 +220,7 @@ unsafe fn command(host: &Host, kernels: &Kernels, header: *const RecordHeader) -
         BUFFER_MEMORY_COPY if has(size_of::<MemoryCopy>()) => {
             // SAFETY: as above.
             let record = unsafe { &*header.payload.cast::<MemoryCopy>() };
-            // A copy from a GPU to the host is that GPU's, any other the one's that it goes to.
+            // A copy from a GPU to the host belongs to that GPU, and any other copy to the GPU that it goes to.
             let gpu = if record.operation == COPY_DEVICE_TO_HOST { record.from } else { record.to };
             Some(Command {
                 place: Place::Copies { agent: gpu.0 },
@@ -234,5 +234,5 @@ unsafe fn command(host: &Host, kernels: &Kernels, header: *const RecordHeader) -
     }
 }
 
-/// The part of a kernel's record that its size may leave out.
+/// The number of bytes at the end of a kernel's record that its size may not include.
 const RESERVED: usize = 56;

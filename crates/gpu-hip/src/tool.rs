@@ -20,15 +20,14 @@ use std::time::Duration;
 const BUFFER_BYTES: usize = 256 * 1024;
 /// The buffer is delivered when this much is in it, by a thread of rocprofiler-sdk.
 const WATERMARK_BYTES: usize = BUFFER_BYTES / 4;
-/// What is in the buffer is delivered this often, so that joules of kernels are shown within a second.
+/// The period of deliveries. It is short, so that joules of kernels are shown within a second.
 const DELIVERY_PERIOD: Duration = Duration::from_millis(100);
-/// How often, and how many times, what has not come is waited for at the end.
+/// The period, and the maximum number, of the last deliveries at the end, while records are missing.
 const LAST_DELIVERIES_PERIOD: Duration = Duration::from_millis(2);
 const LAST_DELIVERIES_MAX: usize = 50;
-/// Number of readings of the clock of which the best is used.
+/// The number of readings of the clock from which the best is used.
 const CLOCK_READINGS: usize = 5;
 
-/// This library's state.
 struct Tool {
     host: Host,
     version: u32,
@@ -37,12 +36,12 @@ struct Tool {
     kernels: Kernels,
     losses: Losses,
     streams: Mutex<Option<Streams>>,
-    /// Number of the kernels and copies that were put into queues.
+    /// The number of kernels and copies that were put into queues.
     launched: AtomicU64,
     buffer: AtomicU64,
     /// The process that has started: a forked child has neither its threads nor its measurement.
     process: AtomicU32,
-    /// rocprofiler-sdk delivers no more.
+    /// Whether rocprofiler-sdk has stopped to deliver records.
     is_ended: AtomicBool,
 }
 
@@ -209,14 +208,14 @@ impl Tool {
         self.losses.report(&self.host);
     }
 
-    /// Whether no record has come of some commands.
+    /// Whether the records of some commands have not come.
     fn is_waiting(&self) -> bool {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.as_ref().is_some_and(|streams| streams.has_less_than(self.launched.load(Ordering::Relaxed)))
     }
 
-    /// The last delivery. Commands of which no record has come are counted. The runtime notices the end of a command a moment after
-    /// a program that waits for it.
+    /// Makes the last deliveries, and counts the commands whose records have not come. The runtime may notice the end of a
+    /// command a moment later than the program that waits for it.
     fn end(&self) {
         if self.process.load(Ordering::Acquire) != std::process::id() {
             return;
@@ -245,7 +244,7 @@ fn start_deliveries() {
         let mut before = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        // Without the thread, what is in the buffer comes when the watermark is reached, and at the end.
+        // Without the thread, the buffer is delivered only when the watermark is reached, and at the end.
         let _ = std::thread::Builder::new()
             .name("ampere-hip".to_owned())
             .stack_size(256 * 1024)
@@ -279,7 +278,7 @@ pub(crate) unsafe extern "C" fn finalize(_data: *mut c_void) {
     });
 }
 
-/// A batch of records.
+/// Receives a batch of records.
 unsafe extern "C" fn delivered(
     _context: Handle,
     _buffer: Handle,
@@ -303,7 +302,7 @@ unsafe extern "C" fn delivered(
     });
 }
 
-/// A call of HIP begins or ends, or a code object's kernel gets its number.
+/// rocprofiler-sdk calls this when a call of HIP begins or ends, and when a kernel of a code object gets its number.
 unsafe extern "C" fn called<C>(record: CallbackRecord<C>, remembered: *mut u64, _data: *mut c_void) {
     guarded((), || {
         let Some(tool) = TOOL.get() else { return };
@@ -328,7 +327,7 @@ unsafe extern "C" fn called<C>(record: CallbackRecord<C>, remembered: *mut u64, 
     });
 }
 
-/// A kernel or a copy is put into a queue: the number of its launch is asked for.
+/// rocprofiler-sdk calls this when a kernel or a copy is put into a queue, to get the number of its launch.
 unsafe extern "C" fn number_asked(
     _thread: u64,
     _context: Handle,

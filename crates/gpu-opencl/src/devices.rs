@@ -1,4 +1,4 @@
-//! What identifies a device: its PCI address and its UUID, never its number.
+//! Finds what identifies a device: its PCI address and its UUID, never its number.
 
 use crate::abi::{self, Handle, clGetDeviceInfo};
 use ampere_gpu::Device;

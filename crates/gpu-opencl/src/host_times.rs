@@ -1,24 +1,27 @@
-//! Which of the system's clocks a runtime takes for the time at which a command is queued.
+//! Finds out which of the system's clocks a runtime uses for the time at which a command is queued.
 //!
-//! A command is queued during the call that enqueues it. By that alone the device's clock is known as well as the call is short:
-//! some microseconds, and a millisecond where a kernel is compiled. But most runtimes read one of the system's clocks for it. If the time
-//! lies within the call by one of these clocks, that clock is the device's, and a reading of it is right to some nanoseconds.
-//! The clocks are compared anew in each period, because two of them may be close to each other, and drift.
+//! A command is queued during the call that enqueues it. That alone relates the device's clock to the run's, with an error as
+//! large as the call is long: some microseconds, or a millisecond if a kernel is compiled. But most runtimes read one of the
+//! system's clocks for it. If the time lies within the call by one of these clocks, that clock is the device's, and a reading of
+//! it has an error of some nanoseconds only. The clocks are compared anew in each period, because two of them may be close to
+//! each other, and drift.
 
 use ampere_gpu::Host;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const CLOCKS: [libc::clockid_t; 4] =
     [libc::CLOCK_MONOTONIC_RAW, libc::CLOCK_MONOTONIC, libc::CLOCK_BOOTTIME, libc::CLOCK_REALTIME];
-/// A call that takes longer, in nanoseconds, does not show which clock it is.
+/// A call that takes longer than this, in nanoseconds, does not show which clock the runtime uses.
 const CALL_MAX: f64 = 1e7;
-/// Clocks that differ by less, in nanoseconds, are one. If others agree with a call, it is not known which one it is.
+/// Clocks that differ by less than this, in nanoseconds, count as one. If several others fit a call, it is unknown which one the
+/// runtime uses.
 const DIFFERENCE_MAX: f64 = 1000.0;
 
-/// How many calls of each period may read the clocks. A long call does not show which clock it is.
+/// The number of calls of each period that may read the clocks. Several are needed, because a long call does not show which clock
+/// the runtime uses.
 const TRIES: u32 = 256;
 
-/// How many of the next calls are to read the system's clocks.
+/// The number of the next calls that are to read the system's clocks.
 static WANTED: AtomicU32 = AtomicU32::new(TRIES);
 
 /// The times of the system's clocks in nanoseconds, each with the run's time before and after it in ticks.
@@ -33,12 +36,12 @@ impl HostTimes {
         is_wanted.then(|| HostTimes(CLOCKS.map(|clock| (host.now(), time_of(clock), host.now()))))
     }
 
-    /// Has the next calls read the clocks: a new period has begun.
+    /// Makes the next calls read the clocks, because a new period has begun.
     pub fn want() {
         WANTED.store(TRIES, Ordering::Relaxed);
     }
 
-    /// Has no further call read the clocks: the period has a good reading.
+    /// Lets no further call read the clocks, because the period has a good reading.
     pub fn want_no_more() {
         WANTED.store(0, Ordering::Relaxed);
     }
@@ -52,7 +55,7 @@ impl HostTimes {
         };
         let mut readings = self.0.into_iter().filter(is_during_call);
         let first = readings.next()?;
-        // The distance of both readings by the one clock, and by the run's.
+        // The distance of both readings by the one clock, and by the run's clock.
         let differ = |other: &(u64, u64, u64)| {
             let by_clocks = other.1 as f64 - first.1 as f64;
             (by_clocks - (other.0 as f64 - first.0 as f64) / rate).abs() > DIFFERENCE_MAX

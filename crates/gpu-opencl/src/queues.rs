@@ -25,7 +25,7 @@ const CL_PROFILING_COMMAND_END: u32 = 0x1283;
 const WAITING_MAX: usize = 64;
 /// Frames wait at most this time, in nanoseconds, if further commands of the queue complete.
 const WAIT_MAX: f64 = 1e8;
-/// The same in ticks.
+/// [`WAIT_MAX`] in ticks.
 static WAIT_TICKS: AtomicU64 = AtomicU64::new(0);
 
 pub static LOSSES: Losses = Losses::new(paradigm::OPENCL);
@@ -49,7 +49,7 @@ pub struct Asked {
     pub list: Vec<u64>,
 }
 
-/// What has been recorded of a queue.
+/// The recorded commands of a queue.
 struct Records {
     stream: Stream,
     pending: Vec<*mut Command>,
@@ -72,7 +72,7 @@ struct Command {
 /// What is known of a command when it is enqueued.
 #[derive(Clone, Copy)]
 pub struct Launch {
-    /// The kernel or copy.
+    /// The region of the kernel or copy.
     pub region: u32,
     /// The number of the launch.
     pub correlation: u64,
@@ -164,7 +164,7 @@ fn set_clock(queue: Arc<Queue>, handle: Handle) {
     }
 }
 
-/// Forgets a queue whose last reference the program gives up. Commands that are still running keep it.
+/// Forgets a queue whose last reference the program releases. Commands that are still running keep it.
 pub fn forget(queue: Handle) {
     drop(with_all(|all| all.queues.remove(&queue.addr())));
 }
@@ -197,7 +197,7 @@ pub fn kernel(kernel: Handle, define: impl FnOnce() -> u32) -> u32 {
     region
 }
 
-/// Forgets a kernel that the program releases: another one may get the same handle.
+/// Forgets a kernel that the program releases, because another one may get the same handle.
 pub fn forget_kernel(kernel: Handle) {
     with_all(|all| all.kernels.remove(&kernel.addr()));
 }
@@ -283,8 +283,8 @@ impl Records {
         }
     }
 
-    /// Whether the waiting frames are to be recorded now: nothing else is running that could have begun before them, or they have
-    /// waited long enough.
+    /// Whether the waiting frames are to be recorded now, because no running command can have begun before them, or because they
+    /// have waited long enough.
     fn is_due(&self, host: &Host) -> bool {
         let waits = |since: u64| host.now().saturating_sub(since) > WAIT_TICKS.load(Ordering::Relaxed);
         self.stream.waiting() >= WAITING_MAX
@@ -329,7 +329,7 @@ fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<F
         LOSSES.report(host);
     }
     let (begin, end) = (clock.ticks(times.begin)?, clock.ticks(times.end)?);
-    // Whatever the error of the device's clock: a command begins after its launch, and what has completed has ended.
+    // Whatever error the device's clock has, a command begins after its launch, and a completed command has ended.
     let begin = begin.max(launch.called.0 + 1);
     (times.begin <= times.end).then(|| Frame {
         begin,
@@ -339,7 +339,7 @@ fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<F
     })
 }
 
-/// Records what has completed, before the measurement ends. What is still running is counted.
+/// Records the completed commands, before the measurement ends. Commands that are still running are counted.
 pub extern "C" fn flush() {
     guarded((), || {
         let Some(host) = layer().map(|layer| layer.host) else { return };

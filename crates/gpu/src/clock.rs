@@ -1,4 +1,4 @@
-//! From the time of a device's clock to ticks of the run's clock.
+//! Converts times of a device's clock to ticks of the run's clock.
 //!
 //! A reading of the device's clock between two readings of the run's clock is an anchor. The best anchor of each of the last
 //! periods is kept; the line through the oldest and the newest of them follows the drift.
@@ -42,7 +42,7 @@ impl DeviceClock {
         DeviceClock { nominal: ticks_per_nanosecond, anchors: VecDeque::new(), worst: 0.0 }
     }
 
-    /// The rate of the run's clock, in ticks a nanosecond.
+    /// Returns the rate of the run's clock, in ticks per nanosecond.
     pub fn nominal(&self) -> f64 {
         self.nominal
     }
@@ -52,8 +52,8 @@ impl DeviceClock {
         self.nominal = ticks_per_nanosecond;
     }
 
-    /// Takes a reading of the device's clock in nanoseconds, and the run's clock in ticks before and after it. Returns whether it
-    /// begins a new period: then is the time to report the clock's state, and to look for a better reading.
+    /// Takes a reading of the device's clock in nanoseconds, and the run's clock in ticks before and after it. Returns whether a
+    /// new period begins. The caller should then report the clock's state and look for a better reading.
     pub fn add(&mut self, before: u64, device: u64, after: u64) -> bool {
         let Some(width) = after.checked_sub(before) else { return false };
         let new = Anchor { device, ticks: before + width / 2, error: width.div_ceil(2) };
@@ -87,7 +87,7 @@ impl DeviceClock {
         }
     }
 
-    /// The time in ticks, by the anchor that gives the least error; `None` if the clock has no anchor.
+    /// Converts a time to ticks, by the anchor that gives the least error. Returns `None` if the clock has no anchor.
     pub fn ticks(&mut self, device: u64) -> Option<u64> {
         let rate = self.rate();
         let error =
@@ -101,12 +101,12 @@ impl DeviceClock {
         })
     }
 
-    /// The largest error of the times that were converted so far, in nanoseconds.
+    /// Returns the largest error of the times that were converted so far, in nanoseconds.
     pub fn error(&self) -> u64 {
         (self.worst / self.nominal).ceil() as u64
     }
 
-    /// How much the device's clock drifts against the nominal rate of the run's, in parts of 10^9.
+    /// Returns the drift of the device's clock against the nominal rate of the run's clock, in parts of 10^9.
     pub fn drift(&self) -> u64 {
         ((self.rate() / self.nominal - 1.0).abs() * 1e9).round() as u64
     }

@@ -1,4 +1,4 @@
-//! The host's functions, as safe ones.
+//! Safe versions of the host's functions.
 
 use crate::interface::{
     ENTRY, Frame, GetInterface, Interface, Location, LocationHandle, Quality, Region, VERSION,
@@ -17,11 +17,11 @@ pub struct Device {
     pub pci: String,
     /// The UUID, such as `GPU-a70564cccd47836c`.
     pub uuid: String,
-    /// The model.
+    /// The model, as the driver names it.
     pub model: String,
 }
 
-/// The host.
+/// The measurement host, through the functions that it has passed to this library.
 #[derive(Clone, Copy)]
 pub struct Host(&'static Interface);
 
@@ -30,7 +30,7 @@ static START: OnceLock<(Instant, u64)> = OnceLock::new();
 /// The shortest time over which the rate of the run's clock is measured.
 const RATE_TIME_MIN: Duration = Duration::from_millis(5);
 
-/// Returns the function that every adapter has: its own address shows where the adapter is.
+/// Returns the directory of the adapter, which contains this function.
 fn own_directory() -> Option<PathBuf> {
     let mut found =
         libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
@@ -44,8 +44,9 @@ fn own_directory() -> Option<PathBuf> {
 }
 
 impl Host {
-    /// Opens the host next to the adapter for `runtime` (CUDA, HIP or OpenCL). `None` if nothing in this process is to be recorded:
-    /// ampere or GPUs are switched off, the program was started without `ampere run`, or Score-P measures, which a message says.
+    /// Opens the host next to the adapter for `runtime` (CUDA, HIP or OpenCL). `None` if nothing in this process is to be
+    /// recorded: ampere or GPUs are switched off, the program was started without `ampere run`, or Score-P measures, which a
+    /// message reports.
     pub fn open(runtime: &str) -> Option<Host> {
         if ampere_model::is_switched_off() || !are_gpus_recorded() {
             return None;
@@ -172,7 +173,7 @@ fn scorep_is_here() -> bool {
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"SCOREP_InitMeasurement".as_ptr()).is_null() }
 }
 
-/// Says that Score-P's own adapter sees the kernels, or how it is switched on.
+/// Prints that Score-P's own adapter records the kernels, or how to switch that on.
 fn leave_it_to_scorep(runtime: &str) {
     if !ampere_model::is_first_of_node() {
         return;

@@ -56,7 +56,7 @@ pub struct Location {
     pub pci: *const c_char,
     /// The device's UUID, such as `GPU-a70564cccd47836c`, as the counters' libraries write it.
     pub uuid: *const c_char,
-    /// The device's model.
+    /// The device's model, as the driver names it.
     pub model: *const c_char,
 }
 
@@ -83,7 +83,7 @@ pub struct Frame {
     pub end: u64,
     /// The number of its launch, which [`Interface::enter`] got; 0 if that is not known.
     pub correlation: u64,
-    /// The kernel.
+    /// The region of the kernel or copy.
     pub region: RegionHandle,
 }
 

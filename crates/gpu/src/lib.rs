@@ -1,4 +1,4 @@
-//! What the libraries that see GPU kernels ("adapters") have in common.
+//! The common part of the libraries that see GPU kernels ("adapters").
 //!
 //! ```text
 //! program ── CUDA, HIP or OpenCL runtime ── the vendor's interface for tools
@@ -33,7 +33,7 @@
 //!
 //! ```text
 //! clock.rs      a device's clock against the run's
-//! host.rs       the host's functions, as safe ones
+//! host.rs       safe versions of the host's functions
 //! interface.rs  the same functions, as C types
 //! losses.rs     the counts of what is not recorded
 //! streams.rs    streams and their lanes

@@ -1,4 +1,4 @@
-//! What is not recorded, and the state of clocks, as the host gets them.
+//! Counts what is not recorded, keeps the errors of clocks, and reports both to the host.
 
 use crate::clock::DeviceClock;
 use crate::host::Host;
@@ -15,7 +15,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Counts of zero of the adapter with this paradigm, a value of [`scorep_abi::paradigm`].
+    /// Makes counts of zero for the adapter with this paradigm, a value of [`scorep_abi::paradigm`].
     pub const fn new(paradigm: i32) -> Losses {
         let [not_recorded, clock_error, clock_drift] = [const { AtomicU64::new(0) }; 3];
         Losses { paradigm, not_recorded, clock_error, clock_drift }
@@ -32,14 +32,15 @@ impl Losses {
         self.clock_drift.fetch_max(clock.drift(), Ordering::Relaxed);
     }
 
-    /// Takes an error of a device's clock, in nanoseconds, that a record shows: it contradicts what the program has done.
+    /// Takes a lower bound of the error of a device's clock, in nanoseconds, from a record that contradicts what the program has
+    /// done.
     pub fn clock_error_is_at_least(&self, nanoseconds: u64) {
         if nanoseconds > 0 {
             self.clock_error.fetch_max(nanoseconds, Ordering::Relaxed);
         }
     }
 
-    /// Reports the counts. To be called about once a second, and at the end.
+    /// Reports the counts. This must be called about once a second, and at the end.
     pub fn report(&self, host: &Host) {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         host.report_quality(&Quality {

@@ -33,14 +33,15 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// Returns a stream on a device. Its location is called `KIND[CONTEXT:STREAM]`, and belongs to the context `KIND
-    /// Context CONTEXT`. `context` is not to be a number unless the device has it among those that the process may see.
+    /// Returns a stream on a device. Its location is called `KIND[CONTEXT:STREAM]`, and belongs to the context `KIND Context
+    /// CONTEXT`. `context` may only be a number if that is the device's number among the devices that the process may see.
     pub fn new(kind: &'static str, context: &str, stream: u64, device: Device) -> Stream {
         let numbers = format!("{context}:{stream}");
         Stream { kind, numbers, device, lanes: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Defines the stream's own location. Until its first frame, the collector then waits for it, and its first kernels do not come late.
+    /// Defines the stream's own location. The collector then waits for the stream until its first frame, so that its first
+    /// kernels are not late.
     pub fn open(&mut self, host: &Host) {
         if self.lanes.is_empty() {
             let _ = self.new_lane(host);
@@ -61,7 +62,7 @@ impl Stream {
         self.waiting.len()
     }
 
-    /// When the first frame that waits began; `None` if none waits.
+    /// Returns the start of the first frame that waits; `None` if none waits.
     pub fn oldest(&self) -> Option<u64> {
         self.waiting.first().map(|frame| frame.begin)
     }
@@ -69,7 +70,7 @@ impl Stream {
     /// Records all frames that wait. Returns the number of those that are not recorded.
     pub fn flush(&mut self, host: &Host) -> u64 {
         let mut left_out = 0;
-        // Sorting what is in order already takes one pass.
+        // If the frames are already in order, this takes one pass.
         self.waiting.sort_by_key(|frame| frame.begin);
         let mut waiting = std::mem::take(&mut self.waiting);
         for frame in waiting.drain(..) {

@@ -174,7 +174,7 @@ fn define_region(region_type: i32, paradigm: i32, name: &[u8], names: usize) -> 
     definitions::region(&shown, canonical, interface_of(paradigm), 0, region_type, paradigm)
 }
 
-/// What regions show in place of a source file, as MPI's functions do.
+/// Returns the name of the interface, which regions show in place of a source file, as regions of MPI functions do.
 fn interface_of(of: i32) -> &'static str {
     match of {
         paradigm::CUDA => "CUDA",

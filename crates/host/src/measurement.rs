@@ -192,7 +192,7 @@ pub fn abort(slot: &Slot, status: i64) {
         Some(status),
         PROGRAM_REGION.load(Ordering::Relaxed),
     );
-    // Both write the pending groups of coalesced calls.
+    // Deleting the locations of GPU streams, and deactivating those of threads, writes the pending groups of coalesced calls.
     for stream in gpu::end() {
         plugin::delete_location(stream);
     }

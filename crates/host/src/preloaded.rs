@@ -30,7 +30,7 @@ pub fn take(offer: &Offer) {
     let _ = TREAT_NEW_OBJECTS.set(offer.treat_new_objects);
 }
 
-/// Whether threads have records.
+/// Whether the preloaded library has offered a slot in the memory of each thread.
 pub fn is_taken() -> bool {
     OFFSET.load(Ordering::Relaxed) != 0
 }

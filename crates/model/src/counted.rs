@@ -75,7 +75,7 @@ fn words(name: &str) -> Vec<(String, Option<u32>)> {
 }
 
 /// Libraries that measure processors: their `gpu` is a part of the package.
-const OF_PROCESSORS: [&str; 4] = ["rapl", "x86_energy", "power/energy-", "powercap"];
+const PROCESSOR_LIBRARIES: [&str; 4] = ["rapl", "x86_energy", "power/energy-", "powercap"];
 
 /// Words in names of metrics of GPUs.
 const GPUS: [&str; 13] = [
@@ -110,7 +110,7 @@ impl Counted {
         }
         let lower = metric.to_lowercase();
         let words = words(metric);
-        let counted = Counted::by_words(&words, OF_PROCESSORS.iter().any(|of| lower.contains(of)));
+        let counted = Counted::by_words(&words, PROCESSOR_LIBRARIES.iter().any(|of| lower.contains(of)));
         // MetricQ has names such as `ariel.s0.package.power`.
         let socket = words.iter().find(|(word, _)| word == "s").and_then(|(_, number)| *number);
         let is_of_package =

@@ -63,7 +63,7 @@ impl<'a> Stream<'a> {
             match read {
                 Ok(read) if read == wanted => self.left = known.map(|left| left - read),
                 Ok(read) => {
-                    // The file has ended: too early, if the number of events is known.
+                    // The file has ended. If the number of events is known, that was too early.
                     self.reader = None;
                     if let Some(left) = known {
                         return Err(Fault::Missing(left - read));

@@ -46,7 +46,7 @@ static set_api_table *find_real(const void *caller) {
 	if (!library) library = open_next_to(caller, file_name(path), open);
 	set_api_table *real = library ? (set_api_table *)find(library, "rocprofiler_set_api_table") : NULL;
 	if (!real) stub.error();
-	/* It opens tools, and asks for their functions: then they are treated, too. */
+	/* The library will open tools and look up their functions. The objects opened so far, with its lookups, are treated now. */
 	if (real && stub.host[0]) treat_new_objects();
 	return real;
 }

@@ -1,4 +1,4 @@
-//! What other jobs on the nodes used, in words.
+//! Describes in words what other jobs on the nodes used.
 
 use crate::first::digits::{energy, percent};
 use ampere_figures::summary::{Device, Summary, topmost};

@@ -331,7 +331,7 @@ fn a_recursion_is_one_box_and_its_path_is_short() {
     assert_eq!(picture.matches("<g ").count(), 3, "all devices, main, fib: {picture}");
     let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
     assert!(table.lines().any(|line| line.ends_with("main > fib x7")), "{table}");
-    // Its data are as they were.
+    // Other formats still have each call of itself as a frame.
     let rows = String::from_utf8(render(&summary, Format::Csv, Screen::FILE).unwrap()).unwrap();
     assert!(rows.contains("main > fib > fib > fib,fib,"), "{rows}");
 }
@@ -472,7 +472,7 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
     }
 }
 
-/// What is compared with all devices or all links of a run takes minutes.
+/// This takes minutes if each device is compared with all devices or links of the run.
 #[test]
 fn a_table_of_many_nodes_looks_each_of_their_devices_up() {
     const NODES: usize = 9000;
@@ -546,7 +546,7 @@ fn for_many_ranks_sums_and_outliers_are_shown() {
     assert!(page.len() < 500_000, "{} bytes", page.len());
 }
 
-/// Summaries of before say nothing of the most.
+/// Summaries of older versions do not have the most joules of a row.
 #[test]
 fn an_older_summary_is_read_and_its_most_is_not_known() {
     fn forget(value: &mut serde_json::Value) {
@@ -580,7 +580,7 @@ fn names_are_escaped_in_every_format() {
         assert!(!page.contains("'&;") && !page.contains("\"'"), "{page}");
     }
     assert!(page.starts_with("<!DOCTYPE html>") && picture.starts_with("<?xml"));
-    // Nothing from elsewhere: no address but that of the name space.
+    // Nothing is loaded from another place: the only address is that of the name space.
     for page in [page, picture] {
         assert!(!page.replace("http://www.w3.org/2000/svg", "").contains("://"), "{page}");
     }

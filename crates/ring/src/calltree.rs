@@ -17,7 +17,7 @@ pub const NODES_MAX: usize = 1024;
 pub struct NodeIndex(u32);
 
 impl NodeIndex {
-    /// Returns the only way to make one. Every tree has this node.
+    /// Makes an index. There is no other way to make one, so every tree has the node of any index.
     fn new(number: usize) -> NodeIndex {
         NodeIndex((number % NODES_MAX * size_of::<Node>()) as u32)
     }

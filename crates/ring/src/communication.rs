@@ -234,7 +234,7 @@ impl Partial {
         self.head.word0
     }
 
-    /// Adds the next payload.
+    /// Adds the next record of the event after its first.
     pub fn add(&mut self, payload: Record) {
         if let Some(place) = self.payloads.get_mut(self.received) {
             *place = (payload.word0, payload.argument());

@@ -13,7 +13,7 @@ pub enum Event {
     /// The timestamp, the region and a number of coalesced calls, for which this enter stands; 0 for a frame that only continues.
     /// The time up to its leave is exact in total; the times at which the single calls began are not known.
     EnterCoalesced(Timestamp, u32, u32),
-    /// The timestamp, the region and the correlation id: that of a launch, which the work that it launched has, too.
+    /// The timestamp, the region, and the correlation id that a launch has in common with the work that it launches.
     EnterCorrelated(Timestamp, u32, u64),
     /// The timestamp and the region, which is always the innermost open one.
     Leave(Timestamp, u32),

@@ -122,7 +122,7 @@ impl EventWriter {
         is_admitted
     }
 
-    /// Gives a correlation id to the next enter: to the call of a launch the same as to the work that it launched. 0 is no id.
+    /// Sets the correlation id of the next enter. A call that launches work has the same id as this work. 0 means no id.
     pub fn correlate_next(&mut self, id: u64) {
         if self.next_id == 0 {
             self.limit_after = self.limit;
@@ -213,7 +213,7 @@ impl EventWriter {
         is_admitted
     }
 
-    /// Records an enter that has a correlation id; without room for the id, as if it had none.
+    /// Records an enter with a correlation id. If there is no room for the id, the enter is recorded without it.
     fn enter_correlated(&mut self, timestamp: u64, region: u32, id: u64) {
         let used = self.output.ring.position() + self.output.open;
         if self.mode == Mode::Recording && used + 1 >= self.limit {

@@ -48,7 +48,7 @@ pub(crate) fn free_bytes(directory: &Path) -> u64 {
     rustix::fs::statvfs(directory).map_or(u64::MAX, |system| free(&system))
 }
 
-/// Returns a tmpfs without a limit reports no blocks.
+/// Returns the free bytes of a file system. A tmpfs without a limit reports no blocks.
 fn free(system: &rustix::fs::StatVfs) -> u64 {
     if system.f_blocks == 0 { u64::MAX } else { system.f_bavail.saturating_mul(system.f_frsize) }
 }

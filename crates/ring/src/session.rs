@@ -99,7 +99,7 @@ pub const METRICS_ONLY: &str = "-metrics";
 /// The name of the ring that has the counters' samples.
 pub const SAMPLES_RING: &str = "sampler.0.ring";
 
-/// The collector's progress.
+/// The collector's progress, as written in the session's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CollectorState {
@@ -107,7 +107,7 @@ pub enum CollectorState {
     None = 0,
     /// A process is starting the collector.
     Starting = 1,
-    /// The collector reads records.
+    /// The collector reads records: the run goes its course.
     Running = 2,
     /// The trace and the summary have been written.
     Finished = 3,
@@ -350,7 +350,7 @@ impl Session {
         }
     }
 
-    /// Which locks are held. Creates no file.
+    /// Returns which locks are held. Creates no file.
     pub fn locks(&self) -> Locks {
         let locked = |name| self.is_locked(name);
         Locks { collector: locked(COLLECTOR_LOCK), start: locked(START_LOCK), waiter: locked(WAITER_LOCK) }

@@ -349,7 +349,8 @@ impl Events {
         if used + needed > used_max { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
     }
 
-    /// To be called when a process has executed a program. A process that was added as a launcher is itself sampled from then on.
+    /// Must be called when a process has executed a program. A process that was added as a launcher is itself sampled from
+    /// then on.
     pub(crate) fn executed(&mut self, process: u32) {
         self.sampled.entry(process).and_modify(|opened| opened.begin = SamplingStart::Now);
     }
@@ -527,7 +528,7 @@ impl Ring {
         self.bytes
     }
 
-    /// Reads the kernel's position.
+    /// Reads from the shared page up to where the kernel has written.
     pub(crate) fn refresh(&mut self) {
         // SAFETY: this is an aligned word of the kernel's page, which lives as long as self.
         let head = unsafe { self.page.add(HEAD).cast::<AtomicU64>().as_ref() };

@@ -224,7 +224,7 @@ impl Processes {
         self.0.iter_mut().for_each(|(process, entry)| entry.has_samples &= is_sampled(*process));
     }
 
-    /// To be called when a process no longer has events.
+    /// Must be called when a process no longer has events.
     pub(crate) fn remove(&mut self, process: u32) {
         self.0.remove(&process);
     }

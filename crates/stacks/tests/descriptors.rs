@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use ampere_stacks::{FunctionId, Options, Sampler, Sink, StacksError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The number of samples.
 struct Count(usize);
 
 impl Sink for Count {

@@ -37,8 +37,8 @@ const UNUSUAL: f64 = 0.1;
 const UNUSUAL_ALONE: f64 = 0.5;
 /// A difference must be this many times as large as the differences that occur by chance from window to window.
 const BEYOND_NOISE: f64 = 5.0;
-/// A difference of what is spent in this many seconds is not a change: sensors show a mean over such a time, or lag by it, when
-/// the load changes.
+/// A difference of at most the joules of this many seconds is not a change, because sensors show a mean over such a time, or lag
+/// by it, when the load changes.
 const LAG_MAX_SECONDS: f64 = 1.0;
 /// A change that is a smaller part of all joules than this does not matter.
 const CHANGE_MIN: f64 = 0.01;
@@ -203,8 +203,8 @@ pub fn notes(attributor: &Attributor) -> Vec<String> {
     of_devices.flat_map(|(device, checks)| checks.iter().filter_map(|check| check.note(device))).collect()
 }
 
-/// Why a device cannot be the sum of its parts: they have counted more. During a run, the first second does not show this,
-/// because counters move at different times.
+/// Returns the proof that a device is not the sum of its parts, if they have counted more. During a run, the first second does
+/// not show this, because counters move at different times.
 pub(crate) fn disproof(attributor: &Attributor, number: usize, has_ended: bool) -> Option<Disproof> {
     let whole = &attributor.devices[number];
     let parts = parts_of(attributor, number);
@@ -277,7 +277,7 @@ fn check(attributor: &Attributor, device: &Device, other: &Other, with_changes: 
     })
 }
 
-/// Whether its joules are a counter's, which has shown some.
+/// Whether its joules come from a counter that has shown any.
 fn is_measured(device: &Device) -> bool {
     device.info.unit == Unit::Joules && device.info.quality != Quality::Estimated && !device.is_silent()
 }

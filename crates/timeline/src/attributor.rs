@@ -433,8 +433,8 @@ impl Attributor {
         self.steps(location, &[step]);
     }
 
-    /// Takes an enter that has a correlation id: the call path of a launch is remembered, and that of what was launched begins with
-    /// it. Returns whether the launch is known of what begins on a GPU's stream.
+    /// Takes an enter that has a correlation id. On a thread, it is a launch, whose call path is remembered. On a GPU's stream,
+    /// the work begins with the call path of its launch; returns `false` if that launch is not known.
     pub(crate) fn correlated_step(&mut self, location: LocationIndex, step: Step, id: u64) -> bool {
         let process = self.links.process_of(location);
         if self.locations[location.0 as usize].kind != LocationKind::Gpu {
@@ -470,7 +470,7 @@ impl Attributor {
         }
     }
 
-    /// Translates a step for the engine, for a location whose frames are samples, all or some of them.
+    /// Translates a step for the engine, for a location some or all of whose frames are samples.
     pub fn pass(&mut self, location: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let regions = &self.regions;
         self.sampled.pass(location, step, |region| role_of(regions, region), each);
@@ -525,7 +525,7 @@ impl Attributor {
         self.engine.each_time_until(location, until, each);
     }
 
-    /// What ran on a location; `None` if nothing did, or if it is neither a rank nor a GPU stream.
+    /// Returns what ran on a location; `None` if nothing did, or if it is neither a rank nor a GPU stream.
     pub fn lane(&self, location: usize) -> Option<&Lane> {
         self.lanes.of(location)
     }
@@ -591,7 +591,8 @@ impl Attributor {
         self.devices.iter().map(|device| device.delay_ticks).max().unwrap_or(0)
     }
 
-    /// Adds a node's time, if it is wanted and not there yet. To be called before the node's ranks are added.
+    /// Adds a node's time as a device, if that is wanted and has not been done. This must be called before the node's ranks are
+    /// added.
     fn add_time_device(&mut self, node: &str) {
         let is_there = self.on_node(node).any(|info| info.unit == Unit::Seconds);
         if !self.config.attribution.time || is_there {

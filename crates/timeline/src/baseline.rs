@@ -17,7 +17,7 @@ pub struct Baseline {
 /// The origin of a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaselineKind {
-    /// The settings state it.
+    /// The power that the settings state.
     Set,
     /// The idle watts of the estimate.
     Estimate,

@@ -1,9 +1,9 @@
-//! Which regions ran on each rank and GPU stream over the run, as a limited number of steps: when there are too many, pairs of
-//! steps are merged, as those of a power curve. A step has the regions with the most exclusive time.
+//! Records which regions ran on each rank and GPU stream over the run, as a limited number of steps: when there are too many,
+//! pairs of steps are merged, as those of a power curve. A step has the regions with the most exclusive time.
 //!
-//! Steps begin at multiples of their length, on all locations. At the end of a step, the times that the engine keeps for each call
-//! path are compared with those at its begin: events cost nothing more. A location with many call paths has several steps between
-//! two such comparisons, over which the times are spread evenly.
+//! Steps begin at multiples of their length, on all locations. At the end of a step, the times that the engine keeps for each
+//! call path are compared with those at its start, so that single events cost nothing more. A location with many call paths has
+//! several steps between two such comparisons, over which the times are spread evenly.
 
 use ampere_attribution::{Engine, LocationIndex};
 use ampere_model::{RegionRef, Timestamp};
@@ -31,15 +31,15 @@ pub(crate) struct Lanes {
 pub struct Lane {
     /// The length of a step in ticks.
     step: u64,
-    /// The number of the first step: its begin, divided by the length of a step.
+    /// The number of the first step: its start, divided by the length of a step.
     first: u64,
     steps: Vec<Step>,
     /// The exclusive ticks of each call path at the end of the last step.
     ticks: Vec<u64>,
 }
 
-/// The numbers of the regions with the most time in a step, and the part of the step that each ran; most time first. A region
-/// without time is none.
+/// The numbers of the regions with the most time in a step, and the part of the step that each ran; most time first. Entries
+/// without time stand for no region.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Step([(u32, f32); REGIONS]);
 
@@ -64,7 +64,7 @@ impl Step {
         step
     }
 
-    /// Both steps as one of twice the length.
+    /// Returns both steps as one of twice the length.
     fn with(self, other: Step) -> Step {
         Step::of(self.regions().chain(other.regions()).map(|(region, part)| (region, part / 2.0)).collect())
     }
@@ -127,7 +127,7 @@ impl Lane {
         &self.steps
     }
 
-    /// The same with steps of at least this length.
+    /// Returns the lane with steps of at least this length.
     pub fn with_steps_of(mut self, ticks: u64) -> Lane {
         while self.step < ticks && self.step <= u64::MAX / 2 {
             self.merge_pairs();
@@ -151,7 +151,7 @@ impl Lane {
         if self.due() <= time {
             self.end_steps(engine, location, self.due());
         }
-        // What is open now has run ever since.
+        // The frame that is open now has run since then.
         let open = engine.current(location);
         let region = open.map(|node| engine.caller_of(location, node).1);
         let whole = Step::of(region.map(|region| (region, 1.0)).into_iter().collect());
@@ -180,7 +180,7 @@ impl Lane {
         self.push(step, covered.div_ceil(self.step));
     }
 
-    /// What ran from the end of the last step to `time`.
+    /// Returns what ran from the end of the last step to `time`.
     fn since_last(&mut self, engine: &Engine, location: LocationIndex, time: u64, covered: u64) -> Step {
         let (mut parts, known, mut at) = (Vec::new(), &mut self.ticks, 0);
         engine.each_time_until(location, time, |region, _, ticks| {
@@ -221,7 +221,7 @@ mod tests {
     const LOCATION: LocationIndex = LocationIndex(0);
     const PER_SECOND: u64 = 1000;
 
-    /// A location that does what `events` say: a region that is entered, or `None` for a leave, and the times.
+    /// A location with these events: a region that is entered, or `None` for a leave, and the times.
     struct Run {
         engine: Engine,
         lanes: Lanes,

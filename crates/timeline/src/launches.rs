@@ -1,11 +1,12 @@
-//! Who launched what runs on a GPU: the call path of a thread at the enter with a correlation id, for the kernels with that id.
+//! Finds who launched the work on a GPU: keeps the call path of a thread at an enter with a correlation id, for the kernels with
+//! that id.
 //!
 //! An id belongs to one process. The thread's call path is the one that it has just after the enter of the launch, with the
-//! sampled frames around it; frames of samples that are taken later do not change it. A launch counts only for what begins after
-//! it: then a live run, which is given the events of GPU streams late, and a trace, which has all of them in the order of time,
-//! find the same.
+//! sampled frames around it; frames of samples that are taken later do not change it. A launch counts only for work that begins
+//! after it. Therefore a live run, which gets the events of GPU streams late, and a trace, which has all of them in the order of
+//! time, find the same launches.
 //!
-//! The memory is bounded: of each process at least [`LAUNCHES_KEPT`] launches are remembered, the latest ones.
+//! The memory is bounded: at least the latest [`LAUNCHES_KEPT`] launches of each process are remembered.
 
 use ampere_attribution::{Engine, LocationIndex, NodeIndex};
 use ampere_model::Timestamp;
@@ -54,7 +55,7 @@ pub(crate) struct AllLaunches {
 }
 
 impl AllLaunches {
-    /// A thread of a process has just entered the call that has this id.
+    /// Adds the launch with this id. A thread of the process must have just entered the call.
     pub fn add(
         &mut self,
         process: u64,
@@ -66,8 +67,8 @@ impl AllLaunches {
         self.by_process.entry(process).or_default().add(id, launch);
     }
 
-    /// The call path of the launch in the tree of a stream on which the work with this id begins. `None` if the launch is not
-    /// known.
+    /// Returns the call path of the launch with this id, in the tree of the stream on which the launched work begins. `None` if
+    /// the launch is not known.
     pub fn path_on(
         &mut self,
         stream: LocationIndex,

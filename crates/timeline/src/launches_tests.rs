@@ -110,7 +110,7 @@ impl Machine {
     }
 }
 
-/// What the rows in `all` of this ending spent.
+/// Returns the joules of the rows in `all` whose call paths have this ending.
 fn sum_of(all: &BTreeMap<String, (f64, f64, u64)>, wanted: impl Fn(&str) -> bool) -> f64 {
     all.iter().filter(|(path, _)| wanted(path)).map(|(_, row)| row.0).sum::<f64>() + 0.0
 }
@@ -335,7 +335,7 @@ proptest! {
         }
     }
 
-    /// A live run, which gets the events of streams late and in batches, finds what its trace does.
+    /// A live run, which gets the events of streams late and in batches, finds the same launches as its trace.
     #[test]
     fn late_streams_find_the_same_launches(launches in launches(), batch in 1usize..40, lost in 1u64..9) {
         let named = |number: u64, _: usize, kernel: usize| {

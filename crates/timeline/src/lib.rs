@@ -1,4 +1,4 @@
-//! Which location draws from which device, and in which order events reach the engine.
+//! Determines which location draws from which device, and in which order events reach the engine.
 //!
 //! ```text
 //! attributor.rs      locations, devices and the engine: the same for live runs and traces

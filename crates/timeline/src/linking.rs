@@ -1,4 +1,4 @@
-//! Which location draws from which device, kept up to date as both become known: the assignments of [`topology`](crate::topology)
+//! Keeps track of which location draws from which device, as both become known: the assignments of [`topology`](crate::topology)
 //! become consumers of the engine's views.
 //!
 //! Offline, a device becomes known with its first sample; live, ranks and streams appear while others already run. If a link

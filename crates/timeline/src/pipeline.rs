@@ -25,7 +25,7 @@ const RANKS: usize = 0;
 pub struct Pipeline {
     /// Receives the events and samples in order.
     pub attributor: Attributor,
-    /// Times without sampling.
+    /// The intervals in which no counter was read.
     pub gaps: Gaps,
     streams: Vec<Stream>,
     /// Two entries for each device: the samples for the ranks view and those for the kernels view.
@@ -368,7 +368,7 @@ impl Pipeline {
         self.streams.get_mut(location.0 as usize).filter(|stream| stream.merger.is_some())
     }
 
-    /// No further events of a stream are waited for.
+    /// Ends a stream: no further events of it are waited for.
     pub fn end_stream(&mut self, location: LocationIndex) {
         if let Some(stream) = self.streams.get_mut(location.0 as usize) {
             stream.has_ended = true;
@@ -384,9 +384,9 @@ impl Pipeline {
         }
     }
 
-    /// The location has used `seconds` of CPU time up to `time`, from 0 on. Between two such points the CPU time rises evenly;
-    /// before the first and after the last one it does not rise. The points of one location come in the order of time, and before
-    /// the events and samples of later times are handed over.
+    /// Adds a point: the location has used `seconds` of CPU time up to `time`, from 0 on. Between two such points the CPU time
+    /// rises evenly; before the first and after the last one it does not rise. The points of one location come in the order of
+    /// time, and before the events and samples of later times are handed over.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, seconds: f64) {
         let Some(stream) = self.streams.get_mut(location.0 as usize) else { return };
         let is_late = match stream.last_cpu_time.replace((time, seconds)) {
@@ -400,7 +400,7 @@ impl Pipeline {
         self.attributor.engine.add_cpu_time(location, time, ticks);
     }
 
-    /// Other jobs on a node have used `seconds` of CPU time up to `time`, with the rules of [`Pipeline::add_cpu_time`].
+    /// Adds a point of the CPU time of other jobs on a node, with the rules of [`Pipeline::add_cpu_time`].
     pub fn add_cpu_time_of_other_jobs(&mut self, node: &str, time: Timestamp, seconds: f64) {
         self.late_points += u64::from(time < self.mergers[RANKS].done_until);
         self.attributor.add_cpu_time_of_other_jobs(node, time, seconds);

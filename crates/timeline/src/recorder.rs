@@ -10,7 +10,7 @@ use std::io;
 const EVENTS_MAX: usize = 1 << 16;
 
 impl Attributor {
-    /// Starts a recording. To be called before there is any location or device.
+    /// Starts a recording. Must be called before there is any location or device.
     pub fn record(&mut self, recorder: Box<dyn Recorder>) {
         self.recording = Some(Box::new(Recording { recorder, events: 0, failure: None }));
     }

@@ -1,4 +1,4 @@
-//! Whether two counters are one, by the first values that they showed.
+//! Decides whether two counters are one, by the first values that they showed.
 
 use ampere_model::{MetricValue, Timestamp};
 

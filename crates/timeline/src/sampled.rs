@@ -10,8 +10,8 @@
 //! that is divided by the samples that were taken there, so that no function is charged for what its calls did. Most calls are
 //! too short for a sample. Such a call is assumed to come from where the last sampled call of its function came from; before
 //! there was one, it is the program's own, because the function that was sampled last outside of calls may be one that never
-//! makes it. Of the calls of a GPU's runtime, whose call paths those of kernels begin with, only the part is assumed that all
-//! sampled calls of the function have in common: a program launches different kernels by one function.
+//! makes it. The call paths of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all
+//! sampled calls of the function have in common is assumed, because a program launches different kernels by one function.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.
 //! The program may be recorded in parts, for example if one of its files is instrumented: between its recorded functions, the

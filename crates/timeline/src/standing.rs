@@ -1,6 +1,6 @@
-//! Which devices' joules are among a node's. Two counters that rise in step to the last tick are one: the dies of a package that
-//! have one counter, the partitions of a GPU, if each shows its whole package's. A counter of several parts that counts less
-//! than they do is not the node's total.
+//! Decides which devices' joules are among a node's. Two counters that rise in step to the last tick are one: the dies of a
+//! package that have one counter, the partitions of a GPU, if each shows its whole package's. A counter of several parts that
+//! counts less than they do is not the node's total.
 //!
 //! Only counters are compared that may be one by what is known of the hardware, and only their values decide. Until then the
 //! later one is left out, so that published totals never decrease.
@@ -169,7 +169,7 @@ mod tests {
     type Shows = fn(u64) -> u64;
     type Counter<'a> = (&'a str, &'a str, &'a str, Shows);
 
-    /// Which devices of a node count after 2 s: each has a metric, a PCI address, a model and a counter.
+    /// Returns which devices of a node count after 2 s: each has a metric, a PCI address, a model and a counter.
     fn counts(devices: &[Counter]) -> Vec<bool> {
         let mut attributor = Attributor::new(Config::default(), 1000);
         for (number, (metric, pci, model, _)) in devices.iter().enumerate() {

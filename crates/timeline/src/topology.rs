@@ -1,4 +1,4 @@
-//! Which location draws from which device, and why: found without configuration where the evidence allows it.
+//! Finds which location draws from which device, and why, without configuration if the evidence allows that.
 //!
 //! The evidence is used in this order, the strongest first. For the *kernels* view of a GPU's counter, and a GPU stream:
 //!

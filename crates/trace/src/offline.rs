@@ -111,7 +111,7 @@ pub struct How<'a> {
 /// Makes a recorder for a trace with this clock.
 pub type MakeRecorder<'a> = dyn FnMut(Clock) -> io::Result<Box<dyn Recorder>> + 'a;
 
-/// The type of [`How::progress`].
+/// A function that is given the number of events so far and the expected number.
 pub type Progress<'a> = dyn FnMut(u64, u64) + Send + 'a;
 
 /// Returns the number of threads that can run at once.

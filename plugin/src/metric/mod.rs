@@ -40,7 +40,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// Returns the entry point, which Score-P calls first.
+/// The entry point, which Score-P calls first.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCOREP_MetricPlugin_ampere_plugin_get_info() -> MetricPluginInfo {
     MetricPluginInfo {
@@ -84,8 +84,7 @@ fn give_up(why: &str) {
     }
 }
 
-/// Returns the boundary to Score-P: nothing unwinds into it, and nothing is done after [`give_up`] or in a forked
-/// child.
+/// The boundary to Score-P: runs `body`, except after [`give_up`] and in a forked child. Nothing unwinds into Score-P.
 fn guarded<T>(otherwise: T, body: impl FnOnce(&mut State) -> T) -> T {
     if INERT.load(Ordering::Relaxed) || PID.load(Ordering::Relaxed) != std::process::id() {
         return otherwise;

@@ -1,4 +1,4 @@
-//! Which readings of a cumulative counter can be true.
+//! Decides which readings of a cumulative counter can be true.
 //!
 //! A *track* is a sequence of readings each of which can follow the one before: it is not below it, and not further above than
 //! the device's greatest power allows. Energy is counted on the *main* track. A reading that cannot follow the main track is held
@@ -292,7 +292,7 @@ impl ReadingTracker {
         self.seconds(track.last.time, now) > self.window_seconds()
     }
 
-    /// To be called when another track has been continued. Makes it the main track, because the counter was reset, if the main
+    /// Must be called when another track has been continued. Makes it the main track, because the counter was reset, if the main
     /// one has not been continued for a long enough time.
     fn change_main_if_due(&mut self, other: usize) {
         let window = self.window_seconds();

@@ -157,7 +157,7 @@ pub(super) struct SharedWith {
     cpu_ticks: Option<Ticks>,
 }
 
-/// The ticks since the last sample that are not of the consumers' own active time.
+/// The ticks since the last sample in which workers and other jobs used the device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Worked {
     /// For each consumer, the ticks for which others worked for it.
@@ -264,8 +264,8 @@ impl View {
         }
     }
 
-    /// The weight of a tick of each kind, by consumer, and the sums of what is due by these weights: one of all consumers, or one
-    /// for each sharer if each of them gets all joules.
+    /// Returns the weight of a tick of each kind for each consumer, and the weighted sums of the ticks that are due: one sum over
+    /// all consumers or, if each sharer gets all joules, one sum for each sharer.
     fn active_prices(&self, worked: &[f64]) -> (Vec<Price>, Vec<f64>) {
         let mut weights = vec![0.0; self.consumers.groups.len() + self.consumers.all.len()];
         let mut prices = Vec::with_capacity(worked.len());

@@ -1,4 +1,4 @@
-//! Whether the node has an AMD GPU, according to the kernel's files.
+//! Finds out from the kernel's files whether the node has an AMD GPU.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -86,16 +86,16 @@ impl IdlePart {
 }
 
 /// Raises a figure to a value that was reported.
-fn raise(known: &mut f64, told: f64) {
-    *known = known.max(told);
+fn raise(known: &mut f64, reported: f64) {
+    *known = known.max(reported);
 }
 
 /// Raises the figure of a key to a value that was reported. At most `most` keys are kept.
-fn raise_in<K: Ord>(all: &mut BTreeMap<K, f64>, of: K, told: f64, most: usize) {
+fn raise_in<K: Ord>(all: &mut BTreeMap<K, f64>, of: K, reported: f64, most: usize) {
     let has_room = all.len() < most;
     match all.entry(of) {
-        Entry::Occupied(mut known) => raise(known.get_mut(), told),
-        Entry::Vacant(new) if has_room => _ = new.insert(told),
+        Entry::Occupied(mut known) => raise(known.get_mut(), reported),
+        Entry::Vacant(new) if has_room => _ = new.insert(reported),
         Entry::Vacant(_) => {}
     }
 }
@@ -112,9 +112,10 @@ impl Node {
         for (rank, joules) in &report.ranks {
             raise_in(&mut self.ranks, rank.clone(), *joules, 4 * NODE_ROWS_MAX);
         }
-        for (known, told) in [(&mut self.functions, &report.functions), (&mut self.kernels, &report.kernels)]
+        for (known, reported) in
+            [(&mut self.functions, &report.functions), (&mut self.kernels, &report.kernels)]
         {
-            for (name, joules) in told {
+            for (name, joules) in reported {
                 let Some(number) = names.number(name, known.len() < NODE_ROWS_MAX) else { continue };
                 raise_in(known, number, *joules, NODE_ROWS_MAX);
             }

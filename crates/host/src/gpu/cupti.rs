@@ -1,4 +1,4 @@
-//! The program's own subscriptions to CUPTI, which serves one tool at a time: ours leaves it first.
+//! Wraps the program's own subscriptions to CUPTI. CUPTI serves one tool at a time, so our adapter leaves it first.
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -23,7 +23,7 @@ fn leave() {
     }
 }
 
-/// Returns the wrapper of `cuptiSubscribe`.
+/// The wrapper of `cuptiSubscribe`.
 ///
 /// # Safety
 /// As CUPTI's function.
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn subscribe(
     }
 }
 
-/// Returns the wrapper of `cuptiSubscribe_v2`.
+/// The wrapper of `cuptiSubscribe_v2`.
 ///
 /// # Safety
 /// As CUPTI's function.

@@ -108,7 +108,7 @@ fn enter_running(call: Call, stack: usize) -> bool {
     })
 }
 
-/// What is recorded in addition to the frame. Nothing is added for calls from Fortran, whose arguments differ.
+/// Returns what is recorded in addition to the frame. Nothing is added for calls from Fortran, whose arguments differ.
 #[inline]
 fn kind_of(call: Call) -> Option<messages::Kind> {
     KINDS[call.function()].get().copied().flatten().filter(|_| call.is_c())

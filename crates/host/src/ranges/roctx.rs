@@ -13,7 +13,7 @@ const ROCTX: Interface = Interface { paradigm: paradigm::HIP, name: "roctx" };
 pub static PUSH: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub static POP: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Returns the wrapper of `roctxRangePushA`.
+/// The wrapper of `roctxRangePushA`.
 ///
 /// # Safety
 /// `message` is a C string, as roctx requires.
@@ -25,7 +25,6 @@ pub unsafe extern "C" fn push_range(message: *const c_char) -> c_int {
     unsafe { transmute::<*mut c_void, extern "C" fn(*const c_char) -> c_int>(own)(message) }
 }
 
-/// Returns the wrapper of `roctxRangePop`.
 pub extern "C" fn pop_range() -> c_int {
     pop(DEFAULT);
     let own = POP.load(Ordering::Acquire);

@@ -7,8 +7,8 @@ use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The row of what is not shown has its part of all joules, static ones too, if it is at least this and twice its part of the
-/// dynamic joules.
+/// The row that sums the rows that are not shown also gets its part of all joules, static ones included, if that part is at least
+/// this, and at least twice the row's part of the dynamic joules.
 pub const WAITING_PART_MIN: f64 = 0.05;
 
 /// A function or a kernel over all of its devices.
@@ -231,7 +231,7 @@ fn hosts<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
     apart.iter().filter(|device| !apart.iter().any(|whole| contains(whole, device))).copied().collect()
 }
 
-/// Node and name of each device that something draws from.
+/// Returns node and name of each device that a consumer draws from.
 fn used(summary: &Summary) -> HashSet<(&str, &str)> {
     let linked =
         summary.topology.iter().filter_map(|link| Some((link.node.as_str(), link.device.as_deref()?)));

@@ -1,4 +1,4 @@
-//! When the power of a kernel changed while it ran.
+//! Finds out when the power of a kernel changed while it ran.
 
 use ampere_figures::lanes::NodeLanes;
 use ampere_figures::summary::{Device, Summary};
@@ -20,8 +20,8 @@ pub struct Levels {
     pub after: f64,
 }
 
-/// The two levels of power of a kernel on a device. `None` if the kernel ran several times, or if two levels do not explain its
-/// power.
+/// Returns the two levels of power of a kernel on a device. `None` if the kernel ran several times, or if two levels do not
+/// explain its power.
 pub fn of(summary: &Summary, device: &Device, kernel: &str) -> Option<Levels> {
     let curve = device.power.as_ref()?;
     let node = summary.lanes.iter().find(|node| node.node == device.node)?;
@@ -49,7 +49,7 @@ pub fn of(summary: &Summary, device: &Device, kernel: &str) -> Option<Levels> {
     (left <= UNEXPLAINED_MAX * apart(all, watts.len())).then_some(levels)
 }
 
-/// The steps of the power curve in which the kernel's only run was.
+/// Returns the steps of the power curve in which the kernel's only run was.
 fn steps_of_run(node: &NodeLanes, curve: &PowerCurve, device: &str, kernel: &str) -> Option<Range<usize>> {
     let lane = node.lanes.iter().find(|lane| lane.view == "kernels" && lane.first == device)?;
     let number = node.names.iter().position(|name| **name == *kernel)?;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use ampere_figures::lanes::Lane;
 
-    /// What is said of a kernel on a device with this power, at whose third step it begins.
+    /// Returns the levels of a kernel that starts at the third step, on a device with this power.
     fn levels(watts: &[f64], percent: &[u8]) -> Option<Levels> {
         let mut summary = crate::tests::summary();
         let device = &mut summary.devices[0];

@@ -2,7 +2,7 @@
 //! `ampere report` begin. Everything else is in the tables below them.
 //!
 //! ```text
-//! facts.rs    kernels, functions, and the whole that shares are of    hints.rs    what to do next
+//! facts.rs    kernels, functions, and the total of the shares         hints.rs    what to do next
 //! tables.rs   the tables of functions, kernels and GPUs               names.rs    names in little room
 //! screen.rs   lines and columns of a width                            digits.rs   figures in few digits
 //! levels.rs   when the power of a kernel changed
@@ -51,7 +51,7 @@ pub fn hints(summary: &Summary) -> Vec<String> {
 /// The parts that do not depend on the number of lines.
 struct Parts {
     head: Vec<Line>,
-    /// MPI, ranks and nodes.
+    /// The lines about MPI, ranks and nodes.
     around: Vec<Line>,
     path: Vec<Line>,
     hints: Vec<String>,

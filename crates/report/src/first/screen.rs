@@ -8,7 +8,6 @@ use ampere_model::text::{printable, short};
 pub struct Screen {
     /// The number of characters in a line.
     pub width: usize,
-    /// Whether it shows colours.
     pub colour: bool,
 }
 

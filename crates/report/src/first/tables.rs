@@ -121,7 +121,7 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     }
     let (rows, more, others) = large(&facts.functions, facts.whole, caps.functions);
     let hidden: f64 = facts.functions[rows.len()..].iter().map(|row| row.all_joules).sum();
-    // What waits has joules, but hardly any dynamic ones.
+    // Functions that wait have joules, but hardly any dynamic ones.
     let all = facts.all_of_hosts();
     let waits =
         facts.is_dynamic && hidden >= WAITING_PART_MIN * all && hidden * facts.whole > 2.0 * others * all;

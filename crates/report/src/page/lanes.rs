@@ -1,4 +1,4 @@
-//! What ran under the power curve.
+//! The lanes below the power curve: what ran on each GPU and rank.
 
 use super::Lane;
 use super::ranks::label;

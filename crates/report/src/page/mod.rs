@@ -1,4 +1,4 @@
-//! What a page shows of a run: from its summary if it has ended or was written to disk, and from the collector's figures once a
+//! The content of a run's page: from its summary if it has ended or was written to disk, and from the collector's figures once a
 //! second while it continues. `page.js` draws both, and programs may read it as JSON.
 //!
 //! The names of columns contain their units; indices start at 0; what is not known is `null` or left out. A table's columns are
@@ -385,7 +385,7 @@ pub struct Lane {
     pub label: String,
     /// The view: "ranks" or "kernels".
     pub view: String,
-    /// The begin of the first step, in seconds after the first sample of the node's devices.
+    /// The start of the first step, in seconds after the first sample of the node's devices.
     pub begin: f64,
     /// The length of a step in seconds.
     pub step: f64,

@@ -330,7 +330,7 @@
 
   // ---- nodes ----
 
-  // During a run: the data of one collector. In a file, all data are of all nodes.
+  // During a run, these parts show one node: that of the collector. In a file, all parts show all nodes.
   const OF_ONE_NODE = ['power', 'now', 'heat', 'flame', 'devices', 'paths', 'quality', 'monitor'], titles = {};
   const gathered = () => page.job && page.job.here ? page.job : null;
   function drawNodes() {
@@ -361,8 +361,8 @@
   // ---- power ----
 
   const LINES_MAX = 8;
-  // Of each device [[seconds, length, watts]...]: what the run began with, and what came since the page was opened.
-  // `zoom`: the times that are shown, if not all; `drag`: those that are being chosen.
+  // For each device, [[seconds, length, watts]...]: the power before the page was opened, and the power since. `zoom`: the times
+  // that are shown, if not all; `drag`: those that are being chosen.
   let power = [], asStrips = null, moment = null, zoom = null, drag = null;
   function takePower() {
     page.power.forEach((of, at) => {
@@ -405,7 +405,7 @@
     const value = (seconds / size).toFixed(Math.max(places, Math.ceil(Math.log10(100 * size / span))));
     return (size > 1 ? value : +value) + ' ' + unit;
   }
-  // What ran below the curve: [{of, label, steps: name and percent by number}...], GPUs first.
+  // The lanes below the curve: [{of, label, steps: name and percent by number}...], GPUs first.
   const LANE_ROWS = 22;
   const lanesShown = () => tables ? tables.lanes : [];
   function lane_at(of, time) {

@@ -46,7 +46,7 @@ fn a_live_page_has_the_figures_of_the_summary() {
     );
     assert_eq!(known.ranks.label, ["0"]);
     assert_eq!((&known.ranks.label, &known.heat.joules), (&tables.ranks.label, &tables.heat.joules));
-    // Asked for again, and of one rank alone.
+    // The tables are requested again, for one rank alone.
     let again = live.tables(&attributor, &outline, Some(0));
     let mut alone = named(&again, &again.flames[0]);
     alone
@@ -58,7 +58,7 @@ fn a_live_page_has_the_figures_of_the_summary() {
     assert_eq!(nothing.flames[0].joules, [0.0]);
 }
 
-/// So are those of static and dynamic joules.
+/// A live page has the same static and dynamic joules as the summary, too.
 #[test]
 fn a_live_page_has_the_dynamic_joules_of_the_summary() {
     let attributor = crate::tests::active(crate::tests::BASELINE);

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use ampere_stacks::{Figures, FunctionId, Options, Sampler, Sink, StacksError};
 
-/// What a sink received.
 #[derive(Default)]
 pub struct Received {
     pub samples: Vec<(u32, u32, Vec<FunctionId>, bool)>,

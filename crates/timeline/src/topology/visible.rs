@@ -1,4 +1,4 @@
-//! Which GPUs a process may use, by the environment variables that the vendors' runtimes read.
+//! Finds which GPUs a process may use, by the environment variables that the vendors' runtimes read.
 //!
 //! | runtime | what it does |
 //! | --- | --- |

@@ -40,7 +40,6 @@ pub const FILE_NAME: &str = "replay.json";
 /// The description of a trace that is played.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Replay {
-    /// The trace's anchor file.
     pub trace: PathBuf,
     /// The resolution of the trace's clock.
     pub ticks_per_second: u64,
