@@ -93,6 +93,7 @@ install-files:
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so
 	cp -r $(BIN)/ampere-preload $(DESTDIR)$(PREFIX)/lib
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
+	scripts/install-book $(DESTDIR)$(PREFIX)/share/ampere/docs
 	$(BIN)/ampere shipped $(DESTDIR)$(PREFIX)/share/ampere
 	@# Links where man and the shells look for them.
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \

@@ -6,7 +6,7 @@ const { execFileSync } = require('child_process');
 
 async function main([url, width, screenshot]) {
   const executablePath = execFileSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).trim();
-  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  const browser = await chromium.launch({ executablePath, ignoreDefaultArgs: ['--hide-scrollbars'], args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   const page = await browser.newPage({ viewport: { width: +width, height: 1000 } });
   const result = { errors: [], requests: [] };
   page.on('console', message => { if (['error', 'warning'].includes(message.type())) result.errors.push(message.text()); });
@@ -27,7 +27,7 @@ async function main([url, width, screenshot]) {
     facts: Object.fromEntries([...document.querySelectorAll('.facts dt')].map(at => [at.textContent, +at.nextSibling.dataset.value])),
     now: [...document.querySelectorAll('#now-bars li')].map(bar => bar.textContent),
     milliseconds: window.ampere.milliseconds, updates: window.ampere.updates,
-    overflow: document.documentElement.scrollWidth - innerWidth,
+    overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     painted: performance.getEntriesByName('first-contentful-paint')[0]?.startTime,
   }));
   result.first = await shown();

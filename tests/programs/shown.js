@@ -6,7 +6,7 @@ const { execFileSync } = require('child_process');
 
 async function main([url, width, search]) {
   const executablePath = execFileSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).trim();
-  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  const browser = await chromium.launch({ executablePath, ignoreDefaultArgs: ['--hide-scrollbars'], args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   const page = await browser.newPage({ viewport: { width: +width, height: 1000 } });
   const errors = [];
   page.on('console', message => { if (['error', 'warning'].includes(message.type())) errors.push(message.text()); });
@@ -41,7 +41,7 @@ async function main([url, width, search]) {
     // The table of nodes is wider than a telephone.
     cut: [...document.querySelectorAll('.scroll:not(#nodes-table)')].filter(table => table.scrollWidth > table.clientWidth).map(table => table.id),
     flame_rows: document.getElementById('flame-picture').clientHeight / Math.round(1.42 * parseFloat(getComputedStyle(document.documentElement).fontSize)),
-    overflow: document.documentElement.scrollWidth - innerWidth,
+    overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
   }));
   const result = { ...await shown(), errors, updates: await page.evaluate(() => window.updates) };
   const session = await page.context().newCDPSession(page);

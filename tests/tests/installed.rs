@@ -57,6 +57,40 @@ fn an_installation_in_an_empty_root_works() {
     place.assert_clean();
 }
 
+/// Returns the Markdown files of a directory and of the directories in it.
+fn pages(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("a directory").flatten().map(|entry| entry.path());
+    let (directories, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    let mut pages: Vec<PathBuf> = directories.iter().flat_map(|directory| pages(directory)).collect();
+    pages.extend(files.into_iter().filter(|file| file.extension().is_some_and(|is| is == "md")));
+    pages
+}
+
+#[test]
+fn an_installed_book_has_all_its_text_and_no_dead_link() {
+    let place = Place::new();
+    let empty = place.path("root");
+    make("install-files", &[("DESTDIR", &empty), ("PREFIX", Path::new("/opt/ampere"))]);
+    let book = empty.join("opt/ampere/share/ampere/docs").canonicalize().expect("a book");
+    let pages = pages(&book);
+    for page in ["README.md", "SUMMARY.md", "numbers.md", "decisions/index.md"] {
+        assert!(pages.contains(&book.join(page)), "{page}: {pages:?}");
+    }
+    for page in pages {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        assert!(!text.contains("{{#"), "{} has a part that only mdBook can insert", page.display());
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for link in links.filter(|link| !link.starts_with("http") && !link.is_empty()) {
+            let target = page.with_file_name("").join(link).canonicalize();
+            assert!(target.is_ok_and(|target| target.starts_with(&book)), "{}: {link}", page.display());
+        }
+    }
+    for (page, part) in [("costs.md", "make bench"), ("security.md", "## Promises")] {
+        let text = std::fs::read_to_string(book.join(page)).expect("a page");
+        assert!(text.contains(part), "{page} has its text");
+    }
+}
+
 /// Unpacks the tarball in this place.
 fn unpacked(place: &Place) -> PathBuf {
     make("dist", &[("DIST", place.directory())]);

@@ -77,7 +77,7 @@ fn check(answer: &Value, address: &str) {
         text("said")
     );
     assert!(
-        text("whole").contains("all devices: ") && text("whole").contains("100.0 %"),
+        text("whole").contains("all devices: ") && text("whole").contains("100.0 % of total"),
         "{}",
         text("whole")
     );
@@ -237,7 +237,7 @@ fn a_report_of_several_nodes_has_their_table() {
     let made = run(place.ampere(["report", "out", "-f", "html", "-o"]).arg(&whole));
     assert_eq!(made.code, 0, "{made:#?}");
     let answer = browser::shown(&place, &format!("file://{}", whole.display()), 1600, Some("node-b"));
-    let heads = serde_json::json!(["mean W", "J", "share", "share", "idle", "ranks", "node", "energy"]);
+    let heads = serde_json::json!(["mean W", "J", "of total", "bar", "idle", "ranks", "node", "energy"]);
     assert_eq!(answer["heads"], heads);
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let wanted = nodes_wanted(&place, &[&format!("out/{own}"), "out/node-b"]);

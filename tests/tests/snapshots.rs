@@ -119,16 +119,16 @@ fn the_page() {
     expect![[r#"
         2 ranks on node0, run trace
         415 J in 1.9 s, 217 W on average; 0.0 % of it in no function
-        most of it in main (89.8 %), solve (10.2 %)
-        of the 194 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
+        22.0 % of the total while GPU kernels ran, most of it in kernel (22.0 %)
+        on the host, also while kernels ran: most of the total in main (89.8 %), solve (10.2 %)
         All devices: 415.130 J
-        J share function
+        J of total function
         372.788 89.8 % main
         42.342 10.2 % solve
         GPU kernels
-        J share kernel
-        91.500 47.2 % kernel
-        Shares are of the 194.000 J of GPUs with kernels, while one ran.
+        J of total kernel
+        91.500 22.0 % kernel
+        GPUs with kernels have 194.000 J.
         Devices
         total device node energy its joules
         194.000 J GPU-0 node0 measured ranks view: 194.000 J attributed, 0 J idle, 0 J lost

@@ -144,29 +144,30 @@ fn label(name: &str, width: f64) -> String {
     name.chars().take(room - 1).chain(['…']).collect()
 }
 
-fn title(node: &Box, whole: f64) -> String {
+/// Describes a box. The base of its share is what the picture shows, in `unit`: "J" or "dynamic J".
+fn title(node: &Box, whole: f64, unit: &str) -> String {
     let share = if whole > 0.0 { 100.0 * node.sum.joules / whole } else { 0.0 };
-    let mut title =
-        format!("{}: {} J, {share:.1} %", short(&node.name, NAME_CHARS_MAX), joules(node.sum.joules));
+    let (name, own) = (short(&node.name, NAME_CHARS_MAX), joules(node.sum.joules));
+    let mut title = format!("{name}: {own} {unit}, {share:.1} % of {} {unit}", joules(whole));
     if matches!(node.kind, Kind::Function | Kind::Mpi | Kind::Kernel) {
-        title += &format!("; {} J in itself, {} calls", joules(node.sum.exclusive), node.sum.calls);
+        title += &format!("; {} {unit} in itself, {} calls", joules(node.sum.exclusive), node.sum.calls);
     }
     title
 }
 
 /// Draws the boxes. `above` is the space above the boxes; `inside` are further elements, for a file of its own.
-fn svg(boxes: &[Box], above: f64, inside: Markup) -> Markup {
+fn svg(boxes: &[Box], above: f64, unit: &str, inside: Markup) -> Markup {
     let rows = boxes.iter().map(|one| one.row + 1).max().unwrap_or(1);
     let number = |value: f64| format!("{value:.2}");
     let whole = boxes[0].sum.joules;
     html! {
         svg.flame viewBox=(format!("0 {} {WIDTH} {}", -above, above + ROW * rows as f64)) xmlns="http://www.w3.org/2000/svg" role="img"
-            aria-label=(title(&boxes[0], whole)) {
+            aria-label=(title(&boxes[0], whole, unit)) {
             (inside)
             @for node in boxes {
                 @let top = ROW * node.row as f64;
                 g data-left=(number(node.left)) data-width=(number(node.width)) data-row=(node.row) data-name=(short(&node.name, NAME_CHARS_MAX)) {
-                    title { (title(node, whole)) }
+                    title { (title(node, whole, unit)) }
                     rect x=(number(node.left)) y=(number(top)) width=(number(node.width)) height=(ROW - 1.0) fill=(colour(node)) {}
                     text x=(number(node.left + 3.0)) y=(number(top + 12.5)) { (label(&node.name, node.width)) }
                 }
@@ -189,15 +190,15 @@ fn small_words((count, sum): (u64, f64)) -> String {
     )
 }
 
-/// Draws a picture in a file of its own, with the title `head`.
-pub fn document(tree: &Tree, head: &str) -> String {
+/// Draws a picture in a file of its own, with the title `head`. `unit`: "J" or "dynamic J".
+pub fn document(tree: &Tree, head: &str, unit: &str) -> String {
     let Layout { boxes, small } = layout(tree, BOXES_MAX);
     let words = if small.0 > 0 { format!("; {}", small_words(small)) } else { String::new() };
     let inside = html! {
         text x="3" y="-8" { (label(head, WIDTH)) }
-        desc { (head) "; " (title(&boxes[0], tree.joules())) (words) }
+        desc { (head) "; " (title(&boxes[0], tree.joules(), unit)) (words) }
         style { (PreEscaped(STYLE)) }
         script { (PreEscaped(format!("<![CDATA[{SCRIPT}]]>"))) }
     };
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", svg(&boxes, 24.0, inside).into_string())
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", svg(&boxes, 24.0, unit, inside).into_string())
 }

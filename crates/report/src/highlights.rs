@@ -143,7 +143,7 @@ fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) 
     }
 }
 
-/// Returns at most nine sentences: the energy, the static energy, the functions, how much of it is certain, the kernels, the MPI
+/// Returns at most nine sentences: the energy, the static energy, the kernels, the functions, how much of it is certain, the MPI
 /// functions, and at most three hints. There are none without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     let sums = Sums::of(summary);
@@ -161,22 +161,23 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     let mut all = how_much(summary, &sums, &share);
     let own = sums.own_regions();
     let (whole, words) = sums.dynamic.map_or((sums.joules, ""), |dynamic| (dynamic, " dynamic"));
+    let of_kernels: f64 = sums.kernels.iter().map(|row| row.1).sum();
+    let has_kernels = of_kernels > 0.0 && sums.gpu_joules > 0.0;
+    if has_kernels {
+        all.push(format!(
+            "{} of the total while GPU kernels ran, most of it in {}",
+            share(of_kernels, sums.joules),
+            named(&sums.kernels, sums.joules)
+        ));
+    }
     let most = named(&own, whole);
     if !most.is_empty() {
-        let what = if sums.dynamic.is_some() { "the dynamic joules" } else { "it" };
-        all.push(format!("most of {what} in {most}"));
+        let when = if has_kernels { "on the host, also while kernels ran: " } else { "" };
+        let what = if sums.dynamic.is_some() { "the dynamic joules" } else { "the total" };
+        all.push(format!("{when}most of {what} in {most}"));
     }
     all.extend(other_jobs::words(summary));
     all.extend(baseline::resolved_words(topmost(summary)));
-    let of_kernels: f64 = sums.kernels.iter().map(|row| row.1).sum();
-    if of_kernels > 0.0 && sums.gpu_joules > 0.0 {
-        all.push(format!(
-            "of the {} of GPUs with kernels {} while one ran, most of it in {}",
-            energy(sums.gpu_joules),
-            share(of_kernels, sums.gpu_joules),
-            named(&sums.kernels, sums.gpu_joules)
-        ));
-    }
     let mpi = || own.iter().filter(|(name, _)| is_mpi(name));
     let of_mpi: f64 = mpi().map(|row| row.1).sum();
     if let Some((name, part)) = mpi().next().filter(|_| of_mpi > 0.0 && of_mpi >= MENTIONED_SHARE_MIN * whole)

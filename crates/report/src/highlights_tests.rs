@@ -39,7 +39,7 @@ fn a_contained_device_is_not_counted_twice() {
         said,
         [
             "100 J in 10.0 s, 10.0 W on average; 10.0 % of it in no function",
-            "most of it in work (60.0 %), MPI_Recv (30.0 %)",
+            "most of the total in work (60.0 %), MPI_Recv (30.0 %)",
             "30.0 J (30.0 %) in MPI functions, where ranks exchange data and wait: most in MPI_Recv (30.0 J)",
         ]
     );
@@ -58,7 +58,10 @@ fn only_the_kernels_view_shows_its_own_idle_joules() {
     gpu.views[0].view = "kernels".to_owned();
     assert_eq!(
         sentences(&summary("measured", vec![gpu])),
-        ["100 J in 10.0 s, 10.0 W on average; 60.0 % of it in no function", "most of it in kernel (40.0 %)"]
+        [
+            "100 J in 10.0 s, 10.0 W on average; 60.0 % of it in no function",
+            "most of the total in kernel (40.0 %)"
+        ]
     );
     let mut unused = device("GPU-0", 100.0, &[], &[]);
     unused.views.clear();

@@ -96,8 +96,8 @@ fn without_scripts(summary: &Summary) -> Markup {
         (table("function", &sums.regions, sums.joules, &[("idle: no consumer ran", sums.idle - sums.other_jobs), ("other jobs on the node", sums.other_jobs), ("lost: cannot be attributed", sums.lost)]))
         @if !sums.kernels.is_empty() {
             h2 { "GPU kernels" }
-            (table("kernel", &sums.kernels, sums.gpu_joules, &[]))
-            p.small { "Shares are of the " (joules(sums.gpu_joules)) " J of GPUs with kernels, while one ran." }
+            (table("kernel", &sums.kernels, sums.joules, &[]))
+            p.small { "GPUs with kernels have " (joules(sums.gpu_joules)) " J." }
         }
         h2 { "Devices" }
         table {
@@ -134,7 +134,7 @@ fn table(what: &str, rows: &[(&str, f64)], whole: f64, rest: &[(&str, f64)]) -> 
     };
     html! {
         table {
-            thead { tr { th.number { "J" } th.number { "share" } th { (what) } } }
+            thead { tr { th.number { "J" } th.number { "of total" } th { (what) } } }
             tbody {
                 @for (name, part) in rows.iter().take(ROWS_MAX) {
                     tr { (cells(*part)) td.name.mpi[is_mpi(name)] { (printable(name)) } }

@@ -199,7 +199,8 @@ pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u
         Format::Html => html::render(summary).into_bytes(),
         Format::Folded => folded::render(summary).into_bytes(),
         Format::Flamegraph => {
-            flame::document(&tree::Frames::of(summary).whole(), &head(summary)).into_bytes()
+            let unit = text::own_unit(has_only_dynamic(summary), "J");
+            flame::document(&tree::Frames::of(summary).whole(), &head(summary, &unit), &unit).into_bytes()
         }
         #[cfg(feature = "parquet")]
         Format::Parquet => parquet::render(summary)?,
@@ -210,12 +211,21 @@ pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u
     })
 }
 
+/// Whether all joules of the devices are dynamic, as in a part that was chosen so.
+fn has_only_dynamic(summary: &Summary) -> bool {
+    let mut devices = summary.devices.iter();
+    !summary.devices.is_empty() && devices.all(|device| device.dynamic_joules == Some(device.total_joules))
+}
+
 /// Returns the title of a picture: the command, its joules, and their quality.
-fn head(summary: &Summary) -> String {
+fn head(summary: &Summary, unit: &str) -> String {
     let run = &summary.run;
     let of = if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") };
-    let joules = joules(Sums::of(summary).joules);
-    printable(&format!("ampere: {joules} J, {}{}: {of}", run.energy, run.state_words()))
+    let sums = Sums::of(summary);
+    let own = sums.dynamic.filter(|_| !has_only_dynamic(summary));
+    let own = own.map_or_else(String::new, |own| format!("{} J of them dynamic, ", joules(own)));
+    let joules = joules(sums.joules);
+    printable(&format!("ampere: {joules} {unit}, {own}{}{}: {of}", run.energy, run.state_words()))
 }
 
 #[cfg(test)]

@@ -136,7 +136,12 @@ fn stacks_and_pictures_can_be_of_dynamic_joules() {
     let weight = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
     assert!((folded.lines().map(weight).sum::<f64>() - 4e6).abs() < 10.0, "{folded}");
     assert!(folded.contains("node;MPI Rank 0;main;work 3000000\n"), "{folded}");
-    assert!(text(Format::Flamegraph).contains("work: 3.000 J, 75.0 %"));
+    let picture = text(Format::Flamegraph);
+    assert!(picture.contains("work: 3.000 dynamic J, 75.0 % of 4.000 dynamic J"), "{picture}");
+    assert!(picture.contains(">ampere: 4.000 dynamic J, "), "{picture}");
+    let whole = render(&active_summary(BASELINE), Format::Flamegraph, Screen::FILE).unwrap();
+    let whole = String::from_utf8(whole).unwrap();
+    assert!(whole.contains(">ampere: 10.000 J, 4.000 J of them dynamic, "), "{whole}");
     assert!(matches!(choice.apply(&mut self::summary()), Err(ReportError::NoDynamic)));
 }
 
@@ -327,7 +332,10 @@ fn recursive(depth: u32) -> Summary {
 fn a_recursion_is_one_box_and_its_path_is_short() {
     let summary = recursive(18);
     let picture = String::from_utf8(render(&summary, Format::Flamegraph, Screen::FILE).unwrap()).unwrap();
-    assert!(picture.contains("fib x18: 18.000 J, 94.7 %; 18.000 J in itself, 18 calls"), "{picture}");
+    assert!(
+        picture.contains("fib x18: 18.000 J, 94.7 % of 19.000 J; 18.000 J in itself, 18 calls"),
+        "{picture}"
+    );
     assert_eq!(picture.matches("<g ").count(), 3, "all devices, main, fib: {picture}");
     let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
     assert!(table.lines().any(|line| line.ends_with("main > fib x7")), "{table}");

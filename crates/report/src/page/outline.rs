@@ -14,6 +14,7 @@ use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary};
 use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
+use std::collections::HashMap;
 
 /// The maximum number of devices with their own tables and pictures, and of devices in the list next to them.
 const DEVICES_MAX: usize = 16;
@@ -21,12 +22,20 @@ const LISTED_DEVICES_MAX: usize = 200;
 /// The maximum number of lines of the device assignment, and of notes.
 const LINES_MAX: usize = 50;
 
-/// Returns the largest devices, in their order, and all others, most joules first.
+/// Returns the largest devices, in their order but "GPU-0" before "GPU-1", and all others, most joules first.
 pub(super) fn largest(summary: &Summary) -> (Vec<&Device>, Vec<&Device>) {
     let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
     largest_first(&mut by_joules, |(_, device)| device.total_joules);
     let others = by_joules.split_off(DEVICES_MAX.min(by_joules.len()));
-    by_joules.sort_by_key(|(at, _)| *at);
+    // A device's place is that of the first device of its kind on its node.
+    fn kind(device: &Device) -> (&str, &str) {
+        (&device.node, device.name.trim_end_matches(|c: char| c.is_ascii_digit()))
+    }
+    let mut first = HashMap::new();
+    for (at, device) in summary.devices.iter().enumerate() {
+        first.entry(kind(device)).or_insert(at);
+    }
+    by_joules.sort_by_key(|(at, device)| (first[&kind(device)], device.name.len(), &device.name, *at));
     let devices = |all: Vec<(usize, _)>| all.into_iter().map(|(_, device)| device).collect();
     (devices(by_joules), devices(others))
 }
@@ -49,7 +58,7 @@ impl Page {
             run: run_words(summary),
             totals: totals(&Sums::of(summary)),
             sentences: sentences(summary),
-            notes: run.notes.iter().map(|note| printable(note)).collect(),
+            notes: notes(summary).iter().map(|note| printable(note)).collect(),
             devices: shown.iter().map(|device| device_line(summary, device)).collect(),
             other_devices: other_devices(&others),
             power: power(summary),
@@ -61,6 +70,30 @@ impl Page {
             tables: None,
         }
     }
+}
+
+/// Returns the notes, each once. If notes of several nodes differ only in their figures, the first one is returned, with the number
+/// of the others.
+fn notes(summary: &Summary) -> Vec<String> {
+    let run = &summary.run;
+    let mut notes: Vec<(String, &str, usize)> = Vec::new();
+    for note in &run.notes {
+        let of_node = note.split_once(": ").filter(|(node, _)| run.nodes.iter().any(|of| of == node));
+        let key = match of_node {
+            Some((_, what)) => what.chars().filter(|c| !c.is_ascii_digit()).collect(),
+            None => note.clone(),
+        };
+        match notes.iter_mut().find(|(known, ..)| *known == key) {
+            Some((.., more)) => *more += usize::from(of_node.is_some()),
+            None => notes.push((key, note, 0)),
+        }
+    }
+    let words = |(_, note, more): (String, &str, usize)| match more {
+        0 => note.to_owned(),
+        1 => format!("{note} (another node has such a note)"),
+        more => format!("{note} ({more} other nodes have such a note)"),
+    };
+    notes.into_iter().map(words).collect()
 }
 
 fn more_lines(lines: &mut Vec<String>) {

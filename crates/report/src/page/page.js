@@ -8,13 +8,16 @@
 
   // ---- words and numbers ----
 
-  const digits = value => value >= 1000 ? 1 : 3;
+  // An estimate has no more than three or four digits that mean anything.
+  const digits = value => page.run.energy === 'estimated' ? value >= 100 ? 0 : value >= 10 ? 1 : value >= 1 ? 2 : 3 : value >= 1000 ? 1 : 3;
   function joules(value) {
     if (value == null) return '?';
     const size = Math.abs(value);
     return size === 0 ? '0' : size < 0.001 ? '<0.001' : value.toFixed(digits(size));
   }
   const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
+  // Shares are of all joules of the run, or of its dynamic joules. The head of a column, or the words next to a share, name which.
+  const OF_TOTAL = 'of total', OF_DYNAMIC = 'of dynamic', OF_TIME = 'of time';
   const watts = value => value == null ? '?' : value.toFixed(value < 1000 ? 1 : 0) + ' W';
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
   // Calls of sampled functions are not counted.
@@ -152,7 +155,7 @@
     const head = element('tr');
     for (const column of columns) {
       const cell = element('th', { scope: 'col', class: classOf(column) || null, title: column.help });
-      if (column.key === '') cell.append(element('span', { class: 'hidden' }, 'share'));
+      if (column.key === '') cell.append(element('span', { class: 'hidden' }, 'bar'));
       else cell.append(element('button', { type: 'button', 'aria-label': UNIT_NAMES[column.title], onclick: () => {
         state.down = state.sort === column.key ? !state.down : !!column.number;
         state.sort = column.key;
@@ -212,7 +215,7 @@
   }
   const number = (key, title, form, more) => ({ key, title, number: true, show: row => row[key] == null ? row.last ? '' : '?' : form(row[key]), ...more });
   const BAR = { key: '', title: '', bar: true, kind: () => 'share' };
-  const STATIC = 'the lighter part of a bar is static: what the device draws anyway; the full part is dynamic: what was used above that';
+  const STATIC = 'The lighter part of a bar is static: what the devices draw anyway. The full part is dynamic: what was used above that';
   const LEAST = 'the joules of samples in which nothing else ran', MOST = 'the joules of all samples in which it ran at all';
 
   const IDLE = 'idle: no consumer ran', OTHER_JOBS = 'other jobs on the node';
@@ -220,11 +223,11 @@
   const orderOf = of => of.dynamic_joules && of.dynamic_joules.length ? { sort: 'dynamic_joules' } : {};
 
   // Columns of functions or kernels; a column without data is left out.
-  function rowColumns(of, what, unit) {
-    const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules)];
+  function rowColumns(of, what, unit, base) {
+    const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules, { minor: has('dynamic_joules'), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
     if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic', joules, { help: STATIC, show: row => row.dynamic_joules == null ? '' : joules(row.dynamic_joules) }));
     if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
-    columns.push({ ...number('share', 'share', value => value.toFixed(1) + ' %', has('dynamic_joules') ? { help: 'of the dynamic joules', show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' } : {}) }, BAR);
+    columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, BAR);
     // Sampled rows have no bounds.
     const isSampled = row => row.sampled_error_joules != null, anyBound = !has('sampled_error_joules') || of.sampled_error_joules.includes(null);
     const bound = (key, title, help) => number(key, title, joules, { minor: true, where: 'in-wide', help, show: row => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : joules(row[key]) });
@@ -238,8 +241,9 @@
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), title_of: row => row.words });
     return columns;
   }
-  // `dynamic`: the dynamic joules of all rows and of what is idle, where they are known: then shares are of these.
-  function rowsOf(of, whole, idle, others, lost, dynamic) {
+  // `dynamic`: the dynamic joules of all rows and of what is idle, where they are known: then shares are of `of_dynamic`, and
+  // otherwise of `whole`.
+  function rowsOf(of, whole, idle, others, lost, dynamic, of_dynamic = dynamic) {
     const keys = ['dynamic_joules', 'sampled_error_joules', 'least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'watts'].filter(key => of[key] && of[key].length);
     const rows = of.name.map((at, index) => {
       const row = { words: of.words ? of.words[index] : name(at), joules: of.joules[index], last: 0 };
@@ -260,7 +264,7 @@
         // The joules that are in no row are idle, if there is no other rest.
         if (row.words === IDLE && !(of.others && of.others.count)) row.dynamic_joules = Math.min(row.joules, left);
         if (row.words === OTHER_JOBS) row.dynamic_joules = row.joules;
-        row.share = row.dynamic_joules == null ? null : dynamic > 0 ? 100 * row.dynamic_joules / dynamic : 0;
+        row.share = row.dynamic_joules == null ? null : of_dynamic > 0 ? 100 * row.dynamic_joules / of_dynamic : 0;
       }
     }
     return rows;
@@ -286,6 +290,8 @@
     text('state', state === 'running' && !isLive ? 'RUNNING when written' : words);
     $('state').className = kind;
   }
+  // `SERIES_MAX` in mod.rs: the greatest number of devices with a curve.
+  const FIRST_NOTES = 4, SERIES_MAX = 64;
   function drawHead() {
     const run = page.run, totals = page.totals;
     setState(page.state);
@@ -297,23 +303,26 @@
     text('about', `${ranks} on ${run.nodes}${when}, run ${run.id}${job}${run.cpu ? '; ' + run.cpu : ''}`);
     document.title = 'ampere: ' + (clip(run.command.join(' '), 80) || run.id);
     const [energy, unit] = large(totals.joules);
-    const mean = run.seconds > 0 ? totals.joules / run.seconds : null;
+    // Devices of several nodes may have been read for different times, so that the sum of their powers is the mean power.
+    const isWhole = !gathered() && page.power.length < SERIES_MAX && page.power.every(of => of.mean_watts != null);
+    const mean = isWhole && page.power.length ? page.power.reduce((sum, of) => sum + of.mean_watts, 0) : run.seconds > 0 ? totals.joules / run.seconds : null;
     const bad = page.quality.concat(page.monitor).filter(fact => fact.warns), notes = page.notes.length;
     // Shares of functions are of the dynamic joules where these are known, here as in the table and in the sentences.
     const own = gathered() ? null : tables?.dynamic_joules, { name: rows, dynamic_joules: dynamic } = tables?.functions ?? {};
     const ofMpi = own == null ? totals.mpi_joules : rows.reduce((sum, at, row) => sum + (isMpi.has(name(at)) ? dynamic[row] : 0), 0);
     const tiles = [
-      ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J' + (!page.job && tables && tables.dynamic_joules != null ? `, ${joules(tables.dynamic_joules)} dynamic` : ''), totals.joules],
+      ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J' + (!gathered() && tables && tables.dynamic_joules != null ? `, ${joules(tables.dynamic_joules)} dynamic` : ''), totals.joules],
       ['watts', 'Power', totals.watts == null ? (mean == null ? '?' : mean.toFixed(1)) : totals.watts.toFixed(1), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
       ['seconds', 'Time', duration(run.seconds), '', `${ranks}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
-      ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', joules(totals.idle_joules) + ' J', totals.idle_joules],
-      ['mpi', 'In MPI', share(ofMpi, own ?? totals.joules), '', own == null ? `${joules(ofMpi)} J` : `of the ${joules(own)} dynamic J`, ofMpi],
+      ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', `${OF_TOTAL}: ${joules(totals.idle_joules)} J in no function`, totals.idle_joules],
     ];
-    if (totals.gpu_joules > 0) tiles.push(['kernels', 'GPUs in kernels', share(totals.kernel_joules, totals.gpu_joules), '', `of ${joules(totals.gpu_joules)} J of GPUs`, totals.kernel_joules]);
-    if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', joules(totals.lost_joules) + ' J', totals.lost_joules]);
+    if (totals.gpu_joules > 0) tiles.push(['kernels', 'In GPU kernels', share(totals.kernel_joules, totals.joules), '', `${OF_TOTAL}; ${share(totals.kernel_joules, totals.gpu_joules)} of the GPUs' ${joules(totals.gpu_joules)} J`, totals.kernel_joules]);
+    if (ofMpi > 0) tiles.push(['mpi', 'In MPI', share(ofMpi, own ?? totals.joules), '', `${own == null ? OF_TOTAL : OF_DYNAMIC}: ${joules(ofMpi)} J`, ofMpi]);
+    if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', `${OF_TOTAL}: ${joules(totals.lost_joules)} J`, totals.lost_joules]);
     tiles.push(['notes', 'Numbers', notes ? `${notes} note${notes === 1 ? '' : 's'}` : bad.length ? 'see below' : 'good', '', [run.energy, ...bad.map(fact => fact.label).filter(words => words !== 'energy')].join('; '), notes]);
     const at = $('totals');
-    if (at.children.length !== tiles.length) fill(at, ...tiles.map(([key, title]) =>
+    const ids = tiles.map(([key]) => 'total-' + key);
+    if (ids.length !== at.children.length || ids.some((id, index) => at.children[index].id !== id)) fill(at, ...tiles.map(([key, title]) =>
       element('div', { id: 'total-' + key }, element('dt', {}, title), element('dd', {}), element('dd', { class: 'under' }))));
     tiles.forEach(([, , value, sign, under, exact], index) => {
       const tile = at.children[index];
@@ -324,7 +333,12 @@
     });
     update('sentences', ...page.sentences.map(words => element('li', {}, words)));
     show('notes', page.notes.length);
-    update($('notes').lastElementChild, ...page.notes.map(words => element('li', {}, words)));
+    // One or two further notes get no button.
+    const lines = page.notes.map(words => element('li', {}, words)), first = lines.length > FIRST_NOTES + 2 ? FIRST_NOTES : lines.length;
+    update('notes-first', ...lines.slice(0, first));
+    update('notes-rest', ...lines.slice(first));
+    show('notes-more', lines.length > first);
+    text('notes-count', `${lines.length - first} more notes`);
     show('short', page.sentences.length + page.notes.length);
   }
 
@@ -343,7 +357,7 @@
     if (!job) return;
     const nodes = job.nodes, number_of = state => nodes.filter(node => node.state === state).length;
     const columns = [number('watts', isGathered ? 'W' : 'mean W', value => value.toFixed(1), { show: row => row.watts == null ? '' : row.watts.toFixed(1) }),
-      number('joules', 'J', joules), { ...number('share', 'share', value => value.toFixed(1) + ' %'), minor: true }, BAR,
+      number('joules', 'J', joules), { ...number('share', OF_TOTAL, value => value.toFixed(1) + ' %'), minor: true }, BAR,
       number('idle', 'idle', value => value.toFixed(0) + ' %', { show: row => row.idle == null ? '' : row.idle.toFixed(0) + ' %', help: `the part of its joules${isGathered ? ' of late' : ''} in which no rank was active` }),
       number('ranks', 'ranks', count, { minor: true }),
       { key: 'words', title: 'node', kind: () => 'name node' }, { key: 'state', title: isGathered ? 'state' : 'energy', kind: row => row.stands ? 'stands' : '' }];
@@ -513,7 +527,6 @@
         draw.beginPath(); draw.moveTo(left, y(of.baseline_watts)); draw.lineTo(right, y(of.baseline_watts));
         draw.strokeStyle = colour[index % colour.length]; draw.globalAlpha = 0.8;
         draw.setLineDash([2, 3]); draw.stroke(); draw.setLineDash([]); draw.globalAlpha = 1;
-        if (power.length === 1) { draw.textAlign = 'right'; draw.fillStyle = colours.soft; draw.fillText(`drawn anyway: ${watts(of.baseline_watts)}`, right - 4, y(of.baseline_watts) - 0.6 * size); }
       });
       inside(() => power.forEach(({ of, steps }, index) => {
         draw.beginPath();
@@ -550,7 +563,7 @@
     update('power-legend', ...power.slice(0, 2 * LINES_MAX).map(({ of }, index) => element('li', {},
       ...(strips ? [] : [element('i', { style: `background:${colour[index % colour.length]}` })]), label(of) + ' ',
       element('b', {}, moment === null ? watts(of.watts ?? of.mean_watts) : watts((at_time(power[index].steps, moment) || [])[2])),
-      ...(of.baseline_watts == null ? [] : [element('span', { class: 'small' }, ` (${watts(of.baseline_watts)} anyway: dotted)`)]),
+      ...(of.baseline_watts == null ? [] : [element('span', { class: 'small' }, `, of which it draws ${watts(of.baseline_watts)} anyway (dotted)`)]),
       ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
     text('power-span', (zoom ? `${clock(span[0], shown)} to ${clock(span[1], shown)}; ` : '') + (moment === null ? now : `at ${clock(moment, shown)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
     describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}${zoom ? `, from ${clock(span[0], shown)} to ${clock(span[1], shown)}` : ''}, at most ${watts(most)}`, ...powerAt(moment) });
@@ -606,18 +619,25 @@
     const joules = rows.map(row => row.joules);
     return { words: rows.map(row => row.name), name: joules, joules, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
   }
+  // The base of a table's shares, as the head of the column, and explained.
+  const baseOf = of => orderOf(of).sort ? [OF_DYNAMIC, 'of the joules that the run used above what its devices draw anyway'] : [OF_TOTAL, 'of all joules of the run'];
   function drawRows() {
     const totals = page.totals, job = gathered();
     const functions = job ? ofJob(job.functions, totals.joules - totals.idle_joules - totals.lost_joules) : tables.functions;
     const kernels = job ? ofJob(job.kernels, totals.kernel_joules) : tables.kernels;
-    for (const [id, of, what, whole, idle, lost] of [['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.gpu_joules, 0, 0]]) {
+    for (const [id, of, what, whole, idle, lost] of [['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.joules, 0, 0]]) {
       show(id, of.name.length);
       if (!of.name.length) continue;
-      tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, id === 'functions' ? totals.other_jobs_joules : 0, lost, id === 'functions' ? tables.dynamic_joules : null));
+      tableOf(id + '-table', rowColumns(of, what, 'J', baseOf(of)), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, id === 'functions' ? totals.other_jobs_joules : 0, lost, id === 'functions' ? tables.dynamic_joules : null));
     }
-    text('kernels-rest', `Shares are of the ${joules(totals.gpu_joules)} J of GPUs with kernels, while one ran.`);
+    // What the host did meanwhile comes after the kernels.
+    const isOfGpus = kernels.name.length > 0;
+    $('main').classList.toggle('gpus', isOfGpus);
+    if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
+    text('kernels-rest', `${OF_TOTAL}: of the ${joules(totals.joules)} J of the run. GPUs with kernels have ${joules(totals.gpu_joules)} J of these, ${joules(totals.kernel_joules)} J while a kernel ran.`);
+    text('functions-base', orderOf(functions).sort ? `${OF_DYNAMIC}: of the ${joules(tables.dynamic_joules)} J that the run used above what its devices draw anyway. ${STATIC}.` : `${OF_TOTAL}: of the ${joules(totals.joules)} J of the run.`);
     $('functions-rest').classList.toggle('in-wide', !job);
-    text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : [orderOf(functions).sort && STATIC, tables.functions.least_joules.length && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
+    text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : [tables.functions.least_joules.length && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
   }
 
   // ---- heat map ----
@@ -697,7 +717,7 @@
   // ---- flame graph ----
 
   // For each picture: its name, the zoomed box, the focused box, and the search words.
-  const flame = { of: 0, rank: '', path: [], focused: [], focus: 0, search: '', boxes: [], tree: null };
+  const flame = { of: null, rank: '', path: [], focused: [], focus: 0, search: '', boxes: [], tree: null };
   // Boxes of the chosen flame: [{caller, words, kind, own, sum, calls, below: []}], callers first.
   function makeTree(of, column) {
     const own = column < 0 ? of.joules : of.by_rank[column], kernel = of.view === 'kernels' ? 'kernel' : 'function';
@@ -731,13 +751,18 @@
     for (; at !== 0; at = boxes[at].caller) path.unshift(boxes[at].words);
     return path;
   }
-  const ROW_MIN = 0.01;
+  const ROW_MIN = 0.01, KERNELS_MIN = 0.1;
+  // Unless the reader chose another picture, that of a run whose kernels have much of the joules is that of kernels.
+  function flameAt() {
+    if (tables.flames[flame.of]) return flame.of;
+    return page.totals.kernel_joules >= KERNELS_MIN * page.totals.joules ? Math.max(0, tables.flames.findIndex(of => of.view === 'kernels')) : 0;
+  }
   function drawFlame() {
     show('flame', tables.flames.length);
     if (!tables.flames.length) return;
-    const chosen = tables.flames[flame.of] || tables.flames[0], ranks = tables.ranks.label;
+    const chosen = tables.flames[flameAt()], ranks = tables.ranks.label;
     const column = chosen.by_rank.length ? ranks.indexOf(flame.rank) : -1;
-    show('flame-rank-label', !isLive ? chosen.by_rank.length > 1 : ranks.length > 1 && flame.of === 0);
+    show('flame-rank-label', !isLive ? chosen.by_rank.length > 1 : ranks.length > 1 && flameAt() === 0);
     const boxes = flame.tree = makeTree(chosen, column), zoom = find(boxes, flame.path), whole = boxes[0].sum;
     flame.path = pathOf(boxes, zoom);
     flame.focus = find(boxes, flame.focused);
@@ -791,9 +816,9 @@
     flame.boxes = placed; flame.high = high; flame.zoom = zoom;
     $('flame-out').disabled = zoom === 0;
     const crumbs = callers.map((at, row) => element('button', { type: 'button', 'data-row': row, title: boxes[at].words }, clip(boxes[at].words, 60)));
-    update('flame-path', ...(zoom === 0 ? [] : crumbs.flatMap((crumb, at) => at ? [' › ', crumb] : [crumb])), ` ${boxWords(boxes[zoom], whole, true)}`,
-      ...(search ? [element('b', {}, `  “${flame.search}”: ${joules(found)} J, ${share(found, whole)}`)] : []));
-    describe('flame-picture', { 'aria-label': `Flame graph of ${boxWords(boxes[zoom], whole, true)}` });
+    update('flame-path', ...(zoom === 0 ? [] : crumbs.flatMap((crumb, at) => at ? [' › ', crumb] : [crumb])), ` ${boxWords(boxes[zoom], true)}`,
+      ...(search ? [element('b', {}, `  “${flame.search}”: ${joules(found)} J, ${shareOfRun(found)}`)] : []));
+    describe('flame-picture', { 'aria-label': `Flame graph of ${boxWords(boxes[zoom], true)}` });
     if (!isFocused) readFlame();
     if ($('flame-table').parentNode.open) drawFlameTable(boxes, zoom, whole);
   }
@@ -808,13 +833,15 @@
     at.set(rows);
     at.search(flame.search);
   }
-  function boxWords(box, whole, isShort) {
+  // A run without an energy counter has shares of time. Then the first box is all of it.
+  const shareOfRun = part => page.totals.joules > 0 ? `${share(part, page.totals.joules)} ${OF_TOTAL}` : `${share(part, flame.tree[0].sum)} ${OF_TIME}`;
+  function boxWords(box, isShort) {
     const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${joules(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : 'sampled'}`;
-    return `${clip(box.words, 300)}: ${joules(box.sum)} J, ${share(box.sum, whole)}${own}`;
+    return `${clip(box.words, 300)}: ${joules(box.sum)} J, ${shareOfRun(box.sum)}${own}`;
   }
   function readFlame() {
     const boxes = flame.tree, at = flame.focus, beside = at === 0 ? [0] : boxes[boxes[at].caller].below;
-    read('flame-picture', id => element('div', { id, role: 'treeitem', 'aria-level': flame.focused.length + 1, 'aria-setsize': beside.length, 'aria-posinset': beside.indexOf(at) + 1 }, boxWords(boxes[at], boxes[0].sum)));
+    read('flame-picture', id => element('div', { id, role: 'treeitem', 'aria-level': flame.focused.length + 1, 'aria-setsize': beside.length, 'aria-posinset': beside.indexOf(at) + 1 }, boxWords(boxes[at])));
   }
   function toBox(at) {
     flame.focused = pathOf(flame.tree, at);
@@ -834,7 +861,8 @@
   function drawChoices() {
     const same = (at, words) => at.children.length === words.length && words.every((word, index) => at.children[index].textContent === word);
     const titles = tables.flames.map(of => clip(of.title, 60));
-    if (!same($('flame-of'), titles)) fill('flame-of', ...titles.map((title, at) => element('option', { value: at, selected: at === flame.of }, title)));
+    if (!same($('flame-of'), titles)) fill('flame-of', ...titles.map((title, at) => element('option', { value: at }, title)));
+    $('flame-of').value = flameAt();
     const ranks = ['all'].concat(isLive ? tables.ranks.each : tables.ranks.label);
     if (!same($('flame-rank'), ranks)) fill('flame-rank', ...ranks.map((rank, at) => element('option', { value: at ? rank : '', selected: rank === flame.rank }, rank)));
   }
@@ -878,11 +906,14 @@
       const [title, about, rows, foot, groups] = inside.children[1 + index].children, unit = of.unit;
       title.textContent = view.title;
       about.textContent = `${view.policy}, ${view.sharing}: ${joules(view.attributed_joules)} ${unit} attributed, ${joules(view.idle_joules - view.other_jobs_joules)} ${unit} idle, ${view.other_jobs_joules > 0 ? `${joules(view.other_jobs_joules)} ${unit} of other jobs, ` : ''}${joules(view.lost_joules)} ${unit} lost; conservation error ${view.conservation_error_joules.toExponential(1)} ${unit}`;
-      tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit), { caption: view.title, large: unit, ...orderOf(view.rows) })
-        .set(rowsOf(view.rows, view.attributed_joules + view.idle_joules + view.lost_joules, view.idle_joules, view.other_jobs_joules, view.lost_joules, view.dynamic_joules));
+      // A device of time has no part of the run's joules.
+      const own = view.attributed_joules + view.idle_joules + view.lost_joules, [whole, base] = unit === 'J' ? [page.totals.joules, baseOf(view.rows)] : [own, [OF_TIME, 'of the time of all locations']];
+      if (base[0] === OF_DYNAMIC && tables.dynamic_joules == null) base[1] = `of the device's ${joules(view.dynamic_joules)} dynamic J`;
+      tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit, base), { caption: view.title, large: unit, ...orderOf(view.rows) })
+        .set(rowsOf(view.rows, whole, view.idle_joules, view.other_jobs_joules, view.lost_joules, view.dynamic_joules, tables.dynamic_joules ?? view.dynamic_joules));
       foot.textContent = view.remarks.join('; ');
       if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, joules), ...(orderOf(view.groups).sort ? [number('dynamic_joules', 'dynamic', joules)] : []), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
-        .set(rowsOf(view.groups, view.attributed_joules + view.idle_joules + view.lost_joules, 0, 0, 0, view.dynamic_joules));
+        .set(rowsOf(view.groups, whole, 0, 0, 0, view.dynamic_joules));
     });
   }
   // The innermost functions of a call path, as many as fit into a few lines.
@@ -993,7 +1024,7 @@
   });
   const flamePicture = $('flame-picture');
   const boxAt = event => flame.boxes.find(box => box.row === Math.floor(event.offsetY / flame.high) && event.offsetX >= box.x && event.offsetX < box.x + Math.max(1, box.width));
-  flamePicture.addEventListener('pointermove', event => { const box = boxAt(event); tip(event, box ? boxWords(flame.tree[box.at], flame.tree[0].sum) : ''); });
+  flamePicture.addEventListener('pointermove', event => { const box = boxAt(event); tip(event, box ? boxWords(flame.tree[box.at]) : ''); });
   flamePicture.addEventListener('pointerleave', () => tip());
   flamePicture.addEventListener('click', event => { const box = boxAt(event); if (box && !['small', 'rest'].includes(flame.tree[box.at].kind)) zoomTo(box.at); });
   flamePicture.addEventListener('focus', () => page && toBox(flame.focus));

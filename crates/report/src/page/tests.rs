@@ -3,7 +3,7 @@ use crate::page::flame::{Frames, boxes};
 use crate::page::ranks::Groups;
 use crate::page::rows::Names;
 use ampere_figures::losses::Losses;
-use ampere_figures::summary::{Run, Summary};
+use ampere_figures::summary::{Device, Run, Summary};
 use proptest::prelude::*;
 
 /// Name, caller's name, joules and calls of each box.
@@ -56,6 +56,39 @@ fn a_live_page_has_the_figures_of_the_summary() {
     assert_eq!((alone, again.flames[0].title.as_str()), (of_live, "all devices, rank 0"));
     let nothing = live.tables(&attributor, &outline, Some(9));
     assert_eq!(nothing.flames[0].joules, [0.0]);
+}
+
+/// Returns the page of a summary with these notes of a run on `n1` to `n3`.
+fn notes(notes: &[&str]) -> Vec<String> {
+    let attributor = crate::tests::attributor();
+    let nodes = ["n1", "n2", "n3"].map(str::to_owned).to_vec();
+    let notes = notes.iter().map(|note| (*note).to_owned()).collect();
+    Page::of(&Summary::new(&attributor, None, Run { nodes, notes, ..Run::default() }, Losses::default()))
+        .notes
+}
+
+#[test]
+fn a_note_is_on_the_page_once() {
+    let of_one = ["no counter", "n1: 12 events came late", "n1: another matter"];
+    assert_eq!(notes(&of_one), of_one);
+    assert_eq!(notes(&["no counter", "no counter"]), ["no counter"]);
+    let of_all =
+        ["n1: 12 events came late", "n2: 7 events came late", "n3: 9 events came late", "n2: another"];
+    assert_eq!(notes(&of_all), ["n1: 12 events came late (2 other nodes have such a note)", "n2: another"]);
+    // Without the name of a node before them, other figures are other facts.
+    let different = ["12 events came late", "7 events came late"];
+    assert_eq!(notes(&different), different);
+}
+
+#[test]
+fn devices_are_in_the_order_of_their_numbers() {
+    let attributor = crate::tests::attributor();
+    let mut summary = Summary::new(&attributor, None, Run::default(), Losses::default());
+    let device = summary.devices[0].clone();
+    let named = |name: &str| Device { name: name.to_owned(), ..device.clone() };
+    summary.devices = ["node", "GPU-10", "GPU-9", "cpu", "GPU-0"].map(named).to_vec();
+    let names: Vec<String> = Page::of(&summary).devices.into_iter().map(|device| device.name).collect();
+    assert_eq!(names, ["node", "GPU-0", "GPU-9", "GPU-10", "cpu"]);
 }
 
 /// A live page has the same static and dynamic joules as the summary, too.
