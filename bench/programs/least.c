@@ -21,9 +21,9 @@ typedef void event(void *location, uint64_t time, uint32_t region, uint64_t *met
 struct info {
     uint32_t version;
     int (*init)(void);
-    void (*not_needed[12])(void);
+    void (*unused[12])(void);
     uint32_t (*get_event_functions)(int mode, event ***functions);
-    void (*nor_these[102])(void);
+    void (*more_unused[102])(void);
 };
 _Static_assert(sizeof(struct info) == 936, "SCOREP_SubstratePluginInfo");
 

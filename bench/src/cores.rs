@@ -1,5 +1,5 @@
-//! `ampere attribute` with two threads against one, on a trace of two nodes, which are attributed in parallel, and on a trace of
-//! one node, whose events are decoded ahead.
+//! Compares `ampere attribute` with two threads and with one, on a trace of two nodes, which are attributed in parallel, and on a
+//! trace of one node, whose events are decoded ahead.
 
 use crate::trace::{Shape, Walk};
 use crate::{Figure, Missing, child, medians};

@@ -1,8 +1,9 @@
 //! Finds the collectors of the other nodes in the first node's output directory.
 
+use ampere_collector::run_directory::files::file_name;
 use ampere_collector::run_directory::manifest::Manifest;
 use ampere_collector::run_directory::nodes::head;
-use ampere_collector::run_directory::output::{CLAIM, file_name};
+use ampere_collector::run_directory::output::CLAIM;
 use ampere_endpoint::announcement::Announcement;
 use ampere_endpoint::listen::{UNIX, own_addresses};
 use rustix::process::geteuid;

@@ -5,10 +5,10 @@
 use super::find::{self, Found};
 use crate::http::{Service, Wanted, accept_on};
 use ampere_collector::run_directory::output::Output;
-use ampere_endpoint::access::Token;
 use ampere_endpoint::client;
 use ampere_endpoint::listen::own_addresses;
 use ampere_endpoint::proof;
+use ampere_endpoint::token::Token;
 use ampere_figures::nodes::report::{BYTES_MAX, NodeReport, Refused};
 use ampere_model::text::short;
 use std::collections::{BTreeMap, BTreeSet};
@@ -255,7 +255,7 @@ fn checked(report: NodeReport, name: &str, run: &str) -> Result<NodeReport, Refu
     if !report.run.is_empty() && report.run != run {
         return Err(Refused::OtherRun);
     }
-    if ampere_collector::run_directory::output::file_name(&report.node) != name {
+    if ampere_collector::run_directory::files::file_name(&report.node) != name {
         return Err(Refused::OtherNode);
     }
     Ok(report)

@@ -1,9 +1,9 @@
 //! Finds a run's collector: while the run continues, its output directory has the collector's address.
 
 use ampere_collector::run_directory::output::foreign_run;
-use ampere_endpoint::access::Token;
 use ampere_endpoint::announcement::Announcement;
 use ampere_endpoint::client::{self, Secret};
+use ampere_endpoint::token::Token;
 use ampere_model::text::printable;
 use ampere_ring::process::is_this_node;
 use anyhow::{Context, bail};
@@ -38,7 +38,7 @@ impl Announced {
     /// output directory or below it.
     fn token_of_run(&self) -> Option<Token> {
         let mut directories = self.directory.ancestors().take(2);
-        directories.find_map(|directory| Token::beside(directory).ok())
+        directories.find_map(|directory| Token::of_results(directory).ok())
     }
 
     /// Returns the URLs to try, the best first. A collector that listens on any address is tried at the addresses of its own
@@ -134,7 +134,7 @@ impl Announced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ampere_endpoint::access::RUN_TOKEN;
+    use ampere_endpoint::token::RUN_TOKEN;
     use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
 
@@ -196,7 +196,7 @@ mod tests {
         token_in(output.path());
         let (url, asked) = serve(vec![REFUSAL]);
         let announced = Announced { is_own: false, ..announce(output.path(), &url) };
-        let token = Token::beside(output.path()).expect("a token");
+        let token = Token::of_results(output.path()).expect("a token");
         let why = announced.get("/x", Some(&token), Duration::from_secs(5), |run: &String| run).unwrap_err();
         assert!(why.to_string().contains("belongs to another user"), "{why}");
         let requests = asked.join().expect("a request");

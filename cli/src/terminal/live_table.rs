@@ -6,7 +6,7 @@ use super::paint::put;
 use super::screen::Screen;
 use super::table::Drawn;
 use crate::collector::announced::Announced;
-use ampere_endpoint::access::Token;
+use ampere_endpoint::token::Token;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{RankFigures, Snapshot};
 use ampere_model::text::{joules, printable, short};

@@ -10,7 +10,8 @@ mod screen;
 mod watching;
 
 use crate::terminal::live_table::{ANSWER_LIMIT, NODES, line};
-use ampere_endpoint::access::{Access, Token};
+use ampere_endpoint::access::Access;
+use ampere_endpoint::token::Token;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::Snapshot;
 use ampere_model::text::printable;

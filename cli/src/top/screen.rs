@@ -4,7 +4,7 @@ use super::asked::Asked;
 use super::watching::{Answer, Asking, News, Wish, listen, read_keys};
 use crate::terminal::full_screen::{self, FullScreen};
 use crate::terminal::viewer::{self, View, Viewer};
-use ampere_endpoint::access::Token;
+use ampere_endpoint::token::Token;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};

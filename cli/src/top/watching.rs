@@ -3,7 +3,7 @@
 use super::asked::Asked;
 use crate::terminal::keys::{Key, keys};
 use crate::terminal::live_table::NODES;
-use ampere_endpoint::access::Token;
+use ampere_endpoint::token::Token;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::Snapshot;
 use ampere_model::text::one_line;

@@ -1,8 +1,8 @@
 //! Joins the figures of a run on several nodes in the run's directory. Each node's own figures are in a directory with its name.
 
 use super::results::{ResultsError, read_summary, write_results_beside};
+use crate::run_directory::files::file_name;
 use crate::run_directory::nodes::{self, Node};
-use crate::run_directory::output::file_name;
 use ampere_figures::nodes::summaries::joined;
 use ampere_figures::summary::{Run, Summary};
 use std::path::Path;

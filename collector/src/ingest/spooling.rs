@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 /// Records are written when this many are waiting in all rings together.
 const MANY_RECORDS: u64 = (4 << 20) / 16;
+/// If records that were taken out of a ring still occupy this part of it, they are written at once.
 const MUCH_OF_A_RING: f64 = 1.0 / 8.0;
 /// If a ring is at least this full, its records are written at once.
 const PRESSED: f64 = 1.0 / 4.0;
-/// Records wait at least this long, and longer in a longer run, so that a run does not consist of many small pieces.
+/// Records wait for the run's age divided by this, so that a long run does not consist of many small pieces, but
+/// at least for `AGE_MIN`, and at most for `AGE_MAX`.
+const AGE_OF_RUN: u32 = 64;
 const AGE_MIN: Duration = Duration::from_millis(50);
 const AGE_MAX: Duration = Duration::from_secs(60);
-const AGE_OF_RUN: u32 = 64;
 
 /// The records that were taken out of the rings and are not on disk.
 pub(crate) struct Unspooled {

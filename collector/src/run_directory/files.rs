@@ -1,4 +1,4 @@
-//! Writes result files completely or not at all.
+//! The names of a run's files, and how they are written: completely or not at all.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,6 +19,8 @@ impl WriteError {
     }
 }
 
+/// The name of a run's [`Manifest`](crate::run_directory::manifest::Manifest) in its spool.
+pub const MANIFEST: &str = "run.json";
 /// The mode of files that only this user may read.
 pub const PRIVATE_FILE_MODE: u32 = 0o600;
 /// The mode of results, which others may be meant to read. The umask removes some of it.
@@ -49,4 +51,12 @@ pub fn write_whole_with(
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), WriteError> {
     ampere_owned::replace_named(path, RESULT_MODE, write).map_err(|why| WriteError::new(path, why))
+}
+
+/// Returns a name for files of this node or run.
+pub fn file_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    let name: String = name.chars().map(plain).collect();
+    let name = name.trim_start_matches('.');
+    if name.is_empty() { "node".to_owned() } else { name.to_owned() }
 }

@@ -3,6 +3,7 @@
 //! A process is identified by pid, start time and boot; a living collector holds a lock, which the kernel releases at its
 //! death.
 
+use crate::run_directory::files::MANIFEST;
 use crate::run_directory::manifest::{self, Manifest, ManifestError, NoRecords};
 use crate::run_directory::output::{self, CLAIM, Output};
 use ampere_model::Definition;
@@ -127,7 +128,7 @@ impl Leftover {
     /// Returns when a living collector last touched its manifest. Opening the file makes network file systems fetch the current
     /// time.
     fn stamp(&self) -> Option<SystemTime> {
-        let path = self.output.as_ref()?.spool.join(manifest::FILE_NAME);
+        let path = self.output.as_ref()?.spool.join(MANIFEST);
         std::fs::File::open(path).and_then(|file| file.metadata()).and_then(|data| data.modified()).ok()
     }
 
@@ -167,7 +168,7 @@ pub fn spools_in(directory: &Path) -> Vec<PathBuf> {
 pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBuf>, bool) {
     let is_spool = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with(CLAIM)) && path.join(manifest::FILE_NAME).exists()
+        name.is_some_and(|name| name.starts_with(CLAIM)) && path.join(MANIFEST).exists()
     };
     let (mut found, mut searched) = (Vec::new(), 0);
     let mut level = vec![directory.to_owned()];
@@ -201,7 +202,7 @@ pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBu
 /// Returns the output directory of a living collector of the same run and machine with another session.
 pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let lives = |spool: &PathBuf| {
-        let age = changed(&spool.join(manifest::FILE_NAME)).and_then(|time| time.elapsed().ok());
+        let age = changed(&spool.join(MANIFEST)).and_then(|time| time.elapsed().ok());
         age.is_none_or(|age| age < SILENCE_MAX)
     };
     let is_same = |spool: &PathBuf| Manifest::load(spool).is_ok_and(|other| other.is_of_same_run(manifest));
@@ -253,7 +254,7 @@ fn files(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 /// Returns the files that a living collector changes: its manifest and records.
 fn written_files(spool: &Path, manifest: &Manifest) -> impl Iterator<Item = PathBuf> + use<> {
     let records = manifest.directories(spool).into_iter().map(|directory| directory.join(RECORDS));
-    records.chain([spool.join(manifest::FILE_NAME)])
+    records.chain([spool.join(MANIFEST)])
 }
 
 fn changed(path: &Path) -> Option<SystemTime> {
@@ -321,8 +322,8 @@ mod tests {
         let records = spool.path().join("1.0.records");
         std::fs::write(&records, [0; 32]).unwrap();
         let look = |manifest: &str, at: SystemTime| {
-            std::fs::write(spool.path().join(manifest::FILE_NAME), manifest).unwrap();
-            for name in [manifest::FILE_NAME, "1.0.records"] {
+            std::fs::write(spool.path().join(MANIFEST), manifest).unwrap();
+            for name in [MANIFEST, "1.0.records"] {
                 std::fs::File::open(spool.path().join(name)).unwrap().set_modified(at).unwrap();
             }
             Leftover::of_spool(spool.path()).unwrap()
@@ -360,7 +361,7 @@ mod tests {
         for name in ["spool-a", "x/spool-a", "x/y/spool-a", ".hidden/spool-a", "x/spool-without"] {
             std::fs::create_dir_all(path(name)).unwrap();
             if !name.ends_with("without") {
-                std::fs::write(path(name).join(manifest::FILE_NAME), "").unwrap();
+                std::fs::write(path(name).join(MANIFEST), "").unwrap();
             }
         }
         std::os::unix::fs::symlink(path("x"), path("link")).unwrap();

@@ -4,7 +4,7 @@
 //! It is written before the first record and removed before the last one: a spool with a manifest belongs to an unfinished run,
 //! and a spool without one is being removed.
 
-use crate::run_directory::files::{WriteError, write_own_result};
+use crate::run_directory::files::{MANIFEST, WriteError, write_own_result};
 use crate::run_directory::spool_place;
 use crate::sampling::clock::{SessionClock, Timer};
 use ampere_figures::batch_job::Job;
@@ -20,8 +20,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// The manifest's name in the spool.
-pub const FILE_NAME: &str = "run.json";
 /// The period in which a living collector touches the manifest, for observers on other nodes.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 /// An upper bound on the manifest's size: it contains a settings file and some variables.
@@ -237,7 +235,7 @@ impl Manifest {
     }
 
     pub fn load(spool: &Path) -> Result<Manifest, ManifestError> {
-        let path = spool.join(FILE_NAME);
+        let path = spool.join(MANIFEST);
         let text = ampere_owned::read(&path, BYTES_MAX)
             .map_err(|why| ManifestError::Unreadable { path: path.clone(), why })?;
         let manifest: Manifest = serde_json::from_slice(&text)
@@ -250,7 +248,7 @@ impl Manifest {
 
     /// Writes the manifest to a spool, completely or not at all.
     pub fn save(&self, spool: &Path) -> Result<(), WriteError> {
-        let path = spool.join(FILE_NAME);
+        let path = spool.join(MANIFEST);
         write_own_result(&path, &self.text())
     }
 
@@ -331,7 +329,7 @@ impl Heartbeat {
     /// Starts the thread. If that fails, only new records show that the collector is alive.
     pub fn start(spool: &Path) -> Heartbeat {
         let (alive, ended) = channel();
-        let path = spool.join(FILE_NAME);
+        let path = spool.join(MANIFEST);
         let beat = move || loop {
             // The file system's time is used, as for everything else that is written there.
             let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
@@ -351,7 +349,7 @@ impl Heartbeat {
 pub fn remove_spool(directory: &Path) {
     let records = Manifest::load(directory).ok().and_then(|manifest| manifest.records);
     let records = records.filter(|records| spool_place::is_of(records, directory));
-    let _ = ampere_owned::remove_file(&directory.join(FILE_NAME));
+    let _ = ampere_owned::remove_file(&directory.join(MANIFEST));
     let _ = ampere_owned::remove_tree(directory);
     records.iter().for_each(|records| spool_place::remove(records));
 }
@@ -397,9 +395,9 @@ mod tests {
     fn a_damaged_manifest_is_an_error_of_one_line() {
         let directory = tempfile::tempdir().unwrap();
         for text in ["", "{}", "{\"format\": 1}", "\u{0}\u{0}"] {
-            std::fs::write(directory.path().join(FILE_NAME), text).unwrap();
+            std::fs::write(directory.path().join(MANIFEST), text).unwrap();
             let why = Manifest::load(directory.path()).unwrap_err().to_string();
-            assert!(why.contains(FILE_NAME) && !why.contains('\n'), "{why}");
+            assert!(why.contains(MANIFEST) && !why.contains('\n'), "{why}");
         }
     }
 }

@@ -2,9 +2,10 @@
 //! run's output directory, the others' in subdirectories with the nodes' names. The nodes' traces and figures are joined when the
 //! last node ends: then the first node's own figures are in a subdirectory, too.
 
+use crate::run_directory::files::file_name;
 use crate::run_directory::leftover::spools_below;
 use crate::run_directory::manifest::Manifest;
-use crate::run_directory::output::{CLAIM, file_name};
+use crate::run_directory::output::CLAIM;
 use ampere_figures::summary::{Head, Run, Summary};
 use ampere_model::text::one_line;
 use ampere_trace::chrome::{Part, trace_beside};

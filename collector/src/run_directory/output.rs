@@ -5,7 +5,7 @@
 //! the link `.ampere-owner`, which is removed when nothing remains to be finished.
 
 use crate::run_directory::disk_space;
-use crate::run_directory::files::{self, PRIVATE_FILE_MODE, WriteError};
+use crate::run_directory::files::{self, MANIFEST, PRIVATE_FILE_MODE, WriteError, file_name};
 use crate::run_directory::manifest::{self, Manifest};
 use ampere_endpoint::listen::{Listen, own_addresses};
 use ampere_figures::clock_text;
@@ -208,7 +208,7 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
 /// unfinished run.
 pub fn remove_finished_spool(directory: &Path, node: &str) -> bool {
     let output = Output::of_spool(&directory.join(format!("{CLAIM}{}", file_name(node))));
-    if exists(&output.spool.join(manifest::FILE_NAME)) {
+    if exists(&output.spool.join(MANIFEST)) {
         return false;
     }
     manifest::remove_spool(&output.spool);
@@ -376,7 +376,7 @@ fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
 /// Holds a claim that has just been renamed.
 fn hold_claim(spool: &Path, manifest: &str) -> std::io::Result<Held> {
     let (_, held) = ampere_owned::hold(spool)?;
-    let found = ampere_owned::read(&spool.join(manifest::FILE_NAME), manifest::BYTES_MAX)?;
+    let found = ampere_owned::read(&spool.join(MANIFEST), manifest::BYTES_MAX)?;
     if found == manifest.as_bytes() { Ok(held) } else { Err(std::io::ErrorKind::AlreadyExists.into()) }
 }
 
@@ -392,7 +392,7 @@ fn claim_here(
     let making = directory.join(format!(".{CLAIM}{node}.{}", own_name()));
     remove_unfinished_claims(&directory, node);
     let claimed = ampere_owned::make(&making, PRIVATE_MODE)
-        .and_then(|()| write_private(&making.join(manifest::FILE_NAME), manifest.as_bytes()))
+        .and_then(|()| write_private(&making.join(MANIFEST), manifest.as_bytes()))
         .and_then(|()| if is_new { write_private(&making.join(IS_NEW), b"") } else { Ok(()) })
         .and_then(|()| put_in_place(&making, &spool))
         .and_then(|()| hold_claim(&spool, manifest));
@@ -441,13 +441,6 @@ fn others(directory: &Path, node: &str) -> Vec<String> {
         .filter_map(|name| name.strip_prefix(CLAIM).map(str::to_owned))
         .filter(|other| other != node)
         .collect()
-}
-
-pub fn file_name(node: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    let name: String = node.chars().map(plain).collect();
-    let name = name.trim_start_matches('.');
-    if name.is_empty() { "node".to_owned() } else { name.to_owned() }
 }
 
 impl Output {
@@ -691,7 +684,7 @@ mod tests {
         spool.open("1.0", 0).unwrap().write(0, &[Record::new(Kind::Enter, 1, 1)]).unwrap();
         spool.store().flush().unwrap();
         output.give_up();
-        assert!(output.spool.join(manifest::FILE_NAME).exists());
+        assert!(output.spool.join(MANIFEST).exists());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::finish::{ResultsError, knows_more};
 use crate::live::{LiveRun, Mode, Options};
+use crate::run_directory::files::MANIFEST;
 use crate::run_directory::leftover::{Leftover, remove_done, run_id, spools_in};
 use crate::run_directory::manifest::{self, Heartbeat, Manifest, ManifestError};
 use crate::run_directory::output::{self, ClaimError, Output, is_same};
@@ -109,7 +110,7 @@ fn find_leftovers(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>
         Ok(directory) => directory,
         Err(why) => return Err(Problem::Unreadable { place: shown, why }),
     };
-    let is_spool = directory.join(manifest::FILE_NAME).exists();
+    let is_spool = directory.join(MANIFEST).exists();
     if !is_spool && directory.join("session").exists() {
         let left = Leftover::of_session(&directory).ok_or(Problem::NoSession(shown))?;
         return Ok(vec![Ok(left)]);
@@ -302,7 +303,7 @@ fn finish(
         session.remove();
     }
     // Records without a trace are kept.
-    let keeps_records = output.spool.join(manifest::FILE_NAME).exists();
+    let keeps_records = output.spool.join(MANIFEST).exists();
     Ok(Recovered::Finished(Box::new(Finished {
         figures_stay: knows_more(&output.directory, &summary),
         trace: match is_traced {
@@ -357,7 +358,7 @@ mod tests {
         let put = |name: &str| {
             let spool = place.path().join(name).join("spool-n1");
             ampere_owned::make_all(&spool, ampere_owned::PRIVATE_MODE).unwrap();
-            std::fs::write(spool.join(manifest::FILE_NAME), &manifest).unwrap();
+            std::fs::write(spool.join(MANIFEST), &manifest).unwrap();
             spool
         };
         let (spool, other) = (put("out"), put("other"));

@@ -2,9 +2,7 @@
 //! system that they share. They are in the output directory only if no other place has enough space.
 
 use crate::run_directory::disk_space::{Room, room_in};
-use crate::run_directory::files::PRIVATE_FILE_MODE;
-use crate::run_directory::manifest;
-use crate::run_directory::output::file_name;
+use crate::run_directory::files::{MANIFEST, PRIVATE_FILE_MODE, file_name};
 use ampere_owned::PRIVATE_MODE;
 use ampere_ring::files::{read_text, write_private};
 use ampere_trace::spool::RECORDS;
@@ -149,7 +147,7 @@ pub fn is_full(directory: &Path) -> bool {
 pub fn is_of(directory: &Path, claim: &Path) -> bool {
     let named = PathBuf::from(read_text(&directory.join(CLAIM_FILE)));
     // A claim that was moved is still the same one.
-    named == claim || !named.join(manifest::FILE_NAME).exists()
+    named == claim || !named.join(MANIFEST).exists()
 }
 
 /// The file in a session that names the directory with its records, because the claim, which also names it, may be removed.

@@ -1,9 +1,9 @@
 //! The HTTP client with which `ampere run` and `ampere top` send requests to a collector.
 
-use crate::access::Token;
 use crate::connect::connect_at_once;
 use crate::listen::UNIX;
 use crate::proof;
+use crate::token::Token;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;

@@ -5,6 +5,7 @@
 //! listen.rs        address or socket
 //! announcement.rs  the address in collector.json
 //! access.rs        which requests are answered
+//! token.rs         the token that requests carry
 //! proof.rs         proves that a client knows a token
 //! client.rs        the client of `ampere run` and `ampere top`
 //! peer.rs          the user of a client on this node
@@ -21,3 +22,4 @@ pub mod linger;
 pub mod listen;
 pub mod peer;
 pub mod proof;
+pub mod token;

@@ -5,7 +5,7 @@
 //! answers with a code (HMAC-SHA-256, with the token as key) of the challenge, of the server's address as the client sees it, and
 //! of the path. So each answer is valid for one server, one path, and [`LIFE`]. Browsers and Prometheus send the token itself.
 
-use crate::access::Token;
+use crate::token::Token;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt::Write;

@@ -20,7 +20,7 @@ const STALL_SECONDS_MIN: f64 = 1.0;
 /// With fewer misreadings, no note states that the values are not those of an energy counter.
 const MISREADINGS_MIN: u64 = 10;
 
-/// A counter that has stood still may catch up within the first sample interval.
+/// In its first sample interval, a counter may also show the joules of this time before, when it stood still.
 const SECONDS_OF_A_STALL: f64 = 1.0;
 
 /// The name of a region that the program did not define.
@@ -518,7 +518,8 @@ impl Tables<'_> {
         Callpath { path: row.node.0, location_group: 0, location: row.location.0, figures }
     }
 
-    /// `joules`: exclusive, inclusive, resolved, possible; `ticks`: exclusive, resolved. A clock resolves everything.
+    /// `joules`: exclusive, inclusive, resolved, possible; `ticks`: exclusive, resolved. If the figures are times, all of them is
+    /// resolved.
     fn figures(&self, calls: u64, joules: [f64; 4], ticks: [u64; 2], is_time: bool) -> Figures {
         let [exclusive_joules, inclusive_joules, resolved_joules, possible_joules] = joules;
         let [exclusive_seconds, resolved_seconds] = ticks.map(|ticks| self.seconds(ticks));

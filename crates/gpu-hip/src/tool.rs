@@ -1,4 +1,4 @@
-//! The configuration, the thread that has the buffer delivered, and the end.
+//! The configuration, the thread that asks for the buffered records, and the end.
 
 use crate::abi::{
     BUFFER_KERNEL_DISPATCH, BUFFER_MEMORY_COPY, CALLBACK_CODE_OBJECT, CALLBACK_HIP_RUNTIME,
@@ -41,7 +41,7 @@ struct Tool {
     buffer: AtomicU64,
     /// The process that has started: a forked child has neither its threads nor its measurement.
     process: AtomicU32,
-    /// Whether rocprofiler-sdk has stopped to deliver records.
+    /// Whether rocprofiler-sdk delivers no more records.
     is_ended: AtomicBool,
 }
 
@@ -196,7 +196,7 @@ impl Tool {
         }
     }
 
-    /// Has the buffer delivered now.
+    /// Asks rocprofiler-sdk to deliver the records in the buffer now.
     fn deliver(&self) {
         if self.is_ended.load(Ordering::Acquire) || self.process.load(Ordering::Acquire) != std::process::id()
         {
@@ -208,7 +208,7 @@ impl Tool {
         self.losses.report(&self.host);
     }
 
-    /// Whether the records of some commands have not come.
+    /// Whether the records of some commands are still expected.
     fn is_waiting(&self) -> bool {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.as_ref().is_some_and(|streams| streams.has_less_than(self.launched.load(Ordering::Relaxed)))
@@ -236,7 +236,7 @@ impl Tool {
     }
 }
 
-/// Starts the thread that has the buffer delivered. It handles no signal of the program.
+/// Starts the thread that asks for the buffered records. It handles no signal of the program.
 fn start_deliveries() {
     // SAFETY: `all` and `before` are places for sets of signals; the mask of this thread is restored.
     unsafe {
@@ -327,7 +327,7 @@ unsafe extern "C" fn called<C>(record: CallbackRecord<C>, remembered: *mut u64, 
     });
 }
 
-/// rocprofiler-sdk calls this when a kernel or a copy is put into a queue, to get the number of its launch.
+/// rocprofiler-sdk calls this when a kernel or a copy is put into a queue, to learn the number that its launch has here.
 unsafe extern "C" fn number_asked(
     _thread: u64,
     _context: Handle,

@@ -30,7 +30,8 @@ pub trait EventHandler {
         None
     }
 
-    /// The enter of the location that follows directly has this value of the second wanted attribute, and none of the first.
+    /// Called directly before [`enter`](EventHandler::enter) for the same location: that enter has this value of the second
+    /// attribute, and no value of the first.
     fn second_value(&mut self, _location: LocationRef, _value: u64) -> Flow {
         ControlFlow::Continue(())
     }

@@ -66,7 +66,7 @@ impl LaterParts {
     }
 
     /// Keeps a part that was read if the stack was complete with it. If not, returns another part to try: an earlier one, or if
-    /// there is none, the memory as it is shortly afterwards. The thread may just have called another function from there.
+    /// there is none, the memory as it is shortly afterwards, because the thread may just have been calling a function.
     pub(crate) fn keep_or_replace(
         &mut self,
         process: u32,
@@ -150,7 +150,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// The stacks of threads are rarely larger.
+/// An upper bound on the size of a thread's stack. Larger ones are rare.
 const STACK_MAX: u64 = 64 << 20;
 
 fn word(base: u64, bytes: &[u8], address: u64) -> Option<u64> {

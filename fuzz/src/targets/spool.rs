@@ -5,7 +5,8 @@ use crate::bytes::Bytes;
 use crate::nesting::Nesting;
 use crate::scratch::{assert_is_line, directory};
 use crate::targets::ring::header;
-use ampere_collector::run_directory::manifest::{self, Manifest};
+use ampere_collector::run_directory::files::MANIFEST;
+use ampere_collector::run_directory::manifest::Manifest;
 use ampere_collector::run_directory::recover::{Recovered, Traced, find, recover};
 use ampere_collector::sampling::sampler;
 use ampere_figures::summary::Summary;
@@ -98,7 +99,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
         Session::open_or_create_in(&session).expect("a session").set_output(&output);
     }
     let text = manifest(from, &session);
-    append(&spool.join(manifest::FILE_NAME), &text);
+    append(&spool.join(MANIFEST), &text);
     for _ in 0..PARTS {
         if from.is_empty() {
             break;

@@ -1,6 +1,6 @@
-// Draws a run: the data in the page itself (report.html), or what the collector sends once a second (/events).
-// The structure of the data is defined in mod.rs next to this file. Names come from an application, so they are only inserted as
-// text.
+// Draws a run: the data in the page itself (report.html), or what the collector sends once a second (/events). The structure of
+// the data is defined in mod.rs next to this file. `of` is a part of it, such as a device, a lane or a table. Names come from an
+// application, so they are only inserted as text.
 'use strict';
 (function () {
   const $ = id => document.getElementById(id);
