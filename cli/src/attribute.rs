@@ -11,7 +11,7 @@ use ampere_report::{Format, first, json};
 use ampere_ring::files::unfinished;
 use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
-use ampere_trace::chrome::trace_beside;
+use ampere_trace::chrome::trace_next_to;
 use ampere_trace::offline::{self, How};
 use ampere_trace::share_figures::Attributed;
 use anyhow::{Context, bail};
@@ -138,7 +138,7 @@ fn more(arguments: &AttributeArguments) -> Vec<String> {
 
 /// Returns the trace in the named directory, or the named file itself.
 pub fn trace_in(named: &Path) -> PathBuf {
-    let in_directory = named.is_dir().then(|| trace_beside(named).ok()).flatten();
+    let in_directory = named.is_dir().then(|| trace_next_to(named).ok()).flatten();
     in_directory.unwrap_or_else(|| named.to_owned())
 }
 

@@ -40,8 +40,8 @@ impl LaunchedProcess {
         let own = files.of(self.rank as usize);
         remove_when_interrupted(vec![unfinished(&own)]).context("cannot wait for signals")?;
         if !own.exists() {
-            let beside = local_rank_and_size(variable).map_or(1, |(_, size)| size.max(1));
-            let threads = (how.threads / beside as usize).max(1);
+            let local_size = local_rank_and_size(variable).map_or(1, |(_, size)| size.max(1));
+            let threads = (how.threads / local_size as usize).max(1);
             let part = attribute_share(trace, How { threads, ..how }, share)?;
             write_whole_with(&own, |file| serde_json::to_writer(file, &part).map_err(io::Error::other))?;
         }

@@ -17,7 +17,7 @@ use std::io::{self, BufWriter, Seek};
 use std::path::{Path, PathBuf};
 
 /// Returns the path of the file of call paths that goes with a file of calls.
-fn paths_beside(calls: &Path) -> PathBuf {
+fn paths_next_to(calls: &Path) -> PathBuf {
     calls.with_extension("callpaths.parquet")
 }
 
@@ -26,7 +26,7 @@ pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attribu
     if std::fs::symlink_metadata(calls).is_ok_and(|there| !there.is_file()) {
         bail!("cannot write {}: it exists and is not a regular file: name another file", calls.display());
     }
-    let paths = paths_beside(calls);
+    let paths = paths_next_to(calls);
     let form =
         if calls.extension().is_some_and(|of| of == "csv") { Form::Csv } else { Form::Parquet(&paths) };
     remove_when_interrupted(vec![unfinished(calls), unfinished(&paths)])

@@ -186,7 +186,7 @@ fn foreign_trace(named: &Path) -> Option<PathBuf> {
         return Some(named.to_owned());
     }
     let is_of_run = !named.is_dir() || is_output(named) || !spools_below(named, 0, usize::MAX).0.is_empty();
-    if is_of_run { None } else { chrome::trace_beside(named).ok() }
+    if is_of_run { None } else { chrome::trace_next_to(named).ok() }
 }
 
 /// Attributes a trace without a summary, for the chosen devices and views.
@@ -208,7 +208,7 @@ fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<
 fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     finish_if_cut_off(directory);
     let first = summary_of_node(directory)?;
-    let trace = chrome::trace_beside(directory)?;
+    let trace = chrome::trace_next_to(directory)?;
     let others = nodes::other_parts(directory, &first.run, summary_of_node)?;
     let mut parts =
         vec![Part { trace, summary: ampere_figures::nodes::summaries::joined(first, others.joined) }];
@@ -242,7 +242,7 @@ fn write_database(
         "cannot write {}: it is not a regular file",
         path.display()
     );
-    let warnings = write_database_beside(parts, choice, config, path)
+    let warnings = write_database_next_to(parts, choice, config, path)
         .with_context(|| format!("cannot write {}", path.display()))?;
     warnings.iter().for_each(|line| say!("ampere: {line}"));
     Ok(ExitCode::SUCCESS)
@@ -250,7 +250,7 @@ fn write_database(
 
 /// SQLite opens files by path and follows links, so it writes in a directory that only this user can access.
 #[cfg(feature = "sqlite")]
-fn write_database_beside(
+fn write_database_next_to(
     parts: &[Part],
     choice: &Choice,
     config: &Config,

@@ -41,25 +41,25 @@ const OPTIONS: &[&str] = &[
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     // OUT_DIR is target/release/build/<crate>/out.
-    let beside = out.ancestors().nth(3).expect("cargo's layout").join("ampere-preload");
+    let built = out.ancestors().nth(3).expect("cargo's layout").join("ampere-preload");
     println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CC");
-    println!("cargo:rustc-env=PRELOAD_BUILT_IN={}", beside.display());
+    println!("cargo:rustc-env=PRELOAD_BUILT_IN={}", built.display());
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
         return;
     }
     let made = out.join(FILE);
     let sources = SOURCES.iter().map(|source| Path::new("src").join(source));
     compile(OPTIONS, sources, &made);
-    PLATFORMS.iter().for_each(|platform| install(&made, &beside.join(platform)));
+    PLATFORMS.iter().for_each(|platform| install(&made, &built.join(platform)));
     let twin = out.join("twin.so");
     compile(
         &["-m32", "-shared", "-nostdlib", "-Wl,--hash-style=both", "-Wl,-s"],
         [PathBuf::from("src/twin.s")],
         &twin,
     );
-    PLATFORMS_32.iter().for_each(|platform| install(&twin, &beside.join(platform)));
+    PLATFORMS_32.iter().for_each(|platform| install(&twin, &built.join(platform)));
 }
 
 fn compile(options: &[&str], sources: impl IntoIterator<Item = PathBuf>, to: &Path) {

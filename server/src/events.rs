@@ -79,11 +79,11 @@ impl Service {
         if rank.is_some() && made.keys().flatten().count() >= RANKS_MAX {
             return None;
         }
-        let (ask, told) = oneshot::channel();
+        let (ask, answer) = oneshot::channel();
         self.summaries.try_send(Wanted::Page(rank, ask)).ok()?;
         tokio::select! {
-            told = tokio::time::timeout(LOOP_LIMIT, told) => {
-                let (page, took) = told.ok()?.ok()?;
+            answer = tokio::time::timeout(LOOP_LIMIT, answer) => {
+                let (page, took) = answer.ok()?.ok()?;
                 let (page, at) = (Arc::new(page), Instant::now());
                 let until = at + PAGE_AGE.max(PART_MAX * took);
                 made.insert(rank, Made { at, until, page: page.clone() });

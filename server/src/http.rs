@@ -448,17 +448,17 @@ impl Service {
         // The loop may still be making a summary for a client that has closed its connection. The next client gets it.
         cache.asked.take_if(|(when, _)| when.elapsed() > SUMMARY_LIMIT);
         if cache.asked.is_none() {
-            let (ask, told) = oneshot::channel();
+            let (ask, answer) = oneshot::channel();
             // This does not wait. If the loop has too many requests already, it is busy or ending.
             if self.summaries.try_send(Wanted::Summary(ask)).is_err() {
                 return run_is_ending();
             }
-            cache.asked = Some((Instant::now(), told));
+            cache.asked = Some((Instant::now(), answer));
         }
-        let Some((_, told)) = cache.asked.as_mut() else { return run_is_ending() };
-        let told = tokio::time::timeout(SUMMARY_LIMIT, told).await;
+        let Some((_, answer)) = cache.asked.as_mut() else { return run_is_ending() };
+        let answer = tokio::time::timeout(SUMMARY_LIMIT, answer).await;
         cache.asked = None;
-        let Ok(Ok(summary)) = told else { return run_is_ending() };
+        let Ok(Ok(summary)) = answer else { return run_is_ending() };
         let body = Bytes::from(ampere_report::json::text(&summary));
         let body = cache.last.insert((Instant::now(), body)).1.clone();
         reply(StatusCode::OK, "application/json", body)

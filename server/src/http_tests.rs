@@ -26,8 +26,8 @@ fn start(wanted: &str, token: Option<&Path>) -> (Server, Access) {
                 ampere_figures::summary::Run { id: "one".to_owned(), running: true, ..Default::default() };
             let summary = Summary::new(&attributor, None, run, Default::default());
             match wanted {
-                Wanted::Summary(told) => _ = told.send(Box::new(summary)),
-                Wanted::Page(_, told) => _ = told.send((Page::of(&summary), Duration::ZERO)),
+                Wanted::Summary(answer) => _ = answer.send(Box::new(summary)),
+                Wanted::Page(_, answer) => _ = answer.send((Page::of(&summary), Duration::ZERO)),
                 Wanted::Note(_) => {}
             }
         }

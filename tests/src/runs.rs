@@ -10,8 +10,8 @@ use std::process::{Command, Output};
 /// Score-P's own trace of a real run on two MI300A. It is too large for the repository, so tests use it only if it is stored next
 /// to the checkout.
 pub fn recorded_trace() -> Option<PathBuf> {
-    let beside = crate::root().join("../shared/traces/mi300a-two-kernels/traces.otf2");
-    beside.exists().then_some(beside)
+    let next_to = crate::root().join("../shared/traces/mi300a-two-kernels/traces.otf2");
+    next_to.exists().then_some(next_to)
 }
 
 /// Returns the definition of attribution as a slow and readable program that shares no code with ampere. It needs

@@ -387,7 +387,7 @@ fn metrics() {
         # HELP ampere_unrecorded_calls Calls of locations without a ring, and of frames that were too deep; known when the process ends
         # TYPE ampere_unrecorded_calls counter
         ampere_unrecorded_calls_total{node,rank}
-        # HELP ampere_unrecorded_kernels Kernels and copies on GPUs that are not recorded, because their times were not to be had
+        # HELP ampere_unrecorded_kernels Kernels and copies on GPUs that are not recorded, because their times could not be read
         # TYPE ampere_unrecorded_kernels counter
         ampere_unrecorded_kernels_total{node,rank}
         # HELP ampere_dropped_records Records for which a ring had no space
@@ -402,7 +402,7 @@ fn metrics() {
         # HELP ampere_damaged_records Records that could not be decoded
         # TYPE ampere_damaged_records counter
         ampere_damaged_records_total{node,rank}
-        # HELP ampere_kernels_without_launch Kernels, copies and fills whose call that launched them is not known, although those of others on their stream are: their call paths begin with themselves
+        # HELP ampere_kernels_without_launch Kernels, copies and fills whose launch is not known, although the launches of others on their stream are: their call paths begin with themselves
         # TYPE ampere_kernels_without_launch counter
         ampere_kernels_without_launch_total{node,rank}
         # HELP ampere_left_out_definitions Definitions for which there was no space

@@ -126,7 +126,7 @@ fn space(group: &mut Group, root: &Path, cores: usize) {
 }
 
 /// A session without a collector.
-struct Left {
+struct LeftSession {
     path: PathBuf,
     bytes: u64,
     age: Duration,
@@ -189,7 +189,7 @@ fn left_behind(group: &mut Group, base: &Path) {
     }
 }
 
-fn measure(path: PathBuf, age: Duration) -> Left {
+fn measure(path: PathBuf, age: Duration) -> LeftSession {
     use std::os::unix::fs::MetadataExt;
     let (mut size, mut processes, mut running) = (0, 0, 0);
     // The session of a metric plugin has no records, even if it has logs.
@@ -203,7 +203,7 @@ fn measure(path: PathBuf, age: Duration) -> Left {
             running += usize::from(ampere_ring::process::start_time(pid).is_some());
         }
     }
-    Left { path, bytes: size, age, processes, running }
+    LeftSession { path, bytes: size, age, processes, running }
 }
 
 fn age(age: Duration) -> String {

@@ -31,15 +31,15 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
         },
     };
     if let Some(directory) = wanted {
-        let beside = || Some(format!("the results go next to it, for example to {shown}-2; {ADVICE}"));
+        let next_to = || Some(format!("the results go next to it, for example to {shown}-2; {ADVICE}"));
         if holds_results(directory) {
             let found = format!("{shown} holds the results of another run");
-            return group.note("directory", found, beside());
+            return group.note("directory", found, next_to());
         }
         let node = format!("{CLAIM}{}", ampere_ring::process::node_name());
         if directory.join(&node).exists() {
             let found = format!("{shown} is in use by another run, or holds one that was killed ({node})");
-            return group.note("directory", found, beside());
+            return group.note("directory", found, next_to());
         }
     }
     // A run makes missing directories.

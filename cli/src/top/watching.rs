@@ -61,8 +61,8 @@ pub struct Asking {
 impl Asking {
     pub fn start(asked: &Asked, token: Option<&Token>, news: Sender<News>) -> std::io::Result<Asking> {
         let (asked, token, wish) = (asked.clone(), token.cloned(), Arc::<Mutex<Wish>>::default());
-        let told = wish.clone();
-        let thread = spawn("ampere-top-asks", move || ask(&asked, token.as_ref(), &told, &news))?;
+        let of_thread = wish.clone();
+        let thread = spawn("ampere-top-asks", move || ask(&asked, token.as_ref(), &of_thread, &news))?;
         Ok(Asking { wish, thread })
     }
 

@@ -98,7 +98,7 @@ pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), ResultsE
 }
 
 /// Writes the same files as [`write_results`], but leaves a page of another run as it is.
-pub(super) fn write_results_beside(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
+pub(super) fn write_results_among_others(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
     write_tables(directory, summary)?;
     let is_foreign = output::holds_foreign_page(directory, &summary.run.id);
     if is_foreign { Ok(()) } else { write_page(directory, summary) }

@@ -334,8 +334,8 @@ impl<'a> RunSummary<'a> {
         numbers.sort_unstable();
         let twice = numbers.windows(2).find(|pair| pair[0] == pair[1])?[0];
         Some(format!(
-            "several processes are MPI Rank {twice}, as when mpirun is started twice, or by MPI_Comm_spawn: what is \
-             shown of a rank is of all that have its number"
+            "several processes are MPI Rank {twice}, as when mpirun is started twice, or by MPI_Comm_spawn: the figures \
+             of a rank are those of all processes with its number"
         ))
     }
 

@@ -46,7 +46,7 @@ fn notes_of_files(ran: BTreeSet<(PathBuf, bool)>, command: &[String]) -> Vec<Str
         ),
         note(
             switching,
-            "its calls of MPI_Pcontrol are passed on to MPI, and do not switch recording off: what they are to leave out is in the \
+            "its calls of MPI_Pcontrol are passed on to MPI, and do not switch recording off: what they should exclude is in the \
              figures",
         ),
         note(

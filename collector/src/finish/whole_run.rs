@@ -1,6 +1,6 @@
 //! Joins the figures of a run on several nodes in the run's directory. Each node's own figures are in a directory with its name.
 
-use super::results::{ResultsError, read_summary, write_results_beside};
+use super::results::{ResultsError, read_summary, write_results_among_others};
 use crate::run_directory::files::file_name;
 use crate::run_directory::nodes::{self, Node};
 use ampere_figures::nodes::summaries::joined;
@@ -30,7 +30,7 @@ pub fn join_figures(directory: &Path, run_id: &str) -> Result<(), ResultsError> 
         let place = directory.join(&*file_name(own));
         ampere_owned::make_all(&place, ampere_owned::DIRECTORY_MODE)
             .map_err(|why| ResultsError::Read { path: place.clone(), why })?;
-        write_results_beside(&place, &first)?;
+        write_results_among_others(&place, &first)?;
         ended.retain(|node| node.directory != place);
         parts.push(first);
     }
@@ -44,7 +44,7 @@ pub fn join_figures(directory: &Path, run_id: &str) -> Result<(), ResultsError> 
     let mut whole = joined(first, parts.collect());
     // Traces of nodes that end later are joined with the first node's clock.
     whole.run.clock = there.clock;
-    write_results_beside(directory, &whole)
+    write_results_among_others(directory, &whole)
 }
 
 fn bytes(directory: &Path, ended: &[Node]) -> u64 {

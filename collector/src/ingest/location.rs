@@ -28,7 +28,7 @@ pub(crate) struct LiveLocation {
     /// Whether the location has ended, with its process.
     pub closed: bool,
     /// What an earlier collector has recorded about the location.
-    pub left: Left,
+    pub left: LeftByPredecessor,
     /// The number of call paths at the last check.
     pub callpaths: usize,
     /// How full the ring has been since the last snapshot, between 0 and 1.
@@ -45,7 +45,7 @@ pub(crate) struct LiveLocation {
 
 /// What an earlier collector, which has died, has recorded about a location.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct LeftByPredecessor {
     /// The number of records on disk, if the earlier collector had read more than that.
     pub known_until: Option<u64>,
     /// The time of the location's end, if the earlier collector has seen it.
@@ -106,7 +106,7 @@ impl LiveLocation {
         }
         let spool = spool.open(stream, ring.position());
         let mut reader = RingReader::new(ring, spool);
-        let left = Left::of(&mut reader, retired.is_some());
+        let left = LeftByPredecessor::of(&mut reader, retired.is_some());
         let location = LiveLocation {
             definition,
             reader,
@@ -150,7 +150,7 @@ impl LiveLocation {
     }
 
     /// Whether the process may still be alive and write, even if an earlier collector has recorded its end.
-    pub fn may_go_on(&self) -> bool {
+    pub fn may_still_write(&self) -> bool {
         !self.left.was_retired
     }
 
@@ -189,14 +189,14 @@ impl LiveLocation {
     }
 }
 
-impl Left {
-    fn of(reader: &mut RingReader, was_retired: bool) -> Left {
+impl LeftByPredecessor {
+    fn of(reader: &mut RingReader, was_retired: bool) -> LeftByPredecessor {
         let position = reader.ring.position();
         let is_read = reader.ring.available() == Ok(0);
         let spool = reader.spool.as_ref();
         let known_until = spool.map(|spool| spool.records_of(position));
         let end = spool.filter(|_| position > 0 && is_read).and_then(|spool| spool.end_after(position));
-        Left {
+        LeftByPredecessor {
             known_until: known_until.filter(|records| *records < position),
             ended_at: end.map(|record| record.word0),
             beginning_is_lost: position > 0 && spool.is_none(),

@@ -53,17 +53,17 @@ pub(crate) struct Process {
     pub life: Life,
     pub losses: Losses,
     pub threads: Threads,
-    pub queues: QueueLooks,
+    pub queues: QueueChecks,
     /// The process of the trace that this one plays in a replay.
     pub replayed: Option<ReplayedProcess>,
     /// For a process that is sampled: the rank that records its calls, and its group.
     pub sampled_rank: Option<(u32, String)>,
-    functions: FunctionLooks,
+    functions: OwnFunctions,
 }
 
 /// Whether a process records its own functions.
 #[derive(Debug, Default, PartialEq, Eq)]
-enum FunctionLooks {
+enum OwnFunctions {
     #[default]
     Unknown,
     /// The process was in a function of its own at each of this many checks in a row.
@@ -123,16 +123,16 @@ pub(crate) struct Losses {
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     pub seconds: Option<ThreadSeconds>,
-    looks: Looks,
+    checks: Checks,
     /// CPU time of all but the main thread when the process was no longer sampled, and at the last check.
     unsampled: Option<(f64, f64)>,
-    unsampled_looks: Looks,
+    unsampled_checks: Checks,
 }
 
 /// Checks for the GPUs that a process uses.
 #[derive(Debug, Default)]
-pub(crate) struct QueueLooks {
-    looks: Looks,
+pub(crate) struct QueueChecks {
+    checks: Checks,
     /// Whether the process has opened the driver.
     has_opened: bool,
     /// Whether the attributor does not know all of its GPUs yet.
@@ -141,9 +141,9 @@ pub(crate) struct QueueLooks {
 
 /// The number of checks of one kind.
 #[derive(Debug, Default)]
-struct Looks(u64);
+struct Checks(u64);
 
-impl Looks {
+impl Checks {
     /// Counts one more check. The first ten are always due, later only every tenth.
     fn is_due(&mut self) -> bool {
         const FIRST: u64 = 10;
@@ -196,10 +196,10 @@ impl Process {
             life: Life::default(),
             losses: Losses::default(),
             threads: Threads::default(),
-            queues: QueueLooks::default(),
+            queues: QueueChecks::default(),
             replayed: None,
             sampled_rank: None,
-            functions: FunctionLooks::default(),
+            functions: OwnFunctions::default(),
         };
         process.read_log(spool);
         process.replayed = replay.and_then(|replay| replay.process(process.info.pid)).cloned();
@@ -328,7 +328,7 @@ impl Process {
             return;
         }
         let pid = self.info.pid;
-        if !self.threads.looks.is_due() {
+        if !self.threads.checks.is_due() {
             return;
         }
         let Some((whole, main)) = self.whole_and_main_thread() else { return };
@@ -354,8 +354,8 @@ impl Process {
     /// Checks whether the process records its own functions: whether its main thread is in one or, if no stacks are sampled, in
     /// any frame. Returns the new state if it has changed.
     pub fn find_recording(&mut self, attributor: &Attributor, has_samples: bool) -> Option<bool> {
-        const LOOKS: u32 = 3;
-        if self.is_sampled() || self.functions == FunctionLooks::Ended {
+        const CHECKS: u32 = 3;
+        if self.is_sampled() || self.functions == OwnFunctions::Ended {
             return None;
         }
         let main = self.locations.iter().find(|location| location.definition.id.0 == 0);
@@ -365,13 +365,13 @@ impl Process {
                 false => !attributor.engine.stack(main).is_empty(),
             });
         let (functions, news) = match (&self.functions, is_in_function) {
-            (FunctionLooks::Unknown, true) if !has_samples => (FunctionLooks::Recorded, Some(true)),
-            (FunctionLooks::Recorded, false) => (FunctionLooks::Ended, Some(false)),
-            (FunctionLooks::Recorded, true) => (FunctionLooks::Recorded, None),
-            (FunctionLooks::In(LOOKS), true) => (FunctionLooks::Recorded, Some(true)),
-            (FunctionLooks::In(looks), true) => (FunctionLooks::In(looks + 1), None),
-            (_, true) => (FunctionLooks::In(1), None),
-            (_, false) => (FunctionLooks::Unknown, None),
+            (OwnFunctions::Unknown, true) if !has_samples => (OwnFunctions::Recorded, Some(true)),
+            (OwnFunctions::Recorded, false) => (OwnFunctions::Ended, Some(false)),
+            (OwnFunctions::Recorded, true) => (OwnFunctions::Recorded, None),
+            (OwnFunctions::In(CHECKS), true) => (OwnFunctions::Recorded, Some(true)),
+            (OwnFunctions::In(checks), true) => (OwnFunctions::In(checks + 1), None),
+            (_, true) => (OwnFunctions::In(1), None),
+            (_, false) => (OwnFunctions::Unknown, None),
         };
         self.functions = functions;
         news
@@ -379,8 +379,8 @@ impl Process {
 
     /// Reads the CPU time of the other threads while the process is not sampled because its main thread records its functions.
     pub fn look_at_unsampled_threads(&mut self) {
-        let is_unsampled = self.functions == FunctionLooks::Recorded && self.replayed.is_none();
-        if !is_unsampled || !self.has_pid_here() || !self.threads.unsampled_looks.is_due() {
+        let is_unsampled = self.functions == OwnFunctions::Recorded && self.replayed.is_none();
+        if !is_unsampled || !self.has_pid_here() || !self.threads.unsampled_checks.is_due() {
             return;
         }
         if let Some((whole, main)) = self.whole_and_main_thread() {
@@ -407,13 +407,13 @@ impl Process {
     }
 
     /// Whether to check which GPUs the process uses: always until it opens the driver, as its first queue may end soon after.
-    pub fn is_queue_look_due(&mut self) -> bool {
-        self.has_pid_here() && (self.queues.looks.is_due() || !self.queues.has_opened)
+    pub fn is_queue_check_due(&mut self) -> bool {
+        self.has_pid_here() && (self.queues.checks.is_due() || !self.queues.has_opened)
     }
 
     /// Whether this is the first check.
-    pub fn is_first_queue_look_due(&mut self) -> bool {
-        self.queues.looks.0 == 0 && self.is_queue_look_due()
+    pub fn is_first_queue_check_due(&mut self) -> bool {
+        self.queues.checks.0 == 0 && self.is_queue_check_due()
     }
 
     /// Adds GPUs to those known for each process, by pid and start time. Returns whether this process has new ones.

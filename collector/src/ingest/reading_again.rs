@@ -19,7 +19,7 @@ use std::path::Path;
 
 /// A stream of records that is read again.
 #[derive(Clone, Copy)]
-pub(crate) enum Again {
+pub(crate) enum Reread {
     Location(Place),
     Samples,
 }
@@ -40,21 +40,21 @@ pub fn spool_all(ingest: &mut Ingest, process: usize) {
 }
 
 /// Returns the streams that are to be read again, with the times up to which they have been read.
-fn again(ingest: &Ingest, samples: Option<&Samples>) -> impl Iterator<Item = (Again, Timestamp)> {
+fn again(ingest: &Ingest, samples: Option<&Samples>) -> impl Iterator<Item = (Reread, Timestamp)> {
     let locations = ingest.processes.iter().enumerate().flat_map(|(process, of)| {
         let again = move |(at, location): (usize, &LiveLocation)| {
             location.index?; // the attributor must know the location first
             let reached = location.reader.decoder.last_time();
-            location.reader.catching_up.map(|_| (Again::Location(Place { process, location: at }), reached))
+            location.reader.catching_up.map(|_| (Reread::Location(Place { process, location: at }), reached))
         };
         of.locations.iter().enumerate().filter_map(again)
     });
     let samples = samples.filter(|samples| samples.reader.catching_up.is_some());
-    locations.chain(samples.map(|samples| (Again::Samples, samples.reader.decoder.last_time())))
+    locations.chain(samples.map(|samples| (Reread::Samples, samples.reader.decoder.last_time())))
 }
 
 /// Returns the stream that is furthest behind, so that few events wait in the pipeline.
-pub fn furthest_behind(ingest: &Ingest, samples: Option<&Samples>) -> Option<(Again, Timestamp)> {
+pub fn furthest_behind(ingest: &Ingest, samples: Option<&Samples>) -> Option<(Reread, Timestamp)> {
     again(ingest, samples).min_by_key(|(_, reached)| *reached)
 }
 
@@ -116,7 +116,7 @@ fn end_if_over(
     if of.locations[awaited.clone()].iter_mut().any(is_more) {
         return;
     }
-    if is_running && of.locations[location].may_go_on() && mode == Mode::Collector && of.is_alive() {
+    if is_running && of.locations[location].may_still_write() && mode == Mode::Collector && of.is_alive() {
         // A collector that was about to end the run has closed the location, but the process is still running.
         of.locations[location].reopen();
         return;

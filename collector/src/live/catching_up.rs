@@ -1,7 +1,7 @@
 //! Replaces a killed collector: decodes the records that it had read again, before anything is published.
 
 use super::LiveRun;
-use crate::ingest::reading_again::{self, Again};
+use crate::ingest::reading_again::{self, Reread};
 use crate::options::Mode;
 use crate::sampling::clock::best_reading;
 use ampere_model::Timestamp;
@@ -23,12 +23,12 @@ pub(crate) fn catch_up(run: &mut LiveRun, limit: Timestamp) {
         run.advance_to(reached.min(limit));
         let Some(timeline) = &mut run.timeline else { return };
         match which {
-            Again::Location(at) => {
+            Reread::Location(at) => {
                 let place = (run.options.mode, run.session.directory());
                 let last = run.sampling.predecessors_last;
                 reading_again::read_again(&mut run.ingest, at, place, last, timeline, &mut run.notes);
             }
-            Again::Samples => {
+            Reread::Samples => {
                 let batch = &mut run.ingest.batch;
                 let samples = run.sampling.samples.iter_mut();
                 samples.for_each(|samples| samples.read_again(batch, timeline, &mut run.notes));

@@ -315,7 +315,7 @@ impl LiveRun {
         let mut has_queues = false;
         for process in &mut self.ingest.processes {
             if let Some(node) = self.node.as_ref().filter(|_| timeline.pipeline.attributor.tells_gpus_apart())
-                && process.is_first_queue_look_due()
+                && process.is_first_queue_check_due()
             {
                 let used = liveness::gpus_of(process, node, self.sampling.sampler.as_ref());
                 has_queues |= matches!(used, UsedGpus::At(_));

@@ -8,7 +8,7 @@ use crate::run_directory::manifest::Manifest;
 use crate::run_directory::output::CLAIM;
 use ampere_figures::summary::{Head, Run, Summary};
 use ampere_model::text::one_line;
-use ampere_trace::chrome::{Part, trace_beside};
+use ampere_trace::chrome::{Part, trace_next_to};
 use ampere_trace::join::{self, JoinError, NodeTrace};
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
@@ -132,14 +132,14 @@ pub fn other_parts(
     if nodes.is_empty() {
         return Ok(others);
     }
-    let in_trace = join::nodes_of(&trace_beside(directory)?)?;
+    let in_trace = join::nodes_of(&trace_next_to(directory)?)?;
     for node in nodes {
         let is_joined =
             node.run.as_ref().is_some_and(|run| run.nodes.iter().all(|name| in_trace.contains(name)));
         let put = summary_of(&node.directory).and_then(|summary| {
             match is_joined {
                 true => others.joined.push(summary),
-                false => others.parts.push(Part { trace: trace_beside(&node.directory)?, summary }),
+                false => others.parts.push(Part { trace: trace_next_to(&node.directory)?, summary }),
             }
             Ok(())
         });

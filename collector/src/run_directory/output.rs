@@ -120,7 +120,7 @@ pub fn default_directory(run_id: &str) -> PathBuf {
 }
 
 /// Returns directories next to one that another run has: `out-2`, `out-3` and so on.
-pub fn beside(wanted: &Path) -> impl Iterator<Item = PathBuf> {
+pub fn next_to(wanted: &Path) -> impl Iterator<Item = PathBuf> {
     let absolute = std::path::absolute(wanted).unwrap_or_else(|_| wanted.to_owned());
     // A path like `..` has no name.
     let name = absolute.file_name().map(ToOwned::to_owned);

@@ -170,13 +170,13 @@ mod tests {
         assert!(matches!(look(false)[..], [Action::Sample(found)] if found == pid));
         let all = || run.lock().unwrap().processes().map(|process| process.own_ns).sum::<u64>();
         let before = all();
-        let mut told = 0;
+        let mut reported = 0;
         for _ in 0..5 {
             for unseen in look(false) {
-                told += if let Action::Write(_, ran) = unseen { ran } else { 0 };
+                reported += if let Action::Write(_, ran) = unseen { ran } else { 0 };
             }
         }
-        assert!(told >= all() - before, "{told} of {before} to {}", all());
+        assert!(reported >= all() - before, "{reported} of {before} to {}", all());
         assert!(look(true).is_empty());
         assert!(
             unsampled.is_loss() && unsampled.notes()[0].contains("(not seen)"),

@@ -411,8 +411,8 @@ impl Writer {
         let LeftOut { samples, early, .. } = self.left_out;
         if samples + early > 0 {
             notes.push(format!(
-                "{} samples ({:.1} %) are in no function: {samples} of processes with fewer than {SAMPLES_MIN} each, whose time is \
-                 that of their program or parent, {early} of others from before they had a row",
+                "{} samples ({:.1} %) have no function: {samples} are of processes with fewer than {SAMPLES_MIN}, whose time counts for \
+                 their program or parent, and {early} were taken before their process had a row",
                 samples + early,
                 percent(samples + early)
             ));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A gauge's values over the run, in `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OverTheRun {
-    /// "power_watts", "temperature_celsius", "busy_ratio", "memory_used_bytes" or "memory_total_bytes".
+    /// "power_watts", "temperature_celsius", "busy_ratio", "memory_used_bytes" or "memory_size_bytes".
     pub quantity: String,
     /// Distinguishes gauges of one kind, such as "edge" among the temperatures.
     pub which: String,

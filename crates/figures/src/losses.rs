@@ -87,7 +87,7 @@ counts! {
         unrecorded_calls: Kind::RareLoss, "unrecorded", "calls unrecorded: their threads had no ring",
             "Calls of locations without a ring, and of frames that were too deep; known when the process ends";
         unrecorded_kernels: Kind::RareLoss, "kernels not recorded", "kernels and copies not recorded",
-            "Kernels and copies on GPUs that are not recorded, because their times were not to be had";
+            "Kernels and copies on GPUs that are not recorded, because their times could not be read";
         dropped_records: Kind::Loss, "dropped", "records dropped",
             "Records for which a ring had no space";
         late_events: Kind::Loss, "late", "events late",
@@ -97,7 +97,7 @@ counts! {
         damaged_records: Kind::RareLoss, "damaged records", "records damaged",
             "Records that could not be decoded";
         kernels_without_launch: Kind::RareLoss, "kernels without a launch", "kernels without a launch",
-            "Kernels, copies and fills whose call that launched them is not known, although those of others on their stream are: \
+            "Kernels, copies and fills whose launch is not known, although the launches of others on their stream are: \
              their call paths begin with themselves";
         left_out_definitions: Kind::RareLoss, "definitions left out", "definitions left out",
             "Definitions for which there was no space";

@@ -212,9 +212,9 @@ impl CallTree {
                 continue;
             }
             loop {
-                let beside = self.pending_of(self[at].next_sibling);
-                if beside != ROOT {
-                    at = beside;
+                let sibling = self.pending_of(self[at].next_sibling);
+                if sibling != ROOT {
+                    at = sibling;
                     break;
                 }
                 at = self[at].parent;
@@ -252,10 +252,10 @@ impl CallTree {
                 if at == ROOT {
                     return;
                 }
-                let (beside, above) = (node.next_sibling, node.parent);
-                let beside = self.pending_of(beside);
-                if beside != ROOT {
-                    at = beside;
+                let (sibling, above) = (node.next_sibling, node.parent);
+                let sibling = self.pending_of(sibling);
+                if sibling != ROOT {
+                    at = sibling;
                     break;
                 }
                 at = above;

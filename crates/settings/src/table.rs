@@ -134,8 +134,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         about: "A thread's stack is sampled each time it has used this much CPU time: call paths of programs that are not \
-                instrumented. `auto`: at least 1 ms, and as much as it takes that samples cost at most 1 % of that time. A \
-                process is not sampled while it records its own functions. The same as `--sample` of `ampere run`.",
+                instrumented. `auto`: at least 1 ms, and more if samples would otherwise cost more than 1 % of that time. \
+                A process is not sampled while it records its own functions. The same as `--sample` of `ampere run`.",
         default: "`\"auto\"` with `ampere run`, `\"off\"` without",
         within: Within::Times(Duration::from_micros(100), Duration::from_millis(100)),
         keeper: Keeper::Config(|config| &mut config.sampler.stacks),

@@ -244,11 +244,12 @@ mod tests {
             (&[(1, tick, false)], 0),
             (&[(1, tick, true), (1, 0, false)], 0),
         ];
-        for (told, expected) in cases {
+        for (given, expected) in cases {
             let mut counts = Counts::default();
-            told.iter()
+            given
+                .iter()
                 .for_each(|(event, time, is_stopped)| counts.throttled(*event, *time, *is_stopped, period));
-            assert_eq!(counts.figures(|_| "".into()).throttled, expected, "{told:?}");
+            assert_eq!(counts.figures(|_| "".into()).throttled, expected, "{given:?}");
         }
     }
 }

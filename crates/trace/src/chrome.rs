@@ -118,7 +118,7 @@ fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
 ///
 /// # Errors
 /// There is no trace next to the summary, or there are several.
-pub fn trace_beside(summary: &Path) -> anyhow::Result<PathBuf> {
+pub fn trace_next_to(summary: &Path) -> anyhow::Result<PathBuf> {
     let directory = if summary.is_dir() { summary } else { summary.parent().unwrap_or(Path::new(".")) };
     let trace = directory.join("traces.otf2");
     if trace.exists() {

@@ -35,7 +35,7 @@ impl Nesting {
     pub fn note(self) -> Option<String> {
         (self.reordered + self.reversed > 0).then(|| {
             format!(
-                "{} leaves are of regions that were not the innermost ones: each ended the region that it names, and what was inside went on; \
+                "{} leaves are of regions that were not the innermost ones: each ended the region that it names, and the regions inside continued; \
                  {} calls that took no time are left before they are entered",
                 self.reordered, self.reversed
             )
@@ -45,7 +45,7 @@ impl Nesting {
     /// Returns a note about the events that a replay leaves out.
     pub fn note_of_replay(self) -> Option<String> {
         (self.reordered > 0).then(|| {
-            "regions that go on, when what was around them is left, are replayed as calls of their own: numbers of calls are not right \
+            "regions that continue after the region around them is left are replayed as separate calls: numbers of calls are not right \
              (ampere attribute has them)"
                 .to_owned()
         })

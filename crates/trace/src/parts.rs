@@ -9,13 +9,13 @@ use ampere_timeline::attributor::{Attributor, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Parts may have more joules than their whole by this fraction, because other sensors measure them.
-const PARTS_BEYOND_WHOLE: f64 = 0.03;
+const PARTS_EXCESS_MAX: f64 = 0.03;
 /// Two measurements of one thing, such as a GPU that two libraries measure, may differ by this fraction.
-const SAME_BEYOND: f64 = 0.25;
+const SAME_DIFFERENCE_MAX: f64 = 0.25;
 /// Parts may also exceed their whole by the energy that they use in this many seconds, because they are read at other times.
 const READ_APART_SECONDS: f64 = 0.2;
 /// A counter with an unknown name is the sum of others if it differs from their sum by at most this fraction.
-const SUM_DIFFERS: f64 = 0.01;
+const SUM_DIFFERENCE_MAX: f64 = 0.01;
 /// Doubtful joules matter if they are at least this fraction of the total.
 const DOUBTFUL_PART_MAX: f64 = 0.01;
 /// Libraries that have counters of the same parts.
@@ -178,7 +178,7 @@ impl Node<'_> {
             if whole != part
                 && !self.devices[whole].is_stated
                 && self.is_same(whole, part)
-                && other < of * (1.0 - SAME_BEYOND)
+                && other < of * (1.0 - SAME_DIFFERENCE_MAX)
             {
                 let [one, another] = [whole, part].map(|at| self.of(at).text());
                 doubts.push(format!(
@@ -195,7 +195,7 @@ impl Node<'_> {
     fn is_part_by_name(&self, whole: usize, part: usize, has_one_package: bool) -> bool {
         let (of, other) = (&self.devices[whole], &self.devices[part]);
         // A metric with an unknown name may count something outside of this device.
-        let may_be = other.counted.level.is_some() || other.joules <= of.joules * (1.0 + PARTS_BEYOND_WHOLE);
+        let may_be = other.counted.level.is_some() || other.joules <= of.joules * (1.0 + PARTS_EXCESS_MAX);
         of.counted.contains(other.counted, has_one_package) && may_be
     }
 
@@ -228,16 +228,16 @@ impl Node<'_> {
             let is_one = |at: &usize| self.devices[*at].counted.level.is_some() && !is_part(parts, *at);
             let known: Vec<usize> = all.clone().filter(is_one).collect();
             let sum: f64 = known.iter().map(|at| self.devices[*at].joules).sum();
-            if known.len() > 1 && (of.joules - sum).abs() <= SUM_DIFFERS * sum {
+            if known.len() > 1 && (of.joules - sum).abs() <= SUM_DIFFERENCE_MAX * sum {
                 parts[whole] = all
                     .clone()
                     .filter(|at| known.iter().any(|top| top == at || parts[*top].contains(at)))
                     .collect();
-            } else if sum > DOUBTFUL_PART_MAX * of.joules && of.joules >= sum * (1.0 - PARTS_BEYOND_WHOLE) {
+            } else if sum > DOUBTFUL_PART_MAX * of.joules && of.joules >= sum * (1.0 - PARTS_EXCESS_MAX) {
                 let names: Vec<String> = known.iter().map(|at| self.counter(*at)).collect();
                 doubts.push(format!(
-                    "whether {} has the joules of {} in it is not known from its name: they are added; with a [[device]] for each that is to \
-                     be counted, the others are left out",
+                    "the name of {} does not show whether it contains the joules of {}: they are added; if a [[device]] names each counter to \
+                     use, the others are left out",
                     self.of(whole).text(),
                     names.join(", ")
                 ));
@@ -274,7 +274,7 @@ impl Node<'_> {
         };
         let all: Vec<usize> = (0..self.devices.len()).filter(is_one).collect();
         let sum: f64 = all.iter().map(|part| self.devices[*part].joules).sum();
-        if sum > of.joules * (1.0 + PARTS_BEYOND_WHOLE) { Vec::new() } else { all }
+        if sum > of.joules * (1.0 + PARTS_EXCESS_MAX) { Vec::new() } else { all }
     }
 
     /// Returns the same metric of the node's parts for a metric of the node, if the trace states that it is about the node or if
@@ -292,7 +292,7 @@ impl Node<'_> {
         };
         let topmost = all.iter().filter(|part| !is_within(part));
         let sum: f64 = topmost.map(|part| self.devices[*part].joules).sum();
-        let may_be = sum <= self.devices[whole].joules * (1.0 + PARTS_BEYOND_WHOLE);
+        let may_be = sum <= self.devices[whole].joules * (1.0 + PARTS_EXCESS_MAX);
         if may_be || self.of(whole).series.instance.is_some() { all } else { Vec::new() }
     }
 
@@ -365,7 +365,7 @@ impl Node<'_> {
             let once: Vec<usize> = known.filter(|part| !is_within(part)).copied().collect();
             let sum: f64 = once.iter().map(|part| self.devices[*part].joules).sum();
             let is_same = |part: &usize| self.devices[*part].counted.level == of.counted.level;
-            let beyond = if once.iter().all(is_same) { SAME_BEYOND } else { PARTS_BEYOND_WHOLE };
+            let beyond = if once.iter().all(is_same) { SAME_DIFFERENCE_MAX } else { PARTS_EXCESS_MAX };
             let seconds = once.iter().map(|part| self.devices[*part].seconds).fold(of.seconds, f64::max);
             let apart = if seconds > 0.0 { sum * (READ_APART_SECONDS / seconds).min(0.1) } else { 0.0 };
             if once.is_empty() || sum <= of.joules * (1.0 + beyond) + apart {

@@ -210,8 +210,8 @@ const PARADIGMS: [(ParadigmType, &str, ParadigmClass); 2] = [
 const CALLS: AttributeRef = AttributeRef(0);
 
 fn calls_attribute() -> Attribute {
-    let description = "This enter stands for so many calls, one after the other, whose times together it has; 0: it goes \
-                       on with one that was counted before";
+    let description = "The number of successive calls that this enter stands for, with the sum of their times; 0: it \
+                       continues a call that was counted before";
     Attribute { name: CALLS_NAME.to_owned(), description: description.to_owned() }
 }
 
@@ -219,7 +219,8 @@ fn calls_attribute() -> Attribute {
 const CORRELATION: AttributeRef = AttributeRef(1);
 
 fn correlation_attribute() -> Attribute {
-    let description = "A number that the call of a launch and the work on a GPU that it launched have in common, in one process";
+    let description =
+        "The number that a launch and the work that it started on a GPU have in common, within a process";
     Attribute { name: CORRELATION_NAME.to_owned(), description: description.to_owned() }
 }
 

@@ -154,7 +154,7 @@ fn claim(wanted: &Path, manifest: &mut Manifest, notes: &mut Vec<String>) -> any
             claimed => return claimed,
         }
     }
-    let mut tried = output::beside(wanted).map(|beside| claim_exactly(&beside, manifest));
+    let mut tried = output::next_to(wanted).map(|place| claim_exactly(&place, manifest));
     let Some(claimed) = tried.find(|claimed| !claimed.as_ref().is_err_and(is_taken)) else {
         return Err(refused);
     };

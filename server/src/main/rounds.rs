@@ -123,8 +123,8 @@ impl EndConditions {
             return None;
         }
         run.add_note(format!(
-            "the collector was asked to end (by a signal) at {}, and the program went on: what it did more than {} s after \
-             that is not in here",
+            "the collector was asked to end (by a signal) at {}, and the program continued: what it did more than {} s \
+             later is not included",
             rfc3339(at),
             SIGNAL_LIMIT.as_secs()
         ));

@@ -222,9 +222,9 @@ pub fn write(directory: &Path, calls: u64) -> Definitions {
 
 /// Returns the recorded trace of a real run, if it is available.
 pub fn real_trace() -> Option<PathBuf> {
-    let beside =
+    let next_to =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces/mi300a-two-kernels/traces.otf2");
-    beside.exists().then_some(beside)
+    next_to.exists().then_some(next_to)
 }
 
 /// Returns the output of a program; `None` if it is not installed.

@@ -36,7 +36,8 @@ pub const NAME_CHARS_MAX: usize = 200;
 /// The maximum number of columns: ranks, or groups of consecutive ranks.
 pub const RANKS_MAX: usize = 128;
 /// The note of a page without command, job and notes.
-const ONLY_FIGURES: &str = "the command, the job and notes are for the run's own user, or with a token";
+const ONLY_FIGURES: &str =
+    "only the run's own user, or a client with the token, may see the command, the job and notes";
 /// Devices whose power is shown.
 pub const SERIES_MAX: usize = 64;
 /// The page's parts that are the same for every run.
