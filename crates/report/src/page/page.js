@@ -571,7 +571,7 @@
       { caption: 'Power of each device', sort: 'mean' }).set(power.map(({ of, steps }) => ({
       words: label(of), last: 0, mean: of.mean_watts, now: of.watts, most: steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0) })));
     show('lanes-table', below.length);
-    if (below.length && $('power-table').parentNode.open) tableOf('lanes-table', [number('seconds', 's', value => value.toFixed(2)), number('begin', 'from s', value => value.toFixed(2)), number('percent', '% of it', value => value.toFixed(0)), { key: 'label', title: 'GPU or rank' }, { key: 'words', title: 'ran the most', kind: () => 'name' }], { caption: 'What ran on each GPU and rank', sort: 'seconds' })
+    if (below.length && $('power-table').parentNode.open) tableOf('lanes-table', [number('seconds', 's', value => value.toFixed(2)), number('begin', 'from s', value => value.toFixed(2)), number('percent', '% of it', value => value.toFixed(0), { minor: true }), { key: 'label', title: 'GPU or rank' }, { key: 'words', title: 'ran the most', kind: () => 'name' }], { caption: 'What ran on each GPU and rank', sort: 'seconds' })
       .set(below.flatMap(of => laneRuns(of).map(run => ({ words: name(run.at), label: laneLabel(of), begin: run.begin, seconds: run.end - run.begin, percent: run.sum * of.step / (run.end - run.begin), last: 0 }))));
   }
   function powerAt(time) {
@@ -684,7 +684,7 @@
     }
     describe('heat-picture', { 'aria-label': `Joules of ${shown.rows.length} functions on ${shown.label.length} ranks or groups of ranks` });
     if (document.activeElement !== $('heat-picture')) readHeat();
-    if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', ownUnit(), joules), number('least', 'least', joules), number('mean', 'mean', joules), number('most', 'most', joules), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
+    if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', ownUnit(), joules), number('least', 'least', joules, { minor: true }), number('mean', 'mean', joules, { minor: true }), number('most', 'most', joules), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
       .set(shown.rows.map(({ name, values }) => {
         const each = values.map((value, rank) => value / ranks.count[rank]), top = Math.max(...each), sum = values.reduce((a, b) => a + b, 0);
         return { words: name, joules: sum, least: Math.min(...each), most: top, mean: sum / ranks.count.slice(0, values.length).reduce((a, b) => a + b, 0), at: shown.label[each.indexOf(top)], last: 0 };
