@@ -1,7 +1,10 @@
 /* A stand-in for libamdhip64.so with one GPU that runs nothing: each stream's commands take the time that the program asks for.
  *
  * It registers as the real HIP does, with librocprofiler-register.so if there is one, or as that does it. The table of functions
- * is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work. */
+ * is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work.
+ *
+ * STAND_IN_GPUS is the number of GPUs: stream I is of GPU I modulo this. STAND_IN_PLAY is the directory that has the times of readings
+ * (tests/stand-ins/scripted-counters/src/played.rs). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -14,11 +17,13 @@
 
 enum { GET_LAST_ERROR = 1, MALLOC, FREE, MEMCPY, LAUNCH, STREAM_SYNC, DEVICE_SYNC, RESET };
 enum { KIND_COPY = 10, KIND_KERNEL = 11 };
-enum { STREAMS_MAX = 64, KERNELS_MAX = 64 };
+enum { STREAMS_MAX = 64, KERNELS_MAX = 64, FIRST_AGENT = 101 };
 
 struct command {
 	int kind, operation;
 	uint64_t agent, queue, kernel, ticket, start, end;
+	/* Readings between which a played kernel begins and ends. */
+	double from, to;
 };
 
 static uint64_t no_begin(int operation) { return (void)operation, 0; }
@@ -79,6 +84,19 @@ static void sleep_until(uint64_t time) {
 	while (clock_nanosleep(CLOCK_BOOTTIME, TIMER_ABSTIME, &t, NULL)) {}
 }
 
+/* The time of a place between two readings of a GPU's counter; 0 if that is not yet known. A reading's time may still change until the
+ * next one is there. */
+static uint64_t time_at(uint64_t agent, double place) {
+	char path[4096];
+	uint64_t times[3] = {0};
+	snprintf(path, sizeof path, "%s/times.%d", getenv("STAND_IN_PLAY"), (int)agent - FIRST_AGENT);
+	FILE *file = fopen(path, "r");
+	if (!file) return 0;
+	int is_known = !fseek(file, (long)place * 8, SEEK_SET) && fread(times, 8, 3, file) == 3;
+	fclose(file);
+	return is_known ? times[0] + (uint64_t)((place - (long)place) * (times[1] - times[0])) : 0;
+}
+
 /* Takes the earliest command that has ended. Returns when the next one ends otherwise. */
 static uint64_t take(struct command *taken) {
 	uint64_t time = now(), next = time + 1000000;
@@ -86,6 +104,11 @@ static uint64_t take(struct command *taken) {
 		struct stream *stream = &streams[i];
 		if (!stream->count) continue;
 		struct command *command = &stream->waiting[stream->first % stream->room];
+		if (command->to > 0) {
+			command->start = time_at(command->agent, command->from);
+			command->end = time_at(command->agent, command->to);
+			if (!command->end) continue;
+		}
 		/* A record may have wrong times, but comes at the right one. */
 		uint64_t end = command->end > command->start ? command->end : command->start;
 		if (end <= time) {
@@ -118,8 +141,9 @@ static void initialise(void) {
 	uint64_t id = 0;
 	if (registers) registers("hip", NULL, 60200, tables, 1, &id);
 	else register_table(tables);
+	int gpus = getenv("STAND_IN_GPUS") ? atoi(getenv("STAND_IN_GPUS")) : 1;
 	for (unsigned i = 0; i < STREAMS_MAX; i++) {
-		streams[i].agent = 101 + (getenv("STAND_IN_GPUS") ? i % 2 : 0);
+		streams[i].agent = FIRST_AGENT + i % gpus;
 		streams[i].room = 1 << 16;
 	}
 	pthread_t thread;
@@ -131,7 +155,8 @@ static void start(void) {
 	pthread_once(&once, initialise);
 }
 
-static void enqueue(struct stream *stream, struct command command, double seconds, enum odd odd) {
+static void enqueue(struct stream *stream, struct command command, struct work work) {
+	enum odd odd = work.odd;
 	command.ticket = table.put(command.kind, command.operation);
 	for (;;) {
 		pthread_mutex_lock(&lock);
@@ -142,9 +167,11 @@ static void enqueue(struct stream *stream, struct command command, double second
 	if (!stream->waiting) stream->waiting = malloc(stream->room * sizeof *stream->waiting);
 	uint64_t time = now();
 	command.start = odd == OVERLAPS || stream->end < time ? time : stream->end;
-	command.end = command.start + (uint64_t)(seconds * 1e9);
+	command.end = command.start + (uint64_t)(work.seconds * 1e9);
 	command.agent = stream->agent;
 	command.queue = stream - streams + 1;
+	command.from = work.begin;
+	command.to = work.end;
 	if (command.end > stream->end) stream->end = command.end;
 	if (odd == NEGATIVE) {
 		uint64_t end = command.end;
@@ -172,7 +199,7 @@ int hipLaunchKernel(const void *function, struct dim3 grid, struct dim3 block, v
 		command.kernel = kernels[i].number;
 	}
 	if (work.odd == CRASHES) *(volatile int *)8 = 1;
-	enqueue(stream ? stream : streams, command, work.seconds, work.odd);
+	enqueue(stream ? stream : streams, command, work);
 	table.end(LAUNCH, call);
 	return 0;
 }
@@ -181,7 +208,7 @@ int hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *str
 	start();
 	uint64_t call = table.begin(MEMCPY);
 	memcpy(to, from, bytes);
-	enqueue(stream ? stream : streams, (struct command){.kind = KIND_COPY, .operation = kind == 2 ? 3 : 2}, bytes * 1e-9, USUAL);
+	enqueue(stream ? stream : streams, (struct command){.kind = KIND_COPY, .operation = kind == 2 ? 3 : 2}, (struct work){.seconds = bytes * 1e-9});
 	table.end(MEMCPY, call);
 	return 0;
 }
@@ -207,15 +234,25 @@ int hipStreamCreate(void **stream) {
 	return 0;
 }
 
+static void wait_for(struct stream *stream) {
+	for (size_t waiting = 1; waiting;) {
+		pthread_mutex_lock(&lock);
+		waiting = stream->count && stream->waiting[stream->first % stream->room].to > 0;
+		pthread_mutex_unlock(&lock);
+		if (waiting) sleep_until(now() + 1000000);
+	}
+	sleep_until(stream->end);
+}
+
 int hipStreamSynchronize(void *stream) {
 	uint64_t call = table.begin(STREAM_SYNC);
-	sleep_until((stream ? (struct stream *)stream : streams)->end);
+	wait_for(stream ? stream : streams);
 	table.end(STREAM_SYNC, call);
 	return 0;
 }
 
 static void wait_for_all(void) {
-	for (unsigned i = 0; i < stream_count; i++) sleep_until(streams[i].end);
+	for (unsigned i = 0; i < stream_count; i++) wait_for(&streams[i]);
 }
 
 int hipDeviceSynchronize(void) {

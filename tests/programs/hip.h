@@ -1,10 +1,12 @@
 /* What tests/programs/amdhip64.c offers: as much of HIP as tests/programs/hip_kernels.c uses. */
 #include <stddef.h>
 
-enum odd { USUAL, NEGATIVE, OVERLAPS, WITHOUT_RECORD, CRASHES };
+enum odd { USUAL, NEGATIVE, OVERLAPS, WITHOUT_RECORD, CRASHES, PLAYED };
+/* A PLAYED kernel has no duration: it begins and ends between readings of the GPU's counter, such as 10.25 and 20.5. */
 struct work {
 	double seconds;
 	enum odd odd;
+	double begin, end;
 };
 struct dim3 {
 	unsigned x, y, z;

@@ -14,7 +14,7 @@ static const char larger[] = "_Z6largerPdm.kd", smaller[] = "_Z7smallerPdm.kd";
 static char long_name[10001];
 
 static void launch(const void *function, double seconds, enum odd odd, void *stream) {
-	struct work work = {seconds, odd};
+	struct work work = {.seconds = seconds, .odd = odd};
 	void *arguments[] = {&work};
 	struct dim3 one = {1, 1, 1};
 	hipLaunchKernel(function, one, one, arguments, 0, stream);
@@ -43,12 +43,49 @@ static void many(int kernels) {
 	for (int i = 0; i < 8; i++) hipStreamSynchronize(streams[i]);
 }
 
+/* Kernels on two GPUs at the same time, with pauses between them. */
+static void two_gpus(void) {
+	const struct timespec pause = {.tv_nsec = 50000000};
+	void *second;
+	hipStreamCreate(&second);
+	nanosleep(&pause, NULL);
+	for (int i = 0; i < 8; i++) {
+		if (i % 2) first_part(0.011, NULL), second_part(0.043, second);
+		else second_part(0.021, NULL), first_part(0.009, second);
+		hipDeviceSynchronize();
+		nanosleep(&pause, NULL);
+	}
+}
+
 static void odd_records(void) {
 	three_to_one(5, 0.005);
 	for (int i = 0; i < 3; i++) launch(larger, 0.004, NEGATIVE, NULL);
 	for (int i = 0; i < 4; i++) launch(smaller, 0.01, OVERLAPS, NULL);
 	launch(long_name, 0.01, USUAL, NULL);
 	launch(smaller, 5, WITHOUT_RECORD, NULL);
+}
+
+/* Launches the kernels of the file `kernels`, whose lines have a stream, two places between readings, and a name. Then the readings
+ * start, and it waits for their end. */
+static void play(const char *directory) {
+	char path[4096], name[4096];
+	struct work work = {.odd = PLAYED};
+	void *streams[64] = {NULL}, *arguments[] = {&work};
+	int stream;
+	snprintf(path, sizeof path, "%s/kernels", directory);
+	FILE *file = fopen(path, "r");
+	for (int i = 1; i < atoi(getenv("STAND_IN_GPUS")); i++) hipStreamCreate(&streams[i]);
+	while (file && fscanf(file, "%d %lf %lf %4095s", &stream, &work.begin, &work.end, name) == 4) {
+		char *kernel = strdup(name);
+		__hipRegisterFunction(NULL, kernel, kernel, kernel, 0, NULL, NULL, NULL, NULL, NULL);
+		hipLaunchKernel(kernel, (struct dim3){1, 1, 1}, (struct dim3){1, 1, 1}, arguments, 0, streams[stream]);
+	}
+	fclose(file);
+	snprintf(path, sizeof path, "%s/start", directory);
+	fclose(fopen(path, "w"));
+	hipDeviceSynchronize();
+	snprintf(path, sizeof path, "%s/end", directory);
+	while (access(path, F_OK)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 static void *other_thread(void *unused) {
@@ -66,6 +103,8 @@ int main(int argc, char **argv) {
 		three_to_one(number, 0.01);
 	} else if (!strcmp(what, "many")) {
 		many(number);
+	} else if (!strcmp(what, "two_gpus")) {
+		two_gpus();
 	} else if (!strcmp(what, "never_waits")) {
 		for (int i = 0; i < 20; i++) first_part(0.005, NULL), second_part(0.005, NULL);
 		nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
@@ -82,6 +121,8 @@ int main(int argc, char **argv) {
 		hipMemcpyAsync(host, memory, sizeof host, 2, stream);
 		hipDeviceSynchronize();
 		hipFree(memory);
+	} else if (!strcmp(what, "play")) {
+		play(getenv("STAND_IN_PLAY"));
 	} else if (!strcmp(what, "reset")) {
 		three_to_one(5, 0.005);
 		hipDeviceReset();

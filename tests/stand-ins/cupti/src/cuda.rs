@@ -1,8 +1,8 @@
 //! The functions that a program calls: of the driver, and of the runtime, which calls the driver.
 
 use crate::cupti::{DRIVER, RUNTIME, around, record};
-use crate::gpu::{DEFAULT_STREAM, Kind, Work, gpu};
-use crate::now;
+use crate::gpu::{DEFAULT_STREAM, Kind, Work, gpu, gpus};
+use crate::{cupti, entry, now};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::Once;
 
@@ -21,6 +21,8 @@ pub struct Dim3([c_uint; 3]);
 pub extern "C" fn cuInit(_: c_uint) -> c_int {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        // SAFETY: the function lives as long as the process.
+        unsafe { libc::atexit(cupti::say_times) };
         let Some(tool) = std::env::var_os("CUDA_INJECTION64_PATH") else { return };
         let Ok(tool) = CString::new(tool.into_encoded_bytes()) else { return };
         // SAFETY: loads a tool and calls its function, as the driver does.
@@ -49,15 +51,17 @@ pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
     // SAFETY: the caller's number.
-    unsafe { count.write(1) };
+    unsafe { count.write(gpus() as c_int) };
     0
 }
 
-/// The address of the first device of the stand-in for NVML.
+/// The addresses of the devices of the stand-in for NVML. Parts of a GPU have its address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetPCIBusId(text: *mut c_char, bytes: c_int, _: c_int) -> c_int {
+pub unsafe extern "C" fn cuDeviceGetPCIBusId(text: *mut c_char, bytes: c_int, device: c_int) -> c_int {
+    let bus = if entry("mig") > 0 { 0xC1 } else { 0xC1 + device };
+    let address = CString::new(format!("0000:{bus:02X}:00.0")).unwrap_or_default();
     // SAFETY: the caller's buffer.
-    unsafe { put(text, bytes, c"0000:C1:00.0") }
+    unsafe { put(text, bytes, &address) }
 }
 
 #[unsafe(no_mangle)]
@@ -77,9 +81,9 @@ unsafe fn put(text: *mut c_char, bytes: c_int, own: &CStr) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut [u8; 16], _: c_int) -> c_int {
+pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) -> c_int {
     // SAFETY: the caller's buffer.
-    unsafe { uuid.write([0x11; 16]) };
+    unsafe { uuid.write([0x11 + device as u8; 16]) };
     0
 }
 
@@ -104,7 +108,8 @@ fn enqueue(kind: Kind, name: *const c_char, nanoseconds: u64, stream: *mut c_voi
         let mut gpu = gpu();
         (gpu.context, gpu.enqueue(stream, nanoseconds))
     };
-    record(Work { kind, name, start, end, context, stream, correlation });
+    let device = stream % gpus();
+    record(Work { kind, name, start, end, device, context, stream, correlation });
     end
 }
 

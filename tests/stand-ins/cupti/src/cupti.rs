@@ -1,10 +1,12 @@
 //! The functions that a tool calls.
 
 use crate::gpu::{Buffer, Kind, Work, gpu};
+use crate::stopwatch::Stopwatch;
 use crate::{entry, now};
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 const SUCCESS: c_int = 0;
 const INVALID_PARAMETER: c_int = 1;
@@ -68,6 +70,26 @@ static TOOL: Mutex<Tool> =
 static ENABLED: AtomicU32 = AtomicU32::new(0);
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 static NEXT_CORRELATION: AtomicU32 = AtomicU32::new(1);
+
+/// The times of the tool's functions for launches: at the begin and the end of a call of the driver, and of one of the runtime.
+static CALLS: [Stopwatch; 4] = [const { Stopwatch::new() }; 4];
+/// The times for records: of the functions that give and take buffers.
+static RECORDS: [Stopwatch; 2] = [const { Stopwatch::new() }; 2];
+const LAUNCHES: [u32; 2] = [307, 211];
+
+fn is_timed() -> bool {
+    static IS_WANTED: OnceLock<bool> = OnceLock::new();
+    *IS_WANTED.get_or_init(|| entry("timed") > 0)
+}
+
+/// Says how long the tool's functions took.
+pub extern "C" fn say_times() {
+    if is_timed() {
+        let mean = |all: &[Stopwatch]| all.iter().map(Stopwatch::mean).sum::<f64>();
+        let (calls, records) = (mean(&CALLS), mean(&RECORDS));
+        eprintln!("stand-in: {calls:.0} ns of calls and {records:.0} ns of records for each");
+    }
+}
 
 fn tool() -> std::sync::MutexGuard<'static, Tool> {
     TOOL.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -248,12 +270,18 @@ pub fn around<T>(domain: u32, id: u32, outer: Option<u32>, body: impl FnOnce(u32
         kept: &mut kept,
         correlation,
     };
-    // SAFETY: the tool's function, which gets its own data.
-    unsafe { on_call(data as *mut c_void, domain, id, &call) };
+    let run = |call: &CallbackData| {
+        // SAFETY: the tool's function, which gets its own data.
+        let run = || unsafe { on_call(data as *mut c_void, domain, id, call) };
+        match is_timed() && LAUNCHES.contains(&id) {
+            true => CALLS[(2 * (domain - DRIVER) + call.site) as usize].time(1, run),
+            false => run(),
+        }
+    };
+    run(&call);
     let result = body(correlation);
     call.site = EXIT;
-    // SAFETY: as above.
-    unsafe { on_call(data as *mut c_void, domain, id, &call) };
+    run(&call);
     result
 }
 
@@ -276,8 +304,12 @@ pub fn record(work: Work) {
     }
     let Some(request) = request else { return };
     let (mut memory, mut bytes, mut records_max) = (std::ptr::null_mut(), 0, 0);
+    let begun = Instant::now();
     // SAFETY: the tool's function.
     unsafe { request(&mut memory, &mut bytes, &mut records_max) };
+    if is_timed() {
+        RECORDS[0].add(begun, records_max);
+    }
     let mut gpu = gpu();
     if memory.is_null() || bytes < RECORD_BYTES {
         gpu.dropped += 1;
@@ -307,7 +339,12 @@ fn deliver(is_wanted: impl Fn(&Buffer, u64) -> bool) {
         let valid = write(&buffer, clock);
         if let Some(complete) = complete {
             // SAFETY: the tool's function, with the buffer that it has given.
-            unsafe { complete(std::ptr::null_mut(), 0, buffer.memory, buffer.bytes, valid) };
+            let run = || unsafe { complete(std::ptr::null_mut(), 0, buffer.memory, buffer.bytes, valid) };
+            if is_timed() {
+                RECORDS[1].time(buffer.work.len(), run)
+            } else {
+                run()
+            };
         }
     }
 }
@@ -354,7 +391,7 @@ fn write(buffer: &Buffer, clock: Option<Clock>) -> usize {
         put(0, &kind.to_ne_bytes());
         put(16, &start.to_ne_bytes());
         put(24, &end.to_ne_bytes());
-        for (number, value) in [0, work.context, work.stream].into_iter().enumerate() {
+        for (number, value) in [work.device, work.context, work.stream].into_iter().enumerate() {
             put(place + 4 * number, &value.to_ne_bytes());
         }
         put(correlation_at, &work.correlation.to_ne_bytes());

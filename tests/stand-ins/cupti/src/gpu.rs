@@ -24,6 +24,7 @@ pub struct Work {
     pub name: *const c_char,
     pub start: u64,
     pub end: u64,
+    pub device: u32,
     pub context: u32,
     pub stream: u32,
     pub correlation: u32,
@@ -64,6 +65,12 @@ pub struct Gpu {
     pub dropped: usize,
     records: u64,
     names: HashMap<Vec<u8>, CString>,
+}
+
+/// The number of devices.
+pub fn gpus() -> u32 {
+    static COUNT: OnceLock<u32> = OnceLock::new();
+    *COUNT.get_or_init(|| (entry("gpus") as u32).max(1))
 }
 
 pub fn gpu() -> MutexGuard<'static, Gpu> {

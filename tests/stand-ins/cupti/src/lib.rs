@@ -17,11 +17,15 @@
 //! | `reverse=1` | the records in a buffer are in reverse order |
 //! | `untimed=3` | every third record has no times; likewise `negative=3`: it ends before it begins, and `drop=3`: it is dropped |
 //! | `early_us=40` | the GPU's clock is behind by this |
+//! | `timed=1` | prints how long the tool's functions took for a launch and for a record |
+//! | `gpus=2` | the number of devices; a stream is of device STREAM modulo this. `mig=1`: they are parts of one GPU |
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
 mod cuda;
 mod cupti;
 mod gpu;
+#[path = "../../stopwatch.rs"]
+mod stopwatch;
 
 /// The value of an entry of the script, or 0.
 fn entry(key: &str) -> u64 {

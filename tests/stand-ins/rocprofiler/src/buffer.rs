@@ -1,7 +1,7 @@
 //! Buffers, and the thread that delivers them.
 
 use crate::abi::{CATEGORY_TRACING, Handle, POLICY_LOSSLESS, RecordHeader, SUCCESS, Status};
-use crate::{ERROR, ERROR_FINALIZED, lock, timed, with, word};
+use crate::{ERROR, ERROR_FINALIZED, RECORDS, lock, timed, with, word};
 use std::ffi::{c_int, c_void};
 use std::sync::{Condvar, Mutex};
 
@@ -130,7 +130,7 @@ fn run() {
         }
         if !pointers.is_empty() {
             // SAFETY: the tool's callback, with what it expects.
-            timed(1, || unsafe {
+            timed(RECORDS, pointers.len(), || unsafe {
                 deliver(
                     context,
                     Handle(at as u64 + 1),

@@ -1,7 +1,7 @@
 //! HIP's table of functions: its calls are wrapped, and its commands become records.
 
 use crate::abi::*;
-use crate::{Asked, Called, Context, SPENT, buffer, timed, version, with, word};
+use crate::{Asked, BEGIN, Called, Context, END, PUT, RECORDS, SPENT, buffer, timed, version, with, word};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,11 +47,11 @@ pub(crate) struct Command {
 
 /// Says how long the tools' functions took.
 pub(crate) fn say_times() {
-    let done = DONE.load(Ordering::Relaxed).max(1);
     if word("timed").is_some() {
-        let [call, record] = SPENT.each_ref().map(|spent| spent.load(Ordering::Relaxed) / done);
+        let calls: f64 = [BEGIN, PUT, END].iter().map(|which| SPENT[*which].mean()).sum();
+        let (done, records) = (DONE.load(Ordering::Relaxed), SPENT[RECORDS].mean());
         eprintln!(
-            "stand-in rocprofiler: {done} commands, {call} ns of calls and {record} ns of records for each"
+            "stand-in: {done} commands, {calls:.0} ns of calls and {records:.0} ns of records for each"
         );
     }
 }
@@ -79,13 +79,13 @@ thread_local! {
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Number of commands that were put into queues, and that have run.
-static PUT: AtomicU64 = AtomicU64::new(0);
+static LAUNCHED: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// Waits until the commands that end soon have run, as the real library does at the end.
 pub(crate) fn settle() {
     for _ in 0..40 {
-        if DONE.load(Ordering::Acquire) == PUT.load(Ordering::Acquire) {
+        if DONE.load(Ordering::Acquire) == LAUNCHED.load(Ordering::Acquire) {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -102,7 +102,7 @@ fn call_back(kind: c_int, operation: c_int, phase: c_int, payload: *const c_void
             let (context, thread, data) = (Handle(1), thread(), *data as *mut c_void);
             let since_0 = Correlation { internal, external: 0 };
             // SAFETY: the tool's callback for this version.
-            timed(0, || unsafe {
+            timed(if phase == PHASE_ENTER { BEGIN } else { END }, 1, || unsafe {
                 if version() < 10_000 {
                     let run = std::mem::transmute::<usize, Called<Correlation>>(*callback);
                     let correlation = since_0;
@@ -151,7 +151,7 @@ unsafe extern "C" fn load(name: *const c_char) -> u64 {
 
 /// Asks the tool for the number of the launch.
 extern "C" fn put(kind: c_int, operation: c_int) -> u64 {
-    PUT.fetch_add(1, Ordering::AcqRel);
+    LAUNCHED.fetch_add(1, Ordering::AcqRel);
     let (request, asked_operation) = match kind {
         BUFFER_KERNEL_DISPATCH => (REQUEST_KERNEL_DISPATCH, 1),
         _ => (REQUEST_MEMORY_COPY, operation),
@@ -162,7 +162,7 @@ extern "C" fn put(kind: c_int, operation: c_int) -> u64 {
         let asked: Asked = *asked;
         if kinds.contains(&request) {
             // SAFETY: the tool's callback.
-            timed(0, || unsafe {
+            timed(PUT, 1, || unsafe {
                 asked(
                     thread(),
                     Handle(1),

@@ -14,21 +14,22 @@
 //!
 //! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
 //! the opposite order, `dropped=7` counts 7 records as dropped, `without=NAME` makes a function fail,
-//! `partitions` shows two parts of the GPU as two agents, and `timed` prints how long the tools' functions took for a call and for
-//! a record.
+//! `partitions` shows all GPUs as parts of one, and `timed` prints how long the tools' functions took for a call and for
+//! a record. `STAND_IN_GPUS` is the number of GPUs.
 
 #[allow(dead_code)]
 #[path = "../../../../crates/gpu-hip/src/abi.rs"]
 mod abi;
 mod buffer;
 mod hip;
+#[path = "../../stopwatch.rs"]
+mod stopwatch;
 mod tools;
 
 use abi::*;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use stopwatch::Stopwatch;
 
 const ERROR: Status = 1;
 const ERROR_FINALIZED: Status = 21;
@@ -82,15 +83,18 @@ fn version() -> u32 {
     *VERSION.get_or_init(|| word("version").and_then(|text| text.parse().ok()).unwrap_or(10_000))
 }
 
-/// Nanoseconds in the tools' functions: in those for calls, and in those for records.
-static SPENT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// The times of the tools' functions for the begin of a call, for a command that is put into a queue, for the end of a call, and for
+/// records.
+static SPENT: [Stopwatch; 4] = [const { Stopwatch::new() }; 4];
+const BEGIN: usize = 0;
+const PUT: usize = 1;
+const END: usize = 2;
+const RECORDS: usize = 3;
 
-/// Runs a tool's function, and adds its time to the sum for calls (0) or records (1).
-fn timed<T>(which: usize, run: impl FnOnce() -> T) -> T {
-    let begun = Instant::now();
-    let done = run();
-    SPENT[which].fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    done
+/// Runs a tool's function, and measures it if that is wanted.
+fn timed<T>(which: usize, events: usize, run: impl FnOnce() -> T) -> T {
+    static IS_WANTED: OnceLock<bool> = OnceLock::new();
+    if *IS_WANTED.get_or_init(|| word("timed").is_some()) { SPENT[which].time(events, run) } else { run() }
 }
 
 fn is_without(function: &str) -> bool {
@@ -262,23 +266,23 @@ pub unsafe extern "C" fn rocprofiler_query_available_agents(
     if size > whole {
         return ERROR;
     }
-    let agent = |id: u64, agent_type, part: u32| {
+    let has_parts = word("partitions").is_some();
+    let agent = |id: u64, agent_type, number: u32| {
         // SAFETY: zero is a value of all fields.
         let mut made: WholeAgent = unsafe { std::mem::zeroed() };
         made.agent.size = whole as u64;
         made.agent.id = Handle(id);
         made.agent.agent_type = agent_type;
-        // The address of the first GPU of the stand-ins for counters.
-        made.agent.location = 0xc1 << 8 | part;
-        made.agent.number_in_type = part as i32;
+        // The addresses of the GPUs of the stand-ins for counters.
+        made.agent.location = if has_parts { 0xc1 << 8 | number } else { (0xc1 + number) << 8 };
+        made.agent.number_in_type = number as i32;
         made.agent.product_name = NAME.as_ptr();
-        made.uuid[0] = 7;
+        made.uuid[0] = 7 + number as u8;
         Box::leak(Box::new(made))
     };
-    let mut all = vec![agent(CPU, 1, 0), agent(GPU, AGENT_GPU, 0)];
-    if word("partitions").is_some() {
-        all.push(agent(GPU + 1, AGENT_GPU, 1));
-    }
+    let gpus: u32 = std::env::var("STAND_IN_GPUS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut all = vec![agent(CPU, 1, 0)];
+    all.extend((0..gpus).map(|number| agent(GPU + u64::from(number), AGENT_GPU, number)));
     let pointers: Vec<*const c_void> = all.iter().map(|agent| std::ptr::from_ref(&**agent).cast()).collect();
     // SAFETY: this function's contract.
     unsafe { callback(version, pointers.as_ptr(), pointers.len(), data) }

@@ -12,8 +12,10 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub mod gauges;
+mod played;
 pub mod script;
 
+use played::Played;
 use script::{Moment, Reading, Script};
 
 /// A stand-in: its name in messages, and the variable that has its script.
@@ -30,6 +32,8 @@ pub struct Running {
     epoch: f64,
     /// Number of energy reads by device.
     reads: Vec<u64>,
+    /// The readings that are shown instead of those of the script.
+    played: Option<Played>,
     /// Number of inits that were not yet undone.
     uses: u32,
 }
@@ -68,7 +72,10 @@ impl StandIn {
             Some(state) => state.uses += 1,
             None => {
                 let epoch = script.epoch.unwrap_or_else(monotonic);
-                *guard = Some(Running { reads: vec![0; script.devices.len()], script, epoch, uses: 1 });
+                let open = |directory| Played::open(directory, script.devices.len()).expect("files to play");
+                let played = script.play.as_deref().map(open);
+                *guard =
+                    Some(Running { reads: vec![0; script.devices.len()], played, script, epoch, uses: 1 });
             }
         }
         Some(0)
@@ -114,7 +121,13 @@ impl StandIn {
                 fail_at(&state.script, Moment::Read);
             }
             let now = monotonic();
-            let reading = state.script.reading(device, now, now - state.epoch, *reads == 1);
+            let reading = match &mut state.played {
+                Some(played) => {
+                    let (ticks, timestamp_ns) = played.read(device);
+                    Reading::Counter { ticks, timestamp_ns }
+                }
+                None => state.script.reading(device, now, now - state.epoch, *reads == 1),
+            };
             Some((reading, state.script.slow_us, state.script.busy_us))
         })?;
         if slow > 0 {

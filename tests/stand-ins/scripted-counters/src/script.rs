@@ -19,6 +19,7 @@
 //! | `jump=0@2` | from 2 s on, the counter is 1 GJ further |
 //! | `lag_ms=120,30` | counters show their values of this time ago, by device, in turn; their timestamps are current |
 //! | `step_ms=15` | counters move every 15 ms only |
+//! | `play=DIRECTORY` | energies are those of the files there, one value after the other: see `played.rs` |
 //! | `partitions=1` | all devices are partitions of one package: they have one address, and a function number each |
 //! | `slow_us=500` | an energy read takes this much longer, asleep |
 //! | `busy_us=20` | an energy read takes this much longer, on the CPU |
@@ -98,6 +99,8 @@ pub struct Script {
     pub step: f64,
     /// Whether all devices are partitions of one package.
     pub partitions: bool,
+    /// The directory with the readings that are shown.
+    pub play: Option<String>,
 }
 
 /// When a library fails for good.
@@ -159,6 +162,7 @@ impl Script {
             hang: None,
             step: 0.0,
             partitions: false,
+            play: None,
         };
         for (key, value) in entries {
             script.apply(key, value)?;
@@ -179,6 +183,7 @@ impl Script {
             "crash" => self.crash = Some(moment(value)?),
             "hang" => self.hang = Some(moment(value)?),
             "step_ms" => self.step = number::<f64>(value)? * 1e-3,
+            "play" => self.play = Some(value.to_owned()),
             "partitions" => self.partitions = number::<u32>(value)? != 0,
             "zero" if value == "odd" => {
                 self.devices.iter_mut().skip(1).step_by(2).for_each(|device| device.zero = true);

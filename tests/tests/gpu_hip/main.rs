@@ -1,5 +1,8 @@
 //! HIP programs without Score-P: kernels, copies and calls by rocprofiler-sdk. Neither is on this machine: the stand-in for
 //! rocprofiler-sdk is in `tests/stand-ins/rocprofiler`, those for HIP and a program are `tests/programs/amdhip64.c` and `hip_kernels.c`.
+//! `played.rs` plays recorded runs.
+
+mod played;
 
 use ampere_tests::jobs::{Done, Place, have, run};
 use ampere_tests::runs::{attribute, json, list, number};
