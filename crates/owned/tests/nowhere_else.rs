@@ -60,7 +60,7 @@ const MAY: [(&str, &str); 21] = [
         "OTF2 writes by path, into a directory that its caller has made for this user alone",
     ),
     (
-        "crates/endpoint/src/access.rs",
+        "crates/endpoint/src/token.rs",
         "a token is read from where the user says, if it is a plain file of theirs",
     ),
     ("crates/endpoint/src/listen.rs", NAMED),
