@@ -14,7 +14,7 @@
 //! - [`thread`]: a thread's record and its open frames; [`threads`]: the threads that are recorded; [`location`]: their
 //!   locations; [`preloaded`]: how a thread's record is found; [`signal`]: the program's handlers; [`stack`]: a stack of our own;
 //! - [`definitions`]: regions and their handles; [`callbacks`]: the functions that the plugin can call;
-//! - [`plugin`]: finding, loading and calling the plugin;
+//! - [`plugin`]: finding, loading and calling the plugin; [`communication`]: its events of messages and collectives;
 //! - [`clock`], [`alloc`], [`messages`]: time, memory, and messages to the user.
 //!
 //! Environment variables, all optional:
@@ -38,6 +38,7 @@ mod alloc;
 mod attach;
 mod callbacks;
 mod clock;
+mod communication;
 mod definitions;
 mod filter;
 mod functions;

@@ -1,10 +1,10 @@
 //! Finding, loading and calling the substrate plugin.
 
-use crate::clock;
+use crate::communication;
 use crate::messages::report;
 use scorep_abi::{
-    AnyHandle, Callbacks, EventFunction, GetInfo, Location, MpiCollectiveBeginEvent, MpiCollectiveEndEvent,
-    MpiMessageEvent, ProgramBeginEvent, ProgramEndEvent, RegionEvent, SubstratePluginInfo, event, mode,
+    AnyHandle, Callbacks, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent, RegionEvent,
+    SubstratePluginInfo, event, mode,
 };
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -54,20 +54,6 @@ struct Events {
     program_begin: Option<ProgramBeginEvent>,
     program_end: Option<ProgramEndEvent>,
 }
-
-/// An addition to Score-P's interface: defines a communicator by its members' ranks in MPI_COMM_WORLD; NULL means MPI_COMM_WORLD.
-type DefineCommunicator = unsafe extern "C" fn(handle: AnyHandle, ranks: *const u32, count: usize);
-
-/// The plugin's functions for messages and collectives. A plugin that makes no trace has none.
-struct Messages {
-    send: MpiMessageEvent,
-    receive: MpiMessageEvent,
-    collective_begin: MpiCollectiveBeginEvent,
-    collective_end: MpiCollectiveEndEvent,
-    define_communicator: DefineCommunicator,
-}
-
-static MESSAGES: OnceLock<Messages> = OnceLock::new();
 
 unsafe extern "C" fn no_event(_location: *mut Location, _time: u64, _region: AnyHandle, _metrics: *mut u64) {}
 
@@ -262,28 +248,7 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
     };
     let _ = EVENTS.set(events);
     take_gpu(library);
-    // SAFETY: `library` is open.
-    let define = unsafe { libc::dlsym(library, c"ampere_define_communicator".as_ptr()) };
-    if let (Some(send), Some(receive), Some(begin), Some(end), false) = (
-        function(event::MPI_SEND),
-        function(event::MPI_RECV),
-        function(event::MPI_COLLECTIVE_BEGIN),
-        function(event::MPI_COLLECTIVE_END),
-        define.is_null(),
-    ) {
-        type Entry = unsafe extern "C" fn();
-        // SAFETY: the entries of these indices have these types, by Score-P's interface, and so has the symbol of this name.
-        let messages = unsafe {
-            Messages {
-                send: std::mem::transmute::<Entry, MpiMessageEvent>(send),
-                receive: std::mem::transmute::<Entry, MpiMessageEvent>(receive),
-                collective_begin: std::mem::transmute::<Entry, MpiCollectiveBeginEvent>(begin),
-                collective_end: std::mem::transmute::<Entry, MpiCollectiveEndEvent>(end),
-                define_communicator: std::mem::transmute::<*mut c_void, DefineCommunicator>(define),
-            }
-        };
-        let _ = MESSAGES.set(messages);
-    }
+    communication::take(library, function);
 }
 
 /// Takes the additions to Score-P's interface for GPUs, from an open library.
@@ -316,74 +281,6 @@ pub fn program_begin(location: *mut Location, time: u64, region: AnyHandle) {
             let (process, thread) = (libc::getpid() as u64, libc::syscall(libc::SYS_gettid) as u64);
             function(location, time, NO_NAME, 0, null(), region, process, thread);
         }
-    }
-}
-
-/// Whether the plugin takes messages and collectives.
-pub fn wants_messages() -> bool {
-    MESSAGES.get().is_some()
-}
-
-/// Passes the plugin a message with the present time, as MPI_SEND or MPI_RECV.
-pub fn message(location: *mut Location, message: &Message) {
-    let &Message { is_sent, rank, communicator, tag, bytes } = message;
-    if let Some(messages) = MESSAGES.get() {
-        let function = if is_sent { messages.send } else { messages.receive };
-        // SAFETY: the plugin's own function; in Score-P's interface a rank is a signed number.
-        unsafe { function(location, clock::now(), rank as i32, communicator, tag, bytes) };
-    }
-}
-
-/// A message that was sent or received.
-pub struct Message {
-    /// Whether this process sent the message; otherwise it received it.
-    pub is_sent: bool,
-    /// The rank of the other side.
-    pub rank: u32,
-    /// A handle that [`define_communicator`] has defined.
-    pub communicator: AnyHandle,
-    pub tag: u32,
-    pub bytes: u64,
-}
-
-/// Passes the plugin the start of a collective with the present time, as MPI_COLLECTIVE_BEGIN.
-pub fn collective_begin(location: *mut Location) {
-    if let Some(messages) = MESSAGES.get() {
-        // SAFETY: the plugin's own function.
-        unsafe { (messages.collective_begin)(location, clock::now()) };
-    }
-}
-
-pub struct CollectiveEnd {
-    /// A handle that [`define_communicator`] has defined.
-    pub communicator: AnyHandle,
-    /// The root's rank, or a value of [`scorep_abi::root`].
-    pub root: i32,
-    /// A value of [`scorep_abi::collective`].
-    pub operation: i32,
-    /// The bytes that this process sent.
-    pub sent: u64,
-    /// The bytes that this process received.
-    pub received: u64,
-}
-
-/// Passes the plugin the end of a collective with the present time, as MPI_COLLECTIVE_END.
-pub fn collective_end(location: *mut Location, end: &CollectiveEnd) {
-    let &CollectiveEnd { communicator, root, operation, sent, received } = end;
-    if let Some(messages) = MESSAGES.get() {
-        // SAFETY: the plugin's own function.
-        unsafe {
-            (messages.collective_end)(location, clock::now(), communicator, root, operation, sent, received)
-        };
-    }
-}
-
-/// Defines a communicator by its members' ranks in MPI_COMM_WORLD; `None` means MPI_COMM_WORLD itself.
-pub fn define_communicator(handle: AnyHandle, ranks: Option<&[u32]>) {
-    if let Some(messages) = MESSAGES.get() {
-        let (ranks, count) = ranks.map_or((null(), 0), |ranks| (ranks.as_ptr(), ranks.len()));
-        // SAFETY: the plugin's own function; it copies the ranks.
-        unsafe { (messages.define_communicator)(handle, ranks, count) };
     }
 }
 

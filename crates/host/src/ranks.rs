@@ -1,12 +1,13 @@
-//! Rank and size of this process in MPI_COMM_WORLD.
+//! The number of this process among the run's ranks, and how many there are up to its program's last: its rank in MPI_COMM_WORLD
+//! and the size of that, except that ranks which MPI_Comm_spawn has started come after those of their parents.
 
 use crate::plugin;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// The rank in MPI_COMM_WORLD, once known.
+/// The number of the rank, once known.
 pub static RANK: AtomicI32 = AtomicI32::new(0);
-/// The size of MPI_COMM_WORLD, once known.
+/// The number of ranks, once known.
 pub static SIZE: AtomicI32 = AtomicI32::new(1);
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
 
@@ -31,4 +32,32 @@ pub fn set(rank: c_int, size: c_int) {
 pub fn will_be_known() -> bool {
     // SAFETY: a lookup by name in the global scope.
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Init".as_ptr()).is_null() }
+}
+
+/// Returns the number of jobs that MPI_Comm_spawn had started before the one with this name in PMIx, which it has started as well.
+/// The job that the launcher itself has started is 1.
+pub fn spawned_before(job: &str) -> u32 {
+    // PRRTE's names end in the number; Open MPI 4 has a number of the launcher in the upper 16 bits.
+    let number = match job.rsplit_once('@') {
+        Some((_, number)) => number.parse().ok(),
+        None => job.parse::<u32>().ok().map(|number| number & 0xffff),
+    };
+    number.unwrap_or(0u32).saturating_sub(2)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn jobs_are_counted_by_their_names() {
+        let names = [
+            "1730281473",
+            "1730281474",
+            "1730281476",
+            "prterun-node-7@2",
+            "prterun-node-7@4",
+            "slurm.pmix.1.0",
+            "",
+        ];
+        assert_eq!(names.map(super::spawned_before), [0, 0, 2, 0, 2, 0, 0]);
+    }
 }

@@ -4,6 +4,7 @@
 //! exits a `longjmp` or an exception has skipped, and so that the open frames of an ending thread can be closed.
 
 use crate::definitions::{REGIONS_MAX, is_recorded};
+use crate::mpi::state::CallState;
 use crate::{alloc, clock, plugin};
 use scorep_abi::{AnyHandle, Location};
 use std::cell::Cell;
@@ -12,9 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// The largest number of open frames. Deeper frames are not recorded but counted. A frame has 16 bytes, committed only when used.
 pub const FRAMES_MAX: usize = 1 << 16;
-
-/// The size of the largest `MPI_Status`, in words.
-pub const STATUS_WORDS: usize = 8;
 
 /// Keys of frames below this are MPI functions.
 pub const MPI_KEYS_END: usize = 1024;
@@ -73,8 +71,8 @@ pub struct Thread {
     pub location: *mut Location,
     /// The stack address of the recorded outermost MPI call; 0 outside of MPI.
     pub mpi_stack: usize,
-    /// The MPI_Status for calls in which the program passes none.
-    pub status: [usize; STATUS_WORDS],
+    /// What is kept of that call.
+    pub call: CallState,
     /// The slot that points here, valid while the thread lives.
     pub slot: *const Slot,
     /// The thread's id in the kernel.
@@ -90,7 +88,6 @@ impl Thread {
         (!frames.is_null()).then(|| {
             // SAFETY: a system call without arguments.
             let id = unsafe { libc::gettid() };
-            let status = [0; STATUS_WORDS];
             Box::new(Thread {
                 frames,
                 depth: 0,
@@ -98,7 +95,7 @@ impl Thread {
                 ended_ranges: 0,
                 location: null_mut(),
                 mpi_stack: 0,
-                status,
+                call: CallState::new(),
                 slot,
                 id,
             })

@@ -60,9 +60,10 @@ static int open_window(struct window *window, uintptr_t place) {
 }
 
 /* Whether a call of this name from the object is inside an MPI library, and so not the program's. The exception is a separate
- * Fortran library: MPICH's functions for `use mpi_f08` have names that are not wrapped, and call C's, which are. */
+ * Fortran library, which converts its arguments and calls C's functions: the messages are recorded there. */
 static int is_within_mpi(const struct object *object, const char *name) {
-	return is_mpi(object) && (!begins_with(name, "MPI_") || defined_in(object, "PMPI_Init"));
+	int is_c = begins_with(name, "MPI_") || begins_with(name, "PMPI_");
+	return is_mpi(object) && (!is_c || defined_in(object, "PMPI_Init"));
 }
 
 /* The new value of an entry, or null if it is not replaced. */

@@ -1,7 +1,8 @@
 //! Messages, collectives and requests: the number of each kind is that in Score-P's own trace of the same run.
 
 use super::*;
-use ampere_tests::runs::may_mount;
+use ampere_tests::root;
+use ampere_tests::runs::{has_python_otf2, may_mount, parse};
 
 const EXCHANGE: &str = r#"
 #include <mpi.h>
@@ -158,4 +159,40 @@ fn messages_collectives_and_requests() {
 #[test]
 fn messages_beside_threads() {
     messages_are_those_of_score_p(true);
+}
+
+/// The messages, requests and collectives of a program without Score-P are those that Score-P records of it.
+#[test]
+fn a_program_without_score_p_has_the_same_messages() {
+    skip_unless!(on_path("scorep") && on_path("mpirun") && has_python_otf2(), "no scorep on the PATH");
+    let place = Place::new();
+    let source = std::fs::read_to_string(root().join("tests/programs/mpi_requests.c")).unwrap();
+    // Score-P does not record messages that MPI_Mprobe has found.
+    let options = ["mpicc", "-O1", "-w", "-DWITHOUT_FOUND"];
+    let plain = compile(&place, &options, "plain", &source);
+    let with_score_p = compile(&place, &[&["scorep"], &options[..]].concat(), "with_score_p", &source);
+    let (ours, theirs) = (place.path("out"), place.path("scorep"));
+    let launcher = ["mpirun", "--oversubscribe", "-n", "4"];
+    succeed(place.ampere(["run", "-o"]).arg(&ours).arg("--").args(launcher).arg(plain));
+    let mut command = place.command("mpirun");
+    command.args(&launcher[1..]).arg(with_score_p).env("SCOREP_ENABLE_PROFILING", "false");
+    command.env("SCOREP_ENABLE_TRACING", "true").env("SCOREP_EXPERIMENT_DIRECTORY", &theirs);
+    succeed(&mut command);
+    let [ours, theirs] = [ours, theirs].map(|of| {
+        let read = root().join("tests/programs/read_messages.py");
+        let read = succeed(Command::new("/usr/bin/python3").arg(read).arg(of.join("traces.otf2")));
+        parse(read.stdout).unwrap()
+    });
+    assert_eq!(ours["messages"], theirs["messages"]);
+    assert_eq!(ours["received"], theirs["received"]);
+    let mut collectives = theirs["collectives"].clone();
+    // MPI_Init is a collective of Score-P's.
+    let is_init = |what: &String| what.starts_with("CREATE_HANDLE");
+    let map = collectives.as_object_mut().unwrap();
+    let of_init: Vec<String> = map.keys().filter(|what| is_init(what)).cloned().collect();
+    assert!(of_init.len() == 4 && of_init.iter().all(|what| map.remove(what) == Some(1.into())));
+    assert_eq!(ours["collectives"], collectives);
+    for what in ["MpiSend", "MpiRecv", "MpiIsend", "MpiIrecv", "MpiIrecvRequest", "MpiRequestCancelled"] {
+        assert_eq!(ours["counts"][what], theirs["counts"][what], "{what}");
+    }
 }

@@ -1,5 +1,6 @@
 //! The MPI library behind the wrappers: its functions, and its handle of MPI_COMM_WORLD.
 
+use super::requests;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -68,6 +69,8 @@ fn search() -> *mut c_void {
 
 /// The value of MPI_COMM_WORLD in the MPICH family.
 const MPICH_WORLD: usize = 0x4400_0000;
+/// The value of MPI_COMM_NULL in the MPICH family.
+const MPICH_NO_COMMUNICATOR: usize = 0x0400_0000;
 
 /// MPI_COMM_WORLD, as an argument: the address of an object in Open MPI, a number in the MPICH family.
 ///
@@ -83,6 +86,10 @@ pub struct Library {
     /// The handle of MPI_COMM_WORLD.
     pub world: usize,
     is_open_mpi: bool,
+    /// The number of the first rank of MPI_COMM_WORLD; not 0 in a program that MPI_Comm_spawn has started.
+    first: u32,
+    /// Open MPI's request of all operations that complete at once; 0 in other libraries.
+    complete_request: usize,
     type_size: HandleToNumber,
     test_inter: HandleToNumber,
     comm_size: HandleToNumber,
@@ -97,7 +104,8 @@ pub struct Membership {
     pub size: u32,
     /// This process's rank in the communicator.
     pub rank: u32,
-    /// The members' ranks in MPI_COMM_WORLD; `None` for MPI_COMM_WORLD itself.
+    /// The members' numbers, which are their ranks in MPI_COMM_WORLD unless MPI_Comm_spawn has started them; `None` for all ranks
+    /// of MPI_COMM_WORLD if these are from 0.
     pub ranks: Option<Vec<u32>>,
 }
 
@@ -113,11 +121,13 @@ type GroupFree = unsafe extern "C" fn(group: *mut usize) -> c_int;
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
-/// Looks up the functions that recording messages needs, if the plugin takes messages. MPI must be initialized.
-pub fn prepare_for_messages() {
-    if crate::plugin::wants_messages()
-        && let Some(library) = Library::find()
+/// Looks up the functions that recording messages needs, if the plugin takes messages. MPI must be initialized. `first` is the
+/// number of the first rank.
+pub fn prepare_for_messages(first: u32) {
+    if crate::communication::is_wanted()
+        && let Some(library) = Library::find(first)
     {
+        requests::prepare();
         let _ = LIBRARY.set(library);
     }
 }
@@ -128,6 +138,7 @@ pub struct Received {
     pub source: c_int,
     pub tag: c_int,
     pub bytes: u64,
+    pub is_cancelled: bool,
 }
 
 impl Library {
@@ -136,7 +147,7 @@ impl Library {
         LIBRARY.get()
     }
 
-    fn find() -> Option<Library> {
+    fn find(first: u32) -> Option<Library> {
         let found = |name: &CStr| Some(symbol(name)).filter(|symbol| !symbol.is_null());
         let world = world();
         let handle_to_number = |name: &CStr| {
@@ -157,6 +168,8 @@ impl Library {
         Some(Library {
             world,
             is_open_mpi: world != MPICH_WORLD,
+            first,
+            complete_request: found(c"ompi_request_empty").map_or(0, |address| address as usize),
             type_size: handle_to_number(c"PMPI_Type_size")?,
             test_inter: handle_to_number(c"PMPI_Comm_test_inter")?,
             comm_size: handle_to_number(c"PMPI_Comm_size")?,
@@ -168,7 +181,7 @@ impl Library {
     }
 
     /// Returns the size of `count` elements of a datatype.
-    pub fn bytes(&self, count: c_int, datatype: usize) -> u64 {
+    pub fn bytes(&self, count: i64, datatype: usize) -> u64 {
         // Without elements, the datatype may be invalid.
         if count <= 0 {
             return 0;
@@ -185,7 +198,8 @@ impl Library {
         let size = number(self.comm_size, communicator)?;
         let rank = number(self.comm_rank, communicator)?;
         if communicator == self.world {
-            return Some(Membership { size, rank, ranks: None });
+            let numbers = (self.first > 0).then(|| (self.first..self.first + size).collect());
+            return Some(Membership { size, rank, ranks: numbers });
         }
         let own: Vec<c_int> = (0..size as c_int).collect();
         let mut in_world = vec![-1; own.len()];
@@ -198,7 +212,7 @@ impl Library {
             (self.group_free)(&mut group);
             (self.group_free)(&mut all);
         }
-        let ranks = in_world.into_iter().map(|rank| u32::try_from(rank).ok());
+        let ranks = in_world.into_iter().map(|rank| Some(self.first + u32::try_from(rank).ok()?));
         Some(Membership { size, rank, ranks: Some(ranks.collect::<Option<_>>()?) })
     }
 
@@ -210,6 +224,21 @@ impl Library {
     /// Whether this argument is MPI_STATUS_IGNORE.
     pub fn is_ignored(&self, status: usize) -> bool {
         status == usize::from(!self.is_open_mpi)
+    }
+
+    /// Whether this rank is MPI_PROC_NULL.
+    pub fn is_nobody(&self, rank: c_int) -> bool {
+        rank == if self.is_open_mpi { -2 } else { -1 }
+    }
+
+    /// Whether a request is complete from the start, and no operation's own.
+    pub fn is_complete(&self, request: usize) -> bool {
+        request != 0 && request == self.complete_request
+    }
+
+    /// Returns the size of a status.
+    pub fn status_bytes(&self) -> usize {
+        if self.is_open_mpi { 24 } else { 20 }
     }
 
     /// Whether this argument is MPI_IN_PLACE.
@@ -246,11 +275,13 @@ impl Library {
                     source: *status,
                     tag: *status.add(1),
                     bytes: status.add(4).cast::<u64>().read_unaligned(),
+                    is_cancelled: *status.add(3) != 0,
                 },
                 false => Received {
                     source: *status.add(2),
                     tag: *status.add(3),
                     bytes: u64::from(*status as u32) | (*status.add(1) as u32 as u64 >> 1) << 32,
+                    is_cancelled: *status.add(1) & 1 != 0,
                 },
             }
         }
@@ -277,6 +308,29 @@ fn flag(name: &CStr) -> Option<bool> {
     // SAFETY: both functions that are looked up have this type in every MPI library, and may be called at any time.
     let code = unsafe { std::mem::transmute::<*mut c_void, GetFlag>(function)(&mut value) };
     (code == 0).then_some(value != 0)
+}
+
+/// The number of ranks before this process's MPI_COMM_WORLD: those of the program that has started it by MPI_Comm_spawn, and, as
+/// far as the launcher numbers its jobs, those that were started before. It is 0 in a program that a launcher has started.
+pub fn ranks_before(size: c_int) -> c_int {
+    type GetParent = unsafe extern "C" fn(parent: *mut usize) -> c_int;
+    let (get, count) = (symbol(c"PMPI_Comm_get_parent"), symbol(c"PMPI_Comm_remote_size"));
+    let null = symbol(c"ompi_mpi_comm_null");
+    let null = if null.is_null() { MPICH_NO_COMMUNICATOR } else { null as usize };
+    if get.is_null() || count.is_null() {
+        return 0;
+    }
+    let mut parent = 0;
+    // SAFETY: the function has this type in every MPI library: a communicator is at most as large as a pointer.
+    let code = unsafe { std::mem::transmute::<*mut c_void, GetParent>(get)(&mut parent) };
+    if code != 0 || parent == null {
+        return 0;
+    }
+    // SAFETY: as for the other functions of a communicator.
+    let parents = number(unsafe { std::mem::transmute::<*mut c_void, HandleToNumber>(count) }, parent);
+    let job = std::env::var("PMIX_NAMESPACE").unwrap_or_default();
+    let others = crate::ranks::spawned_before(&job).saturating_mul(size.max(0) as u32);
+    parents.unwrap_or(0).saturating_add(others).min(c_int::MAX as u32 / 2) as c_int
 }
 
 /// Rank and size in MPI_COMM_WORLD, if MPI is initialized and not finalized.

@@ -1,207 +1,150 @@
-//! Events of messages and collectives for the trace, which are read from the arguments of a wrapped call.
+//! Events of messages, requests and collectives for the trace, which are read from the arguments of a wrapped call.
 //!
 //! A send and the start of a collective are recorded before the real function is called, a received message and the end of a
-//! collective after it. This covers blocking calls from C and C++, in a communicator with one group; other calls are recorded as
-//! frames only. Bytes are counted as Score-P counts them.
+//! collective after it. Bytes are counted as Score-P counts them. The arguments are those of the call from C: a library's
+//! Fortran functions convert theirs and call C's. Events in a communicator with two groups are left out of the trace and counted.
 
-use super::library::{Library, Membership};
-use crate::guard::on_own_stack;
-use crate::plugin::{self, CollectiveEnd, Message};
+use super::collectives::{arguments, described};
+use super::communicators::{UNKNOWN, communicator, forget, handle_of};
+use super::completions;
+use super::frame::Frame;
+use super::kinds::{Kind, Recorded};
+use super::library::Library;
+use super::requests::{self, Inserted, Of, Request, Stage};
+use crate::communication::{self, Collective, Message, RequestEvent};
 use crate::thread::Thread;
-use scorep_abi::{AnyHandle, collective, root};
-use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use scorep_abi::{AnyHandle, Location, collective, root};
 
-/// The events that are recorded for a function in addition to its frame.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Send,
-    Receive,
-    SendReceive,
-    SendReceiveReplace,
-    CommunicatorFree,
-    /// A collective, by its value of Score-P's enum `SCOREP_CollectiveType`.
-    Collective(c_int),
-}
-
-/// Returns the kind of the function with this name; `None` if only its frame is recorded.
-pub fn kind(name: &str) -> Option<Kind> {
-    Some(match name {
-        "MPI_Send" | "MPI_Bsend" | "MPI_Ssend" | "MPI_Rsend" => Kind::Send,
-        "MPI_Recv" => Kind::Receive,
-        "MPI_Sendrecv" => Kind::SendReceive,
-        "MPI_Sendrecv_replace" => Kind::SendReceiveReplace,
-        "MPI_Comm_free" | "MPI_Comm_disconnect" => Kind::CommunicatorFree,
-        "MPI_Barrier" => Kind::Collective(collective::BARRIER),
-        "MPI_Bcast" => Kind::Collective(collective::BROADCAST),
-        "MPI_Gather" => Kind::Collective(collective::GATHER),
-        "MPI_Gatherv" => Kind::Collective(collective::GATHERV),
-        "MPI_Scatter" => Kind::Collective(collective::SCATTER),
-        "MPI_Scatterv" => Kind::Collective(collective::SCATTERV),
-        "MPI_Allgather" => Kind::Collective(collective::ALLGATHER),
-        "MPI_Allgatherv" => Kind::Collective(collective::ALLGATHERV),
-        "MPI_Alltoall" => Kind::Collective(collective::ALLTOALL),
-        "MPI_Alltoallv" => Kind::Collective(collective::ALLTOALLV),
-        "MPI_Alltoallw" => Kind::Collective(collective::ALLTOALLW),
-        "MPI_Allreduce" => Kind::Collective(collective::ALLREDUCE),
-        "MPI_Reduce" => Kind::Collective(collective::REDUCE),
-        "MPI_Reduce_scatter" => Kind::Collective(collective::REDUCE_SCATTER),
-        "MPI_Reduce_scatter_block" => Kind::Collective(collective::REDUCE_SCATTER_BLOCK),
-        "MPI_Scan" => Kind::Collective(collective::SCAN),
-        "MPI_Exscan" => Kind::Collective(collective::EXSCAN),
-        _ => return None,
-    })
-}
-
-/// The stack frame in which the wrapper's body keeps the arguments of a wrapped call and its result.
+/// The positions of the arguments of a message.
 #[derive(Clone, Copy)]
-pub struct Frame(*mut usize);
-
-impl Frame {
-    /// # Safety
-    /// `address` is that of the frame of a wrapper's body that has called us.
-    pub unsafe fn new(address: usize) -> Frame {
-        Frame(address as *mut usize)
-    }
-
-    /// Returns the place of an argument, counted from 0: saved registers are below the frame's address, arguments on
-    /// the stack above.
-    fn place(self, at: usize) -> *mut usize {
-        let words = if at < 6 { -1 - at as isize } else { at as isize - 4 };
-        // SAFETY: the place is within the body's frame, or among the caller's arguments, which belong to the called function.
-        unsafe { self.0.offset(words) }
-    }
-
-    fn word(self, at: usize) -> usize {
-        // SAFETY: as above; both have been written.
-        unsafe { *self.place(at) }
-    }
-
-    fn int(self, at: usize) -> c_int {
-        self.word(at) as c_int
-    }
-
-    fn has_succeeded(self) -> bool {
-        // SAFETY: the body keeps the result there, once there is one.
-        unsafe { *self.0.offset(-9) as c_int == 0 }
-    }
+struct Positions {
+    rank: usize,
+    tag: usize,
+    communicator: usize,
 }
 
-#[derive(Clone, Copy)]
-struct Communicator {
-    handle: AnyHandle,
-    size: u32,
-    rank: u32,
-}
-
-/// An entry of the table of communicators, by MPI's handle, which may mean another communicator after MPI_Comm_free.
-struct Entry {
-    mpi_handle: AtomicUsize,
-    handle: AtomicU32,
-    size: AtomicU32,
-    rank: AtomicU32,
-}
-
-impl Entry {
-    const fn free() -> Entry {
-        Entry {
-            mpi_handle: AtomicUsize::new(NO_COMMUNICATOR),
-            handle: AtomicU32::new(UNKNOWN),
-            size: AtomicU32::new(0),
-            rank: AtomicU32::new(0),
-        }
-    }
-}
-
-/// The communicators that are defined. Messages in further ones are not recorded.
-static COMMUNICATORS: [Entry; 256] = [const { Entry::free() }; 256];
-const NO_COMMUNICATOR: usize = 0;
-/// The handle of an entry that another thread is filling in.
-const UNKNOWN: AnyHandle = 0;
-static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
-
-/// Returns the communicator in an argument. Defines it if it is not defined yet.
-fn communicator(library: &Library, argument: usize) -> Option<Communicator> {
-    let mpi_handle = library.handle(argument);
-    let has_handle = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
-    let Some(entry) = COMMUNICATORS.iter().find(has_handle) else {
-        return on_own_stack(None, || define(library, mpi_handle));
-    };
-    // Acquire pairs with the Release below.
-    let handle = entry.handle.load(Ordering::Acquire);
-    let (size, rank) = (entry.size.load(Ordering::Relaxed), entry.rank.load(Ordering::Relaxed));
-    (handle != UNKNOWN).then_some(Communicator { handle, size, rank })
-}
-
-/// Returns the handle of the communicator in an argument. The trace leaves out and counts events of unknown
-/// communicators.
-fn handle_of(library: &Library, argument: usize) -> AnyHandle {
-    communicator(library, argument).map_or(UNKNOWN, |communicator| communicator.handle)
-}
-
-#[cold]
-fn define(library: &Library, mpi_handle: usize) -> Option<Communicator> {
-    let Membership { size, rank, ranks } = library.membership(mpi_handle)?;
-    let take = |entry: &&Entry| {
-        let (expected, new) = (NO_COMMUNICATOR, mpi_handle);
-        entry.mpi_handle.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
-    let entry = COMMUNICATORS.iter().find(take)?;
-    let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
-    plugin::define_communicator(handle, ranks.as_deref());
-    entry.size.store(size, Ordering::Relaxed);
-    entry.rank.store(rank, Ordering::Relaxed);
-    entry.handle.store(handle, Ordering::Release);
-    Some(Communicator { handle, size, rank })
-}
-
-fn forget(mpi_handle: usize) {
-    let has_handle = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
-    for entry in COMMUNICATORS.iter().filter(has_handle) {
-        entry.handle.store(UNKNOWN, Ordering::Release);
-        entry.mpi_handle.store(NO_COMMUNICATOR, Ordering::Release);
-    }
-}
+/// MPI_Send, MPI_Recv and all functions with their first arguments.
+const PLAIN: Positions = Positions { rank: 3, tag: 4, communicator: 5 };
 
 /// Called before the real function. It may change the call's arguments: if the program passes no status, we pass one of ours.
 ///
 /// # Safety
 /// The call is from C, of a function of this kind, and this is its frame.
-pub unsafe fn before(kind: Kind, frame: Frame, thread: &mut Thread) {
+pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
     let Some(library) = Library::get() else { return };
     let location = thread.location;
-    let send = |destination: usize, tag: usize, communicator: usize| {
-        // MPI_PROC_NULL is negative, and nothing is sent to it.
-        if let Ok(rank) = u32::try_from(frame.int(destination)) {
-            let communicator = handle_of(library, frame.word(communicator));
-            let bytes = library.bytes(frame.int(1), frame.word(2));
-            let tag = frame.int(tag) as u32;
-            plugin::message(location, &Message { is_sent: true, rank, communicator, tag, bytes });
+    let send = |communicator: usize| {
+        if let Some(message) = sent(library, frame, Positions { communicator, ..PLAIN }) {
+            communication::message(location, &message);
         }
     };
-    match kind {
-        Kind::Send => send(3, 4, 5),
-        Kind::SendReceive => send(3, 4, 10),
-        Kind::SendReceiveReplace => send(3, 4, 7),
-        Kind::Collective(_) => plugin::collective_begin(location),
-        // SAFETY: the function's argument is the address of a communicator.
-        Kind::CommunicatorFree => forget(unsafe { library.handle_in(frame.word(0), 0) }),
-        Kind::Receive => {}
+    match recorded.kind {
+        Kind::Send => send(5),
+        Kind::SendReceive => send(10),
+        Kind::SendReceiveReplace => send(7),
+        Kind::Collective(of) => begin(thread, handle_of(library, frame.word(arguments(of).0))),
+        Kind::StartSend => start_send(library, frame, thread, 5),
+        Kind::StartSendReceive => start_send(library, frame, thread, 10),
+        Kind::StartSendReceiveReplace => start_send(library, frame, thread, 7),
+        // SAFETY: the argument is the address of a communicator.
+        Kind::FreeCommunicator => forget(unsafe { library.handle_in(frame.word(0), 0) }),
+        // SAFETY: the argument is the address of a request, or of a found message.
+        Kind::Start => start(location, unsafe { library.handle_in(frame.word(0), 0) }),
+        Kind::StartAll => {
+            for at in 0..usize::try_from(frame.int(0)).unwrap_or(0) {
+                // SAFETY: the array has as many requests.
+                start(location, unsafe { library.handle_in(frame.word(1), at) });
+            }
+        }
+        // SAFETY: as above.
+        Kind::FreeRequest => {
+            thread.call.place = requests::find(unsafe { library.handle_in(frame.word(0), 0) })
+        }
+        Kind::ReceiveFound | Kind::StartReceiveFound => {
+            // SAFETY: as above.
+            thread.call.place = requests::find(unsafe { library.handle_in(frame.word(3), 0) });
+        }
+        // SAFETY: by this function's contract.
+        Kind::Complete(how) => unsafe { completions::before(library, how, frame, thread) },
+        Kind::Finalize => begin_finalize(library, thread),
+        _ => {}
     }
-    if let Some((_, status)) = received_by(kind)
+    if let Some((_, status)) = received_by(recorded.kind)
         && library.is_ignored(frame.word(status))
     {
-        // SAFETY: the place is an argument of this call.
-        unsafe { *frame.place(status) = thread.status.as_mut_ptr() as usize };
+        frame.set(status, thread.call.status.as_mut_ptr() as usize);
     }
 }
 
-/// Returns the positions of the communicator and the status among the arguments of a function that receives.
-fn received_by(kind: Kind) -> Option<(usize, usize)> {
+/// Returns the message that a call sends; `None` if it sends none, because the receiver is MPI_PROC_NULL.
+fn sent(library: &Library, frame: Frame, at: Positions) -> Option<Message> {
+    // MPI_PROC_NULL is negative.
+    let rank = u32::try_from(frame.int(at.rank)).ok()?;
+    let communicator = handle_of(library, frame.word(at.communicator));
+    let bytes = library.bytes(frame.count(1), frame.word(2));
+    Some(Message { is_sent: true, rank, communicator, tag: frame.int(at.tag) as u32, bytes })
+}
+
+/// Records the start of a send, whose request is known when the function has returned.
+fn start_send(library: &Library, frame: Frame, thread: &mut Thread, communicator: usize) {
+    thread.call.number = 0;
+    let Some(message) = sent(library, frame, Positions { communicator, ..PLAIN }) else { return };
+    if message.communicator == UNKNOWN {
+        completions::not_recorded(thread.location);
+    } else {
+        thread.call.number = requests::next_id();
+        communication::message_of_request(thread.location, &message, thread.call.number);
+    }
+}
+
+/// Records the start of a collective, unless its end would be left out.
+fn begin(thread: &mut Thread, communicator: AnyHandle) {
+    thread.call.number = communicator.into();
+    if communicator == UNKNOWN {
+        completions::not_recorded(thread.location);
+    } else {
+        communication::collective_begin(thread.location);
+    }
+}
+
+/// MPI_Finalize waits for all ranks.
+fn begin_finalize(library: &Library, thread: &mut Thread) {
+    thread.call.number = UNKNOWN.into();
+    if let Some(world) = communicator(library, library.world).filter(|world| world.size > 1) {
+        begin(thread, world.handle);
+    }
+}
+
+/// Records the start of a persistent request.
+fn start(location: *mut Location, handle: usize) {
+    let place = requests::find(handle);
+    let Some(request) = requests::get(place).filter(|request| request.stage == Stage::Inactive) else {
+        return;
+    };
+    if request.communicator == UNKNOWN {
+        return completions::not_recorded(location);
+    }
+    let id = requests::next_id();
+    requests::set(place, Request { stage: Stage::Started, id, ..request });
+    match request.of {
+        Of::Send => {
+            let Request { rank, communicator, tag, sent, .. } = request;
+            let message = Message { is_sent: true, rank: rank as u32, communicator, tag, bytes: sent };
+            communication::message_of_request(location, &message, id);
+        }
+        Of::Collective(_) => communication::request(location, RequestEvent::CollectiveStarted, id),
+        _ => communication::request(location, RequestEvent::ReceiveStarted, id),
+    }
+}
+
+/// Returns the positions of the communicator, if it is an argument, and of the status among the arguments of a
+/// function that receives.
+fn received_by(kind: Kind) -> Option<(Option<usize>, usize)> {
     match kind {
-        Kind::Receive => Some((5, 6)),
-        Kind::SendReceive => Some((10, 11)),
-        Kind::SendReceiveReplace => Some((7, 8)),
+        Kind::Receive => Some((Some(5), 6)),
+        Kind::SendReceive => Some((Some(10), 11)),
+        Kind::SendReceiveReplace => Some((Some(7), 8)),
+        Kind::ReceiveFound => Some((None, 4)),
         _ => None,
     }
 }
@@ -210,112 +153,175 @@ fn received_by(kind: Kind) -> Option<(usize, usize)> {
 ///
 /// # Safety
 /// As for [`before`], which has been called for this call.
-pub unsafe fn after(kind: Kind, frame: Frame, thread: &Thread) {
+pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
     let Some(library) = Library::get() else { return };
-    if let Kind::Collective(of) = kind {
+    let location = thread.location;
+    match recorded.kind {
+        Kind::Collective(_) if thread.call.number == u64::from(UNKNOWN) => return,
         // The end is recorded even if the collective failed, because its start was.
-        return collective_end(library, of, frame, thread);
-    }
-    let Some((communicator, status)) = received_by(kind).filter(|_| frame.has_succeeded()) else { return };
-    // SAFETY: MPI has filled in the status.
-    let received = unsafe { library.received(frame.word(status)) };
-    if let Ok(rank) = u32::try_from(received.source) {
-        let communicator = handle_of(library, frame.word(communicator));
-        let (tag, bytes) = (received.tag as u32, received.bytes);
-        plugin::message(thread.location, &Message { is_sent: false, rank, communicator, tag, bytes });
-    }
-}
-
-/// Returns the positions of the communicator and the root among the arguments of a collective.
-fn arguments(of: c_int) -> (usize, Option<usize>) {
-    match of {
-        collective::BARRIER => (0, None),
-        collective::BROADCAST => (4, Some(3)),
-        collective::GATHER | collective::SCATTER => (7, Some(6)),
-        collective::GATHERV | collective::SCATTERV => (8, Some(7)),
-        collective::ALLGATHER | collective::ALLTOALL => (6, None),
-        collective::ALLGATHERV => (7, None),
-        collective::ALLTOALLV | collective::ALLTOALLW => (8, None),
-        collective::REDUCE => (6, Some(5)),
-        _ => (5, None),
-    }
-}
-
-fn collective_end(library: &Library, of: c_int, frame: Frame, thread: &Thread) {
-    let (communicator_at, root_at) = arguments(of);
-    let root = root_at.map_or(root::NONE, |at| frame.int(at));
-    let (handle, (sent, received)) = match communicator(library, frame.word(communicator_at)) {
-        Some(found) if frame.has_succeeded() => {
-            (found.handle, bytes_of(library, of, frame, found, root == found.rank as c_int))
+        Kind::Collective(of) => {
+            return communication::collective_end(
+                location,
+                &described(library, of, frame, frame.has_succeeded()),
+            );
         }
-        Some(found) => (found.handle, (0, 0)),
-        None => (UNKNOWN, (0, 0)),
-    };
-    let end = CollectiveEnd { communicator: handle, root, operation: of, sent, received };
-    plugin::collective_end(thread.location, &end);
+        Kind::Finalize => return end_finalize(thread),
+        // SAFETY: by this function's contract.
+        Kind::Complete(how) => return unsafe { completions::after(library, how, frame, thread) },
+        _ if !frame.has_succeeded() => return,
+        Kind::FreeRequest => return completions::freed(location, thread.call.place),
+        _ => {}
+    }
+    if let Some((communicator, status)) = received_by(recorded.kind) {
+        let communicator = match communicator {
+            Some(at) => handle_of(library, frame.word(at)),
+            None => found_message(thread.call.place),
+        };
+        // SAFETY: MPI has filled in the status.
+        let received = unsafe { library.received(frame.word(status)) };
+        return completions::received(location, communicator, &received);
+    }
+    // SAFETY: by this function's contract.
+    unsafe { made(library, recorded.kind, frame, thread) };
 }
 
-/// Bytes sent and received, as Score-P counts them. Arguments that MPI ignores are not read, because they may be anything.
-fn bytes_of(
+/// Removes a message that was found, which is now received, and returns the handle of its communicator.
+fn found_message(place: requests::Place) -> AnyHandle {
+    let found = requests::get(place).filter(|found| found.of == Of::FoundMessage);
+    requests::remove(place);
+    found.map_or(UNKNOWN, |found| found.communicator)
+}
+
+/// A function has made a request, or has found a message.
+///
+/// # Safety
+/// As for [`after`]; the function was successful.
+unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread) {
+    // SAFETY: the function's argument is the address of a request, or of a found message.
+    let handle = |at: usize| unsafe { library.handle_in(frame.word(at), 0) };
+    let receive = Request::NEW;
+    match kind {
+        Kind::StartSend => made_send(library, thread, handle(6), Request { of: Of::Send, ..receive }),
+        Kind::StartSendReceive | Kind::StartSendReceiveReplace => {
+            let (source, request) = if kind == Kind::StartSendReceive { (8, 11) } else { (5, 8) };
+            made_send(library, thread, handle(request), Request { of: Of::Send, ..receive });
+            // MPICH fills in no status, so nothing is known about the message.
+            if !library.is_nobody(frame.int(source)) {
+                completions::not_recorded(thread.location);
+            }
+        }
+        Kind::StartReceive if !library.is_nobody(frame.int(3)) => {
+            let communicator = handle_of(library, frame.word(5));
+            made_receive(thread.location, handle(6), Request { communicator, ..receive });
+        }
+        Kind::StartReceiveFound if thread.call.place != requests::NOWHERE => {
+            let communicator = found_message(thread.call.place);
+            made_receive(thread.location, handle(4), Request { communicator, ..receive });
+        }
+        // SAFETY: a function that tests for a message has the address of a number.
+        Kind::Find { tests }
+            if !library.is_nobody(frame.int(0)) && (!tests || unsafe { frame.int_behind(3) } != 0) =>
+        {
+            found(library, frame.word(2), handle(if tests { 4 } else { 3 }));
+        }
+        Kind::InitSend | Kind::InitReceive | Kind::InitPartitionedSend | Kind::InitPartitionedReceive => {
+            made_persistent(library, kind, frame, &handle);
+        }
+        Kind::StartCollective(of) => {
+            made_collective(library, frame, thread.location, (of, Stage::Once), &handle)
+        }
+        Kind::InitCollective(of) => {
+            made_collective(library, frame, thread.location, (of, Stage::Inactive), &handle)
+        }
+        _ => {}
+    }
+}
+
+/// A message was found, which will be received.
+pub fn found(library: &Library, communicator: usize, handle: usize) {
+    let (id, communicator) = (requests::next_id(), handle_of(library, communicator));
+    requests::insert(handle, Request { of: Of::FoundMessage, id, communicator, ..Request::NEW });
+}
+
+/// A send was started. It was recorded before, unless it is to MPI_PROC_NULL.
+fn made_send(library: &Library, thread: &Thread, handle: usize, request: Request) {
+    let id = thread.call.number;
+    if id != 0 {
+        let is_complete = library.is_complete(handle)
+            || requests::insert(handle, Request { id, ..request }) == Inserted::IsComplete;
+        if is_complete {
+            communication::request(thread.location, RequestEvent::SendCompleted, id);
+        }
+    }
+}
+
+fn made_receive(location: *mut Location, handle: usize, request: Request) {
+    let id = requests::next_id();
+    if request.communicator != UNKNOWN && requests::insert(handle, Request { id, ..request }) == Inserted::Yes
+    {
+        communication::request(location, RequestEvent::ReceiveStarted, id);
+    } else {
+        completions::not_recorded(location);
+    }
+}
+
+/// A collective was started, or a persistent request of one was made.
+fn made_collective(
     library: &Library,
-    of: c_int,
     frame: Frame,
-    communicator: Communicator,
-    is_root: bool,
-) -> (u64, u64) {
-    let own = communicator.rank as usize;
-    let buffer = match of {
-        collective::SCATTER => 3,
-        collective::SCATTERV => 4,
-        _ => 0,
+    location: *mut Location,
+    (of, stage): (i32, Stage),
+    handle: &dyn Fn(usize) -> usize,
+) {
+    let Collective { communicator, root, sent, received, .. } = described(library, of, frame, true);
+    let id = requests::next_id();
+    let of_collective = Of::Collective(of);
+    let request = Request { of: of_collective, stage, id, communicator, rank: root, tag: 0, sent, received };
+    // The request is the last argument. An MPI_Info or a new communicator may come before it.
+    let more = if stage == Stage::Once && of != collective::CREATE_HANDLE { 1 } else { 2 };
+    if communicator == UNKNOWN || requests::insert(handle(arguments(of).0 + more), request) != Inserted::Yes {
+        completions::not_recorded(location);
+    } else if stage == Stage::Once {
+        communication::request(location, RequestEvent::CollectiveStarted, id);
+    }
+}
+
+/// A persistent request of a message was made. Those to and from MPI_PROC_NULL are not recorded.
+fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(usize) -> usize) {
+    let is_partitioned = matches!(kind, Kind::InitPartitionedSend | Kind::InitPartitionedReceive);
+    // The number of partitions comes first.
+    let more = usize::from(is_partitioned);
+    let rank = frame.int(3 + more);
+    if library.is_nobody(rank) {
+        return;
+    }
+    let bytes = match is_partitioned {
+        // The number of elements of a partition always has 64 bits.
+        true => frame.int(1).max(0) as u64 * library.bytes(frame.word(2) as i64, frame.word(3)),
+        false => library.bytes(frame.count(1), frame.word(2)),
     };
-    let is_in_place = library.is_in_place(frame.word(buffer));
-    // Data that stays in place is not counted.
-    let all = u64::from(communicator.size) - u64::from(is_in_place);
-    let at_root = |bytes: &dyn Fn() -> u64| if is_root { bytes() } else { 0 };
-    let one = |count: usize, datatype: usize| library.bytes(frame.int(count), frame.word(datatype));
-    let unless_in_place = |count, datatype| if is_in_place { 0 } else { one(count, datatype) };
-    // SAFETY: the arrays have an element for each rank of the communicator.
-    let element = |array: usize, at: usize| unsafe { *(frame.word(array) as *const c_int).add(at) };
-    let ranks = || (0..communicator.size as usize).filter(|rank| !is_in_place || *rank != own);
-    let sum = |counts: usize, datatype: usize| -> u64 {
-        ranks().map(|rank| library.bytes(element(counts, rank), frame.word(datatype))).sum()
+    let request = Request {
+        of: match kind {
+            Kind::InitSend | Kind::InitPartitionedSend => Of::Send,
+            Kind::InitReceive => Of::Receive,
+            _ => Of::PartitionedReceive,
+        },
+        stage: Stage::Inactive,
+        id: requests::next_id(),
+        communicator: handle_of(library, frame.word(5 + more)),
+        rank,
+        tag: frame.int(4 + more) as u32,
+        sent: bytes,
+        received: bytes,
     };
-    let each = |counts: usize, types: usize| -> u64 {
-        // SAFETY: as above, for arrays of datatypes.
-        let datatype = |rank| unsafe { library.handle_in(frame.word(types), rank) };
-        ranks().map(|rank| library.bytes(element(counts, rank), datatype(rank))).sum()
-    };
-    let given = |ours: u64, theirs: &dyn Fn() -> u64| if is_in_place { ours } else { theirs() };
-    match of {
-        collective::BROADCAST => {
-            let bytes = one(1, 2);
-            (at_root(&|| all * bytes), bytes)
-        }
-        collective::GATHER => (unless_in_place(1, 2), at_root(&|| all * one(4, 5))),
-        collective::GATHERV => (unless_in_place(1, 2), at_root(&|| sum(4, 6))),
-        collective::SCATTER => (at_root(&|| all * one(1, 2)), unless_in_place(4, 5)),
-        collective::SCATTERV => (at_root(&|| sum(1, 3)), unless_in_place(5, 6)),
-        collective::ALLGATHER | collective::ALLTOALL => {
-            let received = all * one(4, 5);
-            (given(received, &|| all * one(1, 2)), received)
-        }
-        collective::ALLGATHERV => {
-            let ours = all * library.bytes(element(4, own), frame.word(6));
-            (given(ours, &|| all * one(1, 2)), sum(4, 6))
-        }
-        collective::ALLTOALLV => (given(sum(5, 7), &|| sum(1, 3)), sum(5, 7)),
-        collective::ALLTOALLW => (given(each(5, 7), &|| each(1, 3)), each(5, 7)),
-        collective::REDUCE => (unless_in_place(2, 3), at_root(&|| all * one(2, 3))),
-        collective::ALLREDUCE | collective::REDUCE_SCATTER_BLOCK => (all * one(2, 3), all * one(2, 3)),
-        collective::REDUCE_SCATTER => (sum(2, 3), all * library.bytes(element(2, own), frame.word(3))),
-        collective::SCAN => {
-            let (sent, received) = (all - own as u64, own as u64 + 1 - u64::from(is_in_place));
-            (sent * one(2, 3), received * one(2, 3))
-        }
-        collective::EXSCAN => {
-            ((u64::from(communicator.size) - 1 - own as u64) * one(2, 3), own as u64 * one(2, 3))
-        }
-        _ => (0, 0),
+    requests::insert(handle(6 + 2 * more), request);
+}
+
+fn end_finalize(thread: &Thread) {
+    let communicator = thread.call.number as AnyHandle;
+    if communicator != UNKNOWN {
+        let (root, operation) = (root::NONE, collective::DESTROY_HANDLE);
+        let end = Collective { communicator, root, operation, sent: 0, received: 0 };
+        communication::collective_end(thread.location, &end);
     }
 }

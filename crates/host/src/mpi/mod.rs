@@ -2,26 +2,45 @@
 //!
 //! Only a thread's outermost MPI call is recorded: in some libraries Fortran's entry points call the C functions, and libraries
 //! call their own functions. The region has the C name whatever the language.
+//!
+//! ```text
+//! table.rs          the functions                          call.rs         a function and the name by which it was called
+//! trampoline.rs     the wrappers                           wrappers.rs     finding a wrapper by its name
+//! library.rs        the library behind them                frame.rs        the arguments of a call
+//! kinds.rs          what is recorded for a function        messages.rs     messages, and requests that a call makes
+//! collectives.rs    their arguments and bytes              completions.rs  requests that a call completes
+//! communicators.rs  those that are defined                 requests.rs     those that are open
+//! state.rs          what is kept of a call                 watched.rs      functions that only test
+//! ```
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 
 mod call;
+mod collectives;
+mod communicators;
+mod completions;
+mod frame;
+mod kinds;
 mod library;
 mod messages;
+mod requests;
+pub mod state;
 mod table;
 // There are wrappers on x86-64 only. Elsewhere this library has only the hooks of -finstrument-functions, and every process of an
 // MPI program counts as rank 0 of 1.
 #[cfg(target_arch = "x86_64")]
 mod trampoline;
+mod watched;
 pub mod wrappers;
 
 use crate::definitions::INVALID;
 use crate::guard::{count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted};
 use crate::state::{State, state};
-use crate::thread::{MPI_KEYS_END, Slot};
-use crate::{definitions, measurement, plugin, preloaded, ranks, signal, threads};
+use crate::thread::{MPI_KEYS_END, Slot, Thread};
+use crate::{communication, definitions, measurement, plugin, preloaded, ranks, signal, threads};
 use ampere_signal_safety::is_on_alternate_stack;
 use call::{Call, VARIANTS};
-use messages::Frame;
+use frame::Frame;
+use kinds::Recorded;
 use scorep_abi::{AnyHandle, paradigm};
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -32,14 +51,14 @@ use table::{FUNCTIONS, Function};
 /// The real functions, by symbol. They are set before their wrappers are called.
 static TARGETS: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
-/// The real functions, by symbol, whose calls are no longer recorded: their wrappers jump straight to them. All other entries are
-/// null.
+/// The functions, by symbol, to which the wrappers jump because calls are no longer recorded: the real ones, or those of
+/// [`watched`]. All other entries are null.
 static DIRECT: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
 /// The functions' regions, which are defined at the first call.
 static REGIONS: [AtomicU32; MPI_KEYS_END] = [const { AtomicU32::new(INVALID) }; MPI_KEYS_END];
 /// What is recorded for a function in addition to its frame, once it has a region.
-static KINDS: [OnceLock<Option<messages::Kind>>; MPI_KEYS_END] = [const { OnceLock::new() }; MPI_KEYS_END];
+static KINDS: [OnceLock<Option<Recorded>>; MPI_KEYS_END] = [const { OnceLock::new() }; MPI_KEYS_END];
 /// Whether MPI_Init has returned and MPI_Finalize has not.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
@@ -82,7 +101,7 @@ fn enter_running(call: Call, stack: usize) -> bool {
         let function = call.function();
         let known = REGIONS[function].load(Ordering::Relaxed);
         if known == INVALID && is_left_to_sampling(function) {
-            DIRECT[call.symbol()].store(TARGETS[call.symbol()].load(Ordering::Relaxed), Ordering::Relaxed);
+            DIRECT[call.symbol()].store(unrecorded(call), Ordering::Relaxed);
             return false;
         }
         if (slot.thread.get().is_null() || known == INVALID) && !make_known(slot, function) {
@@ -94,24 +113,47 @@ fn enter_running(call: Call, stack: usize) -> bool {
             // The stack grows down: a call from inside the recorded one is below it. Otherwise the recorded call was left
             // without returning (by an exception, a longjmp).
             if stack < thread.mpi_stack {
-                return false;
+                return enter_inner(call, stack, thread);
             }
             thread.close_mpi();
         }
         thread.mpi_stack = stack;
         thread.enter(function, REGIONS[function].load(Ordering::Relaxed));
-        if let Some(kind) = kind_of(call) {
-            // SAFETY: the wrapper's body has called us, and its function has this kind.
-            unsafe { messages::before(kind, Frame::new(stack), thread) };
+        (thread.call.expected, thread.call.inner_stack) = (None, 0);
+        if let Some(recorded) = KINDS[function].get().copied().flatten() {
+            if call.is_c() {
+                // SAFETY: the wrapper's body has called us, and this is recorded for its function.
+                unsafe { messages::before(recorded, Frame::new(stack, recorded.has_large_counts), thread) };
+            } else {
+                thread.call.expected = Some(function as u16);
+            }
         }
         true
     })
 }
 
-/// Returns what is recorded in addition to the frame. Nothing is added for calls from Fortran, whose arguments differ.
+/// A call from inside the recorded one. A library's Fortran functions convert their arguments and call C's functions of the same
+/// names, whose arguments are recorded.
 #[inline]
-fn kind_of(call: Call) -> Option<messages::Kind> {
-    KINDS[call.function()].get().copied().flatten().filter(|_| call.is_c())
+fn enter_inner(call: Call, stack: usize, thread: &mut Thread) -> bool {
+    let function = call.function();
+    if thread.call.expected != Some(function as u16) || !call.is_c() {
+        return false;
+    }
+    thread.call.expected = None;
+    let Some(recorded) = KINDS[function].get().copied().flatten() else { return false };
+    thread.call.inner_stack = stack;
+    // SAFETY: as in `enter_running`.
+    unsafe { messages::before(recorded, Frame::new(stack, recorded.has_large_counts), thread) };
+    true
+}
+
+/// Returns the function to which the wrapper jumps from now on, because the call's function is left to sampling: one that watches
+/// the requests if messages are recorded, and otherwise the real one. Fortran's functions call C's, which watch.
+#[cold]
+fn unrecorded(call: Call) -> *mut c_void {
+    let real = TARGETS[call.symbol()].load(Ordering::Relaxed);
+    watched::function_for(call).filter(|_| communication::is_wanted()).unwrap_or(real)
 }
 
 /// Gives the thread a location and the function a region, unless they have one. Returns whether both have.
@@ -128,6 +170,14 @@ fn make_known(slot: &Slot, function: usize) -> bool {
         preloaded::treat_new_objects();
         REGIONS[function].load(Ordering::Relaxed) != INVALID || define(function) != INVALID
     })
+}
+
+/// Gives the thread a location. Returns whether it has one.
+#[cold]
+fn attach(slot: &Slot) -> bool {
+    let is_refused = slot.finished.load(Ordering::Relaxed) || is_on_alternate_stack();
+    !is_refused
+        && on_own_stack_uninterrupted(false, || !signal::inside_handler() && threads::attach(slot).is_some())
 }
 
 /// The wrapper calls this after the real function, if the call is recorded. `stack` is the address of the wrapper's frame.
@@ -149,9 +199,16 @@ fn leave_frame(call: Call, stack: usize) {
         }
         // SAFETY: as in `enter_running`.
         let thread = unsafe { &mut *slot.thread.get() };
-        if let Some(kind) = kind_of(call).filter(|_| thread.mpi_stack == stack) {
+        let is_inner = thread.call.inner_stack == stack;
+        if (is_inner || thread.mpi_stack == stack && call.is_c())
+            && let Some(recorded) = KINDS[call.function()].get().copied().flatten()
+        {
             // SAFETY: as in `enter_running`, which has recorded this call.
-            unsafe { messages::after(kind, Frame::new(stack), thread) };
+            unsafe { messages::after(recorded, Frame::new(stack, recorded.has_large_counts), thread) };
+        }
+        thread.call.inner_stack = 0;
+        if is_inner {
+            return;
         }
         thread.mpi_stack = 0;
         thread.leave(call.function());
@@ -219,8 +276,9 @@ fn initialized() {
                 && let Some((rank, size)) = library::rank_and_size()
             {
                 ACTIVE.store(true, Ordering::Relaxed);
-                library::prepare_for_messages();
-                ranks::set(rank, size);
+                let before = library::ranks_before(size);
+                library::prepare_for_messages(before as u32);
+                ranks::set(before + rank, before + size);
                 measurement::at_exit();
             }
         })
@@ -237,7 +295,7 @@ fn finalized() {
 #[cold]
 fn define(function: usize) -> AnyHandle {
     let row = &FUNCTIONS[function];
-    let _ = KINDS[function].set(messages::kind(row.name));
+    let _ = KINDS[function].set(kinds::recorded(row.lower));
     let region = definitions::region(row.name, row.name, "MPI", 0, row.region_type, paradigm::MPI);
     // Two threads may both define the region; the later handle stays. Release is not needed: `definitions` publishes what is
     // behind a handle itself.

@@ -18,8 +18,9 @@ pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
     #[cfg(not(target_arch = "x86_64"))]
     let wrapper = null_mut();
     let symbol = variant << 10 | function;
-    TARGETS[symbol].store(target, Ordering::Release);
-    if !DIRECT[symbol].load(Ordering::Relaxed).is_null() {
+    let before = TARGETS[symbol].swap(target, Ordering::AcqRel);
+    let direct = DIRECT[symbol].load(Ordering::Relaxed);
+    if !direct.is_null() && direct == before {
         DIRECT[symbol].store(target, Ordering::Release);
     }
     wrapper

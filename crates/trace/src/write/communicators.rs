@@ -28,6 +28,8 @@ enum Key {
 }
 
 struct World {
+    /// The number of all ranks. Those that MPI_Comm_spawn has started come after those of their parents, whose MPI_COMM_WORLD
+    /// is smaller.
     size: u32,
     /// The ranks on this node, in order.
     own: Vec<u32>,
@@ -43,9 +45,10 @@ impl World {
         let mut size = None;
         for (process, number) in recorded() {
             let (rank, of) = process.rank.filter(|_| process.is_mpi_rank)?;
-            if rank != *number || rank >= of || !has_main_thread(process) || *size.get_or_insert(of) != of {
+            if rank != *number || rank >= of || !has_main_thread(process) {
                 return None;
             }
+            size = size.max(Some(of));
         }
         let size = size.filter(|size: &u32| is_part || *size as usize == recorded().count())?;
         let mut own: Vec<u32> = recorded().map(|(_, number)| *number).collect();
@@ -82,9 +85,11 @@ impl World {
         (0..self.size).map(|rank| self.place(Some(rank))).collect()
     }
 
-    /// Returns the communicator, and its members if they are not known from the key; `None` if some members are unknown.
-    fn find(&self, members: &Members) -> Option<(Key, Vec<u64>)> {
+    /// Returns the communicator, and its members if they are not known from the key; `None` if some members are unknown. `size` is
+    /// that of the process' MPI_COMM_WORLD.
+    fn find(&self, members: &Members, size: u32) -> Option<(Key, Vec<u64>)> {
         match members {
+            Members::World if size < self.size => self.find(&Members::Ranks((0..size).collect()), size),
             Members::World => Some((Key::World, self.all())),
             Members::Ranks(ranks) if ranks.len() == 1 => Some((Key::Alone(0), Vec::new())),
             Members::Ranks(ranks) => {
@@ -150,7 +155,8 @@ pub fn define(
     let mut alone = None;
     for at in order {
         for communicator in processes[*at].communicators {
-            let Some((key, members)) = world.find(&communicator.members) else { continue };
+            let size = processes[*at].rank.map_or(0, |(_, size)| size);
+            let Some((key, members)) = world.find(&communicator.members, size) else { continue };
             let comm = known.entry(key.clone()).or_insert_with(|| {
                 let group = match key {
                     Key::Alone(_) => *alone.get_or_insert_with(|| {

@@ -1,5 +1,7 @@
 //! Messages and collectives of an unmodified MPI program in ampere's trace, as python3-otf2 reads them.
 
+mod requests;
+
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
     attribute, compile, has_python_otf2, json, may_mount, number, on_path, parse, succeed,
@@ -137,6 +139,9 @@ fn check(trace: &Path, apart: &str) {
         expect(format!("MPI_Gatherv GATHERV 1 {all} {} {gathered}", 4 * (rank + 1)), 10);
         expect(format!("MPI_Barrier BARRIER [{rank}] 0 0"), 10);
         expect(format!("MPI_Barrier BARRIER {all} 0 0"), 1);
+        expect(format!("MPI_Comm_split CREATE_HANDLE {all} 0 0"), 1);
+        expect(format!("MPI_Comm_dup CREATE_HANDLE {all} 0 0"), 1);
+        expect(format!("MPI_Finalize DESTROY_HANDLE {all} 0 0"), 1);
     }
     assert_eq!(read["collectives"].as_object(), Some(&collectives));
 }

@@ -1,0 +1,218 @@
+//! Requests that a call completes.
+
+use super::communicators::UNKNOWN;
+use super::frame::Frame;
+use super::kinds::Completion;
+use super::library::{Library, Received};
+use super::requests::{self, NOWHERE, Of, Place, Request, Stage};
+use super::state::CallState;
+use crate::communication::{self, Collective, Message, RequestEvent};
+use crate::thread::Thread;
+use scorep_abi::{AnyHandle, Location};
+
+/// The positions of the arguments of a function that completes requests of an array.
+struct Positions {
+    flag: Option<usize>,
+    /// The index of the one that is complete, or the array of their indices, with their number before it.
+    index: Option<usize>,
+    status: usize,
+}
+
+fn positions(how: Completion) -> Positions {
+    let (flag, index, status) = match how {
+        Completion::Wait => (None, None, 1),
+        Completion::Test | Completion::Ask => (Some(1), None, 2),
+        Completion::WaitAny => (None, Some(2), 3),
+        Completion::TestAny => (Some(3), Some(2), 4),
+        Completion::WaitAll => (None, None, 2),
+        Completion::TestAll => (Some(2), None, 3),
+        Completion::Some => (None, Some(3), 4),
+    };
+    Positions { flag, index, status }
+}
+
+/// Whether the function has one request, and not an array.
+fn has_one(how: Completion) -> bool {
+    matches!(how, Completion::Wait | Completion::Test | Completion::Ask)
+}
+
+/// Whether the function has an array of statuses.
+fn has_statuses(how: Completion) -> bool {
+    matches!(how, Completion::WaitAll | Completion::TestAll | Completion::Some)
+}
+
+/// Finds the requests, whose handles the real function replaces by MPI_REQUEST_NULL, and passes statuses of ours if the program
+/// passes none.
+///
+/// # Safety
+/// As for [`messages::before`](super::messages::before).
+pub unsafe fn before(library: &Library, how: Completion, frame: Frame, thread: &mut Thread) {
+    let call = &mut thread.call;
+    let status = positions(how).status;
+    let ignores = library.is_ignored(frame.word(status));
+    if has_one(how) {
+        call.place = requests::find(match how {
+            Completion::Ask => library.handle(frame.word(0)),
+            // SAFETY: the argument is the address of a request.
+            _ => unsafe { library.handle_in(frame.word(0), 0) },
+        });
+        if ignores && call.place != NOWHERE {
+            frame.set(status, call.status.as_mut_ptr() as usize);
+        }
+        return;
+    }
+    let count = usize::try_from(frame.int(0)).unwrap_or(0);
+    call.place = NOWHERE;
+    if !call.places.resize(count) {
+        // The requests stay open in the table, and their messages are not recorded.
+        return not_recorded(thread.location);
+    }
+    for (at, place) in call.places.all().iter_mut().enumerate() {
+        // SAFETY: the array has as many requests.
+        *place = requests::find(unsafe { library.handle_in(frame.word(1), at) });
+        call.place |= *place;
+    }
+    if ignores && call.place != NOWHERE {
+        let ours = match has_statuses(how) {
+            true => call.places.statuses(),
+            false => call.status.as_mut_ptr() as usize,
+        };
+        frame.set(status, ours);
+    }
+}
+
+/// Records the requests that are complete.
+///
+/// # Safety
+/// As for [`messages::after`](super::messages::after).
+pub unsafe fn after(library: &Library, how: Completion, frame: Frame, thread: &mut Thread) {
+    let Positions { flag, index, status } = positions(how);
+    let location = thread.location;
+    if thread.call.place == NOWHERE {
+        return; // none of the requests is known
+    }
+    if !frame.has_succeeded() {
+        // SAFETY: by this function's contract.
+        return unsafe { forget_ended(library, how, frame, thread) };
+    }
+    // SAFETY: the function's argument is the address of a number.
+    if flag.is_some_and(|at| unsafe { frame.int_behind(at) } == 0) {
+        return;
+    }
+    let status_of = |at: usize| {
+        // SAFETY: MPI has filled in this status.
+        unsafe { library.received(frame.word(status) + at * library.status_bytes()) }
+    };
+    if has_one(how) {
+        return complete(location, thread.call.place, &status_of(0), how == Completion::Ask);
+    }
+    let places = thread.call.places.all();
+    match (how, index) {
+        (Completion::WaitAny | Completion::TestAny, Some(index)) => {
+            // SAFETY: as for the flag. The index is negative if there was no request.
+            let at = usize::try_from(unsafe { frame.int_behind(index) }).ok();
+            if let Some(place) = at.and_then(|at| places.get(at)) {
+                complete(location, *place, &status_of(0), false);
+            }
+        }
+        (_, Some(indices)) => {
+            // SAFETY: as for the flag. The number is negative if there was no request.
+            let count = usize::try_from(unsafe { frame.int_behind(indices - 1) }).unwrap_or(0);
+            for nth in 0..count {
+                // SAFETY: the array has as many indices.
+                let at = unsafe { *(frame.word(indices) as *const i32).add(nth) };
+                if let Some(place) = usize::try_from(at).ok().and_then(|at| places.get(at)) {
+                    complete(location, *place, &status_of(nth), false);
+                }
+            }
+        }
+        _ => {
+            for (at, place) in places.iter().enumerate().filter(|(_, place)| **place != NOWHERE) {
+                complete(location, *place, &status_of(at), false);
+            }
+        }
+    }
+}
+
+/// A call has failed: requests that it has ended are forgotten, because nothing is known about them.
+///
+/// # Safety
+/// As for [`after`].
+unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread: &mut Thread) {
+    if how == Completion::Ask {
+        return;
+    }
+    let CallState { place, places, .. } = &mut thread.call;
+    let (places, array) = if has_one(how) { (std::slice::from_ref(place), 0) } else { (&*places.all(), 1) };
+    for (at, place) in places.iter().enumerate().filter(|(_, place)| **place != NOWHERE) {
+        // SAFETY: the array has as many requests.
+        let handle = unsafe { library.handle_in(frame.word(array), at) };
+        if requests::find(handle) != *place {
+            requests::remove(*place);
+            not_recorded(thread.location);
+        }
+    }
+}
+
+/// A request is complete. The program may keep it, to complete it once more.
+pub fn complete(location: *mut Location, place: Place, status: &Received, is_kept: bool) {
+    let Some(request) = requests::get(place) else { return };
+    match (request.stage, is_kept) {
+        (Stage::Inactive, _) | (Stage::Completed, true) => return,
+        (Stage::Completed, false) => return requests::remove(place),
+        (Stage::Once, false) => requests::remove(place),
+        (Stage::Once, true) => requests::set(place, Request { stage: Stage::Completed, ..request }),
+        (Stage::Started, _) => requests::set(place, Request { stage: Stage::Inactive, ..request }),
+    }
+    let Request { id, communicator, rank, sent, received, .. } = request;
+    match request.of {
+        Of::Collective(operation) => {
+            let end = Collective { communicator, root: rank, operation, sent, received };
+            communication::collective_complete(location, &end, id);
+        }
+        _ if status.is_cancelled => communication::request(location, RequestEvent::Cancelled, id),
+        Of::Send => communication::request(location, RequestEvent::SendCompleted, id),
+        Of::Receive => {
+            if let Some(message) = message_of(communicator, status) {
+                communication::message_of_request(location, &message, id);
+            }
+        }
+        Of::PartitionedReceive => {
+            let Request { tag, .. } = request;
+            let message = Message { is_sent: false, rank: rank as u32, communicator, tag, bytes: received };
+            communication::message_of_request(location, &message, id);
+        }
+        Of::FoundMessage => {}
+    }
+}
+
+/// Returns the received message; `None` if it is from MPI_PROC_NULL.
+fn message_of(communicator: AnyHandle, received: &Received) -> Option<Message> {
+    let rank = u32::try_from(received.source).ok()?;
+    Some(Message { is_sent: false, rank, communicator, tag: received.tag as u32, bytes: received.bytes })
+}
+
+/// A blocking call has received a message.
+pub fn received(location: *mut Location, communicator: AnyHandle, received: &Received) {
+    if let Some(message) = message_of(communicator, received) {
+        communication::message(location, &message);
+    }
+}
+
+/// The program has given up a request. The library completes it by itself, if it is not complete.
+pub fn freed(location: *mut Location, place: Place) {
+    let Some(request) = requests::get(place) else { return };
+    requests::remove(place);
+    let is_open = matches!(request.stage, Stage::Once | Stage::Started);
+    if is_open && matches!(request.of, Of::Receive | Of::PartitionedReceive) {
+        not_recorded(location);
+    }
+}
+
+/// Counts a message or a collective that is not recorded: as one in an unknown communicator, which the trace leaves out and
+/// counts.
+#[cold]
+pub fn not_recorded(location: *mut Location) {
+    let message = Message { is_sent: false, rank: 0, communicator: UNKNOWN, tag: 0, bytes: 0 };
+    communication::message(location, &message);
+}

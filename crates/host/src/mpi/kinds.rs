@@ -1,0 +1,171 @@
+//! Which events are recorded for a function in addition to its frame, by its name.
+
+use scorep_abi::collective;
+use std::ffi::c_int;
+
+/// What is recorded for a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recorded {
+    pub kind: Kind,
+    /// Whether the function's counts have 64 bits.
+    pub has_large_counts: bool,
+}
+
+/// The events that are recorded for a function in addition to its frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Send,
+    Receive,
+    SendReceive,
+    SendReceiveReplace,
+    /// MPI_Mprobe and MPI_Improbe, which find a message that is received later.
+    Find {
+        /// Whether it only tests.
+        tests: bool,
+    },
+    ReceiveFound,
+    StartReceiveFound,
+    StartSend,
+    StartReceive,
+    StartSendReceive,
+    StartSendReceiveReplace,
+    /// This variant and the next make persistent requests.
+    InitSend,
+    InitReceive,
+    InitPartitionedSend,
+    InitPartitionedReceive,
+    Start,
+    StartAll,
+    Complete(Completion),
+    FreeRequest,
+    FreeCommunicator,
+    /// A collective, by its value of Score-P's enum `SCOREP_CollectiveType`.
+    Collective(c_int),
+    StartCollective(c_int),
+    InitCollective(c_int),
+    Finalize,
+}
+
+/// How a function completes requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completion {
+    Wait,
+    Test,
+    /// MPI_Request_get_status, after which the request still exists.
+    Ask,
+    WaitAny,
+    TestAny,
+    WaitAll,
+    TestAll,
+    /// MPI_Waitsome and MPI_Testsome, whose arguments are the same.
+    Some,
+}
+
+/// Returns what is recorded for the function with this Fortran stem (`mpi_send`); `None` if only its frame is recorded.
+pub fn recorded(lower: &str) -> Option<Recorded> {
+    let stem = lower.strip_prefix("mpi_")?;
+    let small = stem.strip_suffix("_c");
+    let kind = kind(small.unwrap_or(stem))?;
+    Some(Recorded { kind, has_large_counts: small.is_some() })
+}
+
+fn kind(stem: &str) -> Option<Kind> {
+    Some(match stem {
+        "send" | "bsend" | "ssend" | "rsend" => Kind::Send,
+        "recv" => Kind::Receive,
+        "sendrecv" => Kind::SendReceive,
+        "sendrecv_replace" => Kind::SendReceiveReplace,
+        "mprobe" => Kind::Find { tests: false },
+        "improbe" => Kind::Find { tests: true },
+        "mrecv" => Kind::ReceiveFound,
+        "imrecv" => Kind::StartReceiveFound,
+        "isend" | "ibsend" | "issend" | "irsend" => Kind::StartSend,
+        "irecv" => Kind::StartReceive,
+        "isendrecv" => Kind::StartSendReceive,
+        "isendrecv_replace" => Kind::StartSendReceiveReplace,
+        "send_init" | "bsend_init" | "ssend_init" | "rsend_init" => Kind::InitSend,
+        "recv_init" => Kind::InitReceive,
+        "psend_init" => Kind::InitPartitionedSend,
+        "precv_init" => Kind::InitPartitionedReceive,
+        "start" => Kind::Start,
+        "startall" => Kind::StartAll,
+        "wait" => Kind::Complete(Completion::Wait),
+        "test" => Kind::Complete(Completion::Test),
+        "request_get_status" => Kind::Complete(Completion::Ask),
+        "waitany" => Kind::Complete(Completion::WaitAny),
+        "testany" => Kind::Complete(Completion::TestAny),
+        "waitall" => Kind::Complete(Completion::WaitAll),
+        "testall" => Kind::Complete(Completion::TestAll),
+        "waitsome" | "testsome" => Kind::Complete(Completion::Some),
+        "request_free" => Kind::FreeRequest,
+        "comm_free" | "comm_disconnect" => Kind::FreeCommunicator,
+        "comm_idup" => Kind::StartCollective(collective::CREATE_HANDLE),
+        "finalize" => Kind::Finalize,
+        _ => return collective_kind(stem),
+    })
+}
+
+fn collective_kind(stem: &str) -> Option<Kind> {
+    if let Some(of) = operation(stem) {
+        return Some(Kind::Collective(of));
+    }
+    if let Some(of) = stem.strip_suffix("_init").and_then(operation) {
+        return Some(Kind::InitCollective(of));
+    }
+    stem.strip_prefix('i').and_then(operation).map(Kind::StartCollective)
+}
+
+/// Returns the operation of a blocking collective. OTF2 has none for collectives among neighbours, which wait for these alone.
+fn operation(stem: &str) -> Option<c_int> {
+    Some(match stem {
+        "barrier" => collective::BARRIER,
+        "bcast" => collective::BROADCAST,
+        "gather" => collective::GATHER,
+        "gatherv" => collective::GATHERV,
+        "scatter" => collective::SCATTER,
+        "scatterv" => collective::SCATTERV,
+        "allgather" => collective::ALLGATHER,
+        "allgatherv" => collective::ALLGATHERV,
+        "alltoall" => collective::ALLTOALL,
+        "alltoallv" => collective::ALLTOALLV,
+        "alltoallw" => collective::ALLTOALLW,
+        "allreduce" => collective::ALLREDUCE,
+        "reduce" => collective::REDUCE,
+        "reduce_scatter" => collective::REDUCE_SCATTER,
+        "reduce_scatter_block" => collective::REDUCE_SCATTER_BLOCK,
+        "scan" => collective::SCAN,
+        "exscan" => collective::EXSCAN,
+        "comm_dup"
+        | "comm_dup_with_info"
+        | "comm_split"
+        | "comm_split_type"
+        | "comm_create"
+        | "cart_create"
+        | "cart_sub"
+        | "graph_create"
+        | "dist_graph_create"
+        | "dist_graph_create_adjacent" => collective::CREATE_HANDLE,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_a_function_follows_from_its_name() {
+        let of = |lower: &str| recorded(lower).map(|found| (found.kind, found.has_large_counts));
+        let reduce = collective::REDUCE_SCATTER_BLOCK;
+        assert_eq!(of("mpi_reduce_scatter_block"), Some((Kind::Collective(reduce), false)));
+        assert_eq!(of("mpi_ireduce_scatter_block_c"), Some((Kind::StartCollective(reduce), true)));
+        assert_eq!(of("mpi_reduce_scatter_block_init"), Some((Kind::InitCollective(reduce), false)));
+        assert_eq!(of("mpi_sendrecv_c"), Some((Kind::SendReceive, true)));
+        assert_eq!(of("mpi_testsome"), Some((Kind::Complete(Completion::Some), false)));
+        for lower in
+            ["mpi_init", "mpi_ineighbor_alltoall", "mpi_neighbor_allgather_init", "mpi_probe", "mpi_rget_c"]
+        {
+            assert_eq!(of(lower), None, "{lower}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The requests that are open, by MPI's handles, in bounded memory.
+//!
+//! A handle may be in one of two buckets of eight places each, so that finding one reads two cache lines, and no thread waits for
+//! another. Only the thread that completes a request changes it, as MPI demands. A library can give a handle to a new request
+//! before the thread that has completed the old one removes it here: of several requests with one handle, the newest is found,
+//! and a thread looks its requests up before it completes them.
+
+use crate::alloc;
+use scorep_abi::AnyHandle;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// An open request, or a message that MPI_Mprobe has found.
+#[derive(Clone, Copy)]
+pub struct Request {
+    pub of: Of,
+    pub stage: Stage,
+    /// The number in the trace.
+    pub id: u64,
+    pub communicator: AnyHandle,
+    /// The other side's rank, or the root.
+    pub rank: i32,
+    pub tag: u32,
+    pub sent: u64,
+    pub received: u64,
+}
+
+impl Request {
+    /// A receive about which nothing more is known.
+    pub const NEW: Request = Request {
+        of: Of::Receive,
+        stage: Stage::Once,
+        id: 0,
+        communicator: 0,
+        rank: 0,
+        tag: 0,
+        sent: 0,
+        received: 0,
+    };
+}
+
+/// The operation of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    Send,
+    Receive,
+    /// A receive whose status has no source: it is known from the start.
+    PartitionedReceive,
+    /// A collective, by its value of Score-P's enum `SCOREP_CollectiveType`.
+    Collective(i32),
+    /// A message that was found, and that will be received.
+    FoundMessage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The request ends when it completes.
+    Once,
+    /// A persistent request that is not started.
+    Inactive,
+    /// A persistent request that is started.
+    Started,
+    /// The request has completed, and the program has not yet given it up.
+    Completed,
+}
+
+/// A place in the table, counted from 1; 0 is none.
+pub type Place = u32;
+pub const NOWHERE: Place = 0;
+
+const BUCKETS: usize = 1 << 15;
+const IN_BUCKET: usize = 8;
+/// The largest number of open requests.
+const REQUESTS_MAX: usize = BUCKETS * IN_BUCKET;
+const FREE: usize = 0;
+/// The handle of a place that another thread is filling in. No library has a handle of this value.
+const RESERVED: usize = usize::MAX;
+
+struct Table {
+    handles: *const AtomicUsize,
+    requests: *mut Request,
+}
+
+// SAFETY: handles are atomic. A request is written by the thread that reserved its place, before its handle is, and then by the
+// one thread that completes or starts it.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+static TABLE: OnceLock<Table> = OnceLock::new();
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Maps the table, whose pages are committed when they are used. Returns whether there is one.
+pub fn prepare() -> bool {
+    let bytes = REQUESTS_MAX * (size_of::<AtomicUsize>() + size_of::<Request>());
+    if TABLE.get().is_none() {
+        if !alloc::has_room(bytes) {
+            return false;
+        }
+        let handles = alloc::map(REQUESTS_MAX * size_of::<AtomicUsize>());
+        let requests = alloc::map(REQUESTS_MAX * size_of::<Request>());
+        if handles.is_null() || requests.is_null() {
+            return false;
+        }
+        let _ = TABLE.set(Table { handles: handles.cast(), requests: requests.cast() });
+    }
+    true
+}
+
+/// Returns the next number of a request. Numbers are unique in the process.
+pub fn next_id() -> u64 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Table {
+    fn handle(&self, place: Place) -> &AtomicUsize {
+        // SAFETY: a place is at most REQUESTS_MAX, and zeroed pages are valid atomics.
+        unsafe { &*self.handles.add(place as usize - 1) }
+    }
+
+    fn request(&self, place: Place) -> *mut Request {
+        // SAFETY: as above.
+        unsafe { self.requests.add(place as usize - 1) }
+    }
+
+    /// Returns the first places of the buckets in which a handle may be.
+    fn buckets(handle: usize) -> [Place; 2] {
+        let hash = (handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        [hash >> 49, hash >> 30].map(|bucket| (bucket as usize % BUCKETS * IN_BUCKET + 1) as Place)
+    }
+
+    /// Returns the places that hold this handle.
+    fn places_of(&self, handle: usize) -> impl Iterator<Item = Place> {
+        let places = Table::buckets(handle).into_iter().flat_map(|first| first..first + IN_BUCKET as Place);
+        places.filter(move |place| self.handle(*place).load(Ordering::Acquire) == handle)
+    }
+
+    /// Reserves a free place for a handle, in the emptier one of its buckets.
+    fn reserve(&self, handle: usize) -> Option<Place> {
+        let free_in = |first: Place| {
+            (first..first + IN_BUCKET as Place)
+                .filter(|place| self.handle(*place).load(Ordering::Relaxed) == FREE)
+        };
+        let [one, other] = Table::buckets(handle);
+        let order = if free_in(one).count() < free_in(other).count() { [other, one] } else { [one, other] };
+        order.into_iter().flat_map(free_in).find(|place| {
+            let (expected, new) = (FREE, RESERVED);
+            let taken =
+                self.handle(*place).compare_exchange(expected, new, Ordering::Acquire, Ordering::Relaxed);
+            taken.is_ok()
+        })
+    }
+}
+
+/// Returns the place of the request with this handle, or [`NOWHERE`].
+pub fn find(handle: usize) -> Place {
+    let Some(table) = TABLE.get() else { return NOWHERE };
+    // SAFETY: a place with a handle has a request.
+    table.places_of(handle).max_by_key(|place| unsafe { (*table.request(*place)).id }).unwrap_or(NOWHERE)
+}
+
+/// Returns the request at a place that [`find`] has returned; `None` if it has been removed.
+pub fn get(place: Place) -> Option<Request> {
+    let table = TABLE.get().filter(|_| place != NOWHERE)?;
+    let handle = table.handle(place).load(Ordering::Acquire);
+    // SAFETY: the place has a request, and only the calling thread completes or starts it.
+    (handle != FREE && handle != RESERVED).then(|| unsafe { *table.request(place) })
+}
+
+/// Replaces the request at a place that [`find`] has returned.
+pub fn set(place: Place, request: Request) {
+    if let Some(table) = TABLE.get().filter(|_| place != NOWHERE) {
+        // SAFETY: as in `get`.
+        unsafe { table.request(place).write(request) };
+    }
+}
+
+/// Removes the request at a place that [`find`] has returned.
+pub fn remove(place: Place) {
+    if let Some(table) = TABLE.get().filter(|_| place != NOWHERE) {
+        table.handle(place).store(FREE, Ordering::Release);
+    }
+}
+
+/// What became of a new request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Inserted {
+    Yes,
+    /// It is a send that has completed: libraries return one handle for all sends that complete at once.
+    IsComplete,
+    /// There is no room for it.
+    No,
+}
+
+/// Adds a request. It is open until it is removed.
+pub fn insert(handle: usize, request: Request) -> Inserted {
+    let Some(table) = TABLE.get() else { return Inserted::No };
+    let is_plain_send = |request: &Request| request.of == Of::Send && request.stage == Stage::Once;
+    // SAFETY: as in `find`.
+    let is_open_send = |place: Place| is_plain_send(unsafe { &*table.request(place) });
+    if is_plain_send(&request) && table.places_of(handle).any(is_open_send) {
+        return Inserted::IsComplete;
+    }
+    // If there is no room, a request whose end was not seen may have had this handle before.
+    let place = table.reserve(handle).or_else(|| table.places_of(handle).next());
+    let Some(place) = place else { return Inserted::No };
+    // SAFETY: the place is reserved for this thread.
+    unsafe { table.request(place).write(request) };
+    table.handle(place).store(handle, Ordering::Release);
+    Inserted::Yes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(of: Of, id: u64) -> Request {
+        Request { of, id, ..Request::NEW }
+    }
+
+    /// The table is the process', so this is one test.
+    #[test]
+    fn open_requests_are_found_by_their_handles() {
+        assert!(prepare());
+        let handle = |at: usize| 0x7f12_3456_0000 + at * 0x240;
+        let open = 100_000;
+        for at in 0..open {
+            assert_eq!(insert(handle(at), request(Of::Receive, next_id())), Inserted::Yes, "{at}");
+        }
+        for at in 0..open {
+            let place = find(handle(at));
+            assert_eq!(get(place).unwrap().id, at as u64 + 1);
+            remove(place);
+            assert_eq!((find(handle(at)), get(place).is_none()), (NOWHERE, true));
+        }
+        // One handle of two requests is that of the newer one.
+        for id in [5, 6] {
+            insert(handle(0), request(Of::Receive, id));
+        }
+        assert_eq!(get(find(handle(0))).unwrap().id, 6);
+        // Sends that complete at once have one handle.
+        assert_eq!(insert(handle(1), request(Of::Send, 7)), Inserted::Yes);
+        assert_eq!(insert(handle(1), request(Of::Send, 8)), Inserted::IsComplete);
+        // A full table takes no more, and keeps what it has.
+        let mut refused =
+            (2..4 * REQUESTS_MAX).filter(|at| insert(handle(*at), request(Of::Receive, 9)) == Inserted::No);
+        assert!(refused.next().is_some_and(|at| at > open));
+        assert_eq!(get(find(handle(1))).unwrap().id, 7);
+    }
+}

@@ -1,0 +1,105 @@
+//! What a thread keeps of an MPI call until it returns.
+
+use crate::alloc;
+use std::ptr::null_mut;
+
+/// The size of the largest `MPI_Status`, in words.
+const STATUS_WORDS: usize = 8;
+/// The size of an element of arrays of statuses that we pass, which no library's `MPI_Status` exceeds.
+const STATUS_BYTES: usize = 32;
+/// The largest number of requests in a call; those of a larger array are not recorded.
+const IN_CALL_MAX: usize = 1 << 20;
+/// The smallest number of elements for which memory is mapped.
+const MAPPED_MIN: usize = 256;
+
+/// What a thread keeps of its outermost MPI call.
+pub struct CallState {
+    /// The MPI_Status for calls in which the program passes none.
+    pub status: [usize; STATUS_WORDS],
+    /// The function whose call from C has the arguments, if the program's call is from Fortran and the call from C has not come yet.
+    pub expected: Option<u16>,
+    /// The stack address of the call from C inside the program's call from Fortran; 0 if there is none.
+    pub inner_stack: usize,
+    /// The number of the request that the call makes, or the communicator's handle; 0 is none.
+    pub number: u64,
+    /// The places of the requests that the call may complete: one, or those of an array.
+    pub place: u32,
+    pub places: Places,
+}
+
+impl CallState {
+    pub const fn new() -> CallState {
+        CallState {
+            status: [0; STATUS_WORDS],
+            expected: None,
+            inner_stack: 0,
+            number: 0,
+            place: 0,
+            places: Places { memory: null_mut(), capacity: 0, used: 0 },
+        }
+    }
+}
+
+/// For each element of a call's array of requests, its place in the table of requests, and room for its status.
+pub struct Places {
+    /// The places, and behind them the statuses.
+    memory: *mut u8,
+    capacity: usize,
+    used: usize,
+}
+
+impl Places {
+    const BYTES: usize = size_of::<u32>() + STATUS_BYTES;
+
+    /// Makes room for `count` elements. Returns whether there is room; otherwise there are no elements.
+    pub fn resize(&mut self, count: usize) -> bool {
+        self.used = 0;
+        if count > self.capacity && !self.grow(count) {
+            return false;
+        }
+        self.used = count;
+        true
+    }
+
+    #[cold]
+    fn grow(&mut self, count: usize) -> bool {
+        let capacity = count.max(MAPPED_MIN).next_power_of_two();
+        if capacity > IN_CALL_MAX || !alloc::has_room(capacity * Places::BYTES) {
+            return false;
+        }
+        let memory = alloc::map(capacity * Places::BYTES);
+        if memory.is_null() {
+            return false;
+        }
+        self.release();
+        (self.memory, self.capacity) = (memory, capacity);
+        true
+    }
+
+    /// The place of each element.
+    pub fn all(&mut self) -> &mut [u32] {
+        if self.memory.is_null() {
+            return &mut [];
+        }
+        // SAFETY: the memory is a page's start, has room for `capacity` places, which are at least `used`, and zero is valid.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.cast(), self.used) }
+    }
+
+    /// The address of the room for statuses.
+    pub fn statuses(&self) -> usize {
+        self.memory as usize + self.capacity * size_of::<u32>()
+    }
+
+    fn release(&mut self) {
+        if !self.memory.is_null() {
+            // SAFETY: `grow` has mapped it with this size, and nothing refers to it.
+            unsafe { alloc::unmap(self.memory, self.capacity * Places::BYTES) };
+        }
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

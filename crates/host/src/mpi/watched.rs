@@ -1,0 +1,298 @@
+//! Functions that only test, where stack samples show how long they take: their calls are not recorded, but the requests that they
+//! complete are.
+//!
+//! A waiting program calls them tens of millions of times a second. So the wrapper jumps to a function here, which calls the real
+//! one at once, reads no time, and looks up nothing unless a request is complete.
+
+use super::call::{Call, Variant};
+use super::completions::{complete, not_recorded};
+use super::library::Library;
+use super::requests::{self, Place};
+use super::table::Function;
+use super::{TARGETS, attach, messages};
+use crate::guard::inside;
+use crate::state::{State, state};
+use crate::thread::Thread;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+
+/// The number of an MPI function's name in C, or of its profiling name, among all symbols.
+const fn symbol(function: Function, variant: Variant) -> usize {
+    (variant as usize) << 10 | function as usize
+}
+
+/// Returns the function to which the wrapper of this call jumps, if its requests are watched.
+pub fn function_for(call: Call) -> Option<*mut c_void> {
+    macro_rules! choose {
+        ($($name:ident $watched:ident;)*) => {
+            match call.symbol() {
+                $(
+                    at if at == symbol(Function::$name, Variant::C) => {
+                        $watched::<{ symbol(Function::$name, Variant::C) }> as *mut c_void
+                    }
+                    at if at == symbol(Function::$name, Variant::ProfilingC) => {
+                        $watched::<{ symbol(Function::$name, Variant::ProfilingC) }> as *mut c_void
+                    }
+                )*
+                _ => return None,
+            }
+        };
+    }
+    Some(choose! {
+        MPI_Test test;
+        MPI_Testany test_any;
+        MPI_Testall test_all;
+        MPI_Testsome test_some;
+        MPI_Request_get_status ask;
+        MPI_Improbe find;
+    })
+}
+
+/// Returns the real function of a symbol.
+///
+/// # Safety
+/// `F` is its type.
+#[inline]
+unsafe fn real<F: Copy>(symbol: usize) -> F {
+    // SAFETY: by this function's contract; Acquire pairs with the Release of `wrapper`.
+    unsafe { std::mem::transmute_copy(&TARGETS[symbol].load(Ordering::Acquire)) }
+}
+
+/// Calls `body` with the calling thread, if it records.
+#[cold]
+fn with_thread<T: Copy>(otherwise: T, body: impl FnOnce(&mut Thread) -> T) -> T {
+    inside(otherwise, |slot| {
+        if state() != State::Running || slot.thread.get().is_null() && !attach(slot) {
+            return otherwise;
+        }
+        // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
+        body(unsafe { &mut *slot.thread.get() })
+    })
+}
+
+/// The largest number of requests whose handles are kept on the stack.
+const FEW: usize = 16;
+const STATUS_WORDS: usize = 4;
+
+/// The requests of a call, before the real function replaces them by MPI_REQUEST_NULL.
+enum Saved {
+    Few([usize; FEW]),
+    /// Their places are in the thread's memory.
+    Many,
+    /// There is no memory for them.
+    None,
+}
+
+impl Saved {
+    /// # Safety
+    /// `requests` is the address of an array of `count` requests.
+    #[inline]
+    unsafe fn of(library: &Library, count: c_int, requests: usize) -> Saved {
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: by this function's contract.
+        let handle = |at| unsafe { library.handle_in(requests, at) };
+        if count > FEW {
+            let is_saved = with_thread(false, |thread| {
+                if !thread.call.places.resize(count) {
+                    not_recorded(thread.location);
+                    return false;
+                }
+                let places = thread.call.places.all().iter_mut().enumerate();
+                places.for_each(|(at, place)| *place = requests::find(handle(at)));
+                true
+            });
+            return if is_saved { Saved::Many } else { Saved::None };
+        }
+        let mut handles = [0; FEW];
+        handles.iter_mut().take(count).enumerate().for_each(|(at, saved)| *saved = handle(at));
+        Saved::Few(handles)
+    }
+
+    /// Returns the address of the statuses to pass: the program's, or ours if it passes none.
+    #[inline]
+    fn statuses(&self, library: &Library, given: usize, own: &mut [[usize; STATUS_WORDS]; FEW]) -> usize {
+        match self {
+            _ if !library.is_ignored(given) => given,
+            Saved::Few(_) => own.as_mut_ptr() as usize,
+            Saved::Many => with_thread(given, |thread| thread.call.places.statuses()),
+            Saved::None => given,
+        }
+    }
+
+    /// Records that a request is complete.
+    #[cold]
+    fn complete(&self, library: &Library, at: c_int, status: usize) {
+        let Ok(at) = usize::try_from(at) else { return };
+        with_thread((), |thread| {
+            let place: Option<Place> = match self {
+                Saved::Few(handles) => handles.get(at).map(|handle| requests::find(*handle)),
+                Saved::Many => thread.call.places.all().get(at).copied(),
+                Saved::None => None,
+            };
+            if let Some(place) = place.filter(|place| *place != requests::NOWHERE) {
+                // SAFETY: MPI has filled in the status.
+                complete(thread.location, place, &unsafe { library.received(status) }, false);
+            }
+        });
+    }
+}
+
+type Test = unsafe extern "C-unwind" fn(usize, *mut c_int, usize) -> c_int;
+
+/// # Safety
+/// Called as MPI_Test.
+unsafe extern "C-unwind" fn test<const SYMBOL: usize>(
+    request: usize,
+    flag: *mut c_int,
+    status: usize,
+) -> c_int {
+    // SAFETY: the arguments are the program's, with a status of ours if it passes none.
+    unsafe {
+        let real: Test = real(SYMBOL);
+        let Some(library) = Library::get() else { return real(request, flag, status) };
+        let mut own = [0; STATUS_WORDS];
+        let handle = library.handle_in(request, 0);
+        let status = if library.is_ignored(status) { own.as_mut_ptr() as usize } else { status };
+        let code = real(request, flag, status);
+        if code == 0 && *flag != 0 {
+            let mut handles = [0; FEW];
+            handles[0] = handle;
+            Saved::Few(handles).complete(library, 0, status);
+        }
+        code
+    }
+}
+
+/// # Safety
+/// Called as MPI_Request_get_status, which has the request itself as its argument and leaves it to the program.
+unsafe extern "C-unwind" fn ask<const SYMBOL: usize>(
+    request: usize,
+    flag: *mut c_int,
+    status: usize,
+) -> c_int {
+    // SAFETY: as in `test`.
+    unsafe {
+        let real: Test = real(SYMBOL);
+        let Some(library) = Library::get() else { return real(request, flag, status) };
+        let mut own = [0; STATUS_WORDS];
+        let status = if library.is_ignored(status) { own.as_mut_ptr() as usize } else { status };
+        let code = real(request, flag, status);
+        if code == 0 && *flag != 0 {
+            with_thread((), |thread| {
+                let place = requests::find(library.handle(request));
+                complete(thread.location, place, &library.received(status), true);
+            });
+        }
+        code
+    }
+}
+
+type TestAny = unsafe extern "C-unwind" fn(c_int, usize, *mut c_int, *mut c_int, usize) -> c_int;
+
+/// # Safety
+/// Called as MPI_Testany.
+unsafe extern "C-unwind" fn test_any<const SYMBOL: usize>(
+    count: c_int,
+    requests: usize,
+    index: *mut c_int,
+    flag: *mut c_int,
+    status: usize,
+) -> c_int {
+    // SAFETY: as in `test`.
+    unsafe {
+        let real: TestAny = real(SYMBOL);
+        let Some(library) = Library::get() else { return real(count, requests, index, flag, status) };
+        let saved = Saved::of(library, count, requests);
+        let mut own = [0; STATUS_WORDS];
+        let status = if library.is_ignored(status) { own.as_mut_ptr() as usize } else { status };
+        let code = real(count, requests, index, flag, status);
+        if code == 0 && *flag != 0 {
+            saved.complete(library, *index, status);
+        }
+        code
+    }
+}
+
+type TestAll = unsafe extern "C-unwind" fn(c_int, usize, *mut c_int, usize) -> c_int;
+
+/// # Safety
+/// Called as MPI_Testall.
+unsafe extern "C-unwind" fn test_all<const SYMBOL: usize>(
+    count: c_int,
+    requests: usize,
+    flag: *mut c_int,
+    statuses: usize,
+) -> c_int {
+    // SAFETY: as in `test`.
+    unsafe {
+        let real: TestAll = real(SYMBOL);
+        let Some(library) = Library::get() else { return real(count, requests, flag, statuses) };
+        let saved = Saved::of(library, count, requests);
+        let mut own = [[0; STATUS_WORDS]; FEW];
+        let given = saved.statuses(library, statuses, &mut own);
+        let code = real(count, requests, flag, given);
+        if code == 0 && *flag != 0 && !library.is_ignored(given) {
+            for at in 0..count {
+                saved.complete(library, at, given + at as usize * library.status_bytes());
+            }
+        }
+        code
+    }
+}
+
+type TestSome = unsafe extern "C-unwind" fn(c_int, usize, *mut c_int, *mut c_int, usize) -> c_int;
+
+/// # Safety
+/// Called as MPI_Testsome.
+unsafe extern "C-unwind" fn test_some<const SYMBOL: usize>(
+    count: c_int,
+    requests: usize,
+    completed: *mut c_int,
+    indices: *mut c_int,
+    statuses: usize,
+) -> c_int {
+    // SAFETY: as in `test`; MPI has written as many indices as it says.
+    unsafe {
+        let real: TestSome = real(SYMBOL);
+        let Some(library) = Library::get() else {
+            return real(count, requests, completed, indices, statuses);
+        };
+        let saved = Saved::of(library, count, requests);
+        let mut own = [[0; STATUS_WORDS]; FEW];
+        let given = saved.statuses(library, statuses, &mut own);
+        let code = real(count, requests, completed, indices, given);
+        if code == 0 && !library.is_ignored(given) {
+            for nth in 0..usize::try_from(*completed).unwrap_or(0) {
+                saved.complete(library, *indices.add(nth), given + nth * library.status_bytes());
+            }
+        }
+        code
+    }
+}
+
+type Find = unsafe extern "C-unwind" fn(c_int, c_int, usize, *mut c_int, usize, usize) -> c_int;
+
+/// # Safety
+/// Called as MPI_Improbe.
+unsafe extern "C-unwind" fn find<const SYMBOL: usize>(
+    source: c_int,
+    tag: c_int,
+    communicator: usize,
+    flag: *mut c_int,
+    message: usize,
+    status: usize,
+) -> c_int {
+    // SAFETY: as in `test`.
+    unsafe {
+        let real: Find = real(SYMBOL);
+        let code = real(source, tag, communicator, flag, message, status);
+        if code == 0
+            && *flag != 0
+            && let Some(library) = Library::get().filter(|library| !library.is_nobody(source))
+        {
+            let handle = library.handle_in(message, 0);
+            with_thread((), |_| messages::found(library, communicator, handle));
+        }
+        code
+    }
+}

@@ -1,0 +1,216 @@
+//! Requests, programs in Fortran, threads, and many open requests.
+
+use super::*;
+use ampere_tests::root;
+use serde_json::Value;
+use std::path::PathBuf;
+
+const OPEN_MPI: (&str, &[&str]) = ("openmpi", &["mpirun.openmpi", "--oversubscribe"]);
+const MPICH: (&str, &[&str]) = ("mpich", &["mpirun.mpich"]);
+
+/// Compiles a program of tests/programs with the wrapper of this name.
+fn compiled(place: &Place, compiler: &str, file: &str, options: &[&str]) -> PathBuf {
+    let program = place.path("program");
+    let source = root().join("tests/programs").join(file);
+    let mut command = Command::new(compiler);
+    command.current_dir(place.directory()).args(["-O1", "-w"]).args(options);
+    succeed(command.arg("-o").arg(&program).arg(source).arg("-lpthread"));
+    program
+}
+
+/// Runs a program with this number of ranks, and returns the messages, collectives and requests in its trace, and its output.
+fn recorded(place: &Place, launcher: &[&str], ranks: &str, program: &Path) -> (Value, String) {
+    let output = place.path("out");
+    let mut run = place.ampere(["run", "-o"]);
+    let done = succeed(run.arg(&output).arg("--").args(launcher).args(["-n", ranks]).arg(program));
+    let read = root().join("tests/programs/read_messages.py");
+    let trace = output.join("traces.otf2");
+    let read = succeed(Command::new("/usr/bin/python3").arg(read).arg(trace));
+    place.assert_clean();
+    (parse(read.stdout).unwrap(), String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// The messages that each rank sends to the next one: tag, bytes, and number.
+fn to_the_next(ranks: usize, messages: &Value) -> Value {
+    let pair = |rank: usize| (format!("{rank} to {}", (rank + 1) % ranks), messages.clone());
+    Value::Object((0..ranks).map(pair).collect())
+}
+
+fn requests_in_c(mpi: (&str, &[&str]), open: Value) {
+    let compiler = format!("mpicc.{}", mpi.0);
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
+    let place = Place::new();
+    let program = compiled(&place, &compiler, "mpi_requests.c", &[]);
+    let (read, _) = recorded(&place, mpi.1, "4", &program);
+    let messages = json!([
+        [10, 64, 3],
+        [11, 72, 3],
+        [12, 16, 3],
+        [13, 24, 3],
+        [14, 32, 3],
+        [15, 8, 3],
+        [16, 32, 3],
+        [17, 32, 3],
+        [18, 32, 3],
+        [19, 32, 3],
+        [20, 32, 3],
+        [21, 40, 6],
+        [22, 48, 3],
+        [23, 48, 3],
+        [24, 56, 3],
+        [25, 56, 3],
+        [26, 4, 3],
+        [27, 4, 3],
+        [30, 4, 1000]
+    ]);
+    assert_eq!(read["messages"], to_the_next(4, &messages));
+    assert_eq!(read["received"], read["messages"]);
+    let counts = json!({
+        "MpiCollectiveBegin": 4, "MpiCollectiveEnd": 4,
+        "MpiIsend": 4192, "MpiIsendComplete": 4192 - open["send"].as_u64().unwrap_or(0),
+        "MpiIrecvRequest": 4180, "MpiIrecv": 4168, "MpiRequestCancelled": 12,
+        "MpiSend": 36, "MpiRecv": 60,
+        "NonBlockingCollectiveRequest": 48, "NonBlockingCollectiveComplete": 48,
+    });
+    assert_eq!((&read["counts"], &read["open"]), (&counts, &open));
+    let all = "[0, 1, 2, 3]";
+    for (what, count) in [
+        (format!("BARRIER {all} 0 0 on 0"), 3),
+        (format!("BCAST 1 {all} 128 32 on 1"), 3),
+        (format!("ALLREDUCE {all} 128 128 on 2"), 3),
+        (format!("GATHER 2 {all} 16 64 on 2"), 3),
+        (format!("DESTROY_HANDLE {all} 0 0 on 3"), 1),
+    ] {
+        assert_eq!(read["collectives"][&what], count, "{what}: {read}");
+    }
+}
+
+/// A send that the program has given up has no end, unless it was complete at once.
+#[test]
+fn requests_under_open_mpi() {
+    requests_in_c(OPEN_MPI, json!({}));
+}
+
+#[test]
+fn requests_under_mpich() {
+    requests_in_c(MPICH, json!({"send": 12}));
+}
+
+/// The messages of programs in Fortran are those of C, whatever the way.
+#[test]
+fn messages_requests_and_collectives_in_fortran() {
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    for mpi in [OPEN_MPI, MPICH] {
+        let compiler = format!("mpif90.{}", mpi.0);
+        skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
+        for way in ["-DMPIF_H", "-DMODULE_MPI", "-DF08"] {
+            let place = Place::new();
+            let options = ["-fallow-argument-mismatch", way];
+            let program = compiled(&place, &compiler, "mpi_requests.F90", &options);
+            in_fortran(&recorded(&place, mpi.1, "4", &program).0);
+        }
+    }
+}
+
+fn in_fortran(read: &Value) {
+    let message = json!([
+        [10, 64, 3],
+        [11, 72, 3],
+        [12, 32, 3],
+        [13, 32, 3],
+        [14, 32, 3],
+        [15, 32, 3],
+        [16, 40, 6],
+        [17, 4, 3],
+        [18, 4, 3],
+        [20, 48, 3],
+        [30, 4, 100]
+    ]);
+    let mut messages = to_the_next(4, &message);
+    messages["0 to 1"].as_array_mut().unwrap().insert(9, json!([19, 24, 3]));
+    assert_eq!((&read["messages"], &read["received"]), (&messages, &messages));
+    let counts = json!({
+        "MpiCollectiveBegin": 56, "MpiCollectiveEnd": 56, "MpiIsend": 496, "MpiIsendComplete": 496,
+        "MpiIrecvRequest": 496, "MpiIrecv": 496, "MpiSend": 39, "MpiRecv": 39,
+        "NonBlockingCollectiveRequest": 12, "NonBlockingCollectiveComplete": 12,
+    });
+    assert_eq!((&read["counts"], &read["open"]), (&counts, &json!({})));
+    let mut collectives = serde_json::Map::new();
+    for rank in 0..4 {
+        let half = if rank % 2 == 0 { "[2, 0]" } else { "[3, 1]" };
+        let (given, gathered) = (if rank == 2 { 256 } else { 0 }, if rank == 1 { 32 } else { 0 });
+        let all = "[0, 1, 2, 3]";
+        for (what, count) in [
+            (format!("BCAST 2 {all} {given} 64"), 3),
+            (format!("ALLREDUCE {half} 64 64"), 3),
+            (format!("ALLREDUCE {all} 128 128"), 3),
+            (format!("GATHER 1 {all} 8 {gathered}"), 3),
+            (format!("BARRIER {half} 0 0"), 3),
+            (format!("CREATE_HANDLE {all} 0 0"), 1),
+            (format!("DESTROY_HANDLE {all} 0 0"), 1),
+        ] {
+            collectives.insert(format!("{what} on {rank}"), json!(count));
+        }
+    }
+    assert_eq!(read["collectives"].as_object(), Some(&collectives));
+}
+
+/// A thread completes the requests of another one while all make new ones.
+#[test]
+fn threads_complete_requests_of_others() {
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    for mpi in [OPEN_MPI, MPICH] {
+        let compiler = format!("mpicc.{}", mpi.0);
+        skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
+        let place = Place::new();
+        let program = compiled(&place, &compiler, "mpi_threads.c", &[]);
+        let (read, printed) = recorded(&place, mpi.1, "2", &program);
+        skip_unless!(!printed.contains("no threads"), "no MPI_THREAD_MULTIPLE");
+        assert!(!printed.contains("wrong"), "{printed}");
+        let each: Vec<Value> = (0..4).map(|thread| json!([thread, 4, 200])).collect();
+        assert_eq!((&read["received"], &read["open"]), (&to_the_next(2, &json!(each)), &json!({})));
+    }
+}
+
+/// Partitioned messages and large counts are those of MPI 4, which not every library has.
+#[test]
+fn a_hundred_thousand_open_requests_are_recorded() {
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    for (mpi, newer) in [(OPEN_MPI, vec![]), (MPICH, vec![json!([2, 32, 3]), json!([3, 16, 1])])] {
+        let compiler = format!("mpicc.{}", mpi.0);
+        skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
+        let place = Place::new();
+        let program = compiled(&place, &compiler, "mpi_many_requests.c", &[]);
+        let (read, printed) = recorded(&place, mpi.1, "2", &program);
+        assert!(!printed.contains("wrong"), "{printed}");
+        let many = std::iter::once(json!([1, 4, 100_000])).chain(newer.clone()).collect::<Vec<_>>();
+        assert_eq!(read["received"]["0 to 1"], json!(many));
+        assert_eq!(read["received"]["1 to 0"], if newer.is_empty() { Value::Null } else { json!(newer) });
+        assert_eq!(read["open"], json!({}));
+        let completed = &read["counts"]["NonBlockingCollectiveComplete"];
+        assert_eq!(completed, &if newer.is_empty() { Value::Null } else { json!(4) });
+        // The combined send and receive of each rank is sent, and its receive is counted as left out.
+        let note = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
+        assert_eq!(note.contains("lacks 2 MPI messages"), !newer.is_empty(), "{note}");
+    }
+}
+
+/// Ranks that MPI_Comm_spawn has started are numbered after those of their parents, and their messages are in the trace.
+#[test]
+fn spawned_ranks_have_numbers_of_their_own() {
+    let compiler = "mpicc.openmpi";
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    skip_unless!(on_path(compiler) && on_path("mpirun.openmpi"), "no {compiler} on the PATH");
+    let place = Place::new();
+    let program = compiled(&place, compiler, "mpi_spawn.c", &[]);
+    let (read, _) = recorded(&place, OPEN_MPI.1, "3", &program);
+    let pair = |from: u32, to: u32| (format!("{from} to {to}"), json!([[6, 8, 1]]));
+    let rings = [[0, 1], [1, 2], [2, 0], [3, 4], [4, 3]].map(|[from, to]| pair(from, to));
+    assert_eq!(read["received"], Value::Object(rings.into_iter().collect()));
+    let summary = json(&place.path("out/summary.json"));
+    assert_eq!(summary["run"]["mpi"], json!({"size": 5, "ranks": [0, 1, 2, 3, 4]}));
+    let names = summary["names"].as_array().expect("names").iter().filter_map(Value::as_str);
+    let ranks: Vec<&str> = names.filter(|name| name.starts_with("MPI Rank")).collect();
+    assert_eq!(ranks, (0..5).map(|rank| format!("MPI Rank {rank}")).collect::<Vec<_>>());
+}
