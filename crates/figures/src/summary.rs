@@ -302,19 +302,24 @@ impl Run {
 /// The ranks of an MPI job that are in the figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MpiRanks {
-    /// The size of MPI_COMM_WORLD.
+    /// The size of MPI_COMM_WORLD, and the number of ranks that MPI_Comm_spawn has started.
     pub size: u32,
     /// The ranks, in ascending order.
     pub ranks: Vec<u32>,
 }
 
 impl MpiRanks {
-    /// Collects the ranks; `processes` gives the rank and the job's size of each process.
+    /// Collects the ranks; `processes` gives the rank of each process and the size of its job. For ranks that MPI_Comm_spawn has
+    /// started, which are numbered after those before them, the size includes the latter.
     pub fn of(processes: impl Iterator<Item = (u32, u32)>) -> Option<MpiRanks> {
-        let (mut ranks, sizes): (Vec<u32>, BTreeSet<u32>) = processes.filter(|(_, size)| *size > 1).unzip();
-        ranks.sort_unstable();
-        let is_one_job = sizes.len() == 1 && ranks.windows(2).all(|pair| pair[0] < pair[1]);
-        sizes.first().copied().filter(|_| is_one_job).map(|size| MpiRanks { size, ranks })
+        let mut processes: Vec<(u32, u32)> = processes.filter(|(_, size)| *size > 1).collect();
+        processes.sort_unstable();
+        let is_one_job = processes.windows(2).all(|pair| {
+            let [(rank, size), (next, next_size)] = [pair[0], pair[1]];
+            rank < next && (next_size == size || next_size > size && next >= size)
+        });
+        let size = processes.last()?.1;
+        is_one_job.then(|| MpiRanks { size, ranks: processes.into_iter().map(|(rank, _)| rank).collect() })
     }
 
     /// Returns the ranks of the job that are not in the figures.

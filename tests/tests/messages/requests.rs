@@ -20,8 +20,19 @@ fn compiled(place: &Place, compiler: &str, file: &str, options: &[&str]) -> Path
 
 /// Runs a program with this number of ranks, and returns the messages, collectives and requests in its trace, and its output.
 fn recorded(place: &Place, launcher: &[&str], ranks: &str, program: &Path) -> (Value, String) {
+    recorded_with(place, launcher, ranks, program, "10ms")
+}
+
+/// As [`recorded`], with this period between the samples of stacks.
+fn recorded_with(
+    place: &Place,
+    launcher: &[&str],
+    ranks: &str,
+    program: &Path,
+    sample: &str,
+) -> (Value, String) {
     let output = place.path("out");
-    let mut run = place.ampere(["run", "-o"]);
+    let mut run = place.ampere(["run", "--sample", sample, "-o"]);
     let done = succeed(run.arg(&output).arg("--").args(launcher).args(["-n", ranks]).arg(program));
     let read = root().join("tests/programs/read_messages.py");
     let trace = output.join("traces.otf2");
@@ -40,9 +51,15 @@ fn requests_in_c(mpi: (&str, &[&str]), open: Value) {
     let compiler = format!("mpicc.{}", mpi.0);
     skip_unless!(has_python_otf2(), "no python3-otf2");
     skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
-    let place = Place::new();
-    let program = compiled(&place, &compiler, "mpi_requests.c", &[]);
-    let (read, _) = recorded(&place, mpi.1, "4", &program);
+    // Where stacks are sampled, calls that only test are not recorded.
+    for sample in ["off", "10ms"] {
+        let place = Place::new();
+        let program = compiled(&place, &compiler, "mpi_requests.c", &[]);
+        check_requests(&recorded_with(&place, mpi.1, "4", &program, sample).0, &open);
+    }
+}
+
+fn check_requests(read: &Value, open: &Value) {
     let messages = json!([
         [10, 64, 3],
         [11, 72, 3],
@@ -64,16 +81,19 @@ fn requests_in_c(mpi: (&str, &[&str]), open: Value) {
         [27, 4, 3],
         [30, 4, 1000]
     ]);
-    assert_eq!(read["messages"], to_the_next(4, &messages));
-    assert_eq!(read["received"], read["messages"]);
+    let mut expected = to_the_next(4, &messages);
+    for rank in 0..4 {
+        expected[format!("{rank} to {rank}")] = json!([[1, 8, 1], [2, 8, 1]]);
+    }
+    assert_eq!((&read["messages"], &read["received"]), (&expected, &expected));
     let counts = json!({
         "MpiCollectiveBegin": 4, "MpiCollectiveEnd": 4,
         "MpiIsend": 4192, "MpiIsendComplete": 4192 - open["send"].as_u64().unwrap_or(0),
-        "MpiIrecvRequest": 4180, "MpiIrecv": 4168, "MpiRequestCancelled": 12,
-        "MpiSend": 36, "MpiRecv": 60,
+        "MpiIrecvRequest": 4188, "MpiIrecv": 4176, "MpiRequestCancelled": 12,
+        "MpiSend": 44, "MpiRecv": 60,
         "NonBlockingCollectiveRequest": 48, "NonBlockingCollectiveComplete": 48,
     });
-    assert_eq!((&read["counts"], &read["open"]), (&counts, &open));
+    assert_eq!((&read["counts"], &read["open"]), (&counts, open));
     let all = "[0, 1, 2, 3]";
     for (what, count) in [
         (format!("BARRIER {all} 0 0 on 0"), 3),

@@ -252,6 +252,16 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_were_started_later_belong_to_the_job() {
+        let ranks = |processes: &[(u32, u32)]| MpiRanks::of(processes.iter().copied());
+        let spawned = ranks(&[(3, 5), (0, 3), (4, 5), (1, 3), (2, 3)]).expect("one job");
+        assert_eq!((spawned.size, spawned.ranks), (5, vec![0, 1, 2, 3, 4]));
+        // Two jobs of two and of four ranks, of which two were not measured.
+        assert_eq!(ranks(&[(0, 4), (1, 4), (2, 2), (3, 2)]), None);
+        assert_eq!(ranks(&[(0, 2), (1, 4), (2, 4), (3, 4)]), None);
+    }
+
+    #[test]
     fn one_node_stays_as_it_is() {
         let one = joined(of("n1", 3.0, "measured", "job"), Vec::new());
         assert_eq!(one.run.notes, ["the same", "of n1"]);

@@ -85,7 +85,9 @@ extern "C" fn enter(call: Call, stack: usize) -> Decision {
         }
         _ => false,
     };
-    Decision { target, record: record.into() }
+    // This call, too, must go to the function that watches its requests.
+    let direct = if record { null_mut() } else { DIRECT[call.symbol()].load(Ordering::Relaxed) };
+    Decision { target: if direct.is_null() { target } else { direct }, record: record.into() }
 }
 
 fn enter_running(call: Call, stack: usize) -> bool {

@@ -72,7 +72,10 @@ fn with_thread<T: Copy>(otherwise: T, body: impl FnOnce(&mut Thread) -> T) -> T 
 
 /// The largest number of requests whose handles are kept on the stack.
 const FEW: usize = 16;
-const STATUS_WORDS: usize = 4;
+/// Room for a status, which is at least as large as that of every library.
+type Status = [u64; 4];
+/// A status that nobody has filled in.
+const STATUS: Status = [0; 4];
 
 /// The requests of a call, before the real function replaces them by MPI_REQUEST_NULL.
 enum Saved {
@@ -110,7 +113,7 @@ impl Saved {
 
     /// Returns the address of the statuses to pass: the program's, or ours if it passes none.
     #[inline]
-    fn statuses(&self, library: &Library, given: usize, own: &mut [[usize; STATUS_WORDS]; FEW]) -> usize {
+    fn statuses(&self, library: &Library, given: usize, own: &mut [Status; FEW]) -> usize {
         match self {
             _ if !library.is_ignored(given) => given,
             Saved::Few(_) => own.as_mut_ptr() as usize,
@@ -150,7 +153,7 @@ unsafe extern "C-unwind" fn test<const SYMBOL: usize>(
     unsafe {
         let real: Test = real(SYMBOL);
         let Some(library) = Library::get() else { return real(request, flag, status) };
-        let mut own = [0; STATUS_WORDS];
+        let mut own = STATUS;
         let handle = library.handle_in(request, 0);
         let status = if library.is_ignored(status) { own.as_mut_ptr() as usize } else { status };
         let code = real(request, flag, status);
@@ -174,7 +177,7 @@ unsafe extern "C-unwind" fn ask<const SYMBOL: usize>(
     unsafe {
         let real: Test = real(SYMBOL);
         let Some(library) = Library::get() else { return real(request, flag, status) };
-        let mut own = [0; STATUS_WORDS];
+        let mut own = STATUS;
         let status = if library.is_ignored(status) { own.as_mut_ptr() as usize } else { status };
         let code = real(request, flag, status);
         if code == 0 && *flag != 0 {
@@ -203,7 +206,7 @@ unsafe extern "C-unwind" fn test_any<const SYMBOL: usize>(
         let real: TestAny = real(SYMBOL);
         let Some(library) = Library::get() else { return real(count, requests, index, flag, status) };
         let saved = Saved::of(library, count, requests);
-        let mut own = [0; STATUS_WORDS];
+        let mut own = STATUS;
         let status = if library.is_ignored(status) { own.as_mut_ptr() as usize } else { status };
         let code = real(count, requests, index, flag, status);
         if code == 0 && *flag != 0 {
@@ -228,7 +231,7 @@ unsafe extern "C-unwind" fn test_all<const SYMBOL: usize>(
         let real: TestAll = real(SYMBOL);
         let Some(library) = Library::get() else { return real(count, requests, flag, statuses) };
         let saved = Saved::of(library, count, requests);
-        let mut own = [[0; STATUS_WORDS]; FEW];
+        let mut own = [STATUS; FEW];
         let given = saved.statuses(library, statuses, &mut own);
         let code = real(count, requests, flag, given);
         if code == 0 && *flag != 0 && !library.is_ignored(given) {
@@ -258,7 +261,7 @@ unsafe extern "C-unwind" fn test_some<const SYMBOL: usize>(
             return real(count, requests, completed, indices, statuses);
         };
         let saved = Saved::of(library, count, requests);
-        let mut own = [[0; STATUS_WORDS]; FEW];
+        let mut own = [STATUS; FEW];
         let given = saved.statuses(library, statuses, &mut own);
         let code = real(count, requests, completed, indices, given);
         if code == 0 && !library.is_ignored(given) {
