@@ -11,13 +11,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Functions whose names contain HTML, bytes that are not UTF-8, and a long template.
+/// Functions whose names contain HTML, bytes that are not UTF-8, and a long template, and one whose name has no place for a line
+/// break: its share is in the first sentences.
 const SOURCE: &str = r#"
     #include <time.h>
     #include <unistd.h>
     void odd(void) __asm__("<script>alert(1)</script>\"'&\n{}");
     void bytes(void) __asm__("bytes\xff\xfe step");
     void longest(void) __asm__("LONG");
+    void wide(void) __asm__("one_name_without_any_place_at_which_a_line_can_be_broken");
     __attribute__((always_inline, no_instrument_function)) static inline void spin(double seconds) {
         struct timespec begin, now;
         clock_gettime(CLOCK_MONOTONIC, &begin);
@@ -27,7 +29,8 @@ const SOURCE: &str = r#"
     void odd(void) { spin(0.01); }
     void bytes(void) { spin(0.005); }
     void longest(void) { spin(0.005); }
-    __attribute__((noinline)) void step(void) { odd(); bytes(); longest(); }
+    void wide(void) { spin(0.02); }
+    __attribute__((noinline)) void step(void) { odd(); bytes(); longest(); wide(); }
     int main(void) { while (access("go", F_OK)) step(); return 3; }
 "#;
 

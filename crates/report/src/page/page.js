@@ -545,7 +545,13 @@
         draw.setLineDash([]);
         if (power.length === 1 && steps.length) {
           draw.lineTo(last, y(0)); draw.lineTo(x(steps[0][0]), y(0));
-          draw.globalAlpha = 0.13; draw.fillStyle = colour[0]; draw.fill(); draw.globalAlpha = 1;
+          draw.globalAlpha = 0.13; draw.fillStyle = colour[0]; draw.fill();
+          // What is above the baseline is dynamic.
+          if (of.baseline_watts != null) {
+            draw.save(); const path = new Path2D(); path.rect(left, 0, right - left, y(of.baseline_watts)); draw.clip(path);
+            draw.globalAlpha = 0.45; draw.fill(); draw.restore();
+          }
+          draw.globalAlpha = 1;
         }
       }));
       draw.lineWidth = 1;
@@ -563,7 +569,7 @@
     update('power-legend', ...power.slice(0, 2 * LINES_MAX).map(({ of }, index) => element('li', {},
       ...(strips ? [] : [element('i', { style: `background:${colour[index % colour.length]}` })]), label(of) + ' ',
       element('b', {}, moment === null ? watts(of.watts ?? of.mean_watts) : watts((at_time(power[index].steps, moment) || [])[2])),
-      ...(of.baseline_watts == null ? [] : [element('span', { class: 'small' }, `, of which it draws ${watts(of.baseline_watts)} anyway (dotted)`)]),
+      ...(of.baseline_watts == null ? [] : [element('span', { class: 'small' }, `, of which it draws ${watts(of.baseline_watts)} anyway (static, below the dotted line)`)]),
       ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
     text('power-span', (zoom ? `${clock(span[0], shown)} to ${clock(span[1], shown)}; ` : '') + (moment === null ? now : `at ${clock(moment, shown)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
     describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}${zoom ? `, from ${clock(span[0], shown)} to ${clock(span[1], shown)}` : ''}, at most ${watts(most)}`, ...powerAt(moment) });
