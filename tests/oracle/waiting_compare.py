@@ -23,12 +23,12 @@ def paths_of(summary):
 
 
 def column(summary, device, paths, name):
-    """-> a column of the device's ranks view, by rank and call path"""
+    """-> a column of the device's ranks view, by rank and call path; a summary without any waiting has no such column"""
     joules = Counter()
     for view in device["views"]:
         if view["view"] == "ranks":
             rows = view["callpaths"]
-            for path, group, value in zip(rows["path"], rows["location_group"], rows[name]):
+            for path, group, value in zip(rows["path"], rows["location_group"], rows.get(name, [])):
                 joules[summary["names"][group], paths[path]] += value or 0.0
     return joules
 
@@ -41,12 +41,18 @@ def sums(rows):
 
 
 def differences(summary, expected):
-    paths, waiting_of_run = paths_of(summary), summary["run"]["waiting"]
+    paths, nothing = paths_of(summary), {"joules": 0.0, "matched_messages": 0, "unmatched_messages": 0, "kinds": {}}
+    waiting_of_run = summary["run"].get("waiting", nothing)
     for name in "matched_messages", "unmatched_messages":
         if waiting_of_run[name] != expected[name]:
             yield f"{name}: {waiting_of_run[name]} is not {expected[name]}"
     whole = sum(device["total"] for device in expected["devices"])
-    yield from different("run.waiting", {"joules": waiting_of_run["joules"]}, {"joules": sum(d["joules"] for d in expected["devices"])}, whole)
+    joules = {"joules": sum(device["joules"] for device in expected["devices"])}
+    yield from different("run.waiting", {"joules": waiting_of_run["joules"]}, joules, whole)
+    kinds = Counter()
+    for row in (row for device in expected["devices"] for row in device["waited"]):
+        kinds[row["kind"]] += row["joules"]
+    yield from different("run.waiting.kinds", waiting_of_run["kinds"], kinds, whole)
     caused, caused_here = Counter(), Counter()
     for device in summary["devices"]:
         there = next(d for d in expected["devices"] if d["name"] == device["name"])
