@@ -72,26 +72,37 @@ impl Page {
     }
 }
 
-/// Returns the notes, each once. If notes of several nodes differ only in their figures, the first one is returned, with the number
-/// of the others.
+/// Returns the notes, each once. If notes of several nodes or devices differ only in their figures, the first one is returned, with
+/// the number of the others.
 fn notes(summary: &Summary) -> Vec<String> {
-    let run = &summary.run;
+    let is_node = |name: &str| summary.run.nodes.iter().any(|node| node == name);
+    let is_device = |name: &str| {
+        let mut devices = summary.devices.iter();
+        name.split_once(" on ")
+            .is_some_and(|(name, node)| devices.any(|of| of.name == name && of.node == node))
+    };
     let mut notes: Vec<(String, &str, usize)> = Vec::new();
-    for note in &run.notes {
-        let of_node = note.split_once(": ").filter(|(node, _)| run.nodes.iter().any(|of| of == node));
-        let key = match of_node {
-            Some((_, what)) => what.chars().filter(|c| !c.is_ascii_digit()).collect(),
+    for note in &summary.run.notes {
+        let of_one = note.split_once(": ").filter(|(name, _)| is_node(name) || is_device(name));
+        let key = match of_one {
+            Some((name, what)) => {
+                let what: String = what.chars().filter(|c| !c.is_ascii_digit()).collect();
+                format!("{}{what}", if is_node(name) { "node: " } else { "device: " })
+            }
             None => note.clone(),
         };
         match notes.iter_mut().find(|(known, ..)| *known == key) {
-            Some((.., more)) => *more += usize::from(of_node.is_some()),
+            Some((.., more)) => *more += usize::from(of_one.is_some()),
             None => notes.push((key, note, 0)),
         }
     }
-    let words = |(_, note, more): (String, &str, usize)| match more {
-        0 => note.to_owned(),
-        1 => format!("{note} (another node has such a note)"),
-        more => format!("{note} ({more} other nodes have such a note)"),
+    let words = |(key, note, more): (String, &str, usize)| {
+        let what = if key.starts_with("node: ") { "node" } else { "device" };
+        match more {
+            0 => note.to_owned(),
+            1 => format!("{note} (another {what} has such a note)"),
+            more => format!("{note} ({more} other {what}s have such a note)"),
+        }
     };
     notes.into_iter().map(words).collect()
 }

@@ -58,13 +58,15 @@ fn a_live_page_has_the_figures_of_the_summary() {
     assert_eq!(nothing.flames[0].joules, [0.0]);
 }
 
-/// Returns the page of a summary with these notes of a run on `n1` to `n3`.
+/// Returns the notes of a page, from these notes of a run on `n1` to `n3` with the device `cpu on n`.
 fn notes(notes: &[&str]) -> Vec<String> {
     let attributor = crate::tests::attributor();
     let nodes = ["n1", "n2", "n3"].map(str::to_owned).to_vec();
     let notes = notes.iter().map(|note| (*note).to_owned()).collect();
-    Page::of(&Summary::new(&attributor, None, Run { nodes, notes, ..Run::default() }, Losses::default()))
-        .notes
+    let mut summary =
+        Summary::new(&attributor, None, Run { nodes, notes, ..Run::default() }, Losses::default());
+    "cpu".clone_into(&mut summary.devices[0].name);
+    Page::of(&summary).notes
 }
 
 #[test]
@@ -75,6 +77,11 @@ fn a_note_is_on_the_page_once() {
     let of_all =
         ["n1: 12 events came late", "n2: 7 events came late", "n3: 9 events came late", "n2: another"];
     assert_eq!(notes(&of_all), ["n1: 12 events came late (2 other nodes have such a note)", "n2: another"]);
+    let device = "cpu on n: its energy is known for 4 s of 7 s";
+    assert_eq!(
+        notes(&[device, &device.replace('4', "5")]),
+        [format!("{device} (another device has such a note)")]
+    );
     // Without the name of a node before them, other figures are other facts.
     let different = ["12 events came late", "7 events came late"];
     assert_eq!(notes(&different), different);
