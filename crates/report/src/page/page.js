@@ -141,7 +141,7 @@
   // ---- tables that sort and search ----
 
   // Titles as words, for screen readers.
-  const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', '±': 'standard error' };
+  const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'dynamic J': 'dynamic joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', '±': 'standard error' };
 
   // In tables of functions, the first rows are those with at least this part of the total.
   const FIRST_ROWS = 15, MORE_ROWS = 100, PART_MIN = 0.001;
@@ -225,7 +225,7 @@
   // Columns of functions or kernels; a column without data is left out.
   function rowColumns(of, what, unit, base) {
     const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules, { minor: has('dynamic_joules'), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
-    if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic', joules, { help: STATIC, show: row => row.dynamic_joules == null ? '' : joules(row.dynamic_joules) }));
+    if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, joules, { help: STATIC, show: row => row.dynamic_joules == null ? '' : joules(row.dynamic_joules) }));
     if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
     columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, BAR);
     // Sampled rows have no bounds.
@@ -918,7 +918,7 @@
       tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit, base), { caption: view.title, large: unit, ...orderOf(view.rows) })
         .set(rowsOf(view.rows, whole, view.idle_joules, view.other_jobs_joules, view.lost_joules, view.dynamic_joules, tables.dynamic_joules ?? view.dynamic_joules));
       foot.textContent = view.remarks.join('; ');
-      if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, joules), ...(orderOf(view.groups).sort ? [number('dynamic_joules', 'dynamic', joules)] : []), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
+      if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, joules), ...(orderOf(view.groups).sort ? [number('dynamic_joules', 'dynamic ' + unit, joules)] : []), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
         .set(rowsOf(view.groups, whole, 0, 0, 0, view.dynamic_joules));
     });
   }
