@@ -8,7 +8,7 @@ use ampere_figures::summary::topmost;
 use ampere_model::signature::is_function;
 use ampere_report::Choice;
 use ampere_report::table::{Table, TableForm};
-use ampere_report::timeline::{By, RegionCalls, above, balance, head, table};
+use ampere_report::timeline::{By, RegionCalls, Series, above, balance, head, table};
 use ampere_settings::{Config, listed, offered, parse_duration};
 use ampere_timeline::attributor::ViewKind;
 use ampere_timeline::recorder::Recorder;
@@ -122,7 +122,7 @@ impl Run<'_> {
             "--above cannot be used with --by balance, which compares the whole time"
         );
         let kept = Kept::default();
-        self.attribute(&begins, |clock, begin, part| {
+        self.attribute(&begins, (&kept, |kept: &mut Vec<Series>| kept), |clock, begin, part| {
             let devices = match by {
                 // Devices that are contained in others are left out, because no joule may be counted twice.
                 By::Balance if self.choice.devices.is_empty() => {
@@ -150,16 +150,20 @@ impl Run<'_> {
         let names = self.parts.iter().flat_map(|part| part.summary.region_names());
         let region = find_region(region, &names.collect())?;
         let kept = Kept::<RegionCalls>::default();
-        self.attribute(&begins(spans), |clock, begin, _| {
-            let sink = RegionSink::new(region, begin, self.choice.devices.clone(), kept.clone());
-            let spill_file = std::env::temp_dir().join(format!(".ampere-calls-{}", std::process::id()));
-            Box::new(CallTable::new(
-                Box::new(sink),
-                clock,
-                self.only(),
-                Box::new(move || unlinked_file(&spill_file)),
-            ))
-        })?;
+        self.attribute(
+            &begins(spans),
+            (&kept, |kept: &mut RegionCalls| &mut kept.calls),
+            |clock, begin, _| {
+                let sink = RegionSink::new(region, begin, self.choice.devices.clone(), kept.clone());
+                let spill_file = std::env::temp_dir().join(format!(".ampere-calls-{}", std::process::id()));
+                Box::new(CallTable::new(
+                    Box::new(sink),
+                    clock,
+                    self.only(),
+                    Box::new(move || unlinked_file(&spill_file)),
+                ))
+            },
+        )?;
         let mut calls = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
         calls.sort();
         let statistics = calls.statistics();
@@ -175,15 +179,22 @@ impl Run<'_> {
         ViewKind::BOTH.into_iter().find(|kind| kind.as_str() == wanted)
     }
 
-    fn attribute(
+    /// Attributes the traces of all parts again. The recorders add rows to `kept`, which `rows` finds there.
+    fn attribute<T, Row>(
         &self,
         begins: &[f64],
+        (kept, rows): (&Kept<T>, impl Fn(&mut T) -> &mut Vec<Row>),
         recorder: impl Fn(Clock, f64, &Part) -> Box<dyn Recorder>,
     ) -> anyhow::Result<()> {
         for (part, begin) in self.parts.iter().zip(begins) {
             let bar = Progress::default();
             let mut progress = bar.step();
-            let make = |clock| -> io::Result<Box<dyn Recorder>> { Ok(recorder(clock, *begin, part)) };
+            let of_parts_before = rows(&mut kept.lock().unwrap_or_else(PoisonError::into_inner)).len();
+            let make = |clock| -> io::Result<Box<dyn Recorder>> {
+                // A trace may be read several times: the rows of the last time count.
+                rows(&mut kept.lock().unwrap_or_else(PoisonError::into_inner)).truncate(of_parts_before);
+                Ok(recorder(clock, *begin, part))
+            };
             let how = How {
                 config: self.config,
                 only: self.only(),
