@@ -119,7 +119,7 @@ fn the_page() {
     expect![[r#"
         2 ranks on node0, run trace
         415 J in 1.9 s, 217 W on average; 0.0 % of it in no function
-        22.0 % of the total while GPU kernels ran, most of it in kernel (22.0 %)
+        22.0 % of the total while GPU kernels ran: kernel (22.0 %)
         on the host, also while kernels ran: most of the total in main (89.8 %), solve (10.2 %)
         All devices: 415.130 J
         J of total function

@@ -36,6 +36,8 @@ pub struct Sums<'a> {
     pub gpu_joules: f64,
     /// The exclusive joules of those devices by kernel, most first.
     pub kernels: Vec<(&'a str, f64)>,
+    /// The dynamic joules of each kernel, if they and `dynamic` are known.
+    pub dynamic_of_kernels: HashMap<&'a str, f64>,
     /// The standard errors of sampled regions.
     pub sampled_errors: HashMap<&'a str, f64>,
 }
@@ -73,10 +75,26 @@ impl<'a> Sums<'a> {
         } else {
             HashMap::new()
         };
+        let largest = |rows: &mut Vec<(&str, f64)>, dynamic_of: &HashMap<&str, f64>| {
+            largest_first(rows, |(name, joules)| dynamic_of.get(name).copied().unwrap_or(*joules));
+        };
         let mut regions = by_name(ranks(), |row| row.exclusive_joules);
-        largest_first(&mut regions, |(name, joules)| dynamic_of.get(name).copied().unwrap_or(*joules));
+        largest(&mut regions, &dynamic_of);
+        let has_active_kernels =
+            is_active && kernels().filter(|view| !view.regions.is_empty()).all(View::is_active);
+        let dynamic_of_kernels: HashMap<&str, f64> = match has_active_kernels {
+            true => by_name(kernels(), Figures::own_joules).into_iter().collect(),
+            false => HashMap::new(),
+        };
+        let mut of_kernels = by_name(kernels(), |row| row.exclusive_joules);
+        largest(&mut of_kernels, &dynamic_of_kernels);
+        // Devices without rows also have dynamic joules.
+        let dynamic = |(device, views): &(&Device, Vec<&View>)| {
+            let active = views.iter().find(|view| view.view == shown && view.is_active());
+            active.map_or(device.dynamic_joules.unwrap_or_default(), |view| device.own_whole(view))
+        };
         Sums {
-            dynamic: is_active.then(|| with_rows.iter().map(|(device, view)| device.own_whole(view)).sum()),
+            dynamic: is_active.then(|| devices.iter().map(dynamic).sum()),
             dynamic_of,
             joules: devices.iter().map(|(device, _)| device.total_joules).sum::<f64>() + 0.0,
             idle: ranks().map(|view| view.idle_joules).sum::<f64>() + 0.0, // a sum of nothing is -0
@@ -86,7 +104,8 @@ impl<'a> Sums<'a> {
             gpu_joules: kernels()
                 .map(|view| view.attributed_joules + view.idle_joules + view.lost_joules)
                 .sum(),
-            kernels: by_name(kernels(), |row| row.exclusive_joules),
+            kernels: of_kernels,
+            dynamic_of_kernels,
             sampled_errors: facts::sampled_errors(devices.iter().flat_map(|(device, views)| {
                 let views = views.iter().filter(|view| view.view == shown);
                 views.map(|view| (device.node.as_str(), *view))
@@ -96,15 +115,17 @@ impl<'a> Sums<'a> {
 
     /// Returns the dynamic joules of each region if they are known, else the exclusive joules, the most first.
     pub fn own_regions(&self) -> Vec<(&'a str, f64)> {
-        let own =
-            |(name, joules): &(&'a str, f64)| (*name, self.dynamic_of.get(name).copied().unwrap_or(*joules));
-        self.regions.iter().map(own).collect()
+        own_rows(&self.regions, &self.dynamic_of)
     }
 
     /// Iterates over the MPI functions among the regions.
     pub fn mpi(&self) -> impl Iterator<Item = &(&'a str, f64)> {
         self.regions.iter().filter(|(name, _)| is_mpi(name))
     }
+}
+
+fn own_rows<'a>(rows: &[(&'a str, f64)], dynamic_of: &HashMap<&str, f64>) -> Vec<(&'a str, f64)> {
+    rows.iter().map(|(name, joules)| (*name, dynamic_of.get(name).copied().unwrap_or(*joules))).collect()
 }
 
 fn by_name<'a>(
@@ -161,13 +182,16 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     let mut all = how_much(summary, &sums, &share);
     let own = sums.own_regions();
     let (whole, words) = sums.dynamic.map_or((sums.joules, ""), |dynamic| (dynamic, " dynamic"));
-    let of_kernels: f64 = sums.kernels.iter().map(|row| row.1).sum();
+    let kernels = own_rows(&sums.kernels, &sums.dynamic_of_kernels);
+    let of_kernels: f64 = kernels.iter().map(|row| row.1).sum();
     let has_kernels = of_kernels > 0.0 && sums.gpu_joules > 0.0;
     if has_kernels {
+        let dynamic = sums.dynamic.filter(|_| !sums.dynamic_of_kernels.is_empty());
+        let (whole, what) = dynamic.map_or((sums.joules, "total"), |dynamic| (dynamic, "dynamic joules"));
         all.push(format!(
-            "{} of the total while GPU kernels ran, most of it in {}",
-            share(of_kernels, sums.joules),
-            named(&sums.kernels, sums.joules)
+            "{} of the {what} while GPU kernels ran: {}",
+            share(of_kernels, whole),
+            named(&kernels, whole)
         ));
     }
     let most = named(&own, whole);

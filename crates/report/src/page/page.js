@@ -215,7 +215,7 @@
   }
   const number = (key, title, form, more) => ({ key, title, number: true, show: row => row[key] == null ? row.last ? '' : '?' : form(row[key]), ...more });
   const BAR = { key: '', title: '', bar: true, kind: () => 'share' };
-  const STATIC = 'The lighter part of a bar is static: what the devices draw anyway. The full part is dynamic: what was used above that';
+  const STATIC = 'The lighter part of a bar is static: what the devices draw anyway. The full part is dynamic: what was used above that.';
   const LEAST = 'the joules of samples in which nothing else ran', MOST = 'the joules of all samples in which it ran at all';
 
   const IDLE = 'idle: no consumer ran', OTHER_JOBS = 'other jobs on the node';
@@ -627,6 +627,7 @@
   }
   // The base of a table's shares, as the head of the column, and explained.
   const baseOf = of => orderOf(of).sort ? [OF_DYNAMIC, 'of the joules that the run used above what its devices draw anyway'] : [OF_TOTAL, 'of all joules of the run'];
+  const baseWords = of => orderOf(of).sort ? `${OF_DYNAMIC}: of the ${joules(tables.dynamic_joules)} J that the run used above what its devices draw anyway.` : `${OF_TOTAL}: of the ${joules(page.totals.joules)} J of the run.`;
   function drawRows() {
     const totals = page.totals, job = gathered();
     const functions = job ? ofJob(job.functions, totals.joules - totals.idle_joules - totals.lost_joules) : tables.functions;
@@ -634,14 +635,14 @@
     for (const [id, of, what, whole, idle, lost] of [['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.joules, 0, 0]]) {
       show(id, of.name.length);
       if (!of.name.length) continue;
-      tableOf(id + '-table', rowColumns(of, what, 'J', baseOf(of)), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, id === 'functions' ? totals.other_jobs_joules : 0, lost, id === 'functions' ? tables.dynamic_joules : null));
+      tableOf(id + '-table', rowColumns(of, what, 'J', baseOf(of)), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, id === 'functions' ? totals.other_jobs_joules : 0, lost, tables.dynamic_joules));
     }
     // What the host did meanwhile comes after the kernels.
     const isOfGpus = kernels.name.length > 0;
     $('main').classList.toggle('gpus', isOfGpus);
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
-    text('kernels-rest', `${OF_TOTAL}: of the ${joules(totals.joules)} J of the run. GPUs with kernels have ${joules(totals.gpu_joules)} J of these, ${joules(totals.kernel_joules)} J while a kernel ran.`);
-    text('functions-base', orderOf(functions).sort ? `${OF_DYNAMIC}: of the ${joules(tables.dynamic_joules)} J that the run used above what its devices draw anyway. ${STATIC}.` : `${OF_TOTAL}: of the ${joules(totals.joules)} J of the run.`);
+    text('kernels-rest', `${baseWords(kernels)} GPUs with kernels have ${joules(totals.gpu_joules)} J of these, ${joules(totals.kernel_joules)} J while a kernel ran.`);
+    text('functions-base', baseWords(functions) + (orderOf(functions).sort ? ` ${STATIC}` : ''));
     $('functions-rest').classList.toggle('in-wide', !job);
     text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : [tables.functions.least_joules.length && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
   }

@@ -131,7 +131,7 @@ pub(super) fn of_all(
     let sampled = &sums.sampled_errors;
     (
         of_names(&sums.regions, &sums.dynamic_of, sampled, functions, names),
-        of_names(&sums.kernels, &HashMap::new(), &HashMap::new(), kernels, names),
+        of_names(&sums.kernels, &sums.dynamic_of_kernels, &HashMap::new(), kernels, names),
     )
 }
 
