@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 /// An upper bound on the time in which a collector answers requests.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// A running job rewrites its figures more often than this, so newer ones may belong to a running job.
-const RECENT: Duration = Duration::from_secs(30);
+const RECENT_AGE_MAX: Duration = Duration::from_secs(30);
 const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
@@ -319,7 +319,7 @@ pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyho
     let first = summary_of_node(directory)?;
     let (mut others, mut missing) = (Vec::new(), Vec::new());
     let nodes = nodes::below(directory, &first.run.id);
-    let nodes: Vec<&Node> = nodes::beyond(&first.run, &nodes).collect();
+    let nodes: Vec<&Node> = nodes::missing_in(&first.run, &nodes).collect();
     for (done, node) in nodes.iter().enumerate() {
         if begun.elapsed() > PROGRESS_FROM {
             progress(done as u64, nodes.len() as u64);
@@ -379,7 +379,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let end = &summary.run.end;
     let age = std::fs::metadata(&file).and_then(|data| data.modified()).map(|time| time.elapsed());
     // Nodes' clocks differ: a time in the future counts as recent.
-    let is_recent = age.is_ok_and(|age| age.map_or(true, |age| age < RECENT));
+    let is_recent = age.is_ok_and(|age| age.map_or(true, |age| age < RECENT_AGE_MAX));
     if is_recent && !summary.run.nodes.iter().any(|node| is_this_node(node)) {
         let node = printable(&summary.run.nodes.join(", "));
         say!(

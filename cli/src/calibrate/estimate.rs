@@ -16,7 +16,7 @@ const GRID: usize = 400;
 /// The maximum number of parts into which the run is split; their estimates show the uncertainty.
 const PARTS: usize = 10;
 /// A part's delay is searched in this range around the delay of the whole run, in periods.
-const AROUND: f64 = 0.25;
+const DELAY_RANGE: f64 = 0.25;
 /// A counter needs at least this many movements in a period to show its two levels.
 const UPDATES_MIN: f64 = 4.0;
 /// No device uses more power than this (the attribution has the same limit). A larger step, or a decrease, is a reset.
@@ -287,7 +287,7 @@ fn responds(intervals: &[Interval], wave: &Wave, delay: f64, mean_watts: f64) ->
 }
 
 fn describe(intervals: &[Interval], wave: &Wave, delay: f64, reading_period: f64) -> Response {
-    let around = AROUND * wave.period;
+    let around = DELAY_RANGE * wave.period;
     let count = PARTS.min(whole_periods(intervals, wave));
     let each: Vec<f64> = parts(intervals, count)
         .into_iter()

@@ -20,11 +20,11 @@ const FINISH_LIMIT: Duration = Duration::from_secs(600);
 /// The period of checking whether the collector is ready or has finished. It is short at first, for short runs.
 const LOOK_PERIOD: Duration = Duration::from_micros(200);
 const LATER_LOOK_PERIOD: Duration = Duration::from_millis(2);
-const OFTEN_MAX: Duration = Duration::from_millis(50);
+const FIRST_LOOKS_TIME: Duration = Duration::from_millis(50);
 
 /// Returns the time to sleep between two checks after having waited for `waited`.
 fn look_period(waited: Duration) -> Duration {
-    if waited < OFTEN_MAX { LOOK_PERIOD } else { LATER_LOOK_PERIOD }
+    if waited < FIRST_LOOKS_TIME { LOOK_PERIOD } else { LATER_LOOK_PERIOD }
 }
 
 /// The options with which a collector is started.

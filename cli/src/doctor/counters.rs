@@ -5,7 +5,7 @@
 use super::child::{self, End, Finished, signal_name};
 use super::findings::{Check, Group, Status};
 use super::plural;
-use super::probe::{self, Device, Message, Motion, WATCHED};
+use super::probe::{self, Device, Message, Motion, WATCH_TIME};
 use ampere_counters::COUNTER_SOURCES;
 use ampere_settings::SourceSettings;
 use serde::Serialize;
@@ -53,7 +53,7 @@ pub fn check(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>)
         // AMD's two libraries share locks.
         let (amd, others): (Vec<_>, Vec<_>) =
             COUNTER_SOURCES.into_iter().partition(|name| ["rocm_smi", "amdsmi"].contains(name));
-        let ask = |name| (name, ask(program, config, name, WATCHED + OPEN_LIMIT));
+        let ask = |name| (name, ask(program, config, name, WATCH_TIME + OPEN_LIMIT));
         let amd = scope.spawn(move || amd.into_iter().map(ask).collect::<Vec<_>>());
         let others: Vec<_> = others.into_iter().map(|name| scope.spawn(move || ask(name))).collect();
         let mut all = amd.join().unwrap_or_default();
@@ -250,8 +250,8 @@ fn report_device(group: &mut Group, source: &Source, shown: &Shown) {
         // The counter is read about every millisecond: if it moves each time, it moves at least as often.
         (Some(seconds), _) if seconds < 1.5e-3 => "moves every millisecond or more often".to_owned(),
         (Some(seconds), _) => format!("moves every {}", time(seconds)),
-        (None, 0) => format!("did not move in {} s", WATCHED.as_secs()),
-        (None, _) => format!("moved once in {} s", WATCHED.as_secs()),
+        (None, 0) => format!("did not move in {} s", WATCH_TIME.as_secs()),
+        (None, _) => format!("moved once in {} s", WATCH_TIME.as_secs()),
     };
     let mut words = vec![pace];
     words.extend(motion.watts.map(|watts| format!("{watts:.1} W now")));

@@ -14,7 +14,7 @@ const MAIN_RINGS_BYTES: u64 = 128 << 20;
 const RECORD_BYTES: u64 = 16;
 const TMPFS_MAGIC: i128 = 0x0102_1994;
 /// The age below which a session might not yet have a collector.
-const YOUNG: Duration = Duration::from_secs(30);
+const YOUNG_AGE_MAX: Duration = Duration::from_secs(30);
 /// The number of old sessions that have a line each.
 const NAMED_MAX: usize = 5;
 
@@ -150,7 +150,7 @@ fn left_behind(group: &mut Group, base: &Path) {
         let age = entry.metadata().and_then(|data| data.modified()).ok().and_then(|time| time.elapsed().ok());
         let age = age.unwrap_or_default();
         let is_collected = Session::open(&path).is_ok_and(|session| session.collector_is_alive());
-        if is_collected || (age < YOUNG && !is_recoverable(&path)) {
+        if is_collected || (age < YOUNG_AGE_MAX && !is_recoverable(&path)) {
             running += 1;
             continue;
         }

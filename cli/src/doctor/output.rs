@@ -9,7 +9,7 @@ use ampere_settings::Config;
 use std::path::Path;
 
 /// Less free space than this is soon used up, because a trace needs 10 bytes per event, and 16 more during the run.
-const LITTLE: u64 = 1 << 30;
+const FREE_BYTES_MIN: u64 = 1 << 30;
 
 pub fn check(wanted: &Wanted) -> Vec<Check> {
     let mut group = Group::new("output");
@@ -51,7 +51,7 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
     }
     let free = rustix::fs::statvfs(there).map(|space| space.f_bavail.saturating_mul(space.f_frsize));
     match free {
-        Ok(free) if free < LITTLE => {
+        Ok(free) if free < FREE_BYTES_MIN => {
             let advice = "set AMPERE_TRACE=off to write no trace, or choose another directory with -o or AMPERE_OUTPUT";
             group.note("directory", format!("{shown}: {} free", bytes(free)), Some(advice.to_owned()));
         }

@@ -22,7 +22,7 @@ pub struct ProbeArguments {
 
 /// Marks the messages among the output of libraries.
 const MARK: &str = "ampere-probe ";
-pub const WATCHED: Duration = Duration::from_secs(1);
+pub const WATCH_TIME: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -114,7 +114,7 @@ fn counters(what: &str, config: Option<&Path>) {
     let devices = devices.map(|device| describe(device, &settings)).collect();
     send(&Message::Opened { devices, notes: opened.notes });
     if !run {
-        send(&Message::Watched(watch(&mut sources, WATCHED)));
+        send(&Message::Watched(watch(&mut sources, WATCH_TIME)));
     }
     drop(sources);
     send(&Message::Closed);

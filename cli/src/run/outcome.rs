@@ -86,7 +86,7 @@ fn shown(path: &Path) -> String {
 /// Prints a line about nodes that are not in the result, because they have not ended.
 fn print_what_is_missing(run: &Run, output: &Path) {
     let others = nodes::below(output, &run.id);
-    let missing = nodes::beyond(run, &others).count();
+    let missing = nodes::missing_in(run, &others).count();
     if missing > 0 {
         say!(
             "\nampere: nodes of the run that have not ended: {missing}; ampere report {} shows them, too",

@@ -27,7 +27,7 @@ const TABLE_PERIOD: Duration = Duration::from_millis(500);
 const FIRST_LINE: Duration = Duration::from_secs(1);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
 const LATER_LINE_PERIOD: Duration = Duration::from_secs(60);
-const OFTEN: Duration = Duration::from_secs(60);
+const FIRST_LINES_TIME: Duration = Duration::from_secs(60);
 /// The path of the request for all nodes' figures.
 pub const NODES: &str = "/nodes";
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ fn show(output: &Path, mut announced: Announced, token: Option<&Token>, stop: &A
     let begun = Instant::now();
     let period = |is_screen: bool| match is_screen {
         true => TABLE_PERIOD,
-        false if begun.elapsed() < OFTEN => LINE_PERIOD,
+        false if begun.elapsed() < FIRST_LINES_TIME => LINE_PERIOD,
         false => LATER_LINE_PERIOD,
     };
     let mut next = begun + period(screen.is_some()).min(FIRST_LINE);

@@ -21,7 +21,7 @@ pub fn join_figures(directory: &Path, run_id: &str) -> Result<(), ResultsError> 
     let Some(there) = nodes::head(&directory.join("summary.json")).filter(has_ended) else { return Ok(()) };
     let mut ended = nodes::below(directory, run_id);
     ended.retain(|node| node.run.as_ref().is_some_and(has_ended));
-    if nodes::beyond(&there, &ended).next().is_none() || bytes(directory, &ended) > BYTES_MAX {
+    if nodes::missing_in(&there, &ended).next().is_none() || bytes(directory, &ended) > BYTES_MAX {
         return Ok(());
     }
     let mut parts = Vec::new();

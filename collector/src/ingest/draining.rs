@@ -16,7 +16,7 @@ use ampere_timeline::pipeline::Stream;
 use ampere_trace::write::CpuTimeOf;
 
 /// A ring that is less full than this is only read in thorough rounds.
-const HARDLY_FILLED: f64 = 1.0 / 64.0;
+const HARDLY_FILLED_MAX: f64 = 1.0 / 64.0;
 /// An upper bound on the batches that are taken from one ring in a round.
 const BATCHES_MAX: usize = 4;
 
@@ -60,7 +60,7 @@ impl Ingest {
                 round.fullest = round.fullest.max(waiting);
                 // Only records of the program itself count, and let the next round start earlier. Records of CPU time can wait.
                 let is_of_program = live.definition.kind != LocationKind::CpuTime;
-                if thorough || waiting >= HARDLY_FILLED {
+                if thorough || waiting >= HARDLY_FILLED_MAX {
                     let taken = self.drain_location(at, timeline, now, notes);
                     round.records += if is_of_program { taken } else { 0 };
                 }

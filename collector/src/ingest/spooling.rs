@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 /// Records are written when this many are waiting in all rings together.
 const MANY_RECORDS: u64 = (4 << 20) / 16;
 /// If records that were taken out of a ring still occupy this part of it, they are written at once.
-const MUCH_OF_A_RING: f64 = 1.0 / 8.0;
+const TAKEN_PART_MAX: f64 = 1.0 / 8.0;
 /// If a ring is at least this full, its records are written at once.
-const PRESSED: f64 = 1.0 / 4.0;
+const FILL_MAX: f64 = 1.0 / 4.0;
 /// Records wait for the run's age divided by this, so that a long run does not consist of many small pieces, but
 /// at least for `AGE_MIN`, and at most for `AGE_MAX`.
 const AGE_OF_RUN: u32 = 64;
@@ -42,7 +42,7 @@ impl Unspooled {
         let taken = ring.position() - ring.released();
         self.records += taken;
         self.is_pressed |=
-            taken > 0 && (ring.taken_ratio() >= MUCH_OF_A_RING || ring.fill_ratio() >= PRESSED);
+            taken > 0 && (ring.taken_ratio() >= TAKEN_PART_MAX || ring.fill_ratio() >= FILL_MAX);
     }
 
     /// Whether it is time to write the records.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Files of another node that are older than this are not in use, even if the nodes' clocks differ.
-const LONG_AGO: Duration = Duration::from_secs(600);
+const UNUSED_AGE_MIN: Duration = Duration::from_secs(600);
 /// The longest time between two writes of a living collector.
 pub const SILENCE_MAX: Duration = manifest::HEARTBEAT.saturating_mul(5).checked_div(2).unwrap();
 /// The time between two checks of [`watch`].
@@ -104,7 +104,7 @@ impl Leftover {
         let (processes, ranks, alive) = read_logs(spool, manifest.is_of_this_boot());
         let newest = written_files(spool, &manifest).filter_map(|path| changed(&path)).max();
         // Nodes' clocks differ: a time in the future counts as recent.
-        let young = newest.is_some_and(|time| time.elapsed().map_or(true, |age| age < LONG_AGO));
+        let young = newest.is_some_and(|time| time.elapsed().map_or(true, |age| age < UNUSED_AGE_MIN));
         let may_be_written = young && !manifest.is_of_this_boot();
         let in_use = if manifest.collector_is_alive() {
             Some("its collector is running".to_owned())

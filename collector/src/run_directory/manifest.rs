@@ -129,13 +129,13 @@ pub enum NoRecords {
     /// The records are on the disk of another node. `output` is where its results go.
     #[error(
         "its records are in {} on {node}: if the run has ended, {} {node} ampere report {} finishes it",
-        .records.display(), there(), .output.display()
+        .records.display(), remote_command(), .output.display()
     )]
     OnNode { records: PathBuf, node: String, output: PathBuf },
 }
 
 /// Returns the command that starts a program on another node. The name of the node follows.
-fn there() -> &'static str {
+fn remote_command() -> &'static str {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has_srun = std::env::split_paths(&path).any(|directory| directory.join("srun").is_file());
     if has_srun { "srun -w" } else { "ssh" }

@@ -48,7 +48,7 @@ pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
 }
 
 /// Returns the nodes whose figures are not in a summary.
-pub fn beyond<'a>(summary: &'a Run, nodes: &'a [Node]) -> impl Iterator<Item = &'a Node> {
+pub fn missing_in<'a>(summary: &'a Run, nodes: &'a [Node]) -> impl Iterator<Item = &'a Node> {
     let is_in = |run: &Run| run.nodes.iter().all(|node| summary.nodes.contains(node));
     nodes.iter().filter(move |node| !node.run.as_ref().is_some_and(is_in))
 }
@@ -98,12 +98,12 @@ pub fn join_traces(directory: &Path, run_id: &str) -> Result<(), JoinError> {
 pub fn of_the_last_to_end(ended: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let first = first_of(ended, manifest)?;
     let entries = std::fs::read_dir(&first).into_iter().flatten().flatten();
-    let goes_on = |entry: DirEntry| {
+    let continues = |entry: DirEntry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         entry.path().join(format!("{CLAIM}{name}")).exists() || name.starts_with(CLAIM)
     };
     // In a run with many nodes, all but the last few soon find one that is still running.
-    (!entries.into_iter().any(goes_on)).then_some(first)
+    (!entries.into_iter().any(continues)).then_some(first)
 }
 
 /// The other nodes of a run, by where their traces are.
@@ -128,7 +128,7 @@ pub fn other_parts(
     summary_of: impl Fn(&Path) -> anyhow::Result<Summary>,
 ) -> anyhow::Result<Others> {
     let (mut others, nodes) = (Others::default(), below(directory, &first.id));
-    let nodes: Vec<&Node> = beyond(first, &nodes).collect();
+    let nodes: Vec<&Node> = missing_in(first, &nodes).collect();
     if nodes.is_empty() {
         return Ok(others);
     }

@@ -33,7 +33,7 @@ pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTP
 pub const CLAIM: &str = "spool-";
 
 /// An upper bound on the number that is appended to a directory's name.
-const BESIDE_MAX: u32 = 10_000;
+const NEXT_TO_MAX: u32 = 10_000;
 
 /// A directory that a run has claimed.
 #[derive(Clone, Debug)]
@@ -124,7 +124,7 @@ pub fn next_to(wanted: &Path) -> impl Iterator<Item = PathBuf> {
     let absolute = std::path::absolute(wanted).unwrap_or_else(|_| wanted.to_owned());
     // A path like `..` has no name.
     let name = absolute.file_name().map(ToOwned::to_owned);
-    (2..BESIDE_MAX).map_while(move |number| {
+    (2..NEXT_TO_MAX).map_while(move |number| {
         let mut name = name.clone()?;
         name.push(format!("-{number}"));
         Some(absolute.with_file_name(name))

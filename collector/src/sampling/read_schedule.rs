@@ -21,23 +21,23 @@ const INTERVAL_MIN: u64 = 8;
 /// The longest interval that is learned: a second at 1 kHz.
 const INTERVAL_MAX: u64 = 1000;
 /// The window starts an eighth of an interval, but at least two ticks, before a change is due.
-const WINDOW: u64 = 8;
+const WINDOWS_PER_INTERVAL: u64 = 8;
 const WINDOW_MIN: u64 = 2;
 /// This many early changes in a row widen the window even if the time of the change before them is uncertain.
-const EARLY: u32 = 3;
+const EARLY_MAX: u32 = 3;
 /// The number of intervals without a change after which the time of the next one is unknown.
-const STALLED: u64 = 4;
+const STALLED_INTERVALS: u64 = 4;
 
 /// After a reading, its source is left alone for this multiple of the time that a reading takes.
-const REST: u64 = 10;
+const REST_FACTOR: u64 = 10;
 /// The number of readings of which the shortest shows how long one takes: others may have waited for a core.
-const COSTS: usize = 4;
+const COSTS_KEPT: usize = 4;
 
 /// How long a source is left alone after a reading.
 #[derive(Clone, Debug)]
 pub struct Rest {
     /// What the last readings took, in nanoseconds.
-    costs: [u64; COSTS],
+    costs: [u64; COSTS_KEPT],
     count: usize,
     /// The tick until which it is left alone.
     until: u64,
@@ -48,12 +48,12 @@ pub struct Rest {
 impl Rest {
     /// Makes a rest that has not started. `period` is the length of a tick in nanoseconds.
     pub fn new(period: u64) -> Rest {
-        Rest { costs: [0; COSTS], count: 0, until: 0, period: period.max(1) }
+        Rest { costs: [0; COSTS_KEPT], count: 0, until: 0, period: period.max(1) }
     }
 
     /// Records that a reading at a tick took this long, in nanoseconds.
     pub fn add(&mut self, tick: u64, took: u64) {
-        self.costs[self.count % COSTS] = took;
+        self.costs[self.count % COSTS_KEPT] = took;
         self.count += 1;
         self.until = tick + if self.ticks() > 1 { self.ticks() } else { 0 };
     }
@@ -65,9 +65,9 @@ impl Rest {
 
     /// The ticks from one reading to the next. With 1, all devices may be read in one tick.
     fn ticks(&self) -> u64 {
-        let known = &self.costs[..self.count.min(COSTS)];
+        let known = &self.costs[..self.count.min(COSTS_KEPT)];
         let cost = known.iter().min().copied().unwrap_or(0);
-        (REST * cost).div_ceil(self.period).max(1)
+        (REST_FACTOR * cost).div_ceil(self.period).max(1)
     }
 
     /// The first tick at which the source may be read again.
@@ -116,7 +116,7 @@ impl UpdateInterval {
     /// Returns interval and window, if it is worth waiting for a change.
     fn worth_waiting(&self) -> Option<(u64, u64)> {
         let interval = self.learned.filter(|interval| *interval >= INTERVAL_MIN)?;
-        let window = (interval / WINDOW).max(WINDOW_MIN) << self.surprises;
+        let window = (interval / WINDOWS_PER_INTERVAL).max(WINDOW_MIN) << self.surprises;
         (2 * window < interval).then_some((interval, window))
     }
 }
@@ -157,7 +157,7 @@ impl ReadSchedule {
             return tick + rest;
         };
         let since = tick - changed;
-        if since >= STALLED * ticks {
+        if since >= STALLED_INTERVALS * ticks {
             return tick + (ticks / 4).max(1);
         }
         // The next change that may be due is the first whose window has not ended.
@@ -185,12 +185,12 @@ impl ReadSchedule {
         }
         // The change came at an unknown time in the pause. That does not count as early if the pause was not planned, if the
         // counter had stood still, or, for a few changes, if the time of the previous change is uncertain too.
-        let stalled = tick >= before + STALLED * interval.learned.unwrap_or(0);
+        let stalled = tick >= before + STALLED_INTERVALS * interval.learned.unwrap_or(0);
         if late || stalled {
             return;
         }
         self.early += 1;
-        if certain || self.early >= EARLY {
+        if certain || self.early >= EARLY_MAX {
             self.early = 0;
             interval.surprise();
         }

@@ -22,9 +22,9 @@ const RING_RECORDS: u64 = 1 << 16;
 /// The time between two samples of an unchanged counter.
 const UNCHANGED_PERIOD: Duration = Duration::from_secs(1);
 /// The delay from which waking up counts as a missed deadline.
-const LATE: Duration = Duration::from_millis(1);
+const LATENESS_MAX: Duration = Duration::from_millis(1);
 /// The number of failed readings in a row after which a device is reported, and read less often.
-const FAILURES: u32 = 3;
+const FAILURES_MAX: u32 = 3;
 const RETRY_PERIOD: Duration = Duration::from_millis(100);
 /// The number of times that a counter is read until a reading is not interrupted.
 const READ_TRIES_MAX: u32 = 4;
@@ -315,7 +315,7 @@ impl SamplerThread {
     fn record_lateness(&self, late: Duration) {
         let figures = &self.reports.figures;
         add(&figures.deadlines, 1);
-        add(&figures.missed_deadlines, u64::from(late > LATE));
+        add(&figures.missed_deadlines, u64::from(late > LATENESS_MAX));
         add(&figures.late_ns, late.as_nanos() as u64);
         raise(&figures.latest_ns, late.as_nanos() as u64);
     }
@@ -443,8 +443,8 @@ impl SamplerThread {
                 add(&figures.failed_readings, 1);
                 slot.failures = slot.failures.saturating_add(1);
                 slot.schedule.forget();
-                slot.due = tick + if slot.failures < FAILURES { 1 } else { retry };
-                if slot.failures >= FAILURES && !slot.is_reported {
+                slot.due = tick + if slot.failures < FAILURES_MAX { 1 } else { retry };
+                if slot.failures >= FAILURES_MAX && !slot.is_reported {
                     slot.is_reported = true;
                     let name = &counters.source.devices()[device].name;
                     let line = format!(

@@ -68,9 +68,9 @@ fn add_live(page: &mut Page, snapshot: &Snapshot) {
     page.now = Some(Now::of(&ranks));
     let fullest = snapshot.ranks.iter().map(|rank| rank.ring_fill_ratio).fold(0.0, f64::max);
     let lag = snapshot.collector.lag_seconds;
-    page.monitor.retain(|fact| ![BEHIND, FULLEST].contains(&fact.label.as_str()));
-    page.monitor.insert(0, Fact { warns: lag > LONG_LAG, ..Fact::new(BEHIND, lag, "s") });
-    page.monitor.insert(1, Fact { warns: fullest > FULL, ..Fact::new(FULLEST, fullest, "ratio") });
+    page.monitor.retain(|fact| ![LAG_LABEL, FULLEST_LABEL].contains(&fact.label.as_str()));
+    page.monitor.insert(0, Fact { warns: lag > LAG_SECONDS_MAX, ..Fact::new(LAG_LABEL, lag, "s") });
+    page.monitor.insert(1, Fact { warns: fullest > FILL_MAX, ..Fact::new(FULLEST_LABEL, fullest, "ratio") });
 }
 
 /// Returns a page whose joules are as old as `age`, with the present power and innermost functions of the ranks.
@@ -81,10 +81,10 @@ pub fn refreshed(page: &Page, snapshot: &Snapshot, age: Duration) -> Page {
     page
 }
 
-const BEHIND: &str = "attribution is behind by";
-const FULLEST: &str = "fullest ring";
+const LAG_LABEL: &str = "attribution is behind by";
+const FULLEST_LABEL: &str = "fullest ring";
 /// A lag of the attribution, in seconds, above which a note is shown. It is longer only if the collector cannot keep up, or a GPU
 /// stream is silent.
-const LONG_LAG: f64 = 5.0;
+const LAG_SECONDS_MAX: f64 = 5.0;
 /// The fill level above which a note is shown. In a ring that is half full, calls are coalesced.
-const FULL: f64 = 0.5;
+const FILL_MAX: f64 = 0.5;

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// More recent samples may not have been fetched.
 const SLACK: Duration = Duration::from_millis(2);
 /// If only processes that record their functions had samples for this time, the others hardly run.
-const SETTLED: Duration = Duration::from_millis(300);
+const SETTLED_TIME: Duration = Duration::from_millis(300);
 /// A process with fewer samples gets no row of its own.
 const SAMPLES_MIN: usize = 3;
 /// A process without samples gets no row of its own if it ran for less.
@@ -123,7 +123,7 @@ impl Writer {
     /// Whether, for a while, only processes that record their functions had samples.
     fn needs_few(&self) -> bool {
         !self.recorded.is_empty()
-            && self.timing.clock.now().saturating_sub(self.needed) > SETTLED.as_nanos() as u64
+            && self.timing.clock.now().saturating_sub(self.needed) > SETTLED_TIME.as_nanos() as u64
     }
 
     /// Stops sampling processes that record their functions, once nothing else runs: if others are sampled, the events of all

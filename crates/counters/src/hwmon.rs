@@ -15,7 +15,7 @@
 //! does not have: batteries and regulators have one, too.
 //!
 //! A power is integrated here from reading to reading, as the mean of the two. The power is measured, but its values between two
-//! readings are not known, so the result is called `integrated`. Nothing is added for intervals longer than [`GAP`].
+//! readings are not known, so the result is called `integrated`. Nothing is added for intervals longer than [`INTERVAL_MAX`].
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use crate::{Device, Gauge, Kind, LastReading, OpenErrors, Quality, ReadError, Re
 pub(crate) const NAME: &str = "hwmon";
 
 /// A power that was not read for longer than this may have had any value in the meantime.
-const GAP: Duration = Duration::from_secs(2);
+const INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// The shortest period of reading a power. Such a sensor queries a firmware, so reading it more often is useless and may take
 /// long.
 const PERIOD_MIN: Duration = Duration::from_millis(10);
@@ -79,7 +79,7 @@ impl Integral {
         let bridges = std::mem::take(&mut self.bridges);
         if let Some((before, then)) = self.last.replace((now, microwatts)) {
             let passed = now.saturating_duration_since(before);
-            if passed <= GAP || bridges {
+            if passed <= INTERVAL_MAX || bridges {
                 self.twice_femtojoules += (u128::from(then) + u128::from(microwatts)) * passed.as_nanos();
             }
         }
@@ -323,7 +323,8 @@ impl Source for Hwmon {
     /// Returns the power that was read for the energy, because reading it again would cost as much.
     fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
         let Some(Sensor::Power(_, integral, own)) = self.sensors.get(device) else { return None };
-        let (_, microwatts) = integral.last.filter(|(at, _)| *own == gauge && at.elapsed() <= GAP)?;
+        let (_, microwatts) =
+            integral.last.filter(|(at, _)| *own == gauge && at.elapsed() <= INTERVAL_MAX)?;
         gauge.possible(microwatts as f64 * 1e-6)
     }
 }

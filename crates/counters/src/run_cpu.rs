@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const SEARCH_PERIOD: Duration = Duration::from_millis(100);
 const SEARCH_SHARE: u32 = 1000;
 /// While the run is younger than this, descendants are searched for more often, because many commands are shorter.
-const YOUNG: Duration = Duration::from_millis(200);
+const YOUNG_AGE_MAX: Duration = Duration::from_millis(200);
 
 /// A counter of CPU time that the estimate, in the sampler's thread, shares with the thread that shows the figures.
 pub type SharedRunCpu = Arc<Mutex<RunCpu>>;
@@ -281,7 +281,7 @@ impl RunCpu {
         self.searched = (Instant::now(), begun.elapsed());
         let age = Duration::from_nanos(now_ns().saturating_sub(self.began_ns));
         self.next_search = Instant::now()
-            + match age < YOUNG {
+            + match age < YOUNG_AGE_MAX {
                 true => age / 2,
                 false => SEARCH_PERIOD.max(begun.elapsed() * SEARCH_SHARE),
             };

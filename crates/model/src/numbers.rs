@@ -76,10 +76,10 @@ impl<V> Default for NumberTable<V> {
 #[derive(Clone)]
 pub struct Handles {
     all: NumberMap<u32, RegionRef>,
-    recent: Box<[(u32, RegionRef); RECENT]>,
+    recent: Box<[(u32, RegionRef); RECENT_MAX]>,
 }
 
-const RECENT: usize = 256;
+const RECENT_MAX: usize = 256;
 /// The value of empty entries of the table. No region has this number.
 const NO_REGION: RegionRef = RegionRef(u32::MAX);
 
@@ -124,7 +124,7 @@ impl Handles {
 
 impl Default for Handles {
     fn default() -> Handles {
-        Handles { all: NumberMap::default(), recent: Box::new([(0, NO_REGION); RECENT]) }
+        Handles { all: NumberMap::default(), recent: Box::new([(0, NO_REGION); RECENT_MAX]) }
     }
 }
 

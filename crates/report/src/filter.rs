@@ -21,7 +21,7 @@ const COST_SCORE_P: f64 = 75e-9;
 /// The bytes of an enter or a leave in a trace.
 const BYTES_AN_EVENT: f64 = 12.0;
 /// If measuring takes more than this part of the ranks' time, a sentence reports it.
-const MUCH: f64 = 0.05;
+const MEASURING_SHARE_MAX: f64 = 0.05;
 
 /// A function of the ranks, over all devices.
 struct Function<'a> {
@@ -130,7 +130,7 @@ pub fn much_measuring(summary: &Summary) -> Option<String> {
     let calls = quality.records.events as f64 / 2.0 + quality.records.coalesced_calls as f64;
     let rank_seconds = run.seconds * f64::from(run.ranks.max(1));
     let part = calls * cost(run) / rank_seconds;
-    (rank_seconds > 0.0 && part > MUCH).then(|| {
+    (rank_seconds > 0.0 && part > MEASURING_SHARE_MAX).then(|| {
         let (ours, others): (Vec<Function>, Vec<Function>) =
             functions(summary).into_iter().partition(|function| can_be_filtered(function.name));
         let sum = |functions: &[Function]| functions.iter().map(|function| function.calls).sum::<f64>();

@@ -7,9 +7,9 @@ use ampere_model::regions::is_mpi;
 use ampere_model::text::joules;
 
 /// A rank stands out if it is further from the middle half of the ranks than this many times the width of that half.
-const FAR: f64 = 3.0;
+const FAR_RATIO_MIN: f64 = 3.0;
 /// Ranks that differ by no more than this part of their median do not stand out, however close the others are.
-const ALIKE: f64 = 0.05;
+const ALIKE_DIFFERENCE_MAX: f64 = 0.05;
 /// In rows with a smaller part of all joules than this, no rank stands out.
 pub(crate) const SHARE_MIN: f64 = 0.01;
 /// With fewer ranks than this, none stands out.
@@ -201,9 +201,9 @@ impl<'a> Sums<'a> {
         let ranks = by_joules.len();
         let joules = |at: usize| by_joules.get(at.min(ranks.saturating_sub(1))).map_or(0.0, |row| row.1);
         let (low, middle, high) = (joules(ranks / 4), joules(ranks / 2), joules(3 * ranks / 4));
-        let width = (high - low).max(ALIKE * middle);
+        let width = (high - low).max(ALIKE_DIFFERENCE_MAX * middle);
         let distance = |joules: f64| (low - joules).max(joules - high);
-        let is_far = |joules: f64| ranks >= RANKS_MIN && distance(joules) > FAR * width;
+        let is_far = |joules: f64| ranks >= RANKS_MIN && distance(joules) > FAR_RATIO_MIN * width;
         let mut standing_out: Vec<(Rank, f64)> =
             by_joules.iter().filter(|(_, joules)| is_far(*joules)).copied().collect();
         largest_first(&mut standing_out, |(_, joules)| distance(*joules));

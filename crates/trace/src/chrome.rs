@@ -26,7 +26,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// The fraction by which the shown joules may differ from the summary's, for example because samples are out of order.
-const LIKE: f64 = 1e-3;
+const JOULES_TOLERANCE: f64 = 1e-3;
 /// An upper bound on the region names that are kept in memory: an application may have any number of regions.
 const NAMES_MAX: usize = 1 << 20;
 
@@ -104,7 +104,8 @@ fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
     let Some(drawn) = drawn else {
         return Some(format!("the trace has no samples of {name} on {node}: its power is not shown"));
     };
-    let is_like = (drawn - device.total_joules).abs() <= LIKE * device.total_joules.abs().max(1.0);
+    let is_like =
+        (drawn - device.total_joules).abs() <= JOULES_TOLERANCE * device.total_joules.abs().max(1.0);
     (!is_like).then(|| {
         format!(
             "the shown power of {name} on {node} adds up to {} J, but the summary has {} J: the run had other settings (--config), or the trace is incomplete",

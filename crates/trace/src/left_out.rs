@@ -87,9 +87,9 @@ impl Shown {
 }
 
 /// A power is already counted if the mean powers differ by at most this fraction.
-const SAME_POWER: f64 = 0.15;
+const SAME_POWER_DIFFERENCE_MAX: f64 = 0.15;
 /// A power matters if it is at least this fraction of the total.
-const MATTERS: f64 = 0.01;
+const SHARE_MIN: f64 = 0.01;
 
 /// Returns the metrics whose joules may be missing. `counted` has the nodes and the mean powers of the devices.
 pub(crate) fn missing(
@@ -103,7 +103,8 @@ pub(crate) fn missing(
         let node = Place::new(definitions, series.location, series.instance).node;
         let mut of_node = counted.iter().filter(|(on, _)| *on == node).map(|(_, watts)| *watts);
         let sum: f64 = of_node.clone().sum();
-        watts < MATTERS * sum || of_node.any(|counted| (watts - counted).abs() <= SAME_POWER * counted)
+        watts < SHARE_MIN * sum
+            || of_node.any(|counted| (watts - counted).abs() <= SAME_POWER_DIFFERENCE_MAX * counted)
     };
     (shown.iter())
         .filter(|(_, of)| of.sum != 0.0)

@@ -128,17 +128,17 @@ impl Node {
     }
 
     fn line(&self, name: &str) -> NodeLine {
-        let goes_on = self.state == NodeState::Running;
+        let is_running = self.state == NodeState::Running;
         NodeLine {
             node: name.to_owned(),
             state: self.state,
             problem: self.problem.clone(),
             energy: self.energy.clone(),
             joules: self.totals.joules,
-            watts: self.totals.watts.filter(|_| goes_on),
+            watts: self.totals.watts.filter(|_| is_running),
             idle_joules: self.totals.idle_joules,
             lost_joules: self.totals.lost_joules,
-            idle_ratio: self.idle.ratio.filter(|_| goes_on),
+            idle_ratio: self.idle.ratio.filter(|_| is_running),
             ranks: self.rank_count,
         }
     }

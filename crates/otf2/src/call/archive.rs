@@ -207,9 +207,9 @@ impl RawEventWriter<'_> {
 
     /// Writes a metric event of at most 255 values.
     pub(crate) fn metric(&mut self, time: u64, metric: u32, values: &[MetricValue]) -> Result<(), Otf2Error> {
-        const FEW: usize = 8;
-        if values.len() <= FEW {
-            self.metric_of::<FEW>(time, metric, values)
+        const ON_STACK_MAX: usize = 8;
+        if values.len() <= ON_STACK_MAX {
+            self.metric_of::<ON_STACK_MAX>(time, metric, values)
         } else {
             self.metric_of::<255>(time, metric, values)
         }

@@ -32,9 +32,9 @@ pub const LINES_MAX: usize = 20;
 /// The maximum number of notes of an incomplete run that are shown here.
 const NOTES_MAX: usize = 3;
 /// Ranks are balanced if the largest is at most this part above the mean.
-const BALANCED: f64 = 0.05;
+const BALANCED_EXCESS_MAX: f64 = 0.05;
 /// An MPI function with this part of all MPI's joules has nearly all of them.
-const NEARLY_ALL: f64 = 0.9;
+const NEARLY_ALL_MIN: f64 = 0.9;
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
@@ -302,7 +302,7 @@ fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
         let name = names::shorten(most.name, 40);
         let which = match most.joules / joules {
             all if all > 0.995 => format!("all {name}"),
-            part if part >= NEARLY_ALL => format!("nearly all {name}"),
+            part if part >= NEARLY_ALL_MIN => format!("nearly all {name}"),
             _ => format!("most in {name} ({})", percent(most.joules, facts.whole)),
         };
         format!("{}, {which}", percent(joules, facts.whole))
@@ -343,7 +343,7 @@ fn balance(whole: &Spread, is_dynamic: bool) -> String {
         ),
     };
     let kind = if is_dynamic { " dynamic" } else { "" };
-    let words = if more <= BALANCED {
+    let words = if more <= BALANCED_EXCESS_MAX {
         "balanced".to_owned()
     } else {
         let mean = if whole.ranks == 2 { "the mean" } else { "it" };

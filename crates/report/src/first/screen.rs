@@ -99,13 +99,13 @@ fn chunks(word: &str, room: usize) -> Vec<String> {
 
 /// Puts parts into lines with spaces between them; parts that do not fit start another line.
 pub fn parts(label: &str, parts: &[String], screen: Screen) -> Vec<Line> {
-    const APART: &str = "   ";
+    const SEPARATOR: &str = "   ";
     let mut lines: Vec<String> = Vec::new();
     for part in parts.iter().filter(|part| !part.is_empty()) {
         let length = |text: &str| text.chars().count();
-        let fits = |line: &&mut String| LABEL + length(line) + APART.len() + length(part) <= screen.width;
+        let fits = |line: &&mut String| LABEL + length(line) + SEPARATOR.len() + length(part) <= screen.width;
         match lines.last_mut().filter(fits) {
-            Some(line) => *line = format!("{line}{APART}{part}"),
+            Some(line) => *line = format!("{line}{SEPARATOR}{part}"),
             None => lines.push(part.clone()),
         }
     }
@@ -117,7 +117,7 @@ pub fn parts(label: &str, parts: &[String], screen: Screen) -> Vec<Line> {
 }
 
 /// The text between two columns.
-const BETWEEN: &str = "  ";
+const COLUMN_GAP: &str = "  ";
 
 /// A column of a table, whose cells are as wide as the widest of them.
 #[derive(Clone, Debug, Default)]
@@ -220,7 +220,7 @@ impl Table<'_> {
     }
 
     fn columns_width(&self) -> usize {
-        self.before.iter().chain(&self.after).map(|column| column.width() + BETWEEN.len()).sum()
+        self.before.iter().chain(&self.after).map(|column| column.width() + COLUMN_GAP.len()).sum()
     }
 
     fn drop_a_column(&mut self) -> bool {
@@ -236,7 +236,7 @@ impl Table<'_> {
         let row = |name: &str, cell: &dyn Fn(&Column) -> String| {
             let before = self.before.iter().map(|column| column.text(&cell(column)));
             let after = self.after.iter().map(|column| column.text(&cell(column)));
-            before.chain([name.to_owned()]).chain(after).collect::<Vec<_>>().join(BETWEEN)
+            before.chain([name.to_owned()]).chain(after).collect::<Vec<_>>().join(COLUMN_GAP)
         };
         let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let width = widest.max(self.head.chars().count());

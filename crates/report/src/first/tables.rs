@@ -38,7 +38,7 @@ const PART_MIN: f64 = 0.005;
 /// Rows that each table keeps, without those that sum the others.
 const ROWS_MIN: usize = 2;
 /// The counter and the power sensor of a correct device differ by at most this part.
-const AGREES: f64 = 0.02;
+const DIFFERENCE_MAX: f64 = 0.02;
 
 impl Caps {
     /// Leaves out the least important part. Returns `false` if there is none.
@@ -242,7 +242,7 @@ fn against_sensor(device: &Device) -> Option<String> {
     Some(format!(
         "{:+.1} % {}",
         100.0 * ratio,
-        if ratio.abs() > AGREES || check.change.is_some() { "!" } else { " " }
+        if ratio.abs() > DIFFERENCE_MAX || check.change.is_some() { "!" } else { " " }
     ))
 }
 
