@@ -18,7 +18,7 @@ struct Functions {
     receive: MpiMessageEvent,
     start_send: MpiMessageRequestEvent,
     complete_receive: MpiMessageRequestEvent,
-    /// By [`RequestEvent`].
+    /// The functions for requests, indexed by [`RequestEvent`].
     requests: [MpiRequestEvent; 4],
     collective_begin: MpiCollectiveBeginEvent,
     collective_end: MpiCollectiveEndEvent,

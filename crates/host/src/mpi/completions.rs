@@ -1,10 +1,10 @@
-//! Requests that a call completes.
+//! Records the requests that a call completes.
 
 use super::communicators::UNKNOWN;
 use super::frame::Frame;
 use super::kinds::Completion;
 use super::library::{Library, Received};
-use super::requests::{self, NOWHERE, Of, Place, Request, Stage};
+use super::requests::{self, NOWHERE, Operation, Place, Request, Stage};
 use super::state::CallState;
 use crate::communication::{self, Collective, Message, RequestEvent};
 use crate::thread::Thread;
@@ -13,7 +13,7 @@ use scorep_abi::{AnyHandle, Location};
 /// The positions of the arguments of a function that completes requests of an array.
 struct Positions {
     flag: Option<usize>,
-    /// The index of the one that is complete, or the array of their indices, with their number before it.
+    /// The index of the complete request, or the array of the indices of complete requests, with their number before it.
     index: Option<usize>,
     status: usize,
 }
@@ -134,7 +134,7 @@ pub unsafe fn after(library: &Library, how: Completion, frame: Frame, thread: &m
     }
 }
 
-/// A call has failed: requests that it has ended are forgotten, because nothing is known about them.
+/// Forgets the requests that a failed call has ended, because nothing is known about them.
 ///
 /// # Safety
 /// As for [`after`].
@@ -154,7 +154,7 @@ unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread:
     }
 }
 
-/// A request is complete. The program may keep it, to complete it once more.
+/// Records that a request is complete. `is_kept`: the program keeps it, to complete it once more.
 pub fn complete(location: *mut Location, place: Place, status: &Received, is_kept: bool) {
     let Some(request) = requests::get(place) else { return };
     match (request.stage, is_kept) {
@@ -165,24 +165,24 @@ pub fn complete(location: *mut Location, place: Place, status: &Received, is_kep
         (Stage::Started, _) => requests::set(place, Request { stage: Stage::Inactive, ..request }),
     }
     let Request { id, communicator, rank, sent, received, .. } = request;
-    match request.of {
-        Of::Collective(operation) => {
+    match request.operation {
+        Operation::Collective(operation) => {
             let end = Collective { communicator, root: rank, operation, sent, received };
             communication::collective_complete(location, &end, id);
         }
         _ if status.is_cancelled => communication::request(location, RequestEvent::Cancelled, id),
-        Of::Send => communication::request(location, RequestEvent::SendCompleted, id),
-        Of::Receive => {
+        Operation::Send => communication::request(location, RequestEvent::SendCompleted, id),
+        Operation::Receive => {
             if let Some(message) = message_of(communicator, status) {
                 communication::message_of_request(location, &message, id);
             }
         }
-        Of::PartitionedReceive => {
+        Operation::PartitionedReceive => {
             let Request { tag, .. } = request;
             let message = Message { is_sent: false, rank: rank as u32, communicator, tag, bytes: received };
             communication::message_of_request(location, &message, id);
         }
-        Of::FoundMessage => {}
+        Operation::FoundMessage => {}
     }
 }
 
@@ -192,19 +192,19 @@ fn message_of(communicator: AnyHandle, received: &Received) -> Option<Message> {
     Some(Message { is_sent: false, rank, communicator, tag: received.tag as u32, bytes: received.bytes })
 }
 
-/// A blocking call has received a message.
+/// Records a message that a blocking call has received.
 pub fn received(location: *mut Location, communicator: AnyHandle, received: &Received) {
     if let Some(message) = message_of(communicator, received) {
         communication::message(location, &message);
     }
 }
 
-/// The program has given up a request. The library completes it by itself, if it is not complete.
+/// Records that the program has given up a request. The library completes it by itself, if it is not complete.
 pub fn freed(location: *mut Location, place: Place) {
     let Some(request) = requests::get(place) else { return };
     requests::remove(place);
     let is_open = matches!(request.stage, Stage::Once | Stage::Started);
-    if is_open && matches!(request.of, Of::Receive | Of::PartitionedReceive) {
+    if is_open && matches!(request.operation, Operation::Receive | Operation::PartitionedReceive) {
         not_recorded(location);
     }
 }

@@ -1,4 +1,4 @@
-//! Which events are recorded for a function in addition to its frame, by its name.
+//! Decides by a function's name which events are recorded for it in addition to its frame.
 
 use scorep_abi::collective;
 use std::ffi::c_int;
@@ -20,7 +20,7 @@ pub enum Kind {
     SendReceiveReplace,
     /// MPI_Mprobe and MPI_Improbe, which find a message that is received later.
     Find {
-        /// Whether it only tests.
+        /// Whether it only tests, and does not wait.
         tests: bool,
     },
     ReceiveFound,

@@ -10,7 +10,7 @@ use super::completions;
 use super::frame::Frame;
 use super::kinds::{Kind, Recorded};
 use super::library::Library;
-use super::requests::{self, Inserted, Of, Request, Stage};
+use super::requests::{self, Inserted, Operation, Request, Stage};
 use crate::communication::{self, Collective, Message, RequestEvent};
 use crate::thread::Thread;
 use scorep_abi::{AnyHandle, Location, collective, root};
@@ -126,13 +126,13 @@ fn start(location: *mut Location, handle: usize) {
     }
     let id = requests::next_id();
     requests::set(place, Request { stage: Stage::Started, id, ..request });
-    match request.of {
-        Of::Send => {
+    match request.operation {
+        Operation::Send => {
             let Request { rank, communicator, tag, sent, .. } = request;
             let message = Message { is_sent: true, rank: rank as u32, communicator, tag, bytes: sent };
             communication::message_of_request(location, &message, id);
         }
-        Of::Collective(_) => communication::request(location, RequestEvent::CollectiveStarted, id),
+        Operation::Collective(_) => communication::request(location, RequestEvent::CollectiveStarted, id),
         _ => communication::request(location, RequestEvent::ReceiveStarted, id),
     }
 }
@@ -187,12 +187,12 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
 
 /// Removes a message that was found, which is now received, and returns the handle of its communicator.
 fn found_message(place: requests::Place) -> AnyHandle {
-    let found = requests::get(place).filter(|found| found.of == Of::FoundMessage);
+    let found = requests::get(place).filter(|found| found.operation == Operation::FoundMessage);
     requests::remove(place);
     found.map_or(UNKNOWN, |found| found.communicator)
 }
 
-/// A function has made a request, or has found a message.
+/// Records that a function has made a request, or has found a message.
 ///
 /// # Safety
 /// As for [`after`]; the function was successful.
@@ -201,10 +201,12 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
     let handle = |at: usize| unsafe { library.handle_in(frame.word(at), 0) };
     let receive = Request::NEW;
     match kind {
-        Kind::StartSend => made_send(library, thread, handle(6), Request { of: Of::Send, ..receive }),
+        Kind::StartSend => {
+            made_send(library, thread, handle(6), Request { operation: Operation::Send, ..receive })
+        }
         Kind::StartSendReceive | Kind::StartSendReceiveReplace => {
             let (source, request) = if kind == Kind::StartSendReceive { (8, 11) } else { (5, 8) };
-            made_send(library, thread, handle(request), Request { of: Of::Send, ..receive });
+            made_send(library, thread, handle(request), Request { operation: Operation::Send, ..receive });
             // MPICH fills in no status, so nothing is known about the message.
             if !library.is_nobody(frame.int(source)) {
                 completions::not_recorded(thread.location);
@@ -237,13 +239,16 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
     }
 }
 
-/// A message was found, which will be received.
+/// Keeps a message that was found, and that will be received.
 pub fn found(library: &Library, communicator: usize, handle: usize) {
     let (id, communicator) = (requests::next_id(), handle_of(library, communicator));
-    requests::insert(handle, Request { of: Of::FoundMessage, id, communicator, ..Request::NEW });
+    requests::insert(
+        handle,
+        Request { operation: Operation::FoundMessage, id, communicator, ..Request::NEW },
+    );
 }
 
-/// A send was started. It was recorded before, unless it is to MPI_PROC_NULL.
+/// Keeps the request of a send. The send was recorded before, unless it is to MPI_PROC_NULL.
 fn made_send(library: &Library, thread: &Thread, handle: usize, request: Request) {
     let id = thread.call.number;
     if id != 0 {
@@ -265,7 +270,7 @@ fn made_receive(location: *mut Location, handle: usize, request: Request) {
     }
 }
 
-/// A collective was started, or a persistent request of one was made.
+/// Keeps the request of a collective that was started, or a persistent request of one.
 fn made_collective(
     library: &Library,
     frame: Frame,
@@ -275,8 +280,8 @@ fn made_collective(
 ) {
     let Collective { communicator, root, sent, received, .. } = described(library, of, frame, true);
     let id = requests::next_id();
-    let of_collective = Of::Collective(of);
-    let request = Request { of: of_collective, stage, id, communicator, rank: root, tag: 0, sent, received };
+    let operation = Operation::Collective(of);
+    let request = Request { operation, stage, id, communicator, rank: root, tag: 0, sent, received };
     // The request is the last argument. An MPI_Info or a new communicator may come before it.
     let more = if stage == Stage::Once && of != collective::CREATE_HANDLE { 1 } else { 2 };
     if communicator == UNKNOWN || requests::insert(handle(arguments(of).0 + more), request) != Inserted::Yes {
@@ -286,7 +291,7 @@ fn made_collective(
     }
 }
 
-/// A persistent request of a message was made. Those to and from MPI_PROC_NULL are not recorded.
+/// Keeps a persistent request of a message. Those to and from MPI_PROC_NULL are not recorded.
 fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(usize) -> usize) {
     let is_partitioned = matches!(kind, Kind::InitPartitionedSend | Kind::InitPartitionedReceive);
     // The number of partitions comes first.
@@ -301,10 +306,10 @@ fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(
         false => library.bytes(frame.count(1), frame.word(2)),
     };
     let request = Request {
-        of: match kind {
-            Kind::InitSend | Kind::InitPartitionedSend => Of::Send,
-            Kind::InitReceive => Of::Receive,
-            _ => Of::PartitionedReceive,
+        operation: match kind {
+            Kind::InitSend | Kind::InitPartitionedSend => Operation::Send,
+            Kind::InitReceive => Operation::Receive,
+            _ => Operation::PartitionedReceive,
         },
         stage: Stage::Inactive,
         id: requests::next_id(),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// An open request, or a message that MPI_Mprobe has found.
 #[derive(Clone, Copy)]
 pub struct Request {
-    pub of: Of,
+    pub operation: Operation,
     pub stage: Stage,
     /// The number in the trace.
     pub id: u64,
@@ -28,7 +28,7 @@ pub struct Request {
 impl Request {
     /// A receive about which nothing more is known.
     pub const NEW: Request = Request {
-        of: Of::Receive,
+        operation: Operation::Receive,
         stage: Stage::Once,
         id: 0,
         communicator: 0,
@@ -41,7 +41,7 @@ impl Request {
 
 /// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum Operation {
     Send,
     Receive,
     /// A receive whose status has no source: it is known from the start.
@@ -195,7 +195,8 @@ pub enum Inserted {
 /// Adds a request. It is open until it is removed.
 pub fn insert(handle: usize, request: Request) -> Inserted {
     let Some(table) = TABLE.get() else { return Inserted::No };
-    let is_plain_send = |request: &Request| request.of == Of::Send && request.stage == Stage::Once;
+    let is_plain_send =
+        |request: &Request| request.operation == Operation::Send && request.stage == Stage::Once;
     // SAFETY: as in `find`.
     let is_open_send = |place: Place| is_plain_send(unsafe { &*table.request(place) });
     if is_plain_send(&request) && table.places_of(handle).any(is_open_send) {
@@ -214,8 +215,8 @@ pub fn insert(handle: usize, request: Request) -> Inserted {
 mod tests {
     use super::*;
 
-    fn request(of: Of, id: u64) -> Request {
-        Request { of, id, ..Request::NEW }
+    fn request(operation: Operation, id: u64) -> Request {
+        Request { operation, id, ..Request::NEW }
     }
 
     /// The table is the process', so this is one test.
@@ -225,7 +226,7 @@ mod tests {
         let handle = |at: usize| 0x7f12_3456_0000 + at * 0x240;
         let open = 100_000;
         for at in 0..open {
-            assert_eq!(insert(handle(at), request(Of::Receive, next_id())), Inserted::Yes, "{at}");
+            assert_eq!(insert(handle(at), request(Operation::Receive, next_id())), Inserted::Yes, "{at}");
         }
         for at in 0..open {
             let place = find(handle(at));
@@ -235,15 +236,15 @@ mod tests {
         }
         // One handle of two requests is that of the newer one.
         for id in [5, 6] {
-            insert(handle(0), request(Of::Receive, id));
+            insert(handle(0), request(Operation::Receive, id));
         }
         assert_eq!(get(find(handle(0))).unwrap().id, 6);
         // Sends that complete at once have one handle.
-        assert_eq!(insert(handle(1), request(Of::Send, 7)), Inserted::Yes);
-        assert_eq!(insert(handle(1), request(Of::Send, 8)), Inserted::IsComplete);
+        assert_eq!(insert(handle(1), request(Operation::Send, 7)), Inserted::Yes);
+        assert_eq!(insert(handle(1), request(Operation::Send, 8)), Inserted::IsComplete);
         // A full table takes no more, and keeps what it has.
-        let mut refused =
-            (2..4 * REQUESTS_MAX).filter(|at| insert(handle(*at), request(Of::Receive, 9)) == Inserted::No);
+        let mut refused = (2..4 * REQUESTS_MAX)
+            .filter(|at| insert(handle(*at), request(Operation::Receive, 9)) == Inserted::No);
         assert!(refused.next().is_some_and(|at| at > open));
         assert_eq!(get(find(handle(1))).unwrap().id, 7);
     }
