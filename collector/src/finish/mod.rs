@@ -332,7 +332,8 @@ impl Finish {
         match written {
             Ok(0) => {}
             Ok(left_out) => self.run.notes.add(format!(
-                "the trace lacks {left_out} MPI messages and collectives, because it does not contain all processes of their communicators"
+                "the trace lacks {left_out} MPI messages and collectives: their communicators have two groups or processes that it does not \
+                 contain, or their requests could not be followed"
             )),
             Err(NoTrace { why, .. }) => self.run.notes.add(why),
         }

@@ -2,6 +2,7 @@
 
 use super::*;
 use ampere_tests::root;
+use ampere_tests::runs::text;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -229,8 +230,29 @@ fn spawned_ranks_have_numbers_of_their_own() {
     let rings = [[0, 1], [1, 2], [2, 0], [3, 4], [4, 3]].map(|[from, to]| pair(from, to));
     assert_eq!(read["received"], Value::Object(rings.into_iter().collect()));
     let summary = json(&place.path("out/summary.json"));
-    assert_eq!(summary["run"]["mpi"], json!({"size": 5, "ranks": [0, 1, 2, 3, 4]}));
     let names = summary["names"].as_array().expect("names").iter().filter_map(Value::as_str);
     let ranks: Vec<&str> = names.filter(|name| name.starts_with("MPI Rank")).collect();
     assert_eq!(ranks, (0..5).map(|rank| format!("MPI Rank {rank}")).collect::<Vec<_>>());
+    // Two messages, each at both ends, and a barrier of five ranks are between the two programs.
+    let note = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
+    assert!(note.contains("lacks 9 MPI messages"), "{note}");
+}
+
+/// Statuses, error codes and handlers, and handles of requests are as without ampere.
+#[test]
+fn errors_and_statuses_are_those_of_the_program_alone() {
+    for mpi in [OPEN_MPI, MPICH] {
+        let compiler = format!("mpicc.{}", mpi.0);
+        skip_unless!(on_path(&compiler), "no {compiler} on the PATH");
+        let place = Place::new();
+        let program = compiled(&place, &compiler, "mpi_errors.c", &[]);
+        let alone = text(&succeed(&mut Command::new(&program)).stdout);
+        assert_eq!(alone.lines().count(), 22, "{alone}");
+        for sample in ["off", "10ms"] {
+            let output = place.path(sample);
+            let mut run = place.ampere(["run", "--sample", sample, "-o"]);
+            assert_eq!(text(&succeed(run.arg(output).arg("--").arg(&program)).stdout), alone);
+        }
+        place.assert_clean();
+    }
 }

@@ -81,6 +81,12 @@ fn world() -> usize {
     if address.is_null() { MPICH_WORLD } else { address as usize }
 }
 
+/// MPI_COMM_NULL.
+fn null_communicator() -> usize {
+    let address = symbol(c"ompi_mpi_comm_null");
+    if address.is_null() { MPICH_NO_COMMUNICATOR } else { address as usize }
+}
+
 /// The functions of the library that recording messages needs, once MPI is initialized.
 pub struct Library {
     /// The handle of MPI_COMM_WORLD.
@@ -88,6 +94,9 @@ pub struct Library {
     is_open_mpi: bool,
     /// The number of the first rank of MPI_COMM_WORLD; not 0 in a program that MPI_Comm_spawn has started.
     first: u32,
+    null_communicator: usize,
+    /// Open MPI's MPI_DATATYPE_NULL.
+    null_datatype: usize,
     /// Open MPI's request of all operations that complete at once; 0 in other libraries.
     complete_request: usize,
     type_size: HandleToNumber,
@@ -169,6 +178,8 @@ impl Library {
             world,
             is_open_mpi: world != MPICH_WORLD,
             first,
+            null_communicator: null_communicator(),
+            null_datatype: found(c"ompi_mpi_datatype_null").map_or(0, |address| address as usize),
             complete_request: found(c"ompi_request_empty").map_or(0, |address| address as usize),
             type_size: handle_to_number(c"PMPI_Type_size")?,
             test_inter: handle_to_number(c"PMPI_Comm_test_inter")?,
@@ -182,16 +193,28 @@ impl Library {
 
     /// Returns the size of `count` elements of a datatype.
     pub fn bytes(&self, count: i64, datatype: usize) -> u64 {
-        // Without elements, the datatype may be invalid.
-        if count <= 0 {
+        // Without elements, the datatype may be invalid. An invalid one is an error of the program's call, and of no call of ours.
+        if count <= 0 || !self.is_datatype(datatype) {
             return 0;
         }
         count as u64 * number(self.type_size, datatype).map_or(0, u64::from)
     }
 
+    /// Whether an argument can be a datatype: it is not MPI_DATATYPE_NULL. In the MPICH family, the upper bits of a handle show what
+    /// it is.
+    fn is_datatype(&self, datatype: usize) -> bool {
+        match self.is_open_mpi {
+            true => datatype != 0 && datatype != self.null_datatype,
+            false => datatype as u32 >> 30 != 0 && datatype as u32 >> 26 & 0xf == 3,
+        }
+    }
+
     /// Returns the members of a communicator. `None` if it is an inter-communicator or has members of another
     /// MPI_COMM_WORLD.
     pub fn membership(&self, communicator: usize) -> Option<Membership> {
+        if communicator == 0 || communicator == self.null_communicator {
+            return None;
+        }
         if number(self.test_inter, communicator) != Some(0) {
             return None;
         }
@@ -315,15 +338,13 @@ fn flag(name: &CStr) -> Option<bool> {
 pub fn ranks_before(size: c_int) -> c_int {
     type GetParent = unsafe extern "C" fn(parent: *mut usize) -> c_int;
     let (get, count) = (symbol(c"PMPI_Comm_get_parent"), symbol(c"PMPI_Comm_remote_size"));
-    let null = symbol(c"ompi_mpi_comm_null");
-    let null = if null.is_null() { MPICH_NO_COMMUNICATOR } else { null as usize };
     if get.is_null() || count.is_null() {
         return 0;
     }
     let mut parent = 0;
     // SAFETY: the function has this type in every MPI library: a communicator is at most as large as a pointer.
     let code = unsafe { std::mem::transmute::<*mut c_void, GetParent>(get)(&mut parent) };
-    if code != 0 || parent == null {
+    if code != 0 || parent == null_communicator() {
         return 0;
     }
     // SAFETY: as for the other functions of a communicator.
