@@ -21,6 +21,8 @@ use std::time::Duration;
 const RING_RECORDS: u64 = 1 << 13;
 /// The library that `ampere run` preloads.
 const HOST_LIBRARY: &str = "libampere_host.so";
+/// Functions of that library with this prefix of an MPI function's name call it without recording it.
+const WATCHED: &str = "ampere_watched_";
 /// The region handle of the program itself.
 const PROGRAM: u32 = 0;
 /// The region handle that represents a recorded call.
@@ -528,7 +530,8 @@ impl SampledThread {
 /// A function has a name and a module.
 fn recorded_call<'a>(stack: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Option<usize> {
     let library = |module: &'a str| module.rsplit('/').next().unwrap_or_default();
-    let (at, (_, module)) = stack.clone().enumerate().find(|(_, (_, module))| is_ours(library(module)))?;
+    let is_one = |name: &str, module: &'a str| is_ours(library(module)) && !name.starts_with(WATCHED);
+    let (at, (_, module)) = stack.clone().enumerate().find(|(_, (name, module))| is_one(name, module))?;
     let call_of_runtime = || stack.take(at).position(|(name, _)| is_call_of_runtime(name));
     is_gpu_library(library(module)).then(call_of_runtime).flatten().or(Some(at))
 }
@@ -548,9 +551,10 @@ fn is_call_of_runtime(name: &str) -> bool {
     ["cuda", "cu", "hip", "cl"].iter().any(|prefix| name.strip_prefix(prefix).is_some_and(is_one))
 }
 
-/// Returns the name of an MPI function, without the P of its second symbol. Functions that it calls are not shown, as
+/// Returns the name of an MPI function, without the P of its second symbol and without [`WATCHED`]. Functions that it calls are not shown, as
 /// if its calls were recorded.
 fn mpi_function(name: &str) -> Option<&str> {
+    let name = name.strip_prefix(WATCHED).unwrap_or(name);
     let public = name.strip_prefix('P').unwrap_or(name);
     let is_one = |rest: &str| rest.starts_with(|first: char| first.is_ascii_uppercase());
     public.strip_prefix("MPI_").is_some_and(is_one).then_some(public)
@@ -604,6 +608,10 @@ mod tests {
         // Nothing shows that the call is recorded.
         assert_eq!(at(&launch), None);
         assert_eq!(at(&["main", "cluster", "custom", "MPI_Send@libampere_host.so"]), Some(3));
+        // A function that only watches the requests of another one is that one.
+        let watched = "ampere_watched_PMPI_Test@/opt/libampere_host.so";
+        assert_eq!(at(&["main", watched, "MPI_Test@libmpi.so"]), None);
+        assert_eq!(mpi_function("ampere_watched_PMPI_Test"), Some("MPI_Test"));
     }
 
     #[test]

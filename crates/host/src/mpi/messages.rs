@@ -56,9 +56,10 @@ pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
                 start(location, unsafe { library.handle_in(frame.word(1), at) });
             }
         }
-        // SAFETY: as above.
         Kind::FreeRequest => {
-            thread.call.place = requests::find(unsafe { library.handle_in(frame.word(0), 0) })
+            // SAFETY: as above.
+            let handle = unsafe { library.handle_in(frame.word(0), 0) };
+            thread.call.place = requests::find(handle);
         }
         Kind::ReceiveFound | Kind::StartReceiveFound => {
             // SAFETY: as above.
@@ -220,11 +221,12 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
             let communicator = found_message(thread.call.place);
             made_receive(thread.location, handle(4), Request { communicator, ..receive });
         }
-        // SAFETY: a function that tests for a message has the address of a number.
-        Kind::Find { tests }
-            if !library.is_nobody(frame.int(0)) && (!tests || unsafe { frame.int_behind(3) } != 0) =>
-        {
-            found(library, frame.word(2), handle(if tests { 4 } else { 3 }));
+        Kind::Find { tests } => {
+            // SAFETY: a function that tests for a message has the address of a number.
+            let is_found = !tests || unsafe { frame.int_behind(3) } != 0;
+            if is_found && !library.is_nobody(frame.int(0)) {
+                found(library, frame.word(2), handle(if tests { 4 } else { 3 }));
+            }
         }
         Kind::InitSend | Kind::InitReceive | Kind::InitPartitionedSend | Kind::InitPartitionedReceive => {
             made_persistent(library, kind, frame, &handle);

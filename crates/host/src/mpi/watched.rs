@@ -3,6 +3,7 @@
 //!
 //! A waiting program calls them tens of millions of times a second. So the wrapper jumps to a function here, which calls the real
 //! one at once, reads no time, and looks up nothing unless a request is complete.
+#![allow(non_snake_case)] // the names of MPI
 
 use super::call::{Call, Variant};
 use super::completions::{complete, not_recorded};
@@ -21,31 +22,53 @@ const fn symbol(function: Function, variant: Variant) -> usize {
     (variant as usize) << 10 | function as usize
 }
 
-/// Returns the function to which the wrapper of this call jumps, if its requests are watched.
-pub fn function_for(call: Call) -> Option<*mut c_void> {
-    macro_rules! choose {
-        ($($name:ident $watched:ident;)*) => {
-            match call.symbol() {
+/// Makes the functions to which wrappers jump. Samples of stacks show an MPI function by their names, which the collector knows.
+macro_rules! watch {
+    ($($name:ident $watched:ident $profiling:ident $body:ident ($($argument:ident: $type:ty),*);)*) => {
+        $(
+            /// # Safety
+            /// Called as the MPI function of this name.
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $watched($($argument: $type),*) -> c_int {
+                // SAFETY: by this function's contract.
+                unsafe { $body::<{ symbol(Function::$name, Variant::C) }>($($argument),*) }
+            }
+
+            /// # Safety
+            /// Called as the MPI function of this name.
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $profiling($($argument: $type),*) -> c_int {
+                // SAFETY: by this function's contract.
+                unsafe { $body::<{ symbol(Function::$name, Variant::ProfilingC) }>($($argument),*) }
+            }
+        )*
+
+        /// Returns the function to which the wrapper of this call jumps, if its requests are watched.
+        pub fn function_for(call: Call) -> Option<*mut c_void> {
+            Some(match call.symbol() {
                 $(
-                    at if at == symbol(Function::$name, Variant::C) => {
-                        $watched::<{ symbol(Function::$name, Variant::C) }> as *mut c_void
-                    }
-                    at if at == symbol(Function::$name, Variant::ProfilingC) => {
-                        $watched::<{ symbol(Function::$name, Variant::ProfilingC) }> as *mut c_void
-                    }
+                    at if at == symbol(Function::$name, Variant::C) => $watched as *mut c_void,
+                    at if at == symbol(Function::$name, Variant::ProfilingC) => $profiling as *mut c_void,
                 )*
                 _ => return None,
-            }
-        };
-    }
-    Some(choose! {
-        MPI_Test test;
-        MPI_Testany test_any;
-        MPI_Testall test_all;
-        MPI_Testsome test_some;
-        MPI_Request_get_status ask;
-        MPI_Improbe find;
-    })
+            })
+        }
+    };
+}
+
+watch! {
+    MPI_Test ampere_watched_MPI_Test ampere_watched_PMPI_Test
+        test (request: usize, flag: *mut c_int, status: usize);
+    MPI_Testany ampere_watched_MPI_Testany ampere_watched_PMPI_Testany
+        test_any (count: c_int, requests: usize, index: *mut c_int, flag: *mut c_int, status: usize);
+    MPI_Testall ampere_watched_MPI_Testall ampere_watched_PMPI_Testall
+        test_all (count: c_int, requests: usize, flag: *mut c_int, statuses: usize);
+    MPI_Testsome ampere_watched_MPI_Testsome ampere_watched_PMPI_Testsome
+        test_some (count: c_int, requests: usize, completed: *mut c_int, indices: *mut c_int, statuses: usize);
+    MPI_Request_get_status ampere_watched_MPI_Request_get_status ampere_watched_PMPI_Request_get_status
+        ask (request: usize, flag: *mut c_int, status: usize);
+    MPI_Improbe ampere_watched_MPI_Improbe ampere_watched_PMPI_Improbe
+        find (source: c_int, tag: c_int, communicator: usize, flag: *mut c_int, message: usize, status: usize);
 }
 
 /// Returns the real function of a symbol.
@@ -144,11 +167,8 @@ type Test = unsafe extern "C-unwind" fn(usize, *mut c_int, usize) -> c_int;
 
 /// # Safety
 /// Called as MPI_Test.
-unsafe extern "C-unwind" fn test<const SYMBOL: usize>(
-    request: usize,
-    flag: *mut c_int,
-    status: usize,
-) -> c_int {
+#[inline(always)]
+unsafe fn test<const SYMBOL: usize>(request: usize, flag: *mut c_int, status: usize) -> c_int {
     // SAFETY: the arguments are the program's, with a status of ours if it passes none.
     unsafe {
         let real: Test = real(SYMBOL);
@@ -168,11 +188,8 @@ unsafe extern "C-unwind" fn test<const SYMBOL: usize>(
 
 /// # Safety
 /// Called as MPI_Request_get_status, which has the request itself as its argument and leaves it to the program.
-unsafe extern "C-unwind" fn ask<const SYMBOL: usize>(
-    request: usize,
-    flag: *mut c_int,
-    status: usize,
-) -> c_int {
+#[inline(always)]
+unsafe fn ask<const SYMBOL: usize>(request: usize, flag: *mut c_int, status: usize) -> c_int {
     // SAFETY: as in `test`.
     unsafe {
         let real: Test = real(SYMBOL);
@@ -194,7 +211,8 @@ type TestAny = unsafe extern "C-unwind" fn(c_int, usize, *mut c_int, *mut c_int,
 
 /// # Safety
 /// Called as MPI_Testany.
-unsafe extern "C-unwind" fn test_any<const SYMBOL: usize>(
+#[inline(always)]
+unsafe fn test_any<const SYMBOL: usize>(
     count: c_int,
     requests: usize,
     index: *mut c_int,
@@ -220,7 +238,8 @@ type TestAll = unsafe extern "C-unwind" fn(c_int, usize, *mut c_int, usize) -> c
 
 /// # Safety
 /// Called as MPI_Testall.
-unsafe extern "C-unwind" fn test_all<const SYMBOL: usize>(
+#[inline(always)]
+unsafe fn test_all<const SYMBOL: usize>(
     count: c_int,
     requests: usize,
     flag: *mut c_int,
@@ -247,7 +266,8 @@ type TestSome = unsafe extern "C-unwind" fn(c_int, usize, *mut c_int, *mut c_int
 
 /// # Safety
 /// Called as MPI_Testsome.
-unsafe extern "C-unwind" fn test_some<const SYMBOL: usize>(
+#[inline(always)]
+unsafe fn test_some<const SYMBOL: usize>(
     count: c_int,
     requests: usize,
     completed: *mut c_int,
@@ -277,7 +297,8 @@ type Find = unsafe extern "C-unwind" fn(c_int, c_int, usize, *mut c_int, usize, 
 
 /// # Safety
 /// Called as MPI_Improbe.
-unsafe extern "C-unwind" fn find<const SYMBOL: usize>(
+#[inline(always)]
+unsafe fn find<const SYMBOL: usize>(
     source: c_int,
     tag: c_int,
     communicator: usize,
