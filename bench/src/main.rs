@@ -10,6 +10,7 @@ mod collector;
 mod cores;
 mod engine;
 mod events;
+mod gpu;
 mod hosts;
 mod latency;
 mod least;
@@ -55,7 +56,7 @@ enum Bench {
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
-const BENCHES: [(&str, Bench); 27] = [
+const BENCHES: [(&str, Bench); 28] = [
     (hosts::CALLS, Bench::Runs(hosts::calls)),
     (hosts::HPL, Bench::Runs(hosts::hpl)),
     (sampling::LAMMPS, Bench::Runs(sampling::lammps)),
@@ -66,6 +67,7 @@ const BENCHES: [(&str, Bench); 27] = [
     ("switches", Bench::Figures(switches::figures)),
     ("ring", Bench::Figures(ring::figures)),
     ("event path", Bench::Figures(events::figures)),
+    ("GPU", Bench::Figures(gpu::figures)),
     ("engine", Bench::Figures(engine::figures)),
     // This one measures the memory of children, which is never less than the peak of this process, so it comes before groups that
     // need much memory.

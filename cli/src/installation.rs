@@ -78,8 +78,8 @@ impl Runtime {
     pub fn library(self) -> &'static str {
         match self {
             Runtime::Cuda => ampere_model::CUDA_LIBRARY,
-            Runtime::Hip => "libampere_hip.so",
-            Runtime::OpenCl => "libampere_opencl.so",
+            Runtime::Hip => ampere_model::HIP_LIBRARY,
+            Runtime::OpenCl => ampere_model::OPENCL_LIBRARY,
         }
     }
 }

@@ -123,6 +123,10 @@ int main(int argc, char **argv) {
 		cudaDeviceSynchronize();
 	}
 	if (is(what, "_exit")) _exit(7);
+	if (is(what, "crash_in_launch")) {
+		struct kernel broken = {(const char *)8, 0};
+		launch(&broken, NULL);
+	}
 	if (is(what, "crash")) {
 		raise(SIGSEGV);
 	}

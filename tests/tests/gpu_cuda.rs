@@ -144,6 +144,59 @@ fn streams_are_told_apart_and_share_the_device() {
     assert!(all < 1.01 * WATTS * 0.4, "kernels of four streams at a time share the power: {all} J");
 }
 
+/// `CUDA[0:7` of the lane `CUDA[0:7:1]`.
+fn stream_of(location: &str) -> &str {
+    let end = location.match_indices([':', ']']).nth(1).unwrap().0;
+    &location[..end]
+}
+
+/// Returns the streams of the kernels of each device, without their lanes.
+fn streams_of_devices(summary: &Value) -> Vec<(&str, Vec<&str>)> {
+    let of = |device| {
+        let views = list(device, "views").iter().filter(|view| view["view"] == "kernels");
+        let rows = views.flat_map(|view| list(view, "callpaths"));
+        let mut streams: Vec<&str> = rows.map(|row| stream_of(row["location"].as_str().unwrap())).collect();
+        streams.sort_unstable();
+        streams.dedup();
+        (device["name"].as_str().unwrap(), streams)
+    };
+    list(summary, "devices").iter().map(of).filter(|(_, streams)| !streams.is_empty()).collect()
+}
+
+#[test]
+fn a_stream_belongs_to_the_counter_with_its_gpus_address_and_parts_of_a_gpu_share_it() {
+    let (first, second) = ("CUDA[0:7", "CUDA[1:13");
+    for (script, expected) in [
+        ("gpus=2", vec![("GPU-0", vec![first]), ("GPU-1", vec![second])]),
+        ("gpus=2;swapped=1", vec![("GPU-0", vec![second]), ("GPU-1", vec![first])]),
+        ("gpus=2;mig=1", vec![("GPU-0", vec![first, second])]),
+    ] {
+        let gpu = Gpu::new();
+        let program = gpu.program.to_str().unwrap();
+        let mut command = gpu.place.ampere_run("out", [program, "50", "2", "1000000"]);
+        let done = run(gpu.with(&mut command, script).env("STAND_IN_NVML", "watts=200,100"));
+        assert_eq!(done.code, 0, "{done:#?}");
+        assert_eq!(streams_of_devices(&gpu.place.summary("out")), expected, "{script}");
+    }
+}
+
+#[test]
+fn two_processes_on_one_gpu_share_its_joules() {
+    let gpu = Gpu::new();
+    let words = format!("{0} 100 1 1000000 & {0} 100 1 1000000; wait", gpu.program.display());
+    let done = run(gpu.with(&mut gpu.place.ampere_run("out", ["sh", "-c", &words]), ""));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = gpu.place.summary("out");
+    let [light, heavy] = both(&summary);
+    assert_eq!([light.calls, heavy.calls], [200.0; 2]);
+    let view = view(&summary, "kernels");
+    let all = number(&list(&summary, "devices")[0], "total_joules");
+    let attributed = light.joules + heavy.joules;
+    assert!(relative(attributed + number(view, "idle_joules"), all) < 1e-6, "{attributed} of {all}");
+    // 0.8 s of kernels, of which the two processes run some at the same time.
+    assert!(attributed > 0.0 && attributed < 1.01 * 0.8 * WATTS, "{attributed}");
+}
+
 #[test]
 fn a_program_that_waits_only_at_its_end_has_its_kernels() {
     let gpu = Gpu::new();
@@ -208,14 +261,14 @@ fn a_device_that_is_reset_goes_on() {
 #[test]
 fn every_end_of_the_program_is_as_without_ampere() {
     let gpu = Gpu::new();
-    for what in ["status", "_exit", "crash", "fork", "init"] {
+    for what in ["status", "_exit", "crash", "crash_in_launch", "fork", "init"] {
         let arguments = ["100", "1", "1000000", what];
         let (plain, done) = (gpu.plain(&arguments), gpu.measured(what, "", &arguments));
         done.as_without(&plain);
         done.no_panic();
     }
     // 400 ms of work: of a program that ends at once, at most the last quarter of a second is missing.
-    for what in ["_exit", "crash"] {
+    for what in ["_exit", "crash", "crash_in_launch"] {
         let [light, _] = both(&gpu.place.summary(what));
         assert!((20.0..=100.0).contains(&light.calls), "{what}: {light:?}");
     }
@@ -233,6 +286,27 @@ fn the_programs_own_profiler_finds_cupti_free() {
     done.as_without(&plain);
     done.said_once(&["CUDA kernels are not recorded from here on", "profiler of the program's own"]);
     assert_exact(&gpu.place.summary("out"), 100.0, 0.1);
+}
+
+/// Another tool, which says that it was loaded.
+const TOOL: &str = r#"
+    #include <unistd.h>
+    int InitializeInjection(void) { return write(1, "another tool\n", 13) == 13; }
+"#;
+
+#[test]
+fn the_library_of_another_tool_is_loaded_instead_and_a_note_says_so() {
+    let gpu = Gpu::new();
+    let tool = gpu.place.compile("cc", "libtool.so", TOOL, &["-shared", "-fPIC"]);
+    // Something is recorded of this program without CUDA.
+    let cuda = gpu.place.path("libcuda.so.1");
+    let options = ["-finstrument-functions", cuda.to_str().unwrap()];
+    let program = gpu.place.compile("cc", "instrumented", SOURCE, &options);
+    let mut command = gpu.place.ampere_run("out", [program.to_str().unwrap(), "10", "1", "1000000"]);
+    let done = run(gpu.with(&mut command, "").env("CUDA_INJECTION64_PATH", &tool));
+    assert_eq!((done.code, done.stdout.matches("another tool\n").count()), (0, 1), "{done:#?}");
+    let notes = gpu.place.summary("out")["run"]["notes"].to_string();
+    assert!(notes.contains("CUDA_INJECTION64_PATH was set to"), "{notes}");
 }
 
 #[test]

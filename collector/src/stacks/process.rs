@@ -542,7 +542,7 @@ fn is_ours(library: &str) -> bool {
 }
 
 fn is_gpu_library(name: &str) -> bool {
-    ["libampere_cuda.so", "libampere_hip.so", "libampere_opencl.so"].contains(&name)
+    ampere_model::GPU_LIBRARIES.contains(&name)
 }
 
 /// Whether a function has a name like those of CUDA, HIP and OpenCL.

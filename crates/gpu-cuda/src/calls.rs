@@ -2,7 +2,7 @@
 
 use crate::cupti::{API_ENTER, CallbackData, Cupti, DRIVER_API, RUNTIME_API, Subscriber};
 use crate::{HOST, correlation, start};
-use ampere_gpu::guarded;
+use ampere_gpu::{Call, guarded};
 use scorep_abi::{paradigm, region_type};
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -10,16 +10,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers of API functions are below this, in both domains.
 const FUNCTIONS_MAX: usize = 2048;
-
-/// What a function of CUDA does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
-    Launch,
-    /// It copies or sets memory.
-    Transfer,
-    /// It waits, allocates or frees.
-    Other,
-}
 
 /// For each function, its region, and whether the device's records carry the number of the call; 0 before the function's first
 /// call.
@@ -59,15 +49,7 @@ pub fn enable(cupti: &Cupti, subscriber: Subscriber) {
 fn call_of(name: &CStr) -> Option<Call> {
     let name = name.to_str().ok()?.trim_start_matches('_');
     let function = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"))?;
-    let begins = |with: &[&str]| with.iter().any(|with| function.starts_with(with));
-    Some(match function {
-        _ if begins(&["LaunchHostFunc"]) => return None,
-        _ if begins(&["Launch", "GraphLaunch"]) => Call::Launch,
-        _ if begins(&["Memcpy", "Memset", "MemPrefetch"]) => Call::Transfer,
-        _ if function.contains("Synchronize") => Call::Other,
-        _ if begins(&["Malloc", "Free", "HostAlloc", "MemAlloc", "MemFree"]) => Call::Other,
-        _ => return None,
-    })
+    Call::of(function)
 }
 
 /// CUPTI calls this at the entry and the exit of each function that is enabled.
@@ -138,37 +120,4 @@ pub fn launched_at(correlation: u32) -> Option<u64> {
     let launched = &LAUNCHES[correlation as usize % LAUNCHES.len()];
     let is_it = launched.correlation.load(Ordering::Relaxed) == correlation && correlation != 0;
     is_it.then(|| launched.ticks.load(Ordering::Relaxed))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn launches_transfers_waits_and_allocations_are_recorded() {
-        let table = [
-            (c"cudaLaunchKernel_v7000", Some(Call::Launch)),
-            (c"__cudaLaunchKernel_ptsz_v13000", Some(Call::Launch)),
-            (c"cuLaunchKernelEx", Some(Call::Launch)),
-            (c"cudaGraphLaunch_v10000", Some(Call::Launch)),
-            (c"cudaLaunchHostFunc_v10000", None),
-            (c"cuLaunchHostFunc_v2", None),
-            (c"cudaMemcpy2DAsync_ptsz_v7000", Some(Call::Transfer)),
-            (c"cuMemsetD8_v2", Some(Call::Transfer)),
-            (c"cuMemcpyHtoD_v2", Some(Call::Transfer)),
-            (c"cudaMemPrefetchAsync_v12020", Some(Call::Transfer)),
-            (c"cudaStreamSynchronize_v3020", Some(Call::Other)),
-            (c"cuCtxSynchronize", Some(Call::Other)),
-            (c"cudaMallocAsync_v11020", Some(Call::Other)),
-            (c"cudaHostAlloc_v3020", Some(Call::Other)),
-            (c"cuMemFree_v2", Some(Call::Other)),
-            (c"cudaGetDevice_v3020", None),
-            (c"cuMemGetInfo_v2", None),
-            (c"cudaFuncGetAttributes_v3020", None),
-            (c"cuCtxGetCurrent", None),
-        ];
-        for (name, expected) in table {
-            assert_eq!(call_of(name), expected, "{name:?}");
-        }
-    }
 }

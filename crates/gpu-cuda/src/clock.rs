@@ -16,15 +16,20 @@ struct Scale {
     nanoseconds: u64,
     /// Nanoseconds per tick, times 2^32.
     rate: u128,
+    /// Ticks per nanosecond, times 2^48: in a day, less than a tick is lost by rounding.
+    inverse: u128,
 }
+
+/// With more ticks than 4096 in a nanosecond, products would be too large.
+const RATE_MIN: u128 = 1 << 20;
 
 static SCALE: OnceLock<Scale> = OnceLock::new();
 
 /// Starts the clock that CUPTI is given in place of the wall clock.
 pub fn start(host: Host) {
-    let rate = (4_294_967_296.0 / host.ticks_per_nanosecond().max(1e-6)) as u128;
+    let rate = ((4_294_967_296.0 / host.ticks_per_nanosecond().max(1e-6)) as u128).max(RATE_MIN);
     let (ticks, nanoseconds) = (host.now(), wall());
-    SCALE.get_or_init(|| Scale { host, ticks, nanoseconds, rate: rate.max(1) });
+    SCALE.get_or_init(|| Scale { host, ticks, nanoseconds, rate, inverse: (1 << 80) / rate });
 }
 
 /// Returns the time for CUPTI.
@@ -45,7 +50,7 @@ pub fn ticks(nanoseconds: u64) -> u64 {
 
 /// Returns the number of ticks in a time.
 pub fn ticks_in(nanoseconds: u64) -> u64 {
-    SCALE.get().map_or(u64::MAX, |scale| ((u128::from(nanoseconds) << 32) / scale.rate) as u64)
+    SCALE.get().map_or(u64::MAX, |scale| ((u128::from(nanoseconds) * scale.inverse) >> 48) as u64)
 }
 
 /// Returns the nanoseconds in a number of ticks.
@@ -61,6 +66,6 @@ impl Scale {
 
     fn ticks_at(&self, nanoseconds: u64) -> u64 {
         let Some(since) = nanoseconds.checked_sub(self.nanoseconds) else { return 0 };
-        self.ticks + ((u128::from(since) << 32) / self.rate) as u64
+        self.ticks + ((u128::from(since) * self.inverse) >> 48) as u64
     }
 }

@@ -5,8 +5,8 @@
 use crate::cupti::{self, COPIES, Cupti, SUCCESS, kind};
 use crate::{CUPTI, HOST, LOSSES, calls, clock, correlation, devices};
 use ampere_gpu::{Frame, Host, Stream, guarded};
+use rustc_hash::FxHashMap;
 use scorep_abi::{paradigm, region_type};
-use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Mutex;
 
@@ -161,11 +161,11 @@ struct Place {
 #[derive(Default)]
 struct Records {
     /// The contexts of each device, in the order of their first record.
-    contexts: HashMap<u32, Vec<u32>>,
+    contexts: FxHashMap<u32, Vec<u32>>,
     /// The streams, each with the end of the last work that was recorded on it.
-    streams: HashMap<Place, (Stream, u64)>,
+    streams: FxHashMap<Place, (Stream, u64)>,
     /// Kernels by the addresses of their names. A name may be replaced when a module is unloaded, and is compared.
-    kernels: HashMap<usize, (CString, u32)>,
+    kernels: FxHashMap<usize, (CString, u32)>,
     /// Copies by their kind, and memsets.
     transfers: [u32; COPIES.len() + 1],
 }

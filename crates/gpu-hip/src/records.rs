@@ -6,6 +6,7 @@ use crate::abi::{
 };
 use crate::devices::Gpu;
 use ampere_gpu::{DeviceClock, Frame, Host, Losses, Stream};
+use rustc_hash::FxHashMap;
 use scorep_abi::{paradigm, region_type};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
@@ -43,7 +44,7 @@ struct Kernel {
 
 /// The kernels of all loaded code objects, by their numbers.
 #[derive(Default)]
-pub(crate) struct Kernels(Mutex<HashMap<u64, Kernel>>);
+pub(crate) struct Kernels(Mutex<FxHashMap<u64, Kernel>>);
 
 /// Returns a lock that another thread's panic does not close.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -106,7 +107,7 @@ struct Known {
 /// The streams that commands have run on.
 pub(crate) struct Streams {
     gpus: HashMap<u64, Gpu>,
-    streams: HashMap<Place, Known>,
+    streams: FxHashMap<Place, Known>,
     clock: DeviceClock,
     /// The number of commands that records have described.
     seen: u64,
@@ -117,7 +118,7 @@ pub(crate) struct Streams {
 impl Streams {
     pub fn new(gpus: HashMap<u64, Gpu>, ticks_per_nanosecond: f64) -> Streams {
         let clock = DeviceClock::new(ticks_per_nanosecond);
-        Streams { gpus, streams: HashMap::new(), clock, seen: 0, dropped: 0 }
+        Streams { gpus, streams: FxHashMap::default(), clock, seen: 0, dropped: 0 }
     }
 
     /// Takes a reading of the clock of all records, and of the run's before and after it.

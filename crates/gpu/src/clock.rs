@@ -16,6 +16,9 @@ const DRIFT_MAX: f64 = 1e-3;
 /// The error of the rate between anchors.
 const RATE_ERROR: f64 = 5e-6;
 
+/// For this time of the device around a time that was converted, the same anchor is used: another one would be better by 5 ns.
+const SAME_ANCHOR: u64 = 1_000_000;
+
 /// A reading of a device's clock.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
@@ -34,12 +37,22 @@ pub struct DeviceClock {
     anchors: VecDeque<Anchor>,
     /// The largest error of a time that was converted, in ticks.
     worst: f64,
+    /// The line by which the last time was converted.
+    line: Option<Line>,
+}
+
+/// A line through an anchor, which is the best one for a time of the device.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    anchor: Anchor,
+    rate: f64,
+    device: u64,
 }
 
 impl DeviceClock {
     /// Returns a clock without anchors. `ticks_per_nanosecond` is the rate of the run's clock, as far as it is known.
     pub fn new(ticks_per_nanosecond: f64) -> DeviceClock {
-        DeviceClock { nominal: ticks_per_nanosecond, anchors: VecDeque::new(), worst: 0.0 }
+        DeviceClock { nominal: ticks_per_nanosecond, anchors: VecDeque::new(), worst: 0.0, line: None }
     }
 
     /// Returns the rate of the run's clock, in ticks per nanosecond.
@@ -50,6 +63,7 @@ impl DeviceClock {
     /// Takes a better value of the rate of the run's clock.
     pub fn set_rate(&mut self, ticks_per_nanosecond: f64) {
         self.nominal = ticks_per_nanosecond;
+        self.line = None;
     }
 
     /// Takes a reading of the device's clock in nanoseconds, and the run's clock in ticks before and after it. Returns whether a
@@ -57,6 +71,7 @@ impl DeviceClock {
     pub fn add(&mut self, before: u64, device: u64, after: u64) -> bool {
         let Some(width) = after.checked_sub(before) else { return false };
         let new = Anchor { device, ticks: before + width / 2, error: width.div_ceil(2) };
+        self.line = None;
         let is_full = self.anchors.len() == ANCHORS_MAX;
         match self.anchors.back_mut() {
             // Time has gone back: the device was reset.
@@ -89,16 +104,26 @@ impl DeviceClock {
 
     /// Converts a time to ticks, by the anchor that gives the least error. Returns `None` if the clock has no anchor.
     pub fn ticks(&mut self, device: u64) -> Option<u64> {
+        let Line { anchor, rate, .. } = match self.line {
+            Some(line) if device.abs_diff(line.device) < SAME_ANCHOR => line,
+            _ => self.line_at(device)?,
+        };
+        let distance = (device.abs_diff(anchor.device) as f64 * rate).round() as u64;
+        Some(match device >= anchor.device {
+            true => anchor.ticks.saturating_add(distance),
+            false => anchor.ticks.saturating_sub(distance),
+        })
+    }
+
+    fn line_at(&mut self, device: u64) -> Option<Line> {
         let rate = self.rate();
         let error =
             |anchor: &Anchor| anchor.error as f64 + device.abs_diff(anchor.device) as f64 * rate * RATE_ERROR;
-        let best = *self.anchors.iter().min_by(|a, b| error(a).total_cmp(&error(b)))?;
-        self.worst = self.worst.max(error(&best));
-        let distance = (device.abs_diff(best.device) as f64 * rate).round() as u64;
-        Some(match device >= best.device {
-            true => best.ticks.saturating_add(distance),
-            false => best.ticks.saturating_sub(distance),
-        })
+        let anchor = *self.anchors.iter().min_by(|a, b| error(a).total_cmp(&error(b)))?;
+        self.worst = self.worst.max(error(&anchor));
+        let line = Line { anchor, rate, device };
+        self.line = Some(line);
+        Some(line)
     }
 
     /// Returns the largest error of the times that were converted so far, in nanoseconds.

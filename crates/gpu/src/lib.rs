@@ -32,6 +32,7 @@
 //! its name at each call; an adapter that can keep the handle with the kernel does.
 //!
 //! ```text
+//! call.rs       which calls of CUDA and HIP are recorded
 //! clock.rs      a device's clock against the run's
 //! host.rs       safe versions of the host's functions
 //! interface.rs  the same functions, as C types
@@ -44,12 +45,14 @@
 //! locks do, and none is made that changes the program's results.
 #![warn(missing_docs)]
 
+mod call;
 mod clock;
 mod host;
 pub mod interface;
 mod losses;
 mod streams;
 
+pub use call::Call;
 pub use clock::DeviceClock;
 pub use host::{Device, ENV_GPU, Host};
 pub use interface::{Frame, Quality};

@@ -12,13 +12,15 @@ pub struct Losses {
     not_recorded: AtomicU64,
     clock_error: AtomicU64,
     clock_drift: AtomicU64,
+    /// The sum of the counts in the last report. No count decreases.
+    reported: AtomicU64,
 }
 
 impl Losses {
     /// Makes counts of zero for the adapter with this paradigm, a value of [`scorep_abi::paradigm`].
     pub const fn new(paradigm: i32) -> Losses {
-        let [not_recorded, clock_error, clock_drift] = [const { AtomicU64::new(0) }; 3];
-        Losses { paradigm, not_recorded, clock_error, clock_drift }
+        let [not_recorded, clock_error, clock_drift, reported] = [const { AtomicU64::new(0) }; 4];
+        Losses { paradigm, not_recorded, clock_error, clock_drift, reported }
     }
 
     /// Counts kernels, copies and other commands that are not recorded.
@@ -40,14 +42,14 @@ impl Losses {
         }
     }
 
-    /// Reports the counts. This must be called about once a second, and at the end.
+    /// Reports the counts if they have changed. This must be called about once a second while events are recorded, and at the end.
     pub fn report(&self, host: &Host) {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        host.report_quality(&Quality {
-            paradigm: self.paradigm,
-            not_recorded: of(&self.not_recorded),
-            clock_error: of(&self.clock_error),
-            clock_drift: of(&self.clock_drift),
-        });
+        let [not_recorded, clock_error, clock_drift] =
+            [&self.not_recorded, &self.clock_error, &self.clock_drift]
+                .map(|count| count.load(Ordering::Relaxed));
+        let sum = not_recorded.wrapping_add(clock_error).wrapping_add(clock_drift);
+        if self.reported.swap(sum, Ordering::Relaxed) != sum {
+            host.report_quality(&Quality { paradigm: self.paradigm, not_recorded, clock_error, clock_drift });
+        }
     }
 }

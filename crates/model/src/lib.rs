@@ -102,6 +102,12 @@ pub const ENV_CUDA_INJECTION: &str = "CUDA_INJECTION64_PATH";
 
 /// The name of ampere's own library for [`ENV_CUDA_INJECTION`].
 pub const CUDA_LIBRARY: &str = "libampere_cuda.so";
+/// The name of the library that sees the kernels of HIP.
+pub const HIP_LIBRARY: &str = "libampere_hip.so";
+/// The name of the library that sees the kernels of OpenCL.
+pub const OPENCL_LIBRARY: &str = "libampere_opencl.so";
+/// The names of the libraries that see kernels.
+pub const GPU_LIBRARIES: [&str; 3] = [CUDA_LIBRARY, HIP_LIBRARY, OPENCL_LIBRARY];
 
 /// A time in ticks of the node's event clock.
 pub type Timestamp = u64;

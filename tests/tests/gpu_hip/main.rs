@@ -33,8 +33,15 @@ impl Hip {
         let source =
             |name: &str| std::fs::read_to_string(root().join("tests/programs").join(name)).expect("a file");
         let include = format!("-I{}", root().join("tests/programs").display());
-        let options =
-            ["-O1", "-shared", "-fPIC", "-pthread", "-ldl", "-Wl,-soname,libamdhip64.so.6", &include];
+        let options = [
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-pthread",
+            "-ldl",
+            "-Wl,-soname,libamdhip64.so.6,-z,nodelete",
+            &include,
+        ];
         let library = place.compile("cc", "libamdhip64.so.6", &source("amdhip64.c"), &options);
         let path = library.to_string_lossy();
         let rpath = format!("-Wl,-rpath,{}", place.directory().display());
@@ -229,6 +236,50 @@ fn parts_of_a_gpu_share_its_counter() {
     assert_eq!(devices.len(), 1, "{devices:?}");
 }
 
+/// Returns the locations of the kernels of each device.
+fn streams_of_devices(summary: &Value) -> BTreeMap<String, Vec<String>> {
+    let of = |device: &Value| {
+        let name = device["name"].as_str().expect("a name").to_owned();
+        (name, locations(&serde_json::json!({ "devices": [device] })))
+    };
+    list(summary, "devices").iter().map(of).filter(|(_, streams)| !streams.is_empty()).collect()
+}
+
+#[test]
+fn a_stream_belongs_to_the_counter_with_its_gpus_address_whatever_their_numbers_are() {
+    for (word, expected) in [
+        ("", [("GPU-0", "HIP[gpu0:0]"), ("GPU-1", "HIP[gpu1:0]")]),
+        ("swapped", [("GPU-0", "HIP[gpu1:0]"), ("GPU-1", "HIP[gpu0:0]")]),
+    ] {
+        let hip = Hip::new();
+        let mut command = hip.measured(&["two_gpus"]);
+        command.env("STAND_IN_ROCPROFILER", word).env("STAND_IN_GPUS", "2");
+        let done = run(command.env("STAND_IN_ROCM_SMI", "watts=300,100"));
+        assert_eq!(done.code, 0, "{done:#?}");
+        let found = streams_of_devices(&json(&hip.place.path("out/summary.json")));
+        let expected = expected.map(|(device, stream)| (device.to_owned(), vec![stream.to_owned()]));
+        assert_eq!(found, BTreeMap::from(expected), "{word}");
+    }
+}
+
+#[test]
+fn two_processes_on_one_gpu_share_its_joules() {
+    let hip = Hip::new();
+    let both = format!("{0} three_to_one 20 & {0} three_to_one 20; wait", hip.program.display());
+    let done = run(hip.with_gpus(&mut hip.place.ampere_run("out", ["sh", "-c", &both])));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&hip.place.path("out/summary.json"));
+    let kernels = rows(&summary, "kernels");
+    assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (40.0, 40.0), "{kernels:#?}");
+    let [device] = &list(&summary, "devices")[..] else { panic!("one device") };
+    let view = list(device, "views").iter().find(|view| view["view"] == "kernels").expect("kernels");
+    let (all, idle) = (number(device, "total_joules"), number(view, "idle_joules"));
+    let attributed: f64 = kernels.values().map(|row| row.joules).sum();
+    assert!((attributed + idle - all).abs() < 1e-6 * all, "{attributed} {idle} {all}");
+    // 1.6 s of kernels at 300 W, of which the two processes run some at the same time.
+    assert!(attributed > 0.0 && attributed < 1.01 * 1.6 * 300.0, "{attributed}");
+}
+
 #[test]
 fn a_program_that_forks_exits_or_crashes_does_as_without_ampere() {
     let hip = Hip::new();
@@ -270,6 +321,39 @@ fn an_unknown_version_and_a_function_that_fails_are_said_in_one_line() {
         assert!(rows(&summary, "kernels").is_empty());
         std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
     }
+}
+
+/// A program that opens HIP and closes it again. As the real one, the library stays in the process: it has threads.
+const CLOSES: &str = r#"
+    #include <dlfcn.h>
+    #include <stdio.h>
+    #include <unistd.h>
+    #include "hip.h"
+    int main(void) {
+        static const char name[] = "_Z6largerPdm.kd";
+        struct work work = {.seconds = 0.005};
+        struct dim3 one = {1, 1, 1};
+        void *arguments[] = {&work}, *library = dlopen("libamdhip64.so.6", RTLD_NOW);
+        __typeof__(__hipRegisterFunction) *add = dlsym(library, "__hipRegisterFunction");
+        __typeof__(hipLaunchKernel) *launch = dlsym(library, "hipLaunchKernel");
+        __typeof__(hipDeviceSynchronize) *synchronize = dlsym(library, "hipDeviceSynchronize");
+        add(0, name, (char *)name, name, 0, 0, 0, 0, 0, 0);
+        for (int i = 0; i < 10; i++) launch(name, one, one, arguments, 0, 0);
+        synchronize();
+        printf("closed: %d\n", dlclose(library));
+        usleep(200000);
+        return 6;
+    }
+"#;
+
+#[test]
+fn a_program_may_close_the_runtime() {
+    let mut hip = Hip::new();
+    let include = format!("-I{}", root().join("tests/programs").display());
+    hip.program = hip.place.compile("cc", "closes", CLOSES, &["-ldl", &include]);
+    let (summary, done) = hip.runs(&[], "");
+    assert_eq!((done.code, unrecorded(&summary)), (6, 0.0));
+    assert_eq!(rows(&summary, "kernels")[LARGER].calls, 10.0);
 }
 
 /// Another tool, which says that it was configured.

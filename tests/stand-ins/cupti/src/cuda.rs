@@ -1,7 +1,7 @@
 //! The functions that a program calls: of the driver, and of the runtime, which calls the driver.
 
 use crate::cupti::{DRIVER, RUNTIME, around, record};
-use crate::gpu::{DEFAULT_STREAM, Kind, Work, gpu, gpus};
+use crate::gpu::{DEFAULT_STREAM, FIRST_STREAM, Kind, Work, gpu, gpus};
 use crate::{cupti, entry, now};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::Once;
@@ -58,7 +58,8 @@ pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
 /// The addresses of the devices of the stand-in for NVML. Parts of a GPU have its address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(text: *mut c_char, bytes: c_int, device: c_int) -> c_int {
-    let bus = if entry("mig") > 0 { 0xC1 } else { 0xC1 + device };
+    let number = if entry("swapped") > 0 { gpus() as c_int - 1 - device } else { device };
+    let bus = if entry("mig") > 0 { 0xC1 } else { 0xC1 + number };
     let address = CString::new(format!("0000:{bus:02X}:00.0")).unwrap_or_default();
     // SAFETY: the caller's buffer.
     unsafe { put(text, bytes, &address) }
@@ -108,7 +109,7 @@ fn enqueue(kind: Kind, name: *const c_char, nanoseconds: u64, stream: *mut c_voi
         let mut gpu = gpu();
         (gpu.context, gpu.enqueue(stream, nanoseconds))
     };
-    let device = stream % gpus();
+    let device = if stream == DEFAULT_STREAM { 0 } else { (stream - FIRST_STREAM + 1) % gpus() };
     record(Work { kind, name, start, end, device, context, stream, correlation });
     end
 }
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn cudaStreamCreate(stream: *mut *mut c_void) -> c_int {
     cuInit(0);
     let mut gpu = gpu();
     gpu.streams_made += 1;
-    let number = 12 + gpu.streams_made;
+    let number = FIRST_STREAM - 1 + gpu.streams_made;
     // SAFETY: the caller's pointer.
     unsafe { stream.write(std::ptr::without_provenance_mut(number as usize)) };
     0

@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 const LATENCY: u64 = 2_000;
 /// The number of the default stream.
 pub const DEFAULT_STREAM: u32 = 7;
+/// The number of the first stream that a program makes.
+pub const FIRST_STREAM: u32 = 13;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

@@ -14,7 +14,7 @@
 //!
 //! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
 //! the opposite order, `dropped=7` counts 7 records as dropped, `without=NAME` makes a function fail,
-//! `partitions` shows all GPUs as parts of one, and `timed` prints how long the tools' functions took for a call and for
+//! `partitions` shows all GPUs as parts of one, `swapped` gives them the other order than that of counters, and `timed` prints how long the tools' functions took for a call and for
 //! a record. `STAND_IN_GPUS` is the number of GPUs.
 
 #[allow(dead_code)]
@@ -266,21 +266,22 @@ pub unsafe extern "C" fn rocprofiler_query_available_agents(
     if size > whole {
         return ERROR;
     }
-    let has_parts = word("partitions").is_some();
+    let gpus: u32 = std::env::var("STAND_IN_GPUS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let (has_parts, is_swapped) = (word("partitions").is_some(), word("swapped").is_some());
     let agent = |id: u64, agent_type, number: u32| {
+        let bus = 0xc1 + if is_swapped { gpus - 1 - number } else { number };
         // SAFETY: zero is a value of all fields.
         let mut made: WholeAgent = unsafe { std::mem::zeroed() };
         made.agent.size = whole as u64;
         made.agent.id = Handle(id);
         made.agent.agent_type = agent_type;
         // The addresses of the GPUs of the stand-ins for counters.
-        made.agent.location = if has_parts { 0xc1 << 8 | number } else { (0xc1 + number) << 8 };
+        made.agent.location = if has_parts { 0xc1 << 8 | number } else { bus << 8 };
         made.agent.number_in_type = number as i32;
         made.agent.product_name = NAME.as_ptr();
         made.uuid[0] = 7 + number as u8;
         Box::leak(Box::new(made))
     };
-    let gpus: u32 = std::env::var("STAND_IN_GPUS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let mut all = vec![agent(CPU, 1, 0)];
     all.extend((0..gpus).map(|number| agent(GPU + u64::from(number), AGENT_GPU, number)));
     let pointers: Vec<*const c_void> = all.iter().map(|agent| std::ptr::from_ref(&**agent).cast()).collect();

@@ -1,0 +1,139 @@
+//! What the libraries that see GPU kernels cost, on stand-ins for the vendors' libraries, and how well they keep up.
+
+use crate::{Figure, child};
+use anyhow::Context;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Number of launches for the mean of one.
+const LAUNCHES: &str = "100000";
+/// Number of kernels on eight streams, 10,000 a second.
+const KERNELS: u32 = 30_000;
+
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
+    let place = tempfile::tempdir()?;
+    let hip = Program::hip(place.path())?;
+    let cuda = Program::cuda(place.path())?;
+    let [hip_launch, hip_record] = hip.times("STAND_IN_ROCPROFILER", "timed", &["bench", LAUNCHES])?;
+    let [cuda_launch, cuda_record] =
+        cuda.times("STAND_IN_CUPTI", "timed=1", &[LAUNCHES, "1", "100", "late"])?;
+    hip.runs("", "", &["many", &KERNELS.to_string()])?;
+    let lost = hip.quality()?["unrecorded_kernels"].as_f64().context("no unrecorded_kernels")?;
+    let recorded = 100.0 * (1.0 - lost / f64::from(KERNELS));
+    let asked = "limit";
+    Ok(vec![
+        Figure::new("GPU: a launch by HIP, our part", hip_launch, "ns", asked, 300.0),
+        Figure::new("GPU: a launch by CUDA, our part", cuda_launch, "ns", asked, 300.0),
+        Figure::new("GPU: the record of a kernel by HIP, our part", hip_record, "ns", asked, 500.0),
+        Figure::new("GPU: the record of a kernel by CUDA, our part", cuda_record, "ns", asked, 500.0),
+        Figure::new("GPU: 10,000 kernels a second on 8 streams, recorded", recorded, "%", "all", 100.0),
+        Figure::new(
+            "GPU: its libraries that a program without it does not load",
+            not_loaded(place.path())?,
+            "",
+            "all",
+            3.0,
+        ),
+    ])
+}
+
+/// A program with stand-ins, and where they are.
+struct Program {
+    file: PathBuf,
+    place: PathBuf,
+    counters: [(&'static str, String); 3],
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/programs").join(name)
+}
+
+fn compile(words: &[&OsStr]) -> anyhow::Result<()> {
+    child::run(Command::new("cc").args(["-O2", "-pthread"]).args(words)).map(|_| ())
+}
+
+/// The stand-in for the library that counters are read from.
+fn counters(
+    source: &'static str,
+    variable: &'static str,
+    script: &'static str,
+    library: &str,
+) -> [(&'static str, String); 3] {
+    let library = child::sibling(library).to_string_lossy().into_owned();
+    [("AMPERE_COUNTERS", source.to_owned()), (variable, library), (script, "watts=300".to_owned())]
+}
+
+impl Program {
+    fn hip(place: &Path) -> anyhow::Result<Program> {
+        let place = place.join("hip");
+        std::fs::create_dir(&place)?;
+        symlink(child::sibling("libstand_in_rocprofiler_sdk.so"), place.join("librocprofiler-sdk.so"))?;
+        let (library, file) = (place.join("libamdhip64.so.6"), place.join("program"));
+        let text = OsStr::new;
+        let (first, second) = (source("amdhip64.c"), source("hip_kernels.c"));
+        let shared = ["-shared", "-fPIC", "-Wl,-soname,libamdhip64.so.6", "-o"].map(text);
+        compile(&[&shared[..], &[library.as_os_str(), first.as_os_str()]].concat())?;
+        compile(&[text("-o"), file.as_os_str(), second.as_os_str(), library.as_os_str()])?;
+        let counters =
+            counters("rocm_smi", "AMPERE_ROCM_SMI_LIBRARY", "STAND_IN_ROCM_SMI", "libstand_in_rocm_smi64.so");
+        Ok(Program { file, place, counters })
+    }
+
+    fn cuda(place: &Path) -> anyhow::Result<Program> {
+        let place = place.join("cuda");
+        std::fs::create_dir(&place)?;
+        let (library, file) = (place.join("libcuda.so.1"), place.join("program"));
+        std::fs::copy(child::sibling("libstand_in_cuda.so"), &library)?;
+        symlink("libcuda.so.1", place.join("libcupti.so.13"))?;
+        let source = source("cuda_kernels.c");
+        compile(&[OsStr::new("-o"), file.as_os_str(), source.as_os_str(), library.as_os_str()])?;
+        let counters = counters("nvml", "AMPERE_NVML_LIBRARY", "STAND_IN_NVML", "libstand_in_nvidia_ml.so");
+        Ok(Program { file, place, counters })
+    }
+
+    /// Runs the program under `ampere run`. Returns what is on standard error.
+    fn runs(&self, variable: &str, script: &str, words: &[&str]) -> anyhow::Result<String> {
+        let _ = std::fs::remove_dir_all(self.place.join("out"));
+        let mut command = Command::new(child::sibling("ampere"));
+        command.args(["run", "--sample", "off", "--listen", "127.0.0.1:0", "-o"]).arg(self.place.join("out"));
+        command.arg("--").arg(&self.file).args(words).env("LD_LIBRARY_PATH", &self.place);
+        command.envs(self.counters.iter().map(|(name, value)| (name, value)));
+        if !variable.is_empty() {
+            command.env(variable, script);
+        }
+        let done = command.output()?;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        anyhow::ensure!(done.status.success(), "{command:?}: {said}");
+        Ok(said)
+    }
+
+    /// Returns the nanoseconds that the stand-in has measured, of a launch and of a record.
+    fn times(&self, variable: &str, script: &str, words: &[&str]) -> anyhow::Result<[f64; 2]> {
+        let said = self.runs(variable, script, words)?;
+        let before = |text: &str| {
+            let number = said.split(text).next()?.rsplit(' ').next()?;
+            number.parse::<f64>().ok()
+        };
+        let times = before(" ns of calls").zip(before(" ns of records"));
+        times.map(<[f64; 2]>::from).with_context(|| format!("no times: {said}"))
+    }
+
+    fn quality(&self) -> anyhow::Result<Value> {
+        let summary: Value = serde_json::from_slice(&std::fs::read(self.place.join("out/summary.json"))?)?;
+        Ok(summary["quality"].clone())
+    }
+}
+
+/// Returns how many of the libraries for GPUs are not loaded into a program that uses none.
+fn not_loaded(place: &Path) -> anyhow::Result<f64> {
+    let mut command = Command::new(child::sibling("ampere"));
+    command.args(["run", "--listen", "127.0.0.1:0", "-o"]).arg(place.join("out"));
+    command.args(["--", "cat", "/proc/self/maps"]).env("AMPERE_COUNTERS", "estimate");
+    let maps = child::run(&mut command)?.output;
+    let maps = String::from_utf8_lossy(&maps);
+    let libraries = ["libampere_cuda.so", "libampere_hip.so", "libampere_opencl.so"];
+    Ok(libraries.iter().filter(|library| !maps.contains(*library)).count() as f64)
+}
