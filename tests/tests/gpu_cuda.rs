@@ -233,6 +233,8 @@ fn a_device_clock_that_is_behind_is_noticed_and_kernels_stay_behind_their_launch
     let gpu = Gpu::new();
     let summary = gpu.as_without("early_us=40", &["100", "1", "300000"]);
     assert_eq!(both(&summary).map(|kernel| kernel.calls), [100.0; 2]);
+    // A kernel that begins before its launch would not be known to be of this launch.
+    assert_eq!(number(&summary["quality"], "kernels_without_launch"), 0.0);
     let text = std::fs::read_to_string(gpu.place.path("outearly_us-40/summary.txt"))
         .unwrap()
         .replace("\n        ", " ");

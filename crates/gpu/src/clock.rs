@@ -171,6 +171,7 @@ mod tests {
     #[test]
     fn a_reset_device_starts_anew() {
         let (mut clock, _) = played(0.0, 3);
+        assert!(clock.ticks(2000) < Some(10_000_000_000));
         clock.add(10_000_000_000, 1000, 10_000_000_300);
         assert_eq!(clock.ticks(2000), Some(10_000_000_150 + 3000));
         assert_eq!(clock.drift(), 0);
