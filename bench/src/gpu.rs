@@ -118,6 +118,8 @@ impl Program {
             number.parse::<f64>().ok()
         };
         let times = before(" ns of calls").zip(before(" ns of records"));
+        // Nothing takes no time: ampere's library was not loaded.
+        let times = times.filter(|(launch, record)| *launch > 0.0 && *record > 0.0);
         times.map(<[f64; 2]>::from).with_context(|| format!("no times: {said}"))
     }
 
