@@ -211,7 +211,7 @@ class Trace:
 class Waits:
     """Finds the waits of a trace, and leaves each in its frame."""
     def __init__(self, trace, clock_error_seconds):
-        self.trace, self.error = trace, 2 * clock_error_seconds * trace.hz
+        self.trace, self.error = trace, round(2 * clock_error_seconds * trace.hz, 6)
         self.matched = self.unmatched = 0
         self.messages()
         for (comm, _), arrivals in trace.collectives.items():

@@ -397,7 +397,7 @@ class RandomProgram:
             return 0.0
         error = 1 + self.below(20 * self.step)
         self.shift("node", 2 * error)
-        return error / self.draft.hz if asked else 0.0
+        return round(error / self.draft.hz, 9) if asked else 0.0
 
     def shift(self, what, most):
         """Shifts the times of each node or group of locations."""
@@ -477,6 +477,8 @@ class Generated:
             json.dump(self.config(), file, indent=1)
         with open(os.path.join(directory, "ampere.toml"), "w") as file:
             file.write("".join(self.setting(device) for device in self.devices))
+            if self.error:
+                file.write(f"[attribution]\nclock_error = '{round(self.error * 1e9)}ns'\n")
 
     def config(self):
         devices = [{**device, "consumers": [f"MPI Rank {rank}/Master thread" for rank in device["ranks"]], "activity": CPU_TIME}
