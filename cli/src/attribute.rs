@@ -4,7 +4,7 @@ use crate::attribute_ranks::LaunchedProcess;
 use crate::report::write_summary;
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
-use crate::terminal::words::{given, path_parser, print, print_in_colour, screen_of};
+use crate::terminal::words::{eprint_warning, given, path_parser, print, print_in_colour, screen_of};
 use ampere_collector::finish;
 use ampere_collector::run_directory::output;
 use ampere_report::{Format, first, json};
@@ -104,7 +104,7 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
     // If there are several processes, only the last one has the figures.
     let Some(attributed) = attributed else { return Ok(ExitCode::SUCCESS) };
     for line in attributed.warnings.iter().chain(&attributed.odd) {
-        say!("ampere: {line}");
+        eprint_warning(line);
     }
     let summary = attributed.summary;
     if let Some(directory) = &arguments.output {

@@ -27,8 +27,13 @@ pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attribu
         bail!("cannot write {}: it exists and is not a regular file: name another file", calls.display());
     }
     let paths = paths_next_to(calls);
-    let form =
-        if calls.extension().is_some_and(|of| of == "csv") { Form::Csv } else { Form::Parquet(&paths) };
+    let form = match calls.extension().and_then(|of| of.to_str()) {
+        Some("csv") => Form::Csv,
+        None | Some("parquet") => Form::Parquet(&paths),
+        Some(_) => {
+            bail!("{}: calls are written as .csv or .parquet: choose one of these names", calls.display())
+        }
+    };
     remove_when_interrupted(vec![unfinished(calls), unfinished(&paths)])
         .context("cannot wait for signals")?;
     let mut attributed = None;

@@ -5,7 +5,9 @@ use crate::recover::{finish_if_cut_off, why_unfinished};
 #[cfg(feature = "sqlite")]
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
-use crate::terminal::words::{Output, given, is_closed_pipe, path_parser, print, print_in_colour, screen_of};
+use crate::terminal::words::{
+    Output, eprint_warning, given, is_closed_pipe, path_parser, print, print_in_colour, screen_of,
+};
 use crate::timeline::{self, TimelineArguments};
 use crate::write_file::write_to;
 use ampere_collector::run_directory::leftover::spools_below;
@@ -198,7 +200,7 @@ fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<
     drop(step);
     bar.end();
     let done = done?;
-    done.warnings.iter().chain(&done.odd).for_each(|line| say!("ampere: {line}"));
+    done.warnings.iter().chain(&done.odd).for_each(|line| eprint_warning(line));
     let mut summary = done.summary;
     choice.apply(&mut summary)?;
     Ok(summary)
@@ -244,7 +246,7 @@ fn write_database(
     );
     let warnings = write_database_next_to(parts, choice, config, path)
         .with_context(|| format!("cannot write {}", path.display()))?;
-    warnings.iter().for_each(|line| say!("ampere: {line}"));
+    warnings.iter().for_each(|line| eprint_warning(line));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -302,7 +304,7 @@ fn write_events(
     bar.end();
     match written {
         Ok(warnings) => {
-            warnings.iter().for_each(|line| say!("ampere: {line}"));
+            warnings.iter().for_each(|line| eprint_warning(line));
             Ok(ExitCode::SUCCESS)
         }
         Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),

@@ -118,10 +118,8 @@ impl NodeWatch {
         let others = self.neighbours.words();
         let others = others.map(|others| format!("other runs on this node at the same time: {others}"));
         let busy = self.cpu.filter(NodeCpu::has_others);
-        let busy = busy.map(|cpu| {
-            let part = 100.0 * cpu.own_busy_seconds / cpu.node_busy_seconds;
-            format!("{part:.1} % of the node's busy CPU time was this run's own, the rest was that of other programs")
-        });
+        // How much CPU time they used is shown with the run's own.
+        let busy = busy.map(|_| "other programs ran on the node at the same time".to_owned());
         let mut notes: Vec<String> = others.into_iter().chain(busy).collect();
         notes.iter_mut().take(1).for_each(|first| *first += &format!("; {means}"));
         notes

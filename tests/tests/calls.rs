@@ -283,6 +283,7 @@ fn a_table_that_cannot_be_written_is_refused_in_one_line() {
     for (calls, words) in [
         ("absent/calls.parquet", "cannot write absent/calls.parquet: No such file"),
         ("directory", "cannot write directory: it exists and is not a regular file"),
+        ("calls.txt", "calls.txt: calls are written as .csv or .parquet"),
     ] {
         let done = attribute(&place, &trace, &["--calls", calls]);
         assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");

@@ -129,7 +129,7 @@ fn a_function_that_sleeps_gets_the_idle_watts_alone_while_a_neighbour_burns_all_
     let said = notes(&summary);
     for words in [
         "other runs on this node at the same time",
-        "of the node's busy CPU time was this run's own",
+        "other programs ran on the node at the same time",
         "the idle watts of all CPUs that it may use",
     ] {
         assert_eq!(said.matches(words).count(), 1, "{words}: {said}");

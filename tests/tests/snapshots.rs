@@ -38,16 +38,16 @@ fn the_summary_as_a_table() {
         ampere  trace    2 ranks on node0    1.94 s
         energy  415 J (0.12 Wh), 217 W
                 MEASURED  GPU + cpu_energy, rocm_smi + trace, every 10 ms
-                22 % kernels   25 % GPU-0 between kernels   53 % outside of GPUs
+                of total: 22 % kernels, 25 % GPU-0 in between, 53 % outside of GPUs
 
-        kernel  GPU   share  joules  (least..most)      s  mean W  calls
-        kernel    0  22.0 %   91.50  (71.0..100.0)  0.960    95.3     15
-                shares are of the 415 J in all
-        GPU    joules  mean W  max W  in kernels  outside
-        GPU-0   194.0     100    100      47.2 %    102.5
-         share  joules  (least..most)     s  function  calls
-        47.6 %   197.8     (0..221.1)  3.58  main          2
-         5.6 %    23.3      (0..44.5)  0.42  solve        40
+        kernel  GPU  of total  joules  (least..most)      s  mean W  calls
+        kernel    0    22.0 %   91.50  (71.0..100.0)  0.960    95.3     15
+
+        GPU    joules  mean W  max W  of it in kernels  outside
+        GPU-0   194.0     100    100            47.2 %    102.5
+        of total  joules  (least..most)     s  function  calls
+          47.6 %   197.8     (0..221.1)  3.58  main          2
+           5.6 %    23.3      (0..44.5)  0.42  solve        40
 
         ranks   111 J + 111 J: balanced
 

@@ -70,7 +70,7 @@ fn keys_sort_filter_search_and_choose_views_and_quitting_gives_the_terminal_back
         terminal.runs("$AMPERE top out");
         let first = terminal.until("functions", |screen| has_row(screen, "small"));
         assert_eq!(first.lines().count(), usize::from(size.1), "{first}");
-        assert!(first.contains("estimated") && first.contains(" busy cores  lag "), "{first}");
+        assert!(first.contains("estimated") && first.contains(" busy cores  behind by "), "{first}");
         terminal.until("the most dynamic joules are first", |screen| rows(screen)[0] == "large");
         terminal.types("I");
         terminal.until("the least joules are first", |screen| rows(screen)[0] != "large");
@@ -129,11 +129,22 @@ fn a_successor_of_the_collector_is_found_and_the_end_of_the_run_is_shown() {
     };
     let then: f64 = seconds(&terminal.screen());
     terminal.until("its figures", |screen| seconds(screen) > then + 2.0 && !screen.contains("no answer"));
-    // When the run ends, its figures stay on the screen.
+    // When the run ends, its final figures are on the screen, and the last live ones after a key.
     place.write("go", "");
     assert_eq!(run.wait().code, 0);
     let last = terminal.until("the end", |screen| screen.contains("the run has ended"));
-    assert!(has_row(&last, "large"), "{last}");
+    let table = std::fs::read_to_string(place.path("out/summary.txt")).expect("a table");
+    let energy = table.lines().find(|line| line.starts_with("energy")).expect("the energy");
+    let energy = energy.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+    let shown = last.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert!(shown.collect::<Vec<_>>().iter().any(|line| line.starts_with(&energy)), "{energy}: {last}");
+    assert!(last.contains("large") && last.contains("exit 0") && last.contains("out/report.html"), "{last}");
+    terminal.types("1");
+    terminal.until("the last live figures", |screen| {
+        has_row(screen, "large") && screen.contains("ended, figures at ")
+    });
+    terminal.types("e");
+    terminal.until("the final figures again", |screen| screen.contains("exit 0"));
     terminal.types("q");
     terminal.assert_restored(0);
     assert!(terminal.screen().contains("the run has ended: out/summary.json"), "{}", terminal.screen());

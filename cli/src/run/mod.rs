@@ -14,7 +14,7 @@ mod launcher;
 mod outcome;
 mod signals;
 
-pub use outcome::{Expected, report, show};
+pub use outcome::{Expected, looks, report, show};
 pub use signals::witness;
 
 use crate::collector::keeper::Keeper;

@@ -65,15 +65,20 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
 /// Shows the first lines of a run's result, and where the rest is.
 pub fn show(summary: &Summary, output: &Path) {
     print_what_is_missing(&summary.run, output);
+    let lines = first::render(summary, screen_of(&std::io::stderr()), &looks(output, summary));
+    // This line lets readers and scripts tell the program's lines from ampere's.
+    let nodes = printable(&first::names::nodes_of(&summary.run.nodes));
+    eprint_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
+}
+
+/// Returns the places of further information about a run.
+pub fn looks(output: &Path, summary: &Summary) -> Vec<String> {
     let page = output.join(PAGE);
     let has_page = page.exists() && !holds_foreign_page(output, &summary.run.id);
     let mut look: Vec<String> = has_page.then(|| shown(&page)).into_iter().collect();
     let notes = first::notes(&summary.run).map_or_else(String::new, |notes| format!(" ({notes})"));
     look.push(format!("ampere report {}{notes}", shown(output)));
-    let lines = first::render(summary, screen_of(&std::io::stderr()), &look);
-    // This line lets readers and scripts tell the program's lines from ampere's.
-    let nodes = printable(&first::names::nodes_of(&summary.run.nodes));
-    eprint_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
+    look
 }
 
 /// Returns a path relative to the working directory, if it is inside of that.

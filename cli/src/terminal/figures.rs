@@ -4,8 +4,10 @@ use super::table::{Column, Row, Table, Value, column};
 use ampere_figures::nodes::gathered::Nodes;
 use ampere_figures::nodes::job::{Job, NodeLine, NodeState};
 use ampere_figures::nodes::report::NodeReport;
+use ampere_figures::shares::{self, Whole};
 use ampere_figures::snapshot::{DeviceFigures, RankFigures, RegionEnergy, Snapshot};
 use ampere_model::order::largest_first;
+use ampere_model::text::printable;
 use ampere_report::page::{Page, PowerSeries};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -31,6 +33,10 @@ pub struct Figures {
     own_line: Job,
     /// The power of each device, one value for each second.
     history: HashMap<String, VecDeque<Option<f64>>>,
+    /// The joules in no function, if the joules of devices are those of the page.
+    idle_of_page: Option<f64>,
+    /// Whether the run has ended.
+    pub has_ended: bool,
 }
 
 impl Figures {
@@ -42,6 +48,7 @@ impl Figures {
 
     pub fn add(&mut self, snapshot: Snapshot) {
         let last = std::mem::replace(&mut self.snapshot, snapshot);
+        (self.idle_of_page, self.has_ended) = (None, self.snapshot.is_last);
         let now = self.snapshot.seconds;
         if !last.node.is_empty() {
             self.earlier.push_back(last);
@@ -59,8 +66,9 @@ impl Figures {
 
     /// Marks the figures as final, because the run has ended.
     pub fn end(&mut self) {
-        self.snapshot.is_last = true;
-        self.own_line = self.own.sum(&NodeReport::of(&self.snapshot));
+        self.has_ended = true;
+        let last = Snapshot { is_last: true, ..self.snapshot.clone() };
+        self.own_line = self.own.sum(&NodeReport::of(&last));
         let nodes = self.job.iter_mut().flat_map(|job| &mut job.nodes);
         for node in nodes.filter(|node| node.state == NodeState::Running) {
             (node.state, node.watts) = (NodeState::Over, None);
@@ -80,6 +88,27 @@ impl Figures {
         self.page = Some(page);
     }
 
+    /// Shows the joules of devices that belong to the page's call paths, which were read at another moment than the snapshot.
+    pub fn show_joules_of_page(&mut self) {
+        let Some(page) = self.page.as_ref().filter(|page| page.job.is_none() && page.tables.is_some()) else {
+            return;
+        };
+        for device in &mut self.snapshot.devices {
+            let name = printable(&device.device);
+            let line = page.devices.iter().find(|line| line.name == name);
+            device.joules = line.map_or(device.joules, |line| line.joules);
+        }
+        self.snapshot.seconds = page.run.seconds;
+        self.idle_of_page = Some(page.totals.idle_joules - page.totals.other_jobs_joules);
+    }
+
+    /// Returns the joules in no function, without those of other jobs.
+    pub fn idle_joules(&self) -> f64 {
+        let of =
+            |device: &DeviceFigures| device.division.idle_joules_ranks - device.division.other_jobs_joules;
+        self.idle_of_page.unwrap_or_else(|| self.snapshot.topmost().map(of).sum()) + 0.0
+    }
+
     /// Returns the ranks whose call paths can be requested, in the collector's order.
     pub fn rank_choices(&self) -> &[String] {
         let tables = self.page.as_ref().and_then(|page| page.tables.as_ref());
@@ -92,7 +121,7 @@ impl Figures {
 
     /// Joules of all devices that no other contains.
     pub fn joules(&self) -> f64 {
-        self.snapshot.topmost().map(|device| device.joules).sum::<f64>() + 0.0
+        Whole::of_snapshot(&self.snapshot).total
     }
 
     pub fn job(&self) -> Option<&Job> {
@@ -113,8 +142,10 @@ fn before(series: &PowerSeries) -> Vec<Option<f64>> {
 }
 
 const JOULES: Column = column("JOULES", 12, 0);
-const SHARE: Column = column("SHARE", 7, 34);
-const WATTS: Column = column("WATTS", 9, 60);
+const SHARE: Column = column("OF TOTAL", 9, 34);
+const DYNAMIC_SHARE: Column = column("OF DYNAMIC", 11, 34);
+const WATTS: Column = column("W NOW", 9, 60);
+const DYNAMIC_WATTS: Column = column("DYN W NOW", 10, 60);
 const CALLS: Column = column("CALLS", 11, 70);
 const BAR: Column = column("", 24, 120);
 
@@ -124,8 +155,8 @@ const FUNCTIONS: &[Column] =
 const FUNCTIONS_DYNAMIC: &[Column] = &[
     column("DYNAMIC J", 12, 0),
     column("TOTAL J", 12, 50),
-    SHARE,
-    WATTS,
+    DYNAMIC_SHARE,
+    DYNAMIC_WATTS,
     CALLS,
     column("SECONDS", 10, 90),
     BAR,
@@ -218,8 +249,8 @@ impl<'a> Parts<'a> {
             let values = columns.iter().map(|column| match column.title {
                 "JOULES" | "DYNAMIC J" => Value::Joules(*joules),
                 "J" => Value::WithUnit(*joules),
-                "SHARE" => Value::Share(share),
-                "WATTS" => Value::Watts(self.watts(name)),
+                "OF TOTAL" | "OF DYNAMIC" => Value::Share(share),
+                "W NOW" | "DYN W NOW" => Value::Watts(self.watts(name)),
                 "" => Value::Bar(share),
                 title => value(title, name),
             });
@@ -266,12 +297,6 @@ fn dynamic_by_region(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// Returns the dynamic joules of the devices that no other contains, as far as they are known.
-fn dynamic_joules(snapshot: &Snapshot) -> f64 {
-    let known = snapshot.topmost().filter_map(|device| device.active.as_ref());
-    known.map(|active| active.dynamic_joules).sum()
-}
-
 fn by_rank(snapshot: &Snapshot) -> Sums<'_> {
     let mut sums: Sums = snapshot.ranks.iter().map(|rank| (rank.rank.as_str(), 0.0)).collect();
     of_topmost(snapshot).for_each(|row| *sums.entry(&row.rank).or_insert(0.0) += row.joules);
@@ -291,13 +316,19 @@ pub fn unit(snapshot: &Snapshot) -> &'static str {
     if dynamic_by_region(snapshot).is_empty() { "J" } else { "dynamic J" }
 }
 
+/// Describes the columns of [`few`].
+pub fn head_of_few(snapshot: &Snapshot) -> String {
+    let is_dynamic = !dynamic_by_region(snapshot).is_empty();
+    format!("{}, {}", unit(snapshot), shares::head(is_dynamic))
+}
+
 /// The joules of each region in [`unit`], and those of which they are shares.
 fn own_by_region(snapshot: &Snapshot) -> (Sums<'_>, f64) {
-    let dynamic = dynamic_by_region(snapshot);
+    let (dynamic, whole) = (dynamic_by_region(snapshot), Whole::of_snapshot(snapshot));
     if dynamic.is_empty() {
-        return (by_region(snapshot), snapshot.topmost().map(|device| device.joules).sum());
+        return (by_region(snapshot), whole.total);
     }
-    (dynamic, dynamic_joules(snapshot))
+    (dynamic, whole.dynamic)
 }
 
 /// Returns the functions with most joules in [`unit`], most first.
@@ -329,7 +360,8 @@ pub fn functions(figures: &Figures, whole_job: bool) -> Table {
         }
         None => Parts::of(figures, figures.joules(), by_region),
     };
-    let dynamic = Parts::of(figures, dynamic_joules(&figures.snapshot), dynamic_by_region);
+    let whole = Whole::of_snapshot(&figures.snapshot).dynamic;
+    let dynamic = Parts::of(figures, whole, dynamic_by_region);
     let all = &parts.sums;
     let (columns, parts) = match dynamic.sums.is_empty() {
         true => (FUNCTIONS, &parts),
@@ -357,7 +389,7 @@ pub fn kernels(figures: &Figures, whole_job: bool) -> Table {
     match figures.job().filter(|_| whole_job) {
         Some(job) => {
             let rows = job.kernels.iter().map(|row| (row.name.as_str(), row.joules));
-            Parts::of_job(rows, job.totals.gpu_joules).table(KERNELS, nothing, name)
+            Parts::of_job(rows, job.totals.joules).table(KERNELS, nothing, name)
         }
         None => Parts::of(figures, figures.joules(), by_kernel).table(KERNELS, nothing, name),
     }

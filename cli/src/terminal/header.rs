@@ -86,7 +86,8 @@ fn first(figures: &Figures, width: u16) -> Line<'static> {
     let name = if command.is_empty() { &snapshot.run } else { &command };
     let job = snapshot.job.as_ref().map_or_else(String::new, |job| format!("{} {}  ", job.scheduler, job.id));
     let of_job = figures.job().map_or_else(String::new, |job| job_words(job) + "  ");
-    let right = printable(&format!("{job}{of_job}{} ", progress(snapshot)));
+    let when = if figures.has_ended { "ended, figures at " } else { "at " };
+    let right = printable(&format!("{job}{of_job}{when}{} ", progress(snapshot)));
     let used = right.chars().count() + " ampere  ".len();
     let room = usize::from(width).saturating_sub(used + 1);
     let name = if room < 4 { String::new() } else { short(name, room) };
@@ -102,6 +103,9 @@ fn devices(figures: &Figures, most: usize) -> Vec<Line<'static>> {
     let width = longest.max().unwrap_or(0).clamp(5, NAME_CHARS_MAX);
     let mut lines: Vec<Line> =
         topmost[..shown].iter().map(|device| device_line(figures, device, width)).collect();
+    if let (Some(first), Some(_)) = (lines.first_mut(), figures.job()) {
+        first.push_span(format!("  only {}", short(&figures.snapshot.node, NAME_CHARS_MAX)).yellow());
+    }
     if topmost.len() > shown {
         let rest = &topmost[shown..];
         let sum: f64 = rest.iter().map(|device| device.joules).sum();
@@ -155,11 +159,12 @@ fn trust(figures: &Figures) -> Line<'static> {
     let snapshot = &figures.snapshot;
     let mut spans = vec![Span::raw(" ")];
     spans.extend(busy(snapshot).map(|words| Span::raw(words + "  ")));
-    spans.push(Span::raw(format!("lag {:.1} s  ", snapshot.collector.lag_seconds)));
-    let idle: f64 = snapshot.topmost().map(|device| device.division.idle_joules_ranks).sum();
+    if !figures.has_ended {
+        spans.push(Span::raw(format!("behind by {:.1} s  ", snapshot.collector.lag_seconds)));
+    }
     let sum = |of: fn(&DeviceFigures) -> f64| snapshot.topmost().map(of).sum::<f64>();
     let others = sum(|device| device.division.other_jobs_joules);
-    spans.push(Span::raw(format!("idle {} J  ", joules(idle - others + 0.0))));
+    spans.push(Span::raw(format!("in no function {} J  ", joules(figures.idle_joules()))));
     if others > 0.0 {
         spans.push(Span::raw(format!("other jobs {} J  ", joules(others))));
     }

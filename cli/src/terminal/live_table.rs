@@ -1,6 +1,6 @@
 //! The live table at the bottom of the terminal while the command runs. If there is no terminal, a line is printed now and then.
 
-use super::figures::{few, largest, unit};
+use super::figures::{few, head_of_few, largest, unit};
 use super::header::{device_words, job_words, progress};
 use super::paint::put;
 use super::screen::Screen;
@@ -10,6 +10,7 @@ use ampere_endpoint::token::Token;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{RankFigures, Snapshot};
 use ampere_model::text::{joules, printable, short};
+use ampere_report::first::names::shorten;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Stylize;
@@ -36,7 +37,7 @@ const ROWS_MIN: u16 = 6;
 const ROWS_MAX: u16 = 16;
 /// The number of other lines: the run and its devices above the functions, and the ranks below them.
 const OTHER_ROWS: u16 = 3;
-const NAME_CHARS_MAX: usize = 80;
+const NAME_CHARS_MAX: usize = 48;
 
 pub struct LiveTable {
     stop: Arc<AtomicBool>,
@@ -116,7 +117,7 @@ pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
     let unit = unit(snapshot);
     let top: Vec<String> = largest(snapshot, 3)
         .into_iter()
-        .map(|(region, sum)| format!("{} {} {unit}", short(region, NAME_CHARS_MAX), joules(sum)))
+        .map(|(region, sum)| format!("{} {} {unit}", shorten(region, NAME_CHARS_MAX), joules(sum)))
         .collect();
     let of_job = job
         .filter(|job| job.nodes.len() > 1)
@@ -142,13 +143,15 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let beside_others = snapshot.ranks.iter().filter(|process| !has_ranks || process.is_numbered());
     let running: Vec<String> = beside_others
         .take(8)
-        .map(|r| format!("{}: {}", short(&r.rank, NAME_CHARS_MAX), short(&r.current_region, NAME_CHARS_MAX)))
+        .map(|r| {
+            format!("{}: {}", short(&r.rank, NAME_CHARS_MAX), shorten(&r.current_region, NAME_CHARS_MAX))
+        })
         .collect();
     let rows = Rect { y: area.y + 2, height: few.rows.len() as u16, ..area };
     few.draw(&mut picture, Drawn { area: rows, first: 0, selected: None, sort: None });
     let above = [
         Line::from(title).reversed(),
-        Line::from(format!(" {}; functions in {}", device_words(snapshot), unit(snapshot))),
+        Line::from(format!(" {}; functions: {}", device_words(snapshot), head_of_few(snapshot))),
     ];
     let below = notes.into_iter().chain([Line::from(format!(" now in  {}", running.join("  ")))]);
     above.iter().zip(area.y..).for_each(|(line, y)| put(&mut picture, 0, y, line));

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 const COLUMNS: &[Column] = &[
     column("JOULES", 12, 0),
-    column("SHARE", 7, 34),
-    column("SELF", 12, 60),
+    column("OF TOTAL", 9, 34),
+    column("SELF J", 12, 60),
     column("CALLS", 11, 70),
     column("", 24, 120),
     column("CALL PATH", 0, 0),
@@ -34,6 +34,9 @@ struct Boxes<'a> {
     names: &'a [String],
     inclusive: Vec<f64>,
     children: Vec<Vec<usize>>,
+    /// The joules of the first box, with those that belong to no call path.
+    all: f64,
+    /// The joules of the run, of which shares are parts.
     whole: f64,
 }
 
@@ -45,7 +48,7 @@ struct Next {
 }
 
 impl<'a> Boxes<'a> {
-    fn of(flame: &'a Flame, names: &'a [String]) -> Boxes<'a> {
+    fn of(flame: &'a Flame, names: &'a [String], whole: f64) -> Boxes<'a> {
         let count = flame.caller.len().min(flame.name.len()).min(flame.joules.len());
         let mut inclusive = flame.joules[..count].to_vec();
         let mut children = vec![Vec::new(); count];
@@ -55,8 +58,8 @@ impl<'a> Boxes<'a> {
             inclusive[caller] += inclusive[at];
             children[caller].push(at);
         }
-        let whole = inclusive.first().copied().unwrap_or(0.0) + flame.idle_joules + flame.lost_joules;
-        Boxes { flame, names, inclusive, children, whole }
+        let all = inclusive.first().copied().unwrap_or(0.0) + flame.idle_joules + flame.lost_joules;
+        Boxes { flame, names, inclusive, children, all, whole: if whole > 0.0 { whole } else { all } }
     }
 
     fn name(&self, at: usize) -> &str {
@@ -81,7 +84,7 @@ impl<'a> Boxes<'a> {
     }
 
     fn row(&self, at: usize, key: String, mark: &str, depth: usize) -> Row {
-        let inclusive = if at == 0 { self.whole } else { self.inclusive[at] };
+        let inclusive = if at == 0 { self.all } else { self.inclusive[at] };
         let own = self.flame.joules[at];
         let name = format!("{}{mark}{}", "  ".repeat(depth.min(100)), self.name(at));
         let calls = self.flame.calls.get(at).copied().unwrap_or(0);
@@ -148,7 +151,8 @@ pub fn tree(page: Option<&Page>, mut shown: Shown) -> Table {
     let tables = page.and_then(|page| page.tables.as_ref());
     for flame in tables.iter().flat_map(|tables| &tables.flames).filter(|flame| !flame.caller.is_empty()) {
         let names = tables.map_or(&[][..], |tables| &tables.names);
-        Boxes::of(flame, names).add_to(&mut rows, &mut shown);
+        let whole = page.map_or(0.0, |page| page.totals.joules);
+        Boxes::of(flame, names, whole).add_to(&mut rows, &mut shown);
     }
     Table { columns: COLUMNS, rows, nothing: "the collector is too busy to send call paths at the moment" }
 }
@@ -195,7 +199,8 @@ mod tests {
         let (flame, names) = flame();
         let tables = Tables { names, flames: vec![flame], ..Tables::default() };
         let mut rows = Vec::new();
-        Boxes::of(&tables.flames[0], &tables.names).add_to(&mut rows, &mut Shown { open, sort, filter });
+        Boxes::of(&tables.flames[0], &tables.names, 200.0)
+            .add_to(&mut rows, &mut Shown { open, sort, filter });
         let table = Table { columns: COLUMNS, rows, nothing: "" };
         let mut picture = empty(80, 8);
         let area = *picture.area();
@@ -207,13 +212,13 @@ mod tests {
     fn large_call_paths_are_open_and_all_can_be_opened_closed_sorted_and_filtered() {
         let mut open = Open::new();
         expect_test::expect![[r#"
-            |      JOULES▼   SHARE         SELF       CALLS CALL PATH
-            |      100.000  100.0%            0             - all devices
-            |       10.000   10.0%       10.000                 (idle)
-            |       90.000   90.0%        5.000           1   - main
-            |       83.000   83.0%       50.000           7     - solve
-            |       33.000   33.0%       33.000           7         MPI_Send
-            |        2.000    2.0%        2.000           1       init
+            |      JOULES▼  OF TOTAL       SELF J       CALLS CALL PATH
+            |      100.000     50.0%            0             - all devices
+            |       10.000      5.0%       10.000                 (idle)
+            |       90.000     45.0%        5.000           1   - main
+            |       83.000     41.5%       50.000           7     - solve
+            |       33.000     16.5%       33.000           7         MPI_Send
+            |        2.000      1.0%        2.000           1       init
             |
         "#]]
         .assert_eq(&drawn(&mut open, Sort::default(), ""));
@@ -221,12 +226,12 @@ mod tests {
         toggle(&mut open, &solve, None);
         let closed = drawn(&mut open, Sort { column: 0, reversed: true }, "");
         expect_test::expect![[r#"
-            |      JOULES▲   SHARE         SELF       CALLS CALL PATH
-            |      100.000  100.0%            0             - all devices
-            |       10.000   10.0%       10.000                 (idle)
-            |       90.000   90.0%        5.000           1   - main
-            |        2.000    2.0%        2.000           1       init
-            |       83.000   83.0%       50.000           7     + solve
+            |      JOULES▲  OF TOTAL       SELF J       CALLS CALL PATH
+            |      100.000     50.0%            0             - all devices
+            |       10.000      5.0%       10.000                 (idle)
+            |       90.000     45.0%        5.000           1   - main
+            |        2.000      1.0%        2.000           1       init
+            |       83.000     41.5%       50.000           7     + solve
             |
             |
         "#]]
@@ -247,7 +252,7 @@ mod tests {
         };
         let (mut rows, mut open) = (Vec::new(), Open::new());
         let shown = &mut Shown { open: &mut open, sort: Sort::default(), filter: "" };
-        Boxes::of(&flame, &[]).add_to(&mut rows, shown);
+        Boxes::of(&flame, &[], 0.0).add_to(&mut rows, shown);
         assert_eq!(rows.len(), 2);
     }
 }

@@ -38,6 +38,9 @@ impl View {
 /// The width of the screen, in columns, that has room for the names of all views.
 const ALL_VIEWS: u16 = 70;
 
+/// If call paths are older than the other figures by more than this, their time is shown.
+const OTHER_MOMENT_SECONDS: f64 = 0.05;
+
 /// A smaller part of the whole is shown as 0.0%. In tables of joules, such rows are combined into one.
 const SHARE_MIN: f64 = 0.0005;
 
@@ -46,6 +49,8 @@ const SHARE_MIN: f64 = 0.0005;
 enum Words {
     Help,
     Notes,
+    /// The first lines of the result, when the run has ended.
+    Result,
 }
 
 /// What the user is typing into the last line.
@@ -76,6 +81,8 @@ pub struct Viewer {
     search: String,
     prompt: Option<Prompt>,
     words: Option<Words>,
+    /// The first lines of the result; empty until the run has ended.
+    result: Vec<String>,
     is_paused: bool,
     whole_job: bool,
     /// The rank whose call paths are shown; `None` for all.
@@ -127,6 +134,7 @@ impl Default for Viewer {
             search: String::new(),
             prompt: None,
             words: None,
+            result: Vec::new(),
             is_paused: false,
             whole_job: true,
             rank: None,
@@ -144,6 +152,20 @@ impl Viewer {
     pub fn rank(&self) -> Option<usize> {
         let rank = self.rank.as_ref()?;
         self.figures.rank_choices().iter().position(|known| known == rank)
+    }
+
+    /// Whether the figures of the page are shown, and not only those of the snapshot.
+    pub fn needs_page(&self) -> bool {
+        self.view == View::Tree || self.words == Some(Words::Notes)
+    }
+
+    /// Shows the first lines of the result of a run that has ended.
+    pub fn show_result(&mut self, lines: Vec<String>) {
+        (self.result, self.words) = (lines, Some(Words::Result));
+    }
+
+    pub fn has_result(&self) -> bool {
+        !self.result.is_empty()
     }
 
     pub fn is_paused(&self) -> bool {
@@ -189,8 +211,10 @@ impl Viewer {
             self.type_into(prompt, key);
             return Asked::Nothing;
         }
-        if self.words.take().is_some() {
-            return Asked::Nothing;
+        match self.words.take() {
+            // The result is the end, so that the keys that quit and choose a view do so at once.
+            None | Some(Words::Result) => {}
+            Some(_) => return Asked::Nothing,
         }
         if !self.moves(key) {
             return self.command(key);
@@ -218,7 +242,11 @@ impl Viewer {
         match key {
             Key::Char('q') | Key::Function(10) => return Asked::Quit,
             Key::Char('h' | '?') | Key::Function(1) => self.words = Some(Words::Help),
-            Key::Char('N') => self.words = Some(Words::Notes),
+            Key::Char('N') => {
+                self.words = Some(Words::Notes);
+                return Asked::Figures;
+            }
+            Key::Char('e') if self.has_result() => self.words = Some(Words::Result),
             Key::Char('/') | Key::Function(3) => self.begin_search(),
             Key::Char('\\') | Key::Function(4) => self.prompt = Some(Prompt::Filter),
             Key::Char('n') => self.find(1),
@@ -354,8 +382,12 @@ impl Viewer {
     /// Draws the whole picture. `problem` is the reason if the figures are old.
     pub fn draw(&mut self, (width, height): (u16, u16), problem: Option<&str>) -> Buffer {
         let mut picture = empty(width, height);
-        let mut lines = header::lines(&self.figures, width, height);
-        lines.push(self.tabs(width));
+        // The final figures are of another moment than those of the header, and help needs the space.
+        let mut lines = Vec::new();
+        if !matches!(self.words, Some(Words::Result | Words::Help)) {
+            lines = header::lines(&self.figures, width, height);
+            lines.push(self.tabs(width));
+        }
         lines.extend(problem.map(|why| Line::from(format!(" {}", printable(why))).red().bold()));
         for (line, y) in lines.iter().zip(0..) {
             put(&mut picture, 0, y, line);
@@ -398,6 +430,12 @@ impl Viewer {
         if !self.filter.is_empty() {
             spans.push(format!("only with “{}”  ", short(&self.filter, 24)).yellow());
         }
+        if self.view == View::Tree
+            && let Some(page) = &self.figures.page
+            && (page.run.seconds - self.figures.snapshot.seconds).abs() > OTHER_MOMENT_SECONDS
+        {
+            spans.push(format!("call paths at {:.1} s  ", page.run.seconds).yellow());
+        }
         let notes = &self.figures.snapshot.notes;
         if notes.len() > header::NOTES_MAX || notes.iter().any(|note| note.chars().count() >= width.into()) {
             spans.push("N notes in full".yellow());
@@ -420,6 +458,10 @@ impl Viewer {
                     lines.push(" There are none.".to_owned());
                 }
                 (" Notes; any key goes back", lines)
+            }
+            Words::Result => {
+                let lines = self.result.iter().map(|line| format!(" {line}")).collect();
+                (" Final figures; q quits, another key shows the last live figures, e these", lines)
             }
         };
         for (line, y) in std::iter::once(first.to_owned()).chain(lines).zip(area.y..area.bottom()) {
@@ -463,7 +505,7 @@ fn keys_line(width: u16) -> Line<'static> {
     Line::from(spans)
 }
 
-const HELP: [(&str, &str); 18] = [
+const HELP: [(&str, &str); 20] = [
     ("1 to 6, Tab", "functions, ranks, kernels, devices, nodes, tree"),
     ("arrows, PgUp PgDn", "move; Home and End: first and last row"),
     ("F3 or /", "search; n or F3: the next one"),
@@ -478,9 +520,11 @@ const HELP: [(&str, &str); 18] = [
     ("N", "the notes above, in full"),
     ("q F10 Ctrl-C", "quit; the run continues"),
     ("Ctrl-Z", "return to the shell, until fg"),
-    ("SHARE", "share of the joules of all devices; dynamic ones, if shown"),
-    ("WATTS", "mean power of the last two seconds"),
-    ("SELF", "joules of a function without the functions that it calls"),
+    ("OF TOTAL", "part of all joules of the run"),
+    ("OF DYNAMIC", "part of its dynamic joules: above what devices draw anyway"),
+    ("W NOW, DYN W NOW", "mean power of the last two seconds; its dynamic part"),
+    ("SELF J", "joules of a function without the functions that it calls"),
+    ("IDLE", "part of a node's joules in no function"),
     ("LOST, BAD", "events not recorded; readings not believed"),
 ];
 

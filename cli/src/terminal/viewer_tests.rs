@@ -8,7 +8,7 @@ use ampere_figures::snapshot::{
 };
 use ampere_figures::summary::Baseline;
 use ampere_figures::totals::Totals;
-use ampere_report::page::{Flame, Page, Tables};
+use ampere_report::page::{DeviceLine, Flame, Page, Tables};
 use expect_test::{Expect, expect};
 use std::sync::Arc;
 
@@ -85,6 +85,7 @@ fn page() -> Page {
     });
     let mut page: Page = serde_json::from_value(json).expect("a page");
     page.run.command = ["mpirun", "./solver"].map(str::to_owned).to_vec();
+    page.run.seconds = 12.0;
     page.tables = Some(Arc::new(Tables { names, flames: vec![flame], ..Tables::default() }));
     page
 }
@@ -126,15 +127,15 @@ fn functions_are_shown_with_devices_and_what_was_lost() {
         &mut viewer(),
         (80, 24),
         expect![[r#"
-         ampere mpirun ./solver                          12.0 s  2 ranks  35000 events
-         cpu         1920.0 J     160 W  ██
-         GPU-0      480.000 J    40.0 W  estimated  ██
-         lag 0.0 s  idle 600.000 J  3 dropped
-         no energy counter of the GPU was found
-         1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-              JOULES▼   SHARE     WATTS       CALLS    SECONDS FUNCTION
-               1200.0   50.0%       100           7       1.50 solve
-              240.000   10.0%      20.0        9000       0.50 MPI_Send
+             ampere mpirun ./solver                       at 12.0 s  2 ranks  35000 events
+             cpu         1920.0 J     160 W  ██
+             GPU-0      480.000 J    40.0 W  estimated  ██
+             behind by 0.0 s  in no function 600.000 J  3 dropped
+             no energy counter of the GPU was found
+             1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                  JOULES▼  OF TOTAL     W NOW       CALLS    SECONDS FUNCTION
+                   1200.0     50.0%       100           7       1.50 solve
+                  240.000     10.0%      20.0        9000       0.50 MPI_Send
 
 
 
@@ -149,8 +150,8 @@ fn functions_are_shown_with_devices_and_what_was_lost() {
 
 
 
-        F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
-    "#]],
+            F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
+        "#]],
     );
 }
 
@@ -160,12 +161,12 @@ fn a_small_terminal_has_what_fits() {
         &mut viewer(),
         (40, 10),
         expect![[r#"
-             ampere  12.0 s  2 ranks  35000 events
+             ampere  at 12.0 s  2 ranks  35000 even…
              2 devices       2400.0 J     200 W  es…
              1 functions
-                  JOULES▼   SHARE FUNCTION
-                   1200.0   50.0% solve
-                  240.000   10.0% MPI_Send
+                  JOULES▼  OF TOTAL FUNCTION
+                   1200.0     50.0% solve
+                  240.000     10.0% MPI_Send
 
 
 
@@ -189,17 +190,17 @@ fn each_view_has_its_rows() {
             "2",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                | RANK            JOULES▼   SHARE     WATTS       EVENTS NOW IN
-                | 0               720.000   30.0%      60.0        18000 MPI_Send
-                | 1               720.000   30.0%      60.0        17000 MPI_Send
+                | RANK            JOULES▼  OF TOTAL     W NOW       EVENTS NOW IN
+                | 0               720.000     30.0%      60.0        18000 MPI_Send
+                | 1               720.000     30.0%      60.0        17000 MPI_Send
                 |"#]],
         ),
         (
             "3",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                |      JOULES▼   SHARE     WATTS KERNEL
-                |      360.000   15.0%      30.0 axpy<double>
+                |      JOULES▼  OF TOTAL     W NOW KERNEL
+                |      360.000     15.0%      30.0 axpy<double>
                 |
                 |"#]],
         ),
@@ -207,7 +208,7 @@ fn each_view_has_its_rows() {
             "4",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                |      JOULES▼     WATTS       IDLE J     LOST J    BAD QUALITY    DEVICE
+                |      JOULES▼     W NOW       IDLE J     LOST J    BAD QUALITY    DEVICE
                 |       1920.0       160      480.000          0      0 measured   cpu
                 |      480.000      40.0      120.000          0      0 estimated  GPU-0
                 |"#]],
@@ -216,8 +217,8 @@ fn each_view_has_its_rows() {
             "5",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                |      JOULES▼   SHARE     WATTS    IDLE  RANKS STATE    NODE
-                |       2400.0  100.0%       200       -      2 running  n1
+                |      JOULES▼  OF TOTAL     W NOW    IDLE  RANKS STATE    NODE
+                |       2400.0    100.0%       200       -      2 running  n1
                 |
                 |"#]],
         ),
@@ -225,10 +226,10 @@ fn each_view_has_its_rows() {
             "6",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                |      JOULES▼   SHARE         SELF       CALLS CALL PATH
-                |      120.000  100.0%            0             - all devices
-                |      120.000  100.0%            0           1   - main
-                |      120.000  100.0%      100.000           7     - solve"#]],
+                |      JOULES▼  OF TOTAL       SELF J       CALLS CALL PATH
+                |      120.000    100.0%            0             - all devices
+                |      120.000    100.0%            0           1   - main
+                |      120.000    100.0%      100.000           7     - solve"#]],
         ),
     ] {
         press(&mut viewer, key);
@@ -272,6 +273,49 @@ fn call_paths_close_and_search_opens_them() {
 }
 
 #[test]
+fn the_tree_and_the_lines_above_it_are_of_one_moment_or_the_difference_is_shown() {
+    let mut viewer = viewer();
+    press(&mut viewer, "t");
+    let mut page = page();
+    page.run.seconds = 11.5;
+    page.totals = Totals { joules: 240.0, idle_joules: 77.0, ..Totals::default() };
+    page.devices = vec![DeviceLine { name: "cpu".to_owned(), joules: 1800.0, ..DeviceLine::default() }];
+    viewer.figures.add(snapshot(13.0));
+    viewer.figures.see_page(page);
+    viewer.figures.show_joules_of_page();
+    viewer.refresh();
+    let shown = text(&viewer.draw((100, 24), None));
+    for words in [" at 11.5 s ", "1800.0 J", "in no function 77.000 J", " 120.000     50.0% "] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    assert!(!shown.contains("call paths at"), "{shown}");
+    // The collector was too busy to send call paths.
+    viewer.figures.add(snapshot(14.0));
+    viewer.refresh();
+    let later = text(&viewer.draw((100, 24), None));
+    assert!(later.contains(" at 14.0 s ") && later.contains("6 tree  call paths at 11.5 s"), "{later}");
+}
+
+#[test]
+fn the_final_figures_are_shown_instead_of_the_last_live_ones() {
+    let mut viewer = viewer();
+    viewer.figures.end();
+    viewer.show_result(vec!["energy  5.00 J".to_owned()]);
+    let end = text(&viewer.draw((80, 24), Some("the run has ended: out/summary.json")));
+    assert!(
+        end.starts_with(" the run has ended: out/summary.json") && end.contains(" energy  5.00 J"),
+        "{end}"
+    );
+    assert!(!end.contains("1920.0 J") && !end.contains("FUNCTION"), "{end}");
+    assert_eq!(viewer.press(Key::Char('1')), Asked::Figures);
+    let live = text(&viewer.draw((80, 24), None));
+    assert!(live.contains("ended, figures at 12.0 s") && live.contains("FUNCTION"), "{live}");
+    press(&mut viewer, "e");
+    assert_eq!(text(&viewer.draw((80, 24), Some("the run has ended: out/summary.json"))), end);
+    assert_eq!(viewer.press(Key::Char('q')), Asked::Quit);
+}
+
+#[test]
 fn the_cursor_stays_on_its_row_when_figures_come() {
     let mut viewer = viewer();
     press(&mut viewer, "j");
@@ -302,13 +346,13 @@ fn several_nodes_are_all_shown_or_only_the_first() {
         &mut viewer,
         (80, 12),
         expect![[r#"
-             ampere mpirun ./solver 2 nodes: 3000.0 J 120 W  12.0 s  2 ranks  35000 events
+             ampere mpirun .…ver 2 nodes: 3000.0 J 120 W  at 12.0 s  2 ranks  35000 events
              2 devices       2400.0 J     200 W  estimated
-             lag 0.0 s  idle 600.000 J  5 dropped
+             behind by 0.0 s  in no function 600.000 J  5 dropped
              1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                  JOULES▼   SHARE     WATTS    IDLE  RANKS STATE    NODE
-                   2400.0   80.0%       120       -      2 running  n1
-                  600.000   20.0%         -       -      2 gone     n2
+                  JOULES▼  OF TOTAL     W NOW    IDLE  RANKS STATE    NODE
+                   2400.0     80.0%       120       -      2 running  n1
+                  600.000     20.0%         -       -      2 gone     n2
 
 
 
@@ -446,12 +490,6 @@ fn help_lists_the_keys_and_any_key_closes_it() {
         &mut viewer,
         (80, 24),
         expect![[r#"
-             ampere mpirun ./solver                          12.0 s  2 ranks  35000 events
-             cpu         1920.0 J     160 W  ██
-             GPU-0      480.000 J    40.0 W  estimated  ██
-             lag 0.0 s  idle 600.000 J  3 dropped
-             no energy counter of the GPU was found
-             1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
              Keys, as in htop; any key goes back
               1 to 6, Tab        functions, ranks, kernels, devices, nodes, tree
               arrows, PgUp PgDn  move; Home and End: first and last row
@@ -467,8 +505,14 @@ fn help_lists_the_keys_and_any_key_closes_it() {
               N                  the notes above, in full
               q F10 Ctrl-C       quit; the run continues
               Ctrl-Z             return to the shell, until fg
-              SHARE              share of the joules of all devices; dynamic ones, if shown
-              WATTS              mean power of the last two seconds
+              OF TOTAL           part of all joules of the run
+              OF DYNAMIC         part of its dynamic joules: above what devices draw anyway
+              W NOW, DYN W NOW   mean power of the last two seconds; its dynamic part
+              SELF J             joules of a function without the functions that it calls
+              IDLE               part of a node's joules in no function
+              LOST, BAD          events not recorded; readings not believed
+
+
             F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
         "#]],
     );

@@ -1,6 +1,6 @@
 //! Output on standard error and standard output, and paths of the command line.
 
-use ampere_model::text::printable_lines;
+use ampere_model::text::{printable_lines, short};
 use ampere_report::first::screen::{Screen, WIDTH};
 use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -15,20 +15,32 @@ macro_rules! say {
     ($($words:tt)*) => { $crate::terminal::words::eprint_line(&format!($($words)*)) };
 }
 
+/// Prints a warning about a trace. On a terminal it takes at most two lines, because a warning may name many metrics; the notes of
+/// the summary have all of it.
+pub fn eprint_warning(line: &str) {
+    let stderr = io::stderr();
+    let room = 2 * screen_of(&stderr).width - "ampere: ".len();
+    let line = if stderr.is_terminal() { short(line, room) } else { line.to_owned() };
+    say!("ampere: {line}");
+}
+
 /// Prints a line for the macro [`say`].
 pub fn eprint_line(line: &str) {
     let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }
 
-/// Returns the width of a stream's terminal, and whether it shows colours. If the stream is not a terminal, the width is
+/// Returns the size of a stream's terminal, and whether it shows colours. If the stream is not a terminal, the width is
 /// `COLUMNS`.
 pub fn screen_of(stream: &(impl AsFd + IsTerminal)) -> Screen {
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
-    let of_terminal = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col));
+    let size = tcgetwinsize(stream).ok();
+    let of_terminal = size.as_ref().map(|size| usize::from(size.ws_col));
     let width = of_terminal.filter(|width| *width > 0).or_else(columns).unwrap_or(WIDTH);
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
-    Screen::new(width, stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb)
+    let screen = Screen::new(width, stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb);
+    let rows = size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0);
+    rows.map_or(screen, |rows| screen.with_rows(rows))
 }
 
 /// Prints lines, which must be printable, to standard error in one call, with the colours in them.

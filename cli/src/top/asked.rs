@@ -3,13 +3,16 @@
 use crate::collector::announced::Announced;
 use crate::recover::finish_if_cut_off;
 use crate::report::summary_of;
+use crate::run::looks;
 use crate::terminal::words::{print_in_colour, screen_of};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::nodes::head;
 use ampere_endpoint::client::{self, Secret};
 use ampere_endpoint::token::Token;
+use ampere_figures::summary::{BYTES_MAX, Summary};
 use ampere_model::text::printable;
-use ampere_report::{Format, render};
+use ampere_report::first::screen::Screen;
+use ampere_report::{Format, first, render};
 use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
 use std::io::Write;
@@ -88,6 +91,17 @@ impl Asked {
         let Asked::Directory(directory) = self else { return None };
         let summary = directory.join("summary.json");
         head(&summary).is_some_and(|run| !run.running).then_some(summary)
+    }
+
+    /// Returns the first lines of the result of a run that has ended, for a terminal of this size.
+    pub fn first_lines(&self, columns: usize, rows: usize) -> Option<Vec<String>> {
+        let Asked::Directory(directory) = self else { return None };
+        let summary = ampere_owned::read(&directory.join("summary.json"), BYTES_MAX).ok()?;
+        let summary: Summary = serde_json::from_slice(&summary).ok()?;
+        // Lines start with a blank, and there is a margin of one column.
+        let screen = Screen::new(columns.saturating_sub(2), false).with_rows(rows);
+        let lines = first::render(&summary, screen, &looks(directory, &summary));
+        Some(lines.lines().map(str::to_owned).collect())
     }
 
     /// Returns the message that no collector answers any more.

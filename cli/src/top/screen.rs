@@ -36,11 +36,11 @@ pub fn show(asked: &Asked, token: Option<&Token>) -> Option<anyhow::Result<ExitC
     };
     let mut shown = Shown { screen, viewer: Viewer::default(), answered: Instant::now(), unanswered: None };
     let end = shown.follow(asked, &asking, &news);
-    let is_silent = shown.unanswered.is_some();
+    let has_ended = shown.unanswered.is_some() || shown.viewer.has_result();
     drop(shown); // this restores the terminal
     Some(match end {
         End::Signal(signal) => Ok(ExitCode::from(128u8.wrapping_add(signal as u8))),
-        End::Quit if is_silent => super::end(asked),
+        End::Quit if has_ended => super::end(asked),
         End::Quit => Ok(ExitCode::SUCCESS),
     })
 }
@@ -72,13 +72,13 @@ impl Shown {
                     News::Resized => {}
                     News::Unanswered(why) => {
                         self.unanswered = Some(why);
-                        if asked.results().is_some() {
-                            self.viewer.figures.end();
-                            self.viewer.refresh();
-                        }
+                        self.show_result(asked);
                     }
                     News::Figures(answer) => {
                         self.store_answer(*answer);
+                        if self.viewer.figures.has_ended {
+                            self.show_result(asked);
+                        }
                         asking.wish(&self.wish());
                     }
                     News::Key(key) => match self.viewer.press(key) {
@@ -96,9 +96,22 @@ impl Shown {
         }
     }
 
+    /// Shows the first lines of the result, once, as soon as the results have been written.
+    fn show_result(&mut self, asked: &Asked) {
+        if self.viewer.has_result() || asked.results().is_none() {
+            return;
+        }
+        self.viewer.figures.end();
+        self.viewer.refresh();
+        let (columns, rows) = FullScreen::size();
+        if let Some(lines) = asked.first_lines(columns.into(), rows.into()) {
+            self.viewer.show_result(lines);
+        }
+    }
+
     fn wish(&self) -> Wish {
         let view = self.viewer.view();
-        Wish { tree: view == View::Tree, nodes: view == View::Nodes, rank: self.viewer.rank() }
+        Wish { page: self.viewer.needs_page(), nodes: view == View::Nodes, rank: self.viewer.rank() }
     }
 
     fn store_answer(&mut self, answer: Answer) {
@@ -111,6 +124,9 @@ impl Shown {
         viewer.figures.add(answer.snapshot);
         if let Some(page) = answer.page {
             viewer.figures.see_page(page);
+            if viewer.view() == View::Tree {
+                viewer.figures.show_joules_of_page();
+            }
         }
         viewer.figures.job = answer.job.or(viewer.figures.job.take());
         viewer.refresh();
@@ -119,11 +135,14 @@ impl Shown {
     /// Returns the reason if the figures are old.
     fn problem(&self, asked: &Asked) -> Option<String> {
         let age = self.answered.elapsed();
+        if self.viewer.has_result() {
+            return Some(asked.end());
+        }
         let Some(why) = &self.unanswered else {
             return (age > SILENT_AFTER).then(|| format!("no answer for {} s", age.as_secs()));
         };
         Some(match asked.results() {
-            Some(_) => "the run has ended: q quits and prints where its results are".to_owned(),
+            Some(_) => asked.end(),
             None => format!("no answer for {} s; these are the last figures: {why}", age.as_secs()),
         })
     }

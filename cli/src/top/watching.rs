@@ -45,8 +45,8 @@ pub struct Answer {
 /// What is requested in addition to the snapshot.
 #[derive(Clone, Default)]
 pub struct Wish {
-    /// Whether call paths are requested.
-    pub tree: bool,
+    /// Whether the page is requested, which has call paths and all notes.
+    pub page: bool,
     pub nodes: bool,
     /// The index of the rank whose call paths are requested, among the choices; `None` for all.
     pub rank: Option<usize>,
@@ -86,7 +86,7 @@ fn ask(asked: &Asked, token: Option<&Token>, wish: &Mutex<Wish>, news: &Sender<N
     loop {
         let begun = Instant::now();
         let wish = wish.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let wants_page = !has_page || wish.tree;
+        let wants_page = !has_page || wish.page;
         let wants_nodes = !has_nodes || is_several || wish.nodes;
         let page =
             wish.rank.map_or_else(|| "/page.json".to_owned(), |rank| format!("/page.json?rank={rank}"));

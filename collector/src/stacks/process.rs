@@ -29,8 +29,10 @@ const PROGRAM: u32 = 0;
 const IN_CALL: u32 = 1;
 /// The region handle that represents unknown functions.
 const UNKNOWN: u32 = 2;
+/// The region handle of functions of ampere's own libraries.
+const OWN: u32 = 3;
 /// The offset from a function's number to its region handle.
-const FUNCTIONS: u32 = 3;
+const FUNCTIONS: u32 = 4;
 
 /// The clocks, and the times that decide how long a sample counts.
 pub(super) struct Timing {
@@ -191,6 +193,7 @@ impl SampledProcess {
             (PROGRAM, program.as_ref(), paradigm::MEASUREMENT),
             (IN_CALL, "(recorded call)", paradigm::SAMPLING),
             (UNKNOWN, "(not seen)", paradigm::SAMPLING),
+            (OWN, "ampere", paradigm::SAMPLING),
         ] {
             log.append_region(&Region {
                 handle: RegionHandle(handle),
@@ -199,7 +202,7 @@ impl SampledProcess {
                 source_file: "",
                 begin_line: 0,
                 end_line: 0,
-                region_type: if handle == UNKNOWN { 0 } else { region_type::ARTIFICIAL as u8 },
+                region_type: if [UNKNOWN, OWN].contains(&handle) { 0 } else { region_type::ARTIFICIAL as u8 },
                 paradigm: paradigm as u8,
             });
         }
@@ -229,6 +232,12 @@ impl SampledProcess {
             let handle = function.0 + FUNCTIONS;
             let function = sampler.function(*function);
             let of_mpi = mpi_function(&function.name);
+            if of_mpi.is_none() && is_of_ampere(&function.module) {
+                if stack.last() != Some(&OWN) {
+                    stack.push(OWN);
+                }
+                continue;
+            }
             if self.defined.insert(handle) {
                 log.append_region(&Region {
                     handle: RegionHandle(handle),
@@ -525,6 +534,12 @@ impl SampledThread {
     }
 }
 
+/// Whether functions of this library are ampere's, and no call of the program. They are one row.
+fn is_of_ampere(module: &str) -> bool {
+    let library = module.rsplit('/').next().unwrap_or_default();
+    library.starts_with("libampere_") || library == "libscorep_substrate_ampere.so"
+}
+
 /// Returns the place of the recorded call in a stack, the outermost function first: that of a wrapper, or that of a call of a
 /// GPU's runtime, which calls ampere's library for GPUs from inside.
 /// A function has a name and a module.
@@ -612,6 +627,18 @@ mod tests {
         let watched = "ampere_watched_PMPI_Test@/opt/libampere_host.so";
         assert_eq!(at(&["main", watched, "MPI_Test@libmpi.so"]), None);
         assert_eq!(mpi_function("ampere_watched_PMPI_Test"), Some("MPI_Test"));
+    }
+
+    #[test]
+    fn functions_of_our_own_libraries_are_one_row() {
+        for module in
+            ["/opt/lib/libampere_preload.so", "libscorep_substrate_ampere.so", "/x/libampere_plugin.so"]
+        {
+            assert!(is_of_ampere(module), "{module}");
+        }
+        for module in ["/usr/bin/ampere_of_a_user", "/opt/libampere/lib/libm.so.6", "[vdso]", ""] {
+            assert!(!is_of_ampere(module), "{module}");
+        }
     }
 
     #[test]

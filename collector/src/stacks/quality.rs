@@ -8,12 +8,18 @@ use std::time::Duration;
 const FILES_MAX: usize = 3;
 /// The smallest part of the samples, in percent, that is worth a note.
 const PART_MIN: f64 = 1.0;
+/// The largest part of the samples and records of switches, in percent, that a complete run can lose.
+const LOST_MAX: f64 = 1.0;
 
 /// Returns the data about the figures for the summary. `period` is the requested CPU time between two samples.
 pub(super) fn of(figures: &Figures, period: Duration) -> SamplingReport {
     let mut ended = SamplingReport { period: period_of(figures, period), ..SamplingReport::default() };
     ended.notes.extend(cut_off(figures));
     ended.notes.extend(guessed(figures));
+    match lost(figures) {
+        Some((words, true)) => ended.losses.push(words),
+        words => ended.notes.extend(words.map(|(words, _)| words)),
+    }
     let (losses, unnamed) = unnamed(figures);
     ended.losses.extend(losses);
     ended.notes.extend(unnamed);
@@ -42,6 +48,20 @@ fn period_of(figures: &Figures, period: Duration) -> Option<Duration> {
     let taken = figures.samples as f64;
     let missing = figures.throttled as f64 + figures.lost as f64 * taken / (taken + figures.switches as f64);
     (figures.samples > 0 && missing > 0.0).then(|| period.mul_f64((taken + missing) / taken))
+}
+
+/// Describes the lost records, and whether they are a part of all that is large enough for the run to be incomplete.
+fn lost(figures: &Figures) -> Option<(String, bool)> {
+    let all = figures.lost + figures.samples + figures.switches;
+    let part = 100.0 * figures.lost as f64 / all.max(1) as f64;
+    let words = || {
+        format!(
+            "{} of {all} samples of stacks and records of switches ({part:.1} %) were lost, because the collector did not fetch them in \
+             time: shares of functions may differ by as much",
+            figures.lost
+        )
+    };
+    (figures.lost > 0).then(|| (words(), part > LOST_MAX))
 }
 
 fn percent(part: u64, figures: &Figures) -> f64 {
@@ -137,6 +157,7 @@ mod tests {
         let mut figures = figures();
         (figures.throttled, figures.lost) = (2500, 500);
         let ended = of(&figures, Duration::from_millis(1));
+        assert_eq!(ended.losses.len(), 1, "{:?}", ended.losses);
         assert_eq!(ended.period, Some(Duration::from_millis(4)));
         figures.switches = 4000;
         let mostly_switches = of(&figures, Duration::from_millis(1));
@@ -146,6 +167,21 @@ mod tests {
             ["about 2500 samples of stacks are missing: the kernel limits their rate \
               (/proc/sys/kernel/perf_event_max_sample_rate); standard errors are those of the 1000 that were taken"]
         );
+    }
+
+    #[test]
+    fn a_run_that_lost_more_than_a_hundredth_of_its_samples_is_incomplete() {
+        let mut figures = figures();
+        (figures.switches, figures.lost) = (99_000, 1000);
+        let ended = of(&figures, Duration::from_millis(1));
+        assert_eq!((ended.losses.len(), ended.notes.len()), (0, 1));
+        assert!(
+            ended.notes[0].starts_with("1000 of 101000 samples of stacks and records of switches (1.0 %)")
+        );
+        figures.lost = 1100;
+        let ended = of(&figures, Duration::from_millis(1));
+        assert_eq!((ended.losses.len(), ended.notes.len()), (1, 0), "{:?}", ended.notes);
+        assert!(ended.losses[0].contains("(1.1 %) were lost"), "{:?}", ended.losses);
     }
 
     #[test]

@@ -424,12 +424,6 @@ impl Writer {
             );
         }
         notes.extend(foreign::notes());
-        if figures.lost > 0 {
-            notes.push(format!(
-                "{} samples of stacks and records of switches were lost: the collector did not fetch them in time",
-                figures.lost
-            ));
-        }
         notes
     }
 

@@ -9,6 +9,7 @@
 //! gauges.rs      figures of devices besides their energy
 //! losses.rs      counts of losses: a new count is added only here
 //! totals.rs      sums over devices
+//! shares.rs      the joules that shares are parts of
 //! nodes/         the figures of several nodes as one
 //! missing.rs     ranks that are in no figures
 //! batch_job.rs   the batch system's job
@@ -27,6 +28,7 @@ pub mod lanes;
 pub mod losses;
 pub mod missing;
 pub mod nodes;
+pub mod shares;
 pub mod snapshot;
 pub mod summary;
 pub mod totals;

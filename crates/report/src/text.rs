@@ -8,6 +8,7 @@ use crate::first::{self, names};
 use crate::over_ranks::{self, SHARE_MIN, Spread, Spreads, is_mpi_rank};
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
+use ampere_figures::shares::{self, Whole};
 use ampere_figures::summary::{Baseline, Device, Figures, RESOLVED_SAMPLES_MIN, Region, Summary, View};
 use ampere_figures::summary::{Callpath, StacksOverhead, parts, topmost, view};
 use ampere_model::order::largest_first;
@@ -37,7 +38,7 @@ const INDENT: usize = 2;
 
 /// Returns the first lines of a summary, and all of its tables below them.
 pub fn render(summary: &Summary, screen: Screen) -> String {
-    let mut page = Page { summary, screen, lines: Vec::new() };
+    let mut page = Page { summary, screen, whole: Whole::of(summary), lines: Vec::new() };
     page.notes();
     page.topology();
     page.all_ranks();
@@ -50,7 +51,16 @@ pub fn render(summary: &Summary, screen: Screen) -> String {
 struct Page<'a> {
     summary: &'a Summary,
     screen: Screen,
+    whole: Whole,
     lines: Vec<Line>,
+}
+
+/// The figure by which rows are sorted, and what their shares are parts of.
+struct Measure {
+    unit: String,
+    whole: f64,
+    /// The head of shares.
+    share: &'static str,
 }
 
 impl<'a> Page<'a> {
@@ -79,6 +89,18 @@ impl<'a> Page<'a> {
         self.lines.extend(indented);
     }
 
+    fn measure(&self, device: &Device, view: &View) -> Measure {
+        match device.unit.as_str() {
+            "J" => self.of_joules(view.is_active()),
+            unit => Measure { unit: unit.to_owned(), whole: view.whole(), share: shares::OF_TIME },
+        }
+    }
+
+    fn of_joules(&self, is_dynamic: bool) -> Measure {
+        let unit = own_unit(is_dynamic, "J");
+        Measure { unit, whole: self.whole.joules(is_dynamic), share: shares::head(is_dynamic) }
+    }
+
     fn digits(&self) -> usize {
         if self.summary.run.energy == "estimated" { ESTIMATED } else { MEASURED }
     }
@@ -88,7 +110,7 @@ impl<'a> Page<'a> {
         let summary = self.summary;
         let run = &summary.run;
         let mut lines: Vec<(&str, String)> = Vec::new();
-        lines.extend((!run.command.is_empty()).then(|| ("command", run.command.join(" "))));
+        lines.extend((!run.command.is_empty()).then(|| ("command", first::command_line(run))));
         lines.extend(run.node_cpu.as_ref().map(|cpu| ("cpu", cpu.words(run.seconds))));
         lines.extend((summary.devices.len() > 1).then(|| ("total", total(summary))));
         let notes = run.notes.iter().take(NOTES_MAX);
@@ -133,9 +155,9 @@ impl<'a> Page<'a> {
         let spreads = over_ranks::functions(self.summary, &views, ROWS_MAX);
         let (shown, others) = shown_spreads(&spreads, whole.joules);
         let functions = shown.iter().map(|row| self.summary.name(row.what)).collect();
-        let unit = own_unit(is_dynamic, "J");
-        self.spreads(("function", Names::Functions(functions)), (&shown, others), whole.joules, &unit);
-        self.callpaths_over_ranks(&views, whole.joules, &unit);
+        let measure = self.of_joules(is_dynamic);
+        self.spreads(("function", Names::Functions(functions)), (&shown, others), whole.joules, &measure);
+        self.callpaths_over_ranks(&views, whole.joules, &measure);
     }
 
     fn whole_ranks(&mut self, whole: &Spread, is_dynamic: bool) {
@@ -167,12 +189,12 @@ impl<'a> Page<'a> {
         }
     }
 
-    fn callpaths_over_ranks(&mut self, views: &[(&'a Device, &'a View)], total: f64, unit: &str) {
+    fn callpaths_over_ranks(&mut self, views: &[(&'a Device, &'a View)], total: f64, measure: &Measure) {
         let spreads = over_ranks::callpaths(self.summary, views, ROWS_MAX);
         let (shown, others) = shown_spreads(&spreads, total);
         let paths = shown.iter().map(|row| (String::new(), self.summary.regions_of(row.what)));
         let names = Names::Paths(paths.collect());
-        self.spreads(("call path", names), (&shown, others), total, unit);
+        self.spreads(("call path", names), (&shown, others), total, measure);
         let is_large = |spread: &&&Spread| spread.joules >= SHARE_MIN * total;
         if shown.iter().filter(is_large).any(|spread| !spread.standing_out.is_empty()) {
             self.put("!: ranks whose joules are far from those of the others", Style::Plain);
@@ -184,7 +206,7 @@ impl<'a> Page<'a> {
         (head, names): (&str, Names),
         (rows, others): (&[&Spread], (usize, f64)),
         total: f64,
-        unit: &str,
+        measure: &Measure,
     ) {
         let digits = self.digits();
         let figures =
@@ -201,8 +223,8 @@ impl<'a> Page<'a> {
             Some(far(row)).filter(|far| !far.is_empty()).map_or_else(String::new, |far| format!("! {far}"))
         });
         let before = vec![
-            Column::new(unit, figures(&|row| row.joules)),
-            Column::new("share", texts(&|row| percent(row.joules, total))),
+            Column::new(&measure.unit, figures(&|row| row.joules)),
+            Column::new(measure.share, texts(&|row| percent(row.joules, measure.whole))),
             Column::new("least rank", of_ranks(&|row| row.least)).dispensable(2),
             Column::new("mean", of_ranks(&|row| row.mean())).dispensable(3),
             Column::new("most", of_ranks(&|row| row.most)).dispensable(2),
@@ -212,7 +234,7 @@ impl<'a> Page<'a> {
         ];
         let after = vec![Column { is_left: true, ..Column::new("", far).dispensable(1) }];
         self.table(Table { before, head: head.to_owned(), names, after });
-        self.more_than_shown(others, unit);
+        self.more_than_shown(others, &measure.unit);
     }
 
     /// Writes the tables of the largest devices, in the summary's order.
@@ -282,7 +304,7 @@ impl<'a> Page<'a> {
             self.view(device, view);
             if let Some(other) = device.not_shown().filter(|_| view.view == "ranks") {
                 self.lines.push(Line::empty());
-                self.put(&format!("{}: {}", other.title(), most_of(device, other)), Style::Plain);
+                self.put(&format!("{}: {}", other.title(), most_of(self.whole, other)), Style::Plain);
             }
         }
     }
@@ -290,10 +312,13 @@ impl<'a> Page<'a> {
     /// Writes the static joules of a device, and the part of its dynamic joules that the bounds resolve.
     fn static_and_dynamic(&mut self, device: &Device) {
         let Some(words) = baseline::words(&[device]) else { return };
-        let dynamic = device.dynamic_joules.unwrap_or_default();
-        let is_known = device.baseline.as_ref().is_some_and(Baseline::is_known);
-        let rest = if is_known { format!("; {} are dynamic", energy(dynamic)) } else { String::new() };
-        self.put(&format!("{}{words}{rest}", energy(device.total_joules)), Style::Plain);
+        // The first lines have the joules of the only device.
+        if topmost(self.summary).nth(1).is_some() {
+            let dynamic = device.dynamic_joules.unwrap_or_default();
+            let is_known = device.baseline.as_ref().is_some_and(Baseline::is_known);
+            let rest = if is_known { format!("; {} are dynamic", energy(dynamic)) } else { String::new() };
+            self.put(&format!("{}{words}{rest}", energy(device.total_joules)), Style::Plain);
+        }
         if let Some(words) = baseline::resolved_words(std::iter::once(device)) {
             self.put(&words, Style::Plain);
         }
@@ -346,7 +371,8 @@ impl<'a> Page<'a> {
         let mut before = self.figure_columns(device, view, &figures);
         let texts = |of: &dyn Fn(&Region) -> String| rows.iter().map(|row| of(row)).collect::<Vec<String>>();
         let inclusive: Vec<f64> = figures.iter().map(|row| row.inclusive_joules).collect();
-        let bars = texts(&|row| bar(row.figures.own_joules(), total));
+        let measure = self.measure(device, view);
+        let bars = texts(&|row| bar(row.figures.own_joules(), measure.whole));
         before.push(Column { is_left: true, ..Column::new("", bars).dispensable(9) });
         before.push(Column::new("inclusive", column(&inclusive, self.digits())).dispensable(4));
         before.push(Column::new("±", texts(&sampled_error)).dispensable(3));
@@ -359,7 +385,7 @@ impl<'a> Page<'a> {
         before.push(Column::new(watts_head(view), texts(&watts)).dispensable(2));
         let names = Names::Functions(rows.iter().map(|row| &*row.region).collect());
         self.table(Table { before, head: what.to_owned(), names, after: Vec::new() });
-        self.more_than_shown(small, &own_unit(view.is_active(), &device.unit));
+        self.more_than_shown(small, &measure.unit);
         if !is_time {
             self.explain_regions(&rows, (what, view.is_active()), has_watts);
         }
@@ -367,7 +393,7 @@ impl<'a> Page<'a> {
 
     /// Makes the columns of joules, their parts, share, bounds and seconds.
     fn figure_columns(&self, device: &Device, view: &View, rows: &[&Figures]) -> Vec<Column> {
-        let (total, is_time, digits) = (device.own_whole(view), device.unit == "s", self.digits());
+        let (measure, is_time, digits) = (self.measure(device, view), device.unit == "s", self.digits());
         let known = |of: &dyn Fn(&Figures) -> Option<f64>| -> Vec<String> {
             let values: Vec<f64> = rows.iter().map(|row| of(row).unwrap_or_default()).collect();
             let texts = column(&values, digits).into_iter().zip(rows);
@@ -375,7 +401,7 @@ impl<'a> Page<'a> {
         };
         // Sampled rows have no bounds, because the program may have been elsewhere between two samples of a stack.
         let bound = |row: &Figures, value: Option<f64>| value.filter(|_| row.calls > 0 && !is_time);
-        let shares = rows.iter().map(|row| percent(row.own_joules(), total)).collect();
+        let shares = rows.iter().map(|row| percent(row.own_joules(), measure.whole)).collect();
         let seconds = known(&|row| Some(row.exclusive_seconds).filter(|_| !is_time));
         vec![
             Column::new(&device.unit, known(&|row| Some(row.exclusive_joules))),
@@ -383,7 +409,7 @@ impl<'a> Page<'a> {
                 .dispensable(8),
             Column::new("dynamic", known(&|row| row.dynamic_joules.filter(|_| view.is_active())))
                 .dispensable(1),
-            Column::new("share", shares),
+            Column::new(measure.share, shares),
             Column::new("least", known(&|row| bound(row, Some(row.resolved_joules)))).dispensable(6),
             Column::new("most", known(&|row| bound(row, row.possible_joules))).dispensable(6),
             Column::new("s", seconds).dispensable(3),
@@ -391,7 +417,7 @@ impl<'a> Page<'a> {
     }
 
     fn groups(&mut self, device: &'a Device, view: &'a View) {
-        let total = device.own_whole(view);
+        let measure = self.measure(device, view);
         let sums = by_location(self.summary, view);
         if let Some(whole) =
             over_ranks::whole(self.summary, &[(device, view)]).filter(|_| sums.len() > ROWS_MAX)
@@ -402,12 +428,12 @@ impl<'a> Page<'a> {
         let rows: Vec<&Figures> = sums.iter().take(ROWS_MAX).map(|(_, figures)| figures).collect();
         let mut before = self.figure_columns(device, view, &rows);
         before.truncate(4);
-        let bars = rows.iter().map(|row| bar(row.own_joules(), total)).collect();
+        let bars = rows.iter().map(|row| bar(row.own_joules(), measure.whole)).collect();
         before.push(Column { is_left: true, ..Column::new("", bars).dispensable(9) });
         let names = Names::Texts(sums.iter().take(ROWS_MAX).map(|(group, _)| group.clone()).collect());
         self.table(Table { before, head: "location group".to_owned(), names, after: Vec::new() });
         let rest = left_out(sums.iter().map(|(_, figures)| figures.own_joules()), ROWS_MAX);
-        self.more_than_shown(rest, &own_unit(view.is_active(), &device.unit));
+        self.more_than_shown(rest, &measure.unit);
     }
 
     fn callpaths(&mut self, device: &'a Device, view: &'a View) {
@@ -415,9 +441,9 @@ impl<'a> Page<'a> {
         let sums = sums_by_location(view);
         let several = groups_of_several(self.summary, &sums);
         let groups: BTreeSet<u32> = rows.iter().map(|row| row.location_group).collect();
-        let unit = own_unit(view.is_active(), &device.unit);
+        let measure = self.measure(device, view);
         if view.view == "ranks" && groups.len() > 1 {
-            return self.callpaths_over_ranks(&[(device, view)], total, &unit);
+            return self.callpaths_over_ranks(&[(device, view)], total, &measure);
         }
         let of_row = |row: &Callpath| (row.figures.own_joules(), row.figures.own_joules());
         let (shown, small) = large(rows.iter().filter(|row| view.has_run(&row.figures)), total, of_row);
@@ -431,7 +457,7 @@ impl<'a> Page<'a> {
         };
         let names = Names::Paths(shown.iter().map(path).collect());
         self.table(Table { before, head: "top call paths".to_owned(), names, after: Vec::new() });
-        self.more_than_shown(small, &unit);
+        self.more_than_shown(small, &measure.unit);
     }
 
     fn more_than_shown(&mut self, (count, sum): (usize, f64), unit: &str) {
@@ -475,7 +501,7 @@ impl<'a> Page<'a> {
     fn explain_regions(&mut self, regions: &[&Region], (what, is_active): (&str, bool), has_watts: bool) {
         let mut lines = Vec::new();
         if is_active {
-            lines.push("static: its part of the energy that the device draws anyway; dynamic: the energy that it used above that; share: of the dynamic joules".to_owned());
+            lines.push("static: its part of the energy that the device draws anyway; dynamic: the energy that it used above that; shares are of the run's dynamic joules".to_owned());
         }
         let is_recorded = regions.iter().any(|row| row.figures.calls > 0);
         if is_recorded && is_active {
@@ -624,20 +650,19 @@ pub fn by_location(summary: &Summary, view: &View) -> Vec<(String, Figures)> {
     shown.into_values().collect()
 }
 
-/// Returns the functions with the most joules of a view, in a few words.
-pub fn most_of(device: &Device, view: &View) -> String {
+/// Returns the functions with the most joules of a view, in a few words. `whole` has the joules of the run.
+pub fn most_of(whole: Whole, view: &View) -> String {
     let rows = view.regions.iter().filter(|row| row.figures.own_joules() > 0.0).take(NAMED_MAX);
-    let named = rows.map(|row| {
-        format!(
-            "{} ({})",
-            names::shorten(&row.region, NAME_CHARS_MAX),
-            percent(
-                row.figures.own_joules(),
-                if view.is_active() { device.own_whole(view) } else { device.total_joules }
-            )
-        )
-    });
-    named.collect::<Vec<_>>().join(", ")
+    let named: Vec<String> = rows
+        .map(|row| {
+            let part = percent(row.figures.own_joules(), whole.joules(view.is_active()));
+            format!("{} ({part})", names::shorten(&row.region, NAME_CHARS_MAX))
+        })
+        .collect();
+    match named.is_empty() {
+        true => String::new(),
+        false => format!("{} {}", named.join(", "), shares::head(view.is_active())),
+    }
 }
 
 /// Returns the first rows that are not small, and the number and the sum of all others. `of_row` returns the figure of a row that

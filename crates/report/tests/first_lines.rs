@@ -3,8 +3,8 @@
 
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::{Region, Summary};
-use ampere_report::first::screen::Screen;
-use ampere_report::first::{self, LINES_MAX};
+use ampere_report::first;
+use ampere_report::first::screen::{LINES, Screen};
 use expect_test::expect_file;
 use std::path::{Path, PathBuf};
 
@@ -41,12 +41,38 @@ fn each_kind_of_run_has_the_first_lines_that_were_agreed() {
 }
 
 #[test]
-fn no_line_is_wider_than_the_terminal_and_there_are_at_most_twenty() {
+fn no_line_is_wider_than_the_terminal_and_there_are_as_many_as_the_screen_has_room_for() {
     for (kind, width) in KINDS.into_iter().flat_map(|kind| (60..=200).map(move |width| (kind, width))) {
         let text = lines(kind, width);
-        assert!(text.lines().count() <= LINES_MAX, "{kind}, {width}:\n{text}");
+        assert!(text.lines().count() <= LINES, "{kind}, {width}:\n{text}");
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(width), "{kind}, {width}:\n{text}");
+    }
+    for (kind, rows) in KINDS.into_iter().flat_map(|kind| [24, 40, 60].map(|rows| (kind, rows))) {
+        let text = first::render(&summary(kind), Screen::new(80, false).with_rows(rows), &[]);
+        assert!(text.lines().count() <= 2 * rows / 3, "{kind}, {rows}:\n{text}");
+    }
+}
+
+#[test]
+fn a_terminal_of_forty_rows_has_ten_functions() {
+    for kind in ["sampled_ranks", "sampled_program"] {
+        let look = ["out/report.html".to_owned()];
+        let text = first::render(&summary(kind), Screen::new(80, false).with_rows(40), &look);
+        let is_function = |line: &&str| {
+            line.trim_start().starts_with(|c: char| c.is_ascii_digit()) && !line.contains(" more")
+        };
+        assert!(text.lines().filter(is_function).count() >= 10, "{kind}:\n{text}");
+    }
+}
+
+#[test]
+fn the_base_of_shares_is_named_wherever_they_are() {
+    for kind in KINDS {
+        let text = lines(kind, 120);
+        let has_share = text.lines().any(|line| line.contains(" % ") && !line.starts_with("hint"));
+        let is_named = ["of dynamic", "of total", "of time"].iter().any(|base| text.contains(base));
+        assert_eq!(has_share, is_named, "{kind}:\n{text}");
     }
 }
 
@@ -94,7 +120,7 @@ fn regions(summary: &mut Summary) -> impl Iterator<Item = &mut Region> {
 
 #[test]
 fn gpus_that_nothing_draws_from_are_a_hint() {
-    assert_hint("kernels", "no process used GPU-2..3, 1.48 kJ (30.3 %)", (true, false), |summary| {
+    assert_hint("kernels", "no process used GPU-2..3, 1.48 kJ (30.3 % of total)", (true, false), |summary| {
         for name in ["GPU-2", "GPU-3"] {
             let link = summary.topology[0].clone();
             summary.topology.push(ampere_figures::assignment::Link { device: Some(name.to_owned()), ..link });
@@ -138,7 +164,7 @@ fn a_function_that_has_joules_for_waiting_alone_is_a_hint_and_is_counted_where_i
         row.figures.exclusive_joules = 0.1 * joules;
         row.figures.dynamic_joules = Some(0.01);
     };
-    let words = "waits: 10.0 % of all joules, 0.0 % of the dynamic ones";
+    let words = "waits: 10.0 % of all joules, 0.02 % of the dynamic ones";
     assert_hint("sampled_ranks", words, (false, true), wait);
     let mut summary = summary("sampled_ranks");
     let more = |summary: &Summary| {
@@ -165,6 +191,50 @@ fn an_estimate_with_default_watts_is_a_hint() {
 fn the_cost_of_measuring_is_a_hint() {
     assert_hint("sampled_ranks", "million calls takes", (false, true), |summary| {
         summary.quality.records.events = 1_000_000_000;
+    });
+}
+
+#[test]
+fn the_cost_of_samples_and_of_a_node_without_a_free_core_is_a_hint() {
+    let cost = |cost_seconds, switches| {
+        move |summary: &mut Summary| {
+            let stacks = ampere_figures::summary::StacksOverhead {
+                period_seconds: Some(1e-3),
+                sample_seconds: Some(1e-5),
+                samples: 1000,
+                switches,
+                cost_seconds,
+                program_seconds: 10.0,
+            };
+            summary.run.seconds = 10.0;
+            summary.overhead.stacks = Some(stacks);
+            let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
+            cpu.collector_busy_seconds = 0.0;
+        }
+    };
+    assert_hint("sampled_ranks", "measuring took", (false, false), cost(0.3, 10_000));
+    let switches = "measuring took about 9 % of the CPU time; 200 000 switches of threads a second";
+    assert_hint("sampled_ranks", switches, (false, true), cost(0.9, 2_000_000));
+    let full = |summary: &mut Summary| {
+        cost(0.3, 10_000)(summary);
+        let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
+        (cpu.seconds, cpu.collector_busy_seconds) = (10.0, 0.6);
+        cpu.node_busy_seconds = 10.0 * cpu.node_cpus as f64;
+    };
+    assert_hint(
+        "sampled_ranks",
+        "9 % of the CPU time; no core is free for the collector",
+        (false, true),
+        full,
+    );
+}
+
+#[test]
+fn functions_of_the_python_interpreter_are_a_hint() {
+    assert_hint("sampled_ranks", "python3 -X perf", (false, true), |summary| {
+        regions(summary)
+            .filter(|row| row.region.contains("PairLJCut::compute"))
+            .for_each(|row| row.region = "_PyEval_EvalFrameDefault".into());
     });
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! figures.rs     the figures that are compared
 //! statistics.rs  means, and the range of their difference
+//! programs.rs    the names of programs, which differ in runs of two versions
 //! ranked.rs      the rows that a table shows
 //! verdict.rs     the comparison in one sentence
 //! text.rs        as a table
@@ -12,6 +13,7 @@
 
 mod figures;
 mod page;
+mod programs;
 mod ranked;
 mod rows;
 mod statistics;
@@ -51,6 +53,8 @@ pub struct Named {
 /// A run without its tables.
 struct About {
     name: String,
+    /// The number of ranks or processes, in words.
+    who: Option<String>,
     run: ampere_figures::summary::Run,
     /// The policy and the sharing of its view.
     shared_by: Option<(String, String)>,
@@ -99,6 +103,7 @@ impl Comparison {
         let all_lead = groups.iter().flatten().all(|run| figures::leads(&run.summary));
         let has_dynamic = groups.iter().flatten().all(|run| figures::has_dynamic(&run.summary, all_lead));
         let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        let programs = programs::of(groups.iter().flatten().map(|run| &run.summary));
         let mut values: BTreeMap<(By, String), Vec<figures::Values>> = BTreeMap::new();
         let mut functions: Vec<BTreeSet<String>> = Vec::new();
         let (count, mut at) = (sizes.iter().sum(), 0);
@@ -107,7 +112,10 @@ impl Comparison {
             let mut abouts = Vec::with_capacity(runs.len());
             for run in runs {
                 let mut own = BTreeSet::new();
-                for (key, figures) in figures::of(&run.summary, all_lead, per) {
+                for (mut key, figures) in figures::of(&run.summary, all_lead, per) {
+                    if let Some(program) = programs.get(at) {
+                        program.generalise(&mut key);
+                    }
                     if matches!(key.0, By::Function | By::Kernel) {
                         own.insert(key.1.clone());
                     }
@@ -163,7 +171,8 @@ impl About {
         let estimated_by =
             estimates.map(|by| format!("{} W idle and {} W per core", by.idle_watts, by.watts_per_core));
         let estimated_by = estimated_by.collect();
-        About { name: named.name, run: named.summary.run, shared_by, estimated_by }
+        let who = crate::first::who(&named.summary);
+        About { name: named.name, who, run: named.summary.run, shared_by, estimated_by }
     }
 
     /// Whether both are figures of one run. The id of another tool's trace is only the name of its directory.
@@ -217,7 +226,9 @@ fn notes(groups: &[Vec<About>], functions: &[BTreeSet<String>], per: Per) -> Vec
         );
     }
     for (what, advice, is_divided, number) in SIZES {
-        if differ(&|a, b| number(a) == number(b)) && !is_divided(per) {
+        // Runs without MPI have no ranks.
+        let is_known = runs().all(|run| number(run) > 0);
+        if is_known && differ(&|a, b| number(a) == number(b)) && !is_divided(per) {
             let numbers: BTreeSet<u32> = runs().map(number).collect();
             let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
             notes.push(format!(
@@ -255,9 +266,8 @@ fn line(about: &About) -> String {
     let command =
         if of.command.is_empty() { String::new() } else { format!(": {}", printable(&of.command.join(" "))) };
     format!(
-        "{} rank{} on {}, {}{}{command}",
-        of.ranks,
-        if of.ranks == 1 { "" } else { "s" },
+        "{}on {}, {}{}{command}",
+        about.who.as_ref().map_or_else(String::new, |who| format!("{who} ")),
         printable(&of.nodes.join(", ")),
         printable(&of.energy),
         of.state_words(),

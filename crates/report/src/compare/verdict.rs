@@ -27,22 +27,51 @@ fn verdict(comparison: &Comparison, group: usize) -> String {
             if differs { "only the attribution of its joules differs" } else { "it is compared with itself" };
         return format!("1 and {} are the same run: {what}", group + 1);
     }
-    let (time, mut parts) = (time(comparison, group), parts(comparison, group));
-    let energy = match &comparison.incomparable {
+    let words = match &comparison.incomparable {
         Some(why) => {
-            parts.clear();
-            format!("joules cannot be compared: {why}")
+            let time =
+                change_of(comparison, group, "seconds").flatten().map(|change| format!("time {change}"));
+            [Some(format!("joules cannot be compared: {why}")), time]
         }
-        None => energy(comparison, group),
+        None => {
+            let parts = parts(comparison, group);
+            [Some(energy(comparison, group)), (!parts.is_empty()).then(|| parts.join(", "))]
+        }
     };
-    let parts: Vec<String> = time.into_iter().chain(parts).collect();
-    match parts.is_empty() {
-        true => energy,
-        false => format!("{energy}; {}", parts.join(", ")),
-    }
+    words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
+/// Returns the energy, and the kinds of joules and the time in which the runs differ, and in which they do not.
 fn energy(comparison: &Comparison, group: usize) -> String {
+    const KINDS: [(&str, &str); 3] =
+        [("dynamic_joules", "dynamic joules"), ("static_joules", "static joules"), ("seconds", "time")];
+    let (mut differ, mut same) = (Vec::new(), Vec::new());
+    for (figure, name) in KINDS {
+        match change_of(comparison, group, figure) {
+            Some(Some(change)) => differ.push(format!("{name} {change}")),
+            Some(None) => same.push(name),
+            None => {}
+        }
+    }
+    // Without dynamic joules there is only the time, which needs no mention if it is the same.
+    if comparison.has_dynamic && !same.is_empty() {
+        let last = same.pop().unwrap_or_default();
+        let others = if same.is_empty() { String::new() } else { format!("{} and ", same.join(", ")) };
+        differ.push(format!("{others}{last} the same"));
+    }
+    let all = all_joules(comparison, group);
+    if differ.is_empty() { all } else { format!("{all}: {}", differ.join(", ")) }
+}
+
+/// Returns the change of a figure of the run in words; `Some(None)` if it is not larger than the noise.
+fn change_of(comparison: &Comparison, group: usize, figure: &str) -> Option<Option<String>> {
+    let row = comparison.of_run(figure)?;
+    let difference = &row.differences[group - 1];
+    let is_large = difference.of_means.abs() >= CHANGE_MIN * row.groups[0].mean && difference.of_means != 0.0;
+    Some(difference.is_significant().unwrap_or(is_large).then(|| by_how_much(row, group)))
+}
+
+fn all_joules(comparison: &Comparison, group: usize) -> String {
     let Some(row) = comparison.of_run("joules") else { return "no energy is known".to_owned() };
     let per = match comparison.per {
         super::Per::Run => String::new(),
@@ -61,22 +90,13 @@ fn energy(comparison: &Comparison, group: usize) -> String {
     }
 }
 
-fn time(comparison: &Comparison, group: usize) -> Option<String> {
-    let row = comparison.of_run("seconds")?;
-    let difference = &row.differences[group - 1];
-    let is_large = difference.of_means.abs() >= CHANGE_MIN * row.groups[0].mean;
-    difference.is_significant().unwrap_or(is_large).then(|| format!("time {}", by_how_much(row, group)))
-}
-
 /// Returns the parts of the energy that differ most. All MPI functions are one part.
 fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
     let whole = comparison.whole().map_or(0.0, |row| row.groups[0].mean.max(row.groups[group].mean));
     let differs = |difference: &Difference| {
         difference.is_significant().unwrap_or(difference.of_means.abs() >= CHANGE_MIN * whole)
     };
-    let of_run = [("mpi_joules", "MPI joules"), ("dynamic_joules", "dynamic joules")];
-    let of_run =
-        of_run.into_iter().filter_map(|(figure, name)| Some((comparison.of_run(figure)?, name.to_owned())));
+    let of_run = comparison.of_run("mpi_joules").into_iter().map(|row| (row, "MPI joules".to_owned()));
     let functions = [By::Function, By::Kernel].map(|by| comparison.ranked(by).differ);
     let functions = functions.iter().flatten().filter(|row| !is_mpi(&row.name)).map(|row| (*row, shown(row)));
     let mut parts: Vec<(&Row, String)> =

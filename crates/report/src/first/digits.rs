@@ -55,9 +55,13 @@ pub fn count(number: u64) -> String {
     parts.join(" ")
 }
 
-/// `31.2 %` of a whole.
+/// `31.2 %` of a whole; `0.03 %` of a large one.
 pub fn percent(part: f64, whole: f64) -> String {
-    if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".to_owned() }
+    match 100.0 * part / whole {
+        _ if whole <= 0.0 || whole.is_nan() => "-".to_owned(),
+        small if (0.005..0.05).contains(&small) => format!("{small:.2} %"),
+        percent => format!("{percent:.1} %"),
+    }
 }
 
 /// Returns the exponent of the first digit.
@@ -96,6 +100,13 @@ mod tests {
         }
         let hours = [20.0, 2030.0, 5897.6, 50_000.0, 4.32e6].map(watt_hours);
         assert_eq!(hours.map(Option::unwrap_or_default), ["", "0.56 Wh", "1.64 Wh", "13.9 Wh", "1.20 kWh"]);
+    }
+
+    #[test]
+    fn parts_of_a_large_whole_have_two_decimals() {
+        let parts = [1000.0, 31.24, 0.06, 0.03, 0.001, 0.0].map(|part| percent(part, 100.0));
+        assert_eq!(parts, ["1000.0 %", "31.2 %", "0.1 %", "0.03 %", "0.0 %", "0.0 %"]);
+        assert_eq!(percent(0.0, 0.0), "-");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::over_devices;
 use crate::over_ranks;
+use ampere_figures::shares::Whole;
 use ampere_figures::summary::{Device, Figures, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
@@ -70,7 +71,7 @@ impl<'a> Facts<'a> {
             lost: 0.0,
             used: used(summary),
         };
-        facts.whole = whole_devices.iter().map(|device| facts.joules_of(device)).sum::<f64>() + 0.0;
+        facts.whole = Whole::of(summary).joules(is_dynamic);
         facts.kernels = facts.rows(&facts.gpus, "kernels");
         if !facts.kernels.is_empty() {
             facts.hosts = hosts(summary, &facts.gpus);

@@ -1,12 +1,12 @@
 //! Hints for the next step, each from a rule.
 
-use super::digits::{energy, percent, significant};
+use super::digits::{count, energy, percent, significant};
 use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::levels::{self, Levels};
 use super::names;
 use crate::filter::much_measuring;
 use crate::{other_jobs, over_ranks};
-use ampere_figures::summary::topmost;
+use ampere_figures::summary::{NodeCpu, Summary, topmost};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
 use ampere_settings::Config;
@@ -25,11 +25,17 @@ const STEADY_PART: f64 = 0.8;
 const WAITING_DYNAMIC_PART_MAX: f64 = 0.02;
 /// A device that is this hot lowers its clock soon.
 const HOT_CELSIUS: f64 = 95.0;
+/// If measuring takes at least this part of the program's CPU time, there is a hint. In shorter runs the start of the collector is a
+/// large part.
+const MEASURING_PART_MIN: f64 = 0.05;
+const JUDGED_SECONDS_MIN: f64 = 1.0;
+/// If the node's processors are busy for this part of the time, none is free.
+const FULL_PART: f64 = 0.95;
 /// The maximum length of a name in a hint, in characters.
 const NAME_ROOM: usize = 32;
 
 /// The rules, the most important first.
-const RULES: [fn(&Facts) -> Option<String>; 9] = [
+const RULES: [fn(&Facts) -> Option<String>; 10] = [
     measuring_overhead,
     unused_devices,
     throttling,
@@ -38,6 +44,7 @@ const RULES: [fn(&Facts) -> Option<String>; 9] = [
     mpi_share,
     waiting,
     others_on_the_node,
+    python,
     default_watts,
 ];
 
@@ -46,7 +53,28 @@ pub fn of(facts: &Facts) -> Vec<String> {
 }
 
 fn measuring_overhead(facts: &Facts) -> Option<String> {
-    much_measuring(facts.summary)
+    much_measuring(facts.summary).or_else(|| sampling_overhead(facts.summary))
+}
+
+/// Returns the hint that samples of stacks, records of switches and the collector take much of the program's CPU time. The
+/// collector takes it only if no processor is free.
+fn sampling_overhead(summary: &Summary) -> Option<String> {
+    let stacks = summary.overhead.stacks.as_ref().filter(|stacks| stacks.program_seconds > 0.0)?;
+    let is_full = |cpu: &NodeCpu| cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64;
+    let collector = summary.run.node_cpu.filter(is_full).map_or(0.0, |cpu| cpu.collector_busy_seconds);
+    let part = (stacks.cost_seconds + collector) / stacks.program_seconds;
+    (summary.run.seconds >= JUDGED_SECONDS_MIN && part >= MEASURING_PART_MIN).then(|| {
+        let of_samples = stacks.samples as f64 * stacks.sample_seconds.unwrap_or_default();
+        let advice = if collector > stacks.cost_seconds {
+            "no core is free for the collector: leave it one".to_owned()
+        } else if of_samples > 0.5 * stacks.cost_seconds {
+            "sample less often, for example --sample 10ms".to_owned()
+        } else {
+            let rate = stacks.switches as f64 / stacks.program_seconds;
+            format!("{} switches of threads a second: run fewer on a core", count(rate.round() as u64))
+        };
+        format!("measuring took about {:.0} % of the CPU time; {advice}", 100.0 * part)
+    })
 }
 
 /// Returns the hint about GPUs that no process used.
@@ -60,7 +88,7 @@ fn unused_devices(facts: &Facts) -> Option<String> {
         let is_one_node = unused.iter().all(|device| device.node == unused[0].node);
         let which = if is_one_node { compact(&names) } else { format!("{} GPUs", names.len()) };
         let part = percent(joules, all);
-        format!("no process used {which}, {} ({part}): ask for fewer GPUs", energy(joules))
+        format!("no process used {which}, {} ({part} of total): ask for fewer GPUs", energy(joules))
     })
 }
 
@@ -159,6 +187,15 @@ fn others_on_the_node(facts: &Facts) -> Option<String> {
     let part = percent(others, cpu.node_busy_seconds);
     (!facts.is_estimated())
         .then(|| format!("others had {part} of the busy CPU time: their energy is in these joules"))
+}
+
+/// Returns the hint that the functions of a Python program are those of its interpreter.
+fn python(facts: &Facts) -> Option<String> {
+    let is_interpreter = |row: &&Row| row.name == "_PyEval_EvalFrameDefault";
+    let row = facts.functions.iter().find(is_interpreter)?;
+    (row.joules >= PART_MIN * facts.whole).then(|| {
+        "python3 -X perf (Python 3.12 or later) shows the functions of the Python program".to_owned()
+    })
 }
 
 /// Returns the hint that energy was estimated with watts that were not set for this node.

@@ -1,5 +1,5 @@
-//! The first lines of a result, at most [`LINES_MAX`]: what `ampere run` and `ampere attribute` print, and how `summary.txt` and
-//! `ampere report` begin. Everything else is in the tables below them.
+//! The first lines of a result, as many as the screen has room for: what `ampere run` and `ampere attribute` print, and how
+//! `summary.txt` and `ampere report` begin. Everything else is in the tables below them.
 //!
 //! ```text
 //! facts.rs    kernels, functions, and the total of the shares         hints.rs    what to do next
@@ -18,7 +18,8 @@ mod tables;
 
 use crate::over_ranks::{self, Spread, is_mpi_rank};
 use crate::{baseline, other_jobs};
-use ampere_figures::summary::{Device, Ending, Gap, Run, Summary, topmost};
+use ampere_figures::shares;
+use ampere_figures::summary::{Baseline, Device, Ending, Gap, Run, Summary, topmost, view};
 use ampere_model::text::{printable, short};
 use digits::{energy, percent, significant, watt_hours};
 use facts::Facts;
@@ -27,8 +28,6 @@ use screen::{Line, Screen, Style, labelled, parts};
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Caps;
 
-/// The maximum number of lines.
-pub const LINES_MAX: usize = 20;
 /// The maximum number of notes of an incomplete run that are shown here.
 const NOTES_MAX: usize = 3;
 /// Ranks are balanced if the largest is at most this part above the mean.
@@ -68,8 +67,8 @@ fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
     let mut caps = Caps::default();
     loop {
         let lines = with_caps(&facts, &fixed, &caps, screen, look);
-        if lines.len() <= LINES_MAX || !caps.tighten() {
-            return lines.into_iter().take(LINES_MAX).collect();
+        if lines.len() <= screen.lines || !caps.tighten() {
+            return lines.into_iter().take(screen.lines).collect();
         }
     }
 }
@@ -102,7 +101,7 @@ fn head(facts: &Facts, screen: Screen) -> Vec<Line> {
         words.push(run.state().to_owned());
     }
     let rest = words.join("    ");
-    let what = if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") };
+    let what = if run.command.is_empty() { run.id.clone() } else { command_line(run) };
     let cut = |room: usize| match run.command.first() {
         // The options of a launcher come before the launched program.
         Some(launcher) if run.ranks > 1 => with_its_end(launcher, &what, room),
@@ -118,6 +117,11 @@ fn head(facts: &Facts, screen: Screen) -> Vec<Line> {
     let mut lines = vec![Line { style, text: format!("ampere  {}", cut(screen.width - 8)) }];
     lines.extend(parts("", &words, screen).into_iter().map(|line| Line { style, ..line }));
     lines
+}
+
+/// Returns the words of the command in one line. A word may be a whole script.
+pub(crate) fn command_line(run: &Run) -> String {
+    run.command.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns a command in at most `room` characters: its first word, and as much of its end as there is room for.
@@ -136,23 +140,27 @@ fn duration(seconds: f64) -> String {
     format!("{} s", significant(seconds, if seconds < 1000.0 { 3 } else { 4 }))
 }
 
-/// "2 ranks on vm", "3 processes on 2 nodes (a, b)".
-fn places(facts: &Facts) -> String {
-    let summary = facts.summary;
-    let devices: Vec<&Device> = summary.devices.iter().collect();
-    let views = facts.views(&devices, "ranks");
-    let rows = views.iter().flat_map(|(device, view)| {
+/// Returns the number of a run's ranks, or of its processes if there are no ranks. `None` if there are neither.
+pub(crate) fn who(summary: &Summary) -> Option<String> {
+    let views = summary.devices.iter().filter_map(|device| Some((device, view(device, "ranks")?)));
+    let rows = views.flat_map(|(device, view)| {
         view.callpaths.iter().map(|row| (device.node.as_str(), row.location_group))
     });
     let groups: BTreeSet<(&str, u32)> = rows.collect();
     let ranks = groups.iter().filter(|(_, group)| is_mpi_rank(summary.name(*group))).count();
     let counted =
         |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
-    let who = match (ranks.max(if ranks > 0 { summary.run.ranks as usize } else { 0 }), groups.len()) {
-        (0, 0) => String::new(),
-        (0, processes) => counted(processes, "process", "processes") + " ",
-        (ranks, _) => counted(ranks, "rank", "ranks") + " ",
-    };
+    match (ranks.max(if ranks > 0 { summary.run.ranks as usize } else { 0 }), groups.len()) {
+        (0, 0) => None,
+        (0, processes) => Some(counted(processes, "process", "processes")),
+        (ranks, _) => Some(counted(ranks, "rank", "ranks")),
+    }
+}
+
+/// "2 ranks on vm", "3 processes on 2 nodes (a, b)".
+fn places(facts: &Facts) -> String {
+    let summary = facts.summary;
+    let who = who(summary).map_or_else(String::new, |who| who + " ");
     // A name without its domain, unless this would leave nothing.
     let host = |node: &String| match node.split_once('.') {
         Some((host, _)) if node.parse::<std::net::IpAddr>().is_err() && !host.is_empty() => host.to_owned(),
@@ -185,8 +193,12 @@ fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
     };
     let devices: Vec<&Device> = topmost(summary).collect();
     let fixed = baseline::words(&devices).unwrap_or_default();
-    let fixed = fixed.trim_start_matches([',', ';', ' ']).to_owned();
-    lines.extend(parts("", &[fixed], screen));
+    let mut fixed = vec![fixed.trim_start_matches([',', ';', ' ']).to_owned()];
+    let is_known = |device: &&Device| device.baseline.as_ref().is_some_and(Baseline::is_known);
+    if facts.is_dynamic && devices.iter().any(is_known) {
+        fixed.push(format!("{about}{} are dynamic", energy(facts.whole)));
+    }
+    lines.extend(parts("", &fixed, screen));
     lines.extend(other_jobs::words(summary).map(|words| parts("", &[words], screen)).unwrap_or_default());
     lines.extend(parts_of_whole(facts, screen));
     lines
@@ -251,15 +263,16 @@ fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
     let sum = |devices: &[&Device]| devices.iter().map(|device| facts.joules_of(device)).sum::<f64>();
     let kernels: f64 = used.iter().map(|device| facts.in_kernels(device)).sum();
     let hosts: f64 = facts.hosts.iter().map(|device| facts.joules_of(device)).sum();
-    let shares = [
+    let all = [
         (kernels, "kernels".to_owned()),
-        (sum(&used) - kernels, format!("{} between kernels", tables::which(&used, 16))),
-        (sum(&unused), format!("{} never used", tables::which(&unused, 16))),
+        (sum(&used) - kernels, format!("{} in between", tables::which(&used, 16))),
+        (sum(&unused), format!("{} unused", tables::which(&unused, 16))),
         (hosts, "outside of GPUs".to_owned()),
     ];
-    let shares = shares.iter().filter(|(part, _)| *part >= MENTIONED_SHARE_MIN * facts.whole);
-    let words = shares.map(|(part, what)| format!("{:.0} % {what}", 100.0 * part / facts.whole));
-    parts("", &words.collect::<Vec<_>>(), screen)
+    let all = all.iter().filter(|(part, _)| *part >= MENTIONED_SHARE_MIN * facts.whole);
+    let words = all.map(|(part, what)| format!("{:.0} % {what}", 100.0 * part / facts.whole));
+    let words = words.collect::<Vec<_>>().join(", ");
+    labelled("", &format!("{}: {words}", shares::head(facts.is_dynamic)), Style::Plain, screen)
 }
 
 /// Returns the reasons why a run is incomplete.
@@ -305,7 +318,7 @@ fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
             part if part >= NEARLY_ALL_MIN => format!("nearly all {name}"),
             _ => format!("most in {name} ({})", percent(most.joules, facts.whole)),
         };
-        format!("{}, {which}", percent(joules, facts.whole))
+        format!("{} {}, {which}", percent(joules, facts.whole), tables::share_head(facts))
     });
     let label = if words.is_some() { "MPI" } else { "cpu" };
     parts(label, &[words.unwrap_or_default(), cores.unwrap_or_default()], screen)

@@ -9,20 +9,32 @@ pub struct Screen {
     /// The number of characters in a line.
     pub width: usize,
     pub colour: bool,
+    /// The maximum number of the first lines of a result.
+    pub lines: usize,
 }
 
 /// The width without a terminal.
 pub const WIDTH: usize = 80;
 /// Lines are made for terminals of at least and at most this width.
 const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
+/// The maximum number of the first lines without a terminal.
+pub const LINES: usize = 26;
+/// The first lines take two thirds of a terminal, within these limits.
+const LINES_OF_TERMINALS: std::ops::RangeInclusive<usize> = 16..=50;
 
 impl Screen {
     /// A file, which gets no colours.
-    pub const FILE: Screen = Screen { width: WIDTH, colour: false };
+    pub const FILE: Screen = Screen { width: WIDTH, colour: false, lines: LINES };
 
     /// Returns a terminal of this width.
     pub fn new(width: usize, colour: bool) -> Screen {
-        Screen { width: width.clamp(*WIDTHS.start(), *WIDTHS.end()), colour }
+        Screen { width: width.clamp(*WIDTHS.start(), *WIDTHS.end()), colour, lines: LINES }
+    }
+
+    /// Returns the screen of a terminal with this many rows.
+    pub fn with_rows(self, rows: usize) -> Screen {
+        let lines = (2 * rows / 3).clamp(*LINES_OF_TERMINALS.start(), *LINES_OF_TERMINALS.end());
+        Screen { lines, ..self }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The tables of the first lines.
 
-use super::digits::{ESTIMATED, MEASURED, column, count, energy, percent, significant};
+use super::digits::{ESTIMATED, MEASURED, column, count, percent, significant};
 use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::names;
 use super::screen::{Column, Line, Names, Screen, Style, Table, labelled};
+use ampere_figures::shares;
 use ampere_figures::summary::Device;
 use ampere_model::text::{compact, printable};
-use ampere_timeline::agreement::POWER_SENSOR;
+use ampere_timeline::agreement::{Check, POWER_SENSOR};
 
 /// The parts for which there is space, if there are few lines.
 pub struct Caps {
@@ -22,9 +23,9 @@ pub struct Caps {
 impl Default for Caps {
     fn default() -> Caps {
         Caps {
-            kernels: 6,
-            gpus: 6,
-            functions: 8,
+            kernels: 12,
+            gpus: 12,
+            functions: 20,
             notes: 3,
             hints: super::hints::HINTS_MAX,
             has_path: true,
@@ -33,9 +34,13 @@ impl Default for Caps {
     }
 }
 
-/// Rows with a smaller part of the whole are summed.
+/// Rows with a smaller part of the whole are summed. The first rows of a table may be smaller.
 const PART_MIN: f64 = 0.005;
-/// Rows that each table keeps, without those that sum the others.
+const FIRST_ROWS: usize = 10;
+const FIRST_PART_MIN: f64 = 0.001;
+/// Rows that each table keeps while something else can be left out, and those that it keeps in any case. Rows that sum others are
+/// not counted.
+const ROWS_WANTED: usize = 4;
 const ROWS_MIN: usize = 2;
 /// The counter and the power sensor of a correct device differ by at most this part.
 const DIFFERENCE_MAX: f64 = 0.02;
@@ -43,17 +48,25 @@ const DIFFERENCE_MAX: f64 = 0.02;
 impl Caps {
     /// Leaves out the least important part. Returns `false` if there is none.
     pub fn tighten(&mut self) -> bool {
-        let most = self.functions.max(self.gpus).max(self.kernels);
-        let mut rows = [&mut self.functions, &mut self.gpus, &mut self.kernels].into_iter();
-        match rows.find(|rows| **rows == most && most > ROWS_MIN) {
-            Some(rows) => *rows -= 1,
-            None if self.has_path => self.has_path = false,
-            None if self.notes > 1 => self.notes -= 1,
-            None if self.has_gaps => self.has_gaps = false,
-            None if self.hints > 1 => self.hints -= 1,
-            None => return false,
+        if self.drop_row(ROWS_WANTED) {
+            return true;
+        }
+        match () {
+            () if self.has_path => self.has_path = false,
+            () if self.notes > 1 => self.notes -= 1,
+            () if self.has_gaps => self.has_gaps = false,
+            () if self.hints > 1 => self.hints -= 1,
+            () => return self.drop_row(ROWS_MIN),
         }
         true
+    }
+
+    /// Leaves out a row of the longest table, unless no table has more than `kept` rows.
+    fn drop_row(&mut self, kept: usize) -> bool {
+        let most = self.functions.max(self.gpus).max(self.kernels);
+        let mut rows = [&mut self.functions, &mut self.gpus, &mut self.kernels].into_iter();
+        let longest = rows.find(|rows| **rows == most && most > kept);
+        longest.map(|rows| *rows -= 1).is_some()
     }
 }
 
@@ -62,9 +75,8 @@ pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     if !facts.kernels.is_empty() {
         lines.extend(kernels(facts, caps, screen));
     }
-    if !facts.kernels.is_empty() && caps.has_gaps {
-        let of = if facts.is_dynamic { "above what the devices draw anyway" } else { "in all" };
-        lines.push(Line::plain(format!("        shares are of the {} {of}", energy(facts.whole))));
+    if !facts.kernels.is_empty() && !facts.gpus.is_empty() && caps.has_gaps {
+        lines.push(Line::empty());
     }
     if !facts.gpus.is_empty() {
         lines.extend(gpus(facts, caps, screen));
@@ -79,7 +91,10 @@ pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
 
 /// Returns the first rows, and number and joules of the others.
 fn large<'f, 'a>(rows: &'f [Row<'a>], whole: f64, most: usize) -> (Vec<&'f Row<'a>>, usize, f64) {
-    let is_shown = |(at, row): &(usize, &Row)| *at == 0 || (*at < most && row.joules >= PART_MIN * whole);
+    let is_shown = |(at, row): &(usize, &Row)| {
+        let part_min = if *at < FIRST_ROWS { FIRST_PART_MIN } else { PART_MIN };
+        *at == 0 || (*at < most && row.joules >= part_min * whole)
+    };
     let shown: Vec<&Row> = rows.iter().enumerate().take_while(is_shown).map(|(_, row)| row).collect();
     let rest = &rows[shown.len()..];
     (shown, rest.len(), rest.iter().map(|row| row.joules).sum())
@@ -87,6 +102,10 @@ fn large<'f, 'a>(rows: &'f [Row<'a>], whole: f64, most: usize) -> (Vec<&'f Row<'
 
 fn digits(facts: &Facts) -> usize {
     if facts.is_estimated() { ESTIMATED } else { MEASURED }
+}
+
+pub fn share_head(facts: &Facts) -> &'static str {
+    if facts.is_time() { shares::OF_TIME } else { shares::head(facts.is_dynamic) }
 }
 
 fn joules_head(facts: &Facts) -> &'static str {
@@ -111,6 +130,19 @@ fn bounds(rows: &[&Row], below: usize, digits: usize) -> Vec<String> {
         None => "-".to_owned(),
     };
     rows.iter().map(text).chain(std::iter::repeat_n("-".to_owned(), below)).collect()
+}
+
+/// Returns the standard errors of sampled rows, and the ranges of recorded ones, with their head.
+fn errors(rows: &[&Row], below: usize, digits: usize) -> (&'static str, Vec<String>) {
+    let mut cells = bounds(rows, below, digits);
+    let is_mixed = rows.iter().any(|row| row.bounds.is_some());
+    let errors = rows.iter().map(|row| row.error.map(|error| format!("{:.0} %", 100.0 * error)));
+    for (cell, error) in cells.iter_mut().zip(errors) {
+        if let Some(error) = error {
+            *cell = error;
+        }
+    }
+    (if is_mixed { "± or range" } else { "±" }, cells)
 }
 
 fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
@@ -138,13 +170,15 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let mut seconds = column(&seconds, 3);
     seconds.resize(joules.len(), "-".to_owned());
     let is_sampled = rows.iter().any(|row| row.error.is_some());
-    let error = |row: &Row| row.error.map_or("-".to_owned(), |error| format!("{:.0} %", 100.0 * error));
     let calls = |row: &Row| if row.calls > 0 { count(row.calls) } else { "sampled".to_owned() };
     let dispensable = |head: &str, cells: Vec<String>, number| Column::new(head, cells).dispensable(number);
-    let mut before =
-        vec![Column::new("share", shares), Column::new(joules_head(facts), column(&joules, digits(facts)))];
+    let mut before = vec![
+        Column::new(share_head(facts), shares),
+        Column::new(joules_head(facts), column(&joules, digits(facts))),
+    ];
     if is_sampled {
-        before.push(dispensable("±", cells(&rows, below.len(), error), 1));
+        let (head, cells) = errors(&rows, below.len(), digits(facts));
+        before.push(dispensable(head, cells, 1));
     } else if !facts.is_time() {
         before.push(dispensable("(least..most)", bounds(&rows, below.len(), digits(facts)), 2));
     }
@@ -171,7 +205,7 @@ fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let dispensable = |head: &str, cells: Vec<String>, number| Column::new(head, cells).dispensable(number);
     let after = vec![
         dispensable("GPU", cells(&rows, below, |row| which(&row.devices, 8).replace("GPU-", "")), 3),
-        Column::new("share", shares),
+        Column::new(share_head(facts), shares),
         Column::new(joules_head(facts), column(&joules, digits(facts))),
         dispensable("(least..most)", bounds(&rows, below, digits(facts)), 4),
         dispensable("s", seconds, 1),
@@ -218,10 +252,11 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     ];
     if has_kernels {
         let outside_head = if facts.is_dynamic { "dynamic outside" } else { "outside" };
-        after.push(Column::new("in kernels", cells(&|device| Some(percent(in_kernels(device), 1.0)))));
+        let head = if facts.is_dynamic { "dynamic in kernels" } else { "of it in kernels" };
+        after.push(Column::new(head, cells(&|device| Some(percent(in_kernels(device), 1.0)))));
         after.push(Column::new(outside_head, outside).dispensable(3));
     }
-    after.push(Column::new("against power sensor", cells(&against_sensor)).dispensable(4));
+    after.push(Column::new(SENSOR_HEAD, cells(&against_sensor)).dispensable(4));
     let remark = |device: &Device| (!facts.is_used(device)).then(|| "unused".to_owned());
     let mut remarks: Vec<String> = rows.iter().map(|device| remark(device).unwrap_or_default()).collect();
     remarks.extend(rest.iter().map(|device| remark(device)).min().flatten());
@@ -232,18 +267,36 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     };
     let mut all: Vec<String> = rows.iter().map(name).collect();
     all.extend((!rest.is_empty()).then(|| which(rest, 16)));
-    Table { before: Vec::new(), head: "GPU".to_owned(), names: Names::Texts(all), after }.lines(screen)
+    let mut lines =
+        Table { before: Vec::new(), head: "GPU".to_owned(), names: Names::Texts(all), after }.lines(screen);
+    let is_marked =
+        |device: &&Device| check(device).is_some_and(|(ratio, check)| is_conspicuous(ratio, check));
+    if lines.iter().any(|line| line.text.contains(SENSOR_HEAD)) && rows.iter().any(is_marked) {
+        let words = format!(
+            "! counter and power sensor differ: by more than {:.0} %, or not steadily",
+            100.0 * DIFFERENCE_MAX
+        );
+        lines.extend(labelled("", &words, Style::Plain, screen));
+    }
+    lines
 }
 
-/// Returns the difference between the integrated power of the device and its counter.
+/// The head of the difference between the integrated power of a device and its counter.
+const SENSOR_HEAD: &str = "vs power sensor";
+
 fn against_sensor(device: &Device) -> Option<String> {
+    let (ratio, check) = check(device)?;
+    Some(format!("{:+.1} % {}", 100.0 * ratio, if is_conspicuous(ratio, check) { "!" } else { " " }))
+}
+
+/// Returns the comparison of a device's counter with its power sensor, and their difference as a part of the counter's joules.
+fn check(device: &Device) -> Option<(f64, &Check)> {
     let check = device.checks.iter().find(|check| check.kind == POWER_SENSOR)?;
-    let ratio = check.difference_ratio?;
-    Some(format!(
-        "{:+.1} % {}",
-        100.0 * ratio,
-        if ratio.abs() > DIFFERENCE_MAX || check.change.is_some() { "!" } else { " " }
-    ))
+    Some((check.difference_ratio?, check))
+}
+
+fn is_conspicuous(ratio: f64, check: &Check) -> bool {
+    ratio.abs() > DIFFERENCE_MAX || check.change.is_some()
 }
 
 /// Returns the functions of the host while GPUs ran, by their time.
@@ -257,5 +310,5 @@ fn meanwhile(facts: &Facts, screen: Screen) -> Vec<Line> {
     if named.is_empty() {
         return Vec::new();
     }
-    labelled("host", &format!("meanwhile in {}", named.join(", ")), Style::Plain, screen)
+    labelled("host", &format!("time in {}", named.join(", ")), Style::Plain, screen)
 }

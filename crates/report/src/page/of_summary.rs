@@ -12,6 +12,7 @@ use crate::over_ranks;
 use crate::text::{by_location, most_of, own_unit};
 use crate::tree::{self, Tree};
 use ampere_figures::nodes::job::Job;
+use ampere_figures::shares::Whole;
 use ampere_figures::summary::{Device, Region, Summary, View};
 use ampere_figures::summary::{topmost, view};
 use ampere_model::text::printable;
@@ -235,7 +236,7 @@ fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, nam
         remarks.push("no watts: no function had 10 samples to itself".to_owned());
     }
     if let Some(other) = device.not_shown().filter(|_| view.view == "ranks") {
-        remarks.push(printable(&format!("{}: {}", other.title(), most_of(device, other))));
+        remarks.push(printable(&format!("{}: {}", other.title(), most_of(Whole::of(summary), other))));
     }
     let groups = by_location(summary, view);
     let dynamic = groups.iter().filter_map(|(group, of)| Some((group.as_str(), rounded(of.dynamic_joules?))));

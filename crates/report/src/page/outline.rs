@@ -10,6 +10,7 @@ use crate::highlights::{Sums, sentences};
 use crate::text::most_of;
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
+use ampere_figures::shares::Whole;
 use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary};
 use ampere_model::order::largest_first;
@@ -60,7 +61,7 @@ impl Page {
             sentences: sentences(summary),
             notes: notes(summary).iter().map(|note| printable(note)).collect(),
             devices: shown.iter().map(|device| device_line(summary, device)).collect(),
-            other_devices: other_devices(&others),
+            other_devices: other_devices(Whole::of(summary), &others),
             power: power(summary),
             now: None,
             quality: facts::quality(summary),
@@ -179,13 +180,13 @@ fn baseline_watts(device: &Device) -> Option<f64> {
     device.baseline.as_ref().filter(|baseline| baseline.is_known()).map(|baseline| baseline.watts)
 }
 
-fn other_devices(devices: &[&Device]) -> OtherDevices {
+fn other_devices(whole: Whole, devices: &[&Device]) -> OtherDevices {
     let row = |device: &&Device| OtherDevice {
         name: printable(&device.name),
         node: printable(&device.node),
         joules: device.total_joules,
         unit: printable(&device.unit),
-        most_in: device.shown().next().map_or_else(String::new, |view| most_of(device, view)),
+        most_in: device.shown().next().map_or_else(String::new, |view| most_of(whole, view)),
     };
     OtherDevices {
         rows: devices.iter().take(LISTED_DEVICES_MAX).map(row).collect(),

@@ -1,0 +1,52 @@
+//! The joules that shares are parts of. A share of joules is always a part of the whole run, and the head of its column, or the words
+//! around it, name which joules of the run: the dynamic ones, by which rows are sorted if they are known, or all.
+
+use crate::snapshot::Snapshot;
+use crate::summary::{Summary, topmost, view};
+
+/// The head of shares of the run's dynamic joules.
+pub const OF_DYNAMIC: &str = "of dynamic";
+/// The head of shares of all joules of the run.
+pub const OF_TOTAL: &str = "of total";
+/// The head of shares of time, if a run has no joules.
+pub const OF_TIME: &str = "of time";
+
+/// The joules of a whole run: of the devices of all nodes that no other device contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Whole {
+    pub total: f64,
+    /// The dynamic joules, as far as they are known.
+    pub dynamic: f64,
+}
+
+/// Returns the head of shares.
+pub fn head(is_dynamic: bool) -> &'static str {
+    if is_dynamic { OF_DYNAMIC } else { OF_TOTAL }
+}
+
+impl Whole {
+    pub fn of(summary: &Summary) -> Whole {
+        let mut whole = Whole::default();
+        for device in topmost(summary) {
+            let active = ["ranks", "kernels"].iter().find_map(|name| view(device, name));
+            let active = active.filter(|view| view.is_active());
+            whole.total += device.total_joules;
+            whole.dynamic +=
+                active.map_or(device.dynamic_joules.unwrap_or_default(), |view| device.own_whole(view));
+        }
+        whole
+    }
+
+    pub fn of_snapshot(snapshot: &Snapshot) -> Whole {
+        let known = snapshot.topmost().filter_map(|device| device.active.as_ref());
+        Whole {
+            total: snapshot.topmost().map(|device| device.joules).sum::<f64>() + 0.0,
+            dynamic: known.map(|active| active.dynamic_joules).sum::<f64>() + 0.0,
+        }
+    }
+
+    /// Returns the joules of which shares are parts.
+    pub fn joules(self, is_dynamic: bool) -> f64 {
+        if is_dynamic { self.dynamic } else { self.total }
+    }
+}

@@ -1,0 +1,51 @@
+//! The names of the programs of compared runs. A sampled call path begins with the name of the program's file, and so would have no
+//! counterpart in a run of another version of the program, in a file of another name.
+
+use super::figures::{By, SEPARATOR};
+use ampere_figures::summary::Summary;
+use std::collections::BTreeSet;
+
+/// The name that stands for the program of each run.
+const PROGRAM: &str = "(program)";
+
+/// The file name of a run's program.
+pub(super) struct Program(String);
+
+/// Returns the program of each run, if each run has exactly one that not all others have. Otherwise, or if names do not differ,
+/// returns nothing.
+pub(super) fn of<'a>(summaries: impl Iterator<Item = &'a Summary>) -> Vec<Program> {
+    let runs: Vec<BTreeSet<&str>> = summaries.map(programs).collect();
+    let in_all = |name: &str| runs.iter().all(|names| names.contains(name));
+    let own = |names: &BTreeSet<&str>| -> Option<Program> {
+        let mut own = names.iter().filter(|name| !in_all(name));
+        own.next().filter(|_| own.next().is_none()).map(|name| Program((*name).to_owned()))
+    };
+    runs.iter().map(own).collect::<Option<Vec<Program>>>().unwrap_or_default()
+}
+
+/// Returns the names with which call paths begin and which are also files that the command names.
+fn programs(summary: &Summary) -> BTreeSet<&str> {
+    let words = summary.run.command.iter().flat_map(|word| word.split_whitespace());
+    let files: BTreeSet<&str> = words.map(|word| word.rsplit('/').next().unwrap_or(word)).collect();
+    let roots = summary.paths.parent.iter().zip(&summary.paths.name).filter(|(parent, _)| parent.is_none());
+    let roots: BTreeSet<&str> = roots.map(|(_, name)| summary.name(*name)).collect();
+    roots.into_iter().filter(|root| files.contains(root)).collect()
+}
+
+impl Program {
+    /// Replaces the program's name in that of a row.
+    pub(super) fn generalise(&self, (by, name): &mut (By, String)) {
+        let Program(program) = self;
+        match by {
+            By::Function if *name == *program => *name = PROGRAM.to_owned(),
+            By::CallPath => {
+                let below = name.strip_prefix(program.as_str());
+                let below = below.filter(|below| below.is_empty() || below.starts_with(SEPARATOR));
+                if let Some(below) = below {
+                    *name = format!("{PROGRAM}{below}");
+                }
+            }
+            _ => {}
+        }
+    }
+}
