@@ -2,7 +2,8 @@
 
 use crate::callpaths::CallPaths;
 use crate::counter::Increase;
-use crate::cpu_time::{CpuTimes, OtherJobs};
+use crate::cpu_time::{CpuTime, CpuTimes, OtherJobs};
+use crate::history::History;
 use crate::policy::{Policy, Sharing};
 use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex, Step, ViewIndex};
 use crate::view::{IdleIntervals, LocationCalls, Spent, View, ViewTotals};
@@ -52,6 +53,8 @@ pub struct Engine {
     queued: VecDeque<ViewIndex>,
     /// The calls of all locations, if they are recorded.
     pub(crate) calls: Option<Box<LocationCalls>>,
+    /// The recent moves of locations, if they are recorded.
+    pub(crate) history: Option<Box<History>>,
 }
 
 /// The maximum number of steps that are taken at once, so that they stay in the first-level cache.
@@ -74,6 +77,11 @@ impl Location {
             around if around == self.base => NodeIndex::ROOT,
             around => around,
         }
+    }
+
+    /// Returns the views in which it is a consumer.
+    pub fn views(&self) -> impl Iterator<Item = ViewIndex> + '_ {
+        self.draws_from.iter().map(|(view, _)| *view)
     }
 
     /// Makes the location the consumer of this number in the view.
@@ -168,7 +176,7 @@ impl Engine {
     }
 
     /// Returns the number of a location in a view, if it is a consumer there.
-    fn consumer_of(&self, view: ViewIndex, location: LocationIndex) -> Option<u32> {
+    pub(crate) fn consumer_of(&self, view: ViewIndex, location: LocationIndex) -> Option<u32> {
         let draws_from = &self.locations[location.0 as usize].draws_from;
         draws_from.iter().find(|(known, _)| *known == view).map(|(_, consumer)| *consumer)
     }
@@ -205,7 +213,8 @@ impl Engine {
 
     /// Releases CPU times of before `time`: no earlier step or sample will come.
     pub fn release_cpu_times(&mut self, time: Timestamp) {
-        self.cpu_times.release_before(time);
+        let kept_since = self.history.as_ref().map(|history| history.kept_since());
+        self.cpu_times.release_before(kept_since.map_or(time, |since| since.min(time)));
     }
 
     /// Sets the power that the device of a view always draws (its baseline), in joules per tick, for the policy *active*.
@@ -347,6 +356,9 @@ impl Engine {
         for (view, consumer) in draws_from.iter().filter(|_| !self.moves.is_empty()) {
             self.views[view.0 as usize].moves(*consumer, &self.moves, paths, &self.cpu_times);
         }
+        if let Some(history) = &mut self.history {
+            history.add(location, &self.moves);
+        }
         if let Some(calls) = &mut self.calls {
             let is_recorded = is_recorded(draws_from, &self.views);
             self.moves.iter().for_each(|to| calls.record(location, *to, is_recorded));
@@ -377,8 +389,12 @@ impl Engine {
             }
             None => self.backward += 1,
         }
+        let to = Move { time, node, calls: calls as u32 };
+        if let Some(history) = &mut self.history {
+            history.add(location, &[to]);
+        }
         if self.calls.is_some() {
-            return self.change_recorded_frame(location, Move { time, node, calls: calls as u32 });
+            return self.change_recorded_frame(location, to);
         }
         for (view, consumer) in &state.draws_from {
             self.views[view.0 as usize].switch(*consumer, time, node, &self.cpu_times);
@@ -581,6 +597,15 @@ impl Engine {
 
     pub(crate) fn view(&self, view: ViewIndex) -> &View {
         &self.views[view.0 as usize]
+    }
+
+    /// Returns the CPU time of a location, if it is known.
+    pub(crate) fn cpu_time_of(&self, location: LocationIndex) -> Option<&CpuTime> {
+        self.cpu_times.of(location.0)
+    }
+
+    pub(crate) fn views_mut(&mut self) -> impl Iterator<Item = &mut View> {
+        self.views.iter_mut()
     }
 
     pub(crate) fn view_mut(&mut self, view: ViewIndex) -> &mut View {

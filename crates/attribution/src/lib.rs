@@ -32,6 +32,7 @@
 //! policy.rs      how joules are divided
 //! intervals.rs   the usual length of intervals
 //! calls.rs       single calls, if they are recorded
+//! history.rs     recent moves of locations, and what was charged for them, if they are recorded
 //! steps.rs       steps of locations, and their numbers
 //! cpu_time.rs    when locations used CPU time
 //! ```
@@ -43,6 +44,7 @@ mod calls;
 mod counter;
 mod cpu_time;
 mod engine;
+mod history;
 mod intervals;
 mod policy;
 mod steps;
@@ -53,6 +55,7 @@ mod view_table;
 pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample};
 pub use cpu_time::OtherJobs;
 pub use engine::{Engine, Oddities};
+pub use history::Stay;
 pub use policy::{Policy, Sharing};
 pub use steps::{LocationIndex, NodeIndex, Step, ViewIndex};
 pub use view::{Call, Charge, ChargedInterval, IdleIntervals, Spent, ViewTotals};

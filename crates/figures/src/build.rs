@@ -8,6 +8,7 @@ use crate::summary::{
     Baseline, Device, Overhead, RUNNING_ROWS_MAX, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View,
     Watts, least_trusted,
 };
+use crate::waits::{self, Waiting};
 use ampere_attribution::{CallpathRow, LocationIndex, Policy, RegionRow, Spent, ViewIndex, ViewTotals};
 use ampere_model::{Quality, RegionRef};
 use ampere_timeline::agreement::{self, Check};
@@ -145,7 +146,7 @@ fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
         rows.extend(device.views.iter_mut().chain(&mut device.other_ranks).map(|view| &mut view.callpaths));
     }
     let mut is_used: Vec<Vec<bool>> = vec![Vec::new(); attributor.locations.len()];
-    for row in rows.iter().flat_map(|rows| rows.iter()) {
+    for row in rows.iter().flat_map(|rows| rows.all()) {
         let nodes = &mut is_used[row.location as usize];
         if nodes.is_empty() {
             *nodes = vec![false; attributor.engine.callpaths_of(LocationIndex(row.location)) + 1];
@@ -156,14 +157,14 @@ fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
     let locations = number_names(attributor, &mut is_used, &mut numbering);
     let paths = number_paths(attributor, &is_used, &mut numbering);
     for rows in rows {
-        for row in rows.iter_mut() {
+        for row in rows.all_mut() {
             let location = row.location as usize;
             row.path = paths[location][row.path as usize];
             (row.location_group, row.location) = locations[location];
         }
         // Rows with equal joules are sorted by name, so that the order is the same live and from the trace. They are sorted in
         // place, because there may be a million.
-        rows.sort_unstable_by(by_joules);
+        rows.sort_by(by_joules);
     }
     numbering
 }
@@ -299,6 +300,7 @@ impl Tables<'_> {
         run.stack_period_seconds = attributor.stack_period.map(|period| period.as_secs_f64());
         run.energy = least_trusted(energies.map(|device| device.info.quality.as_str())).to_owned();
         run.notes.extend(OtherThreads::of(attributor).note());
+        run.waiting = Waiting::of(attributor);
         (run, quality)
     }
 
@@ -502,6 +504,10 @@ impl Tables<'_> {
         };
         let regions = report.regions.into_iter().map(|row| self.region(row, device, &shown));
         let mut regions: Vec<Region> = regions.collect();
+        if kind == ViewKind::Ranks && !is_time {
+            waits::add_to_rows(self.attributor, view, &mut shown.callpaths);
+            waits::add_to_regions(self.attributor, view, &mut regions);
+        }
         if let Some(period) = self.attributor.stack_period.filter(|_| !is_time) {
             set_sampled_errors(&mut regions, period.as_secs_f64());
         }
@@ -531,6 +537,8 @@ impl Tables<'_> {
             possible_joules: Some(if is_time { exclusive_joules } else { possible_joules }),
             static_joules: None,
             dynamic_joules: None,
+            waited_joules: None,
+            caused_waiting_joules: None,
             exclusive_seconds,
             resolved_seconds: if is_time { exclusive_seconds } else { resolved_seconds },
         }

@@ -31,6 +31,12 @@ pub struct Figures {
     /// The most that the exclusive joules can be. Summaries of older versions do not have this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub possible_joules: Option<f64>,
+    /// The part of the exclusive joules that was used waiting for other ranks in MPI, if that was looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_joules: Option<f64>,
+    /// The joules that other ranks used waiting for this one, if `waited_joules` are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caused_waiting_joules: Option<f64>,
     /// The time in which it was the innermost frame.
     pub exclusive_seconds: f64,
     /// The time of the resolved joules.
@@ -41,6 +47,22 @@ impl Figures {
     /// Returns the dynamic joules if they are known, otherwise all exclusive joules.
     pub fn own_joules(&self) -> f64 {
         self.dynamic_joules.unwrap_or(self.exclusive_joules)
+    }
+
+    /// Returns the figures of a call path that has only caused waiting.
+    pub(crate) fn of_cause(joules: f64) -> Figures {
+        Figures {
+            possible_joules: Some(0.0),
+            waited_joules: Some(0.0),
+            caused_waiting_joules: Some(joules),
+            ..Figures::default()
+        }
+    }
+
+    /// Whether it has only caused waiting: its location does not draw from the device.
+    pub fn is_cause_only(&self) -> bool {
+        let is_cause = self.caused_waiting_joules.is_some_and(|joules| joules > 0.0);
+        is_cause && self.calls == 0 && self.exclusive_seconds == 0.0 && self.inclusive_joules == 0.0
     }
 
     /// Returns the seconds of a sampled row, whose calls are not counted; 0 for other rows.
@@ -209,13 +231,43 @@ impl Numbering {
     }
 }
 
-/// The call paths of a view, most joules first.
+/// The call paths of a view, most joules first. In the file, the call paths of other ranks that have made its ranks wait follow
+/// them.
 #[derive(Clone, Debug, Default)]
-pub struct Callpaths(Vec<Callpath>);
+pub struct Callpaths {
+    own: Vec<Callpath>,
+    causes_elsewhere: Vec<Callpath>,
+}
 
 impl From<Vec<Callpath>> for Callpaths {
     fn from(rows: Vec<Callpath>) -> Callpaths {
-        Callpaths(rows)
+        Callpaths { own: rows, causes_elsewhere: Vec::new() }
+    }
+}
+
+impl Callpaths {
+    /// Returns the call paths of ranks that do not draw from the device, and that have made its ranks wait.
+    pub fn causes_elsewhere(&self) -> &[Callpath] {
+        &self.causes_elsewhere
+    }
+
+    pub(crate) fn set_causes_elsewhere(&mut self, rows: Vec<Callpath>) {
+        self.causes_elsewhere = rows;
+    }
+
+    /// Iterates over all rows of the file.
+    pub fn all(&self) -> impl Iterator<Item = &Callpath> {
+        self.own.iter().chain(&self.causes_elsewhere)
+    }
+
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Callpath> {
+        self.own.iter_mut().chain(&mut self.causes_elsewhere)
+    }
+
+    /// Sorts the rows.
+    pub(crate) fn sort_by(&mut self, order: impl Fn(&Callpath, &Callpath) -> std::cmp::Ordering) {
+        self.own.sort_unstable_by(&order);
+        self.causes_elsewhere.sort_unstable_by(&order);
     }
 }
 
@@ -223,13 +275,13 @@ impl Deref for Callpaths {
     type Target = Vec<Callpath>;
 
     fn deref(&self) -> &Vec<Callpath> {
-        &self.0
+        &self.own
     }
 }
 
 impl DerefMut for Callpaths {
     fn deref_mut(&mut self) -> &mut Vec<Callpath> {
-        &mut self.0
+        &mut self.own
     }
 }
 
@@ -254,12 +306,13 @@ fn rounded(figure: f64, most_places: i32) -> f64 {
 }
 
 /// A column of whole numbers or figures.
-struct Column<'a, F>(&'a [Callpath], F);
+struct Column<'a, F>(&'a Callpaths, F);
 
 impl<T: Serialize, F: Fn(&Callpath) -> T> Serialize for Column<'_, F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
-        self.0.iter().try_for_each(|row| seq.serialize_element(&self.1(row)))?;
+        let count = self.0.own.len() + self.0.causes_elsewhere.len();
+        let mut seq = serializer.serialize_seq(Some(count))?;
+        self.0.all().try_for_each(|row| seq.serialize_element(&self.1(row)))?;
         seq.end()
     }
 }
@@ -279,7 +332,7 @@ impl Serialize for Short {
 
 impl Serialize for Callpaths {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let rows = self.0.as_slice();
+        let rows = self;
         let mut map = serializer.serialize_map(None)?;
         let mut whole = |key, of: fn(&Callpath) -> u64| map.serialize_entry(key, &Column(rows, of));
         whole("path", |row| row.path.into())?;
@@ -293,12 +346,16 @@ impl Serialize for Callpaths {
         column("exclusive_joules", |figures| figures.exclusive_joules)?;
         column("inclusive_joules", |figures| figures.inclusive_joules)?;
         column("resolved_joules", |figures| figures.resolved_joules)?;
-        if rows.iter().all(|row| row.figures.dynamic_joules.is_some()) {
+        if rows.own.iter().all(|row| row.figures.dynamic_joules.is_some()) {
             column("static_joules", |figures| figures.static_joules.unwrap_or_default())?;
             column("dynamic_joules", |figures| figures.dynamic_joules.unwrap_or_default())?;
         }
-        if rows.iter().all(|row| row.figures.possible_joules.is_some()) {
+        if rows.own.iter().all(|row| row.figures.possible_joules.is_some()) {
             column("possible_joules", |figures| figures.possible_joules.unwrap_or_default())?;
+        }
+        if rows.own.iter().all(|row| row.figures.waited_joules.is_some()) {
+            column("waited_joules", |figures| figures.waited_joules.unwrap_or_default())?;
+            column("caused_waiting_joules", |figures| figures.caused_waiting_joules.unwrap_or_default())?;
         }
         column("exclusive_seconds", |figures| figures.exclusive_seconds)?;
         column("resolved_seconds", |figures| figures.resolved_seconds)?;
@@ -321,6 +378,10 @@ struct Columns {
     static_joules: Option<Vec<f64>>,
     #[serde(default)]
     dynamic_joules: Option<Vec<f64>>,
+    #[serde(default)]
+    waited_joules: Option<Vec<f64>>,
+    #[serde(default)]
+    caused_waiting_joules: Option<Vec<f64>>,
     exclusive_seconds: Vec<f64>,
     resolved_seconds: Vec<f64>,
 }
@@ -336,6 +397,8 @@ impl Columns {
             self.possible_joules.as_ref().unwrap_or(&self.exclusive_joules),
             self.static_joules.as_ref().unwrap_or(&self.exclusive_joules),
             self.dynamic_joules.as_ref().unwrap_or(&self.exclusive_joules),
+            self.waited_joules.as_ref().unwrap_or(&self.exclusive_joules),
+            self.caused_waiting_joules.as_ref().unwrap_or(&self.exclusive_joules),
             &self.exclusive_seconds,
             &self.resolved_seconds,
         ];
@@ -353,6 +416,8 @@ impl Columns {
                 possible_joules: self.possible_joules.as_ref().map(|column| column[at]),
                 static_joules: self.static_joules.as_ref().map(|column| column[at]),
                 dynamic_joules: self.dynamic_joules.as_ref().map(|column| column[at]),
+                waited_joules: self.waited_joules.as_ref().map(|column| column[at]),
+                caused_waiting_joules: self.caused_waiting_joules.as_ref().map(|column| column[at]),
                 exclusive_seconds: self.exclusive_seconds[at],
                 resolved_seconds: self.resolved_seconds[at],
             },
@@ -364,7 +429,9 @@ impl Columns {
 impl<'de> Deserialize<'de> for Callpaths {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Callpaths, D::Error> {
         let rows = Columns::deserialize(deserializer)?.rows();
-        rows.map(Callpaths).ok_or_else(|| D::Error::custom("columns differ in length"))
+        let rows = rows.ok_or_else(|| D::Error::custom("columns differ in length"))?;
+        let (causes_elsewhere, own) = rows.into_iter().partition(|row| row.figures.is_cause_only());
+        Ok(Callpaths { own, causes_elsewhere })
     }
 }
 

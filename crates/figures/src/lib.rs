@@ -14,6 +14,7 @@
 //! missing.rs     ranks that are in no figures
 //! batch_job.rs   the batch system's job
 //! lanes.rs       what ran over time
+//! waits.rs       what ranks used waiting for each other in MPI
 //! clock_text.rs  wall-clock time as text
 //! ```
 #![forbid(unsafe_code)]
@@ -32,3 +33,4 @@ pub mod shares;
 pub mod snapshot;
 pub mod summary;
 pub mod totals;
+pub mod waits;

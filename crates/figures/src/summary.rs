@@ -8,6 +8,7 @@ use crate::gauges::OverTheRun;
 use crate::lanes::NodeLanes;
 use crate::losses::Losses;
 use crate::missing::Numbers;
+use crate::waits::Waiting;
 use ampere_attribution::{Policy, Sharing};
 use ampere_model::Quality;
 use ampere_timeline::agreement::Check;
@@ -138,7 +139,7 @@ impl Summary {
             (row.path as usize) < paths && (row.location_group.max(row.location) as usize) < names
         };
         let flaw = self.paths.flaw(names);
-        let all_there = self.views_mut().all(|view| view.callpaths.iter().all(is_there));
+        let all_there = self.views_mut().all(|view| view.callpaths.all().all(is_there));
         let all_there = all_there && self.lanes.iter().all(NodeLanes::is_sound);
         flaw.or((!all_there).then_some("a row has a path or a name that does not exist"))
     }
@@ -150,7 +151,7 @@ impl Summary {
         let mut devices = Vec::new();
         for mut other in others {
             let (names, paths) = (std::mem::take(&mut other.names), std::mem::take(&mut other.paths));
-            let rows = other.views_mut().flat_map(|view| view.callpaths.iter_mut());
+            let rows = other.views_mut().flat_map(|view| view.callpaths.all_mut());
             numbering.renumber((&names, &paths), rows);
             devices.append(&mut other.devices);
         }
@@ -161,7 +162,7 @@ impl Summary {
     /// Numbers names and call paths in alphabetical order, as if all had been numbered at once.
     pub(crate) fn order_names(&mut self) {
         let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
-        let rows = self.views_mut().flat_map(|view| view.callpaths.iter());
+        let rows = self.views_mut().flat_map(|view| view.callpaths.all());
         let of_rows: BTreeSet<u32> = rows.flat_map(|row| [row.location_group, row.location]).collect();
         let of_rows: BTreeSet<&Name> = of_rows.into_iter().map(|number| &names[number as usize]).collect();
         let regions: BTreeSet<&Name> = paths.name.iter().map(|number| &names[*number as usize]).collect();
@@ -169,10 +170,10 @@ impl Summary {
         for name in of_rows.into_iter().chain(regions) {
             numbering.name(name);
         }
-        let rows = self.views_mut().flat_map(|view| view.callpaths.iter_mut());
+        let rows = self.views_mut().flat_map(|view| view.callpaths.all_mut());
         numbering.renumber((&names, &paths), rows);
         let new = numbering.order_paths();
-        for row in self.views_mut().flat_map(|view| view.callpaths.iter_mut()) {
+        for row in self.views_mut().flat_map(|view| view.callpaths.all_mut()) {
             row.path = new[row.path as usize];
         }
         (self.names, self.paths) = (numbering.names, numbering.paths);
@@ -280,6 +281,9 @@ pub struct Run {
     /// The CPU time between two samples of a thread's stack. Rows without calls come from samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack_period_seconds: Option<f64>,
+    /// What was used waiting in MPI; `None` if that was not looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
     /// The size of the MPI job, and its ranks in these figures; `None` if there are several jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpi: Option<MpiRanks>,
@@ -764,7 +768,7 @@ impl View {
     /// its launch: rows of frames on that path have inclusive joules alone, and tables of kernels leave them out.
     pub fn has_run(&self, row: &Figures) -> bool {
         let ran = row.calls > 0 || row.exclusive_seconds > 0.0 || row.exclusive_joules > 0.0;
-        self.view != ViewKind::Kernels.as_str() || ran
+        ran || (self.view != ViewKind::Kernels.as_str() && !row.is_cause_only())
     }
 
     /// The regions of frames of the view's own consumers: see [`View::has_run`].

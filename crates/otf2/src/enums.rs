@@ -30,7 +30,8 @@ macro_rules! otf2_enum {
                 }
             }
 
-            pub(crate) fn to_raw(self) -> u8 {
+            /// Returns the number in OTF2.
+            pub fn to_raw(self) -> u8 {
                 match self {
                     $name::$first => $first_raw,
                     $($name::$variant => $raw,)*

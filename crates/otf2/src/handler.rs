@@ -1,5 +1,6 @@
 //! The receiver of a trace's events, and the result of reading them.
 
+use crate::communication::Communication;
 use crate::definitions::{MetricRef, MetricValue};
 use crate::table::{AttributeRef, LocationRef, RegionRef};
 use std::ops::ControlFlow;
@@ -58,12 +59,24 @@ pub trait EventHandler {
         ControlFlow::Continue(())
     }
 
+    /// Whether to call [`communication`](EventHandler::communication). Called once, before the first event.
+    fn wants_communication(&self) -> bool {
+        false
+    }
+
+    /// A location sent or received a message, or took part in a collective operation. Starts of collectives, tests of requests,
+    /// and events of communicators and threads are not passed on.
+    fn communication(&mut self, _location: LocationRef, _time: u64, _event: Communication) -> Flow {
+        ControlFlow::Continue(())
+    }
+
     /// Whether to call [`other`](EventHandler::other). Called once, before the first event.
     fn wants_other(&self) -> bool {
         false
     }
 
-    /// A location recorded another event; `name` is OTF2's, such as `MpiSend`.
+    /// A location recorded another event; `name` is OTF2's, such as `MpiSend`. Events that are passed to
+    /// [`communication`](EventHandler::communication) are not among these.
     fn other(&mut self, _location: LocationRef, _time: u64, _name: &'static str) -> Flow {
         ControlFlow::Continue(())
     }

@@ -119,6 +119,10 @@ impl Stream<'_> {
                     Step::Leave(region) => nest.leave(time, region, handler),
                 })
             }
+            Kind::Communication => {
+                let event = self.batch.communications.get(event.number as usize).copied();
+                event.map_or(ControlFlow::Continue(()), |event| handler.communication(location, time, event))
+            }
             Kind::Other => handler.other(location, time, other_events::name(event.number)),
         }
     }

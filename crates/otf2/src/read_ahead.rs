@@ -1,5 +1,6 @@
 //! Reads ahead: one thread decodes and merges events, while another one handles earlier ones.
 
+use crate::communication::Communication;
 use crate::definitions::{MetricRef, MetricValue};
 use crate::handler::{EventHandler, Flow, ReadReport};
 use crate::table::{AttributeRef, LocationRef, RegionRef};
@@ -31,6 +32,8 @@ enum EventKind {
     /// A metric event with the number of its values. The values and the metric itself are in the batch.
     Metric(u32),
     End,
+    /// An event of communication, which is in the batch.
+    Communication,
     /// Another event, whose name is in the batch.
     Other,
 }
@@ -44,6 +47,7 @@ struct Batch {
     attributes: Vec<u64>,
     metrics: Vec<MetricRef>,
     values: Vec<MetricValue>,
+    communications: Vec<Communication>,
     names: Vec<&'static str>,
 }
 
@@ -53,12 +57,14 @@ impl Batch {
         self.attributes.clear();
         self.metrics.clear();
         self.values.clear();
+        self.communications.clear();
         self.names.clear();
     }
 
     fn deliver<H: EventHandler + ?Sized>(&self, handler: &mut H) -> Flow {
         let (mut attributes, mut metrics) = (self.attributes.iter(), self.metrics.iter());
         let (mut values, mut names) = (self.values.as_slice(), self.names.iter());
+        let mut communications = self.communications.iter();
         for Event { location, time, kind } in &self.events {
             let (location, time) = (*location, *time);
             match *kind {
@@ -78,6 +84,10 @@ impl Batch {
                     handler.metric(location, time, *metric, own)?;
                 }
                 EventKind::End => handler.end(location)?,
+                EventKind::Communication => {
+                    let Some(event) = communications.next() else { continue };
+                    handler.communication(location, time, *event)?;
+                }
                 EventKind::Other => {
                     let Some(name) = names.next() else { continue };
                     handler.other(location, time, name)?;
@@ -96,6 +106,7 @@ pub(crate) struct BatchSender {
     empty: Receiver<Batch>,
     attribute: Option<AttributeRef>,
     second_attribute: Option<AttributeRef>,
+    wants_communication: bool,
     wants_other: bool,
 }
 
@@ -158,6 +169,15 @@ impl EventHandler for BatchSender {
         self.push(location, 0, EventKind::End)
     }
 
+    fn wants_communication(&self) -> bool {
+        self.wants_communication
+    }
+
+    fn communication(&mut self, location: LocationRef, time: u64, event: Communication) -> Flow {
+        self.batch.communications.push(event);
+        self.push(location, time, EventKind::Communication)
+    }
+
     fn wants_other(&self) -> bool {
         self.wants_other
     }
@@ -177,12 +197,19 @@ pub(crate) fn read<H: EventHandler + Send + ?Sized, E>(
     let (full, to_handle) = sync_channel::<Batch>(WAITING_MAX);
     let (handled, empty) = channel();
     let (attribute, second_attribute) = (handler.attribute(), handler.second_attribute());
-    let wants_other = handler.wants_other();
+    let (wants_communication, wants_other) = (handler.wants_communication(), handler.wants_other());
     scope(|scope| {
         let handle = move || handle(handler, &to_handle, &handled);
         let thread = Builder::new().name("otf2-events".to_owned()).spawn_scoped(scope, handle).ok()?;
-        let mut sender =
-            BatchSender { batch: Batch::default(), full, empty, attribute, second_attribute, wants_other };
+        let mut sender = BatchSender {
+            batch: Batch::default(),
+            full,
+            empty,
+            attribute,
+            second_attribute,
+            wants_communication,
+            wants_other,
+        };
         let report = read(&mut sender);
         let _ = sender.hand_over();
         drop(sender);

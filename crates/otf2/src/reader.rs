@@ -2,7 +2,7 @@
 
 use crate::anchor;
 use crate::call::batch::Wanted;
-use crate::call::reader::{Reader, reading};
+use crate::call::reader::{Reader, WantedKinds, reading};
 use crate::call::{OUT_OF_FILES, c_path, global_def_reader};
 use crate::definitions::Definitions;
 use crate::error::{Error, Otf2Error};
@@ -183,6 +183,8 @@ impl Trace {
         let [first, second] =
             [handler.attribute(), handler.second_attribute()].map(|attribute| attribute.map(|own| own.0));
         let wanted_values = Wanted { first, second };
+        let kinds =
+            WantedKinds { communication: handler.wants_communication(), others: handler.wants_other() };
         let mut streams = Vec::with_capacity(present.len());
         for (location, extent) in present {
             if !wanted(location) {
@@ -197,7 +199,7 @@ impl Trace {
             if extent.events == Some(0) {
                 continue;
             }
-            match self.reader.event_reader(location.0, handler.wants_other(), wanted_values) {
+            match self.reader.event_reader(location.0, kinds, wanted_values) {
                 Ok(reader) => streams.push(Stream::new(location, reader, extent.events)),
                 Err(error) if error.code == OUT_OF_FILES => {
                     return Err(Error::TooManyFiles { locations: self.definitions.locations.len() });

@@ -13,6 +13,7 @@
 //! table.rs        columns as CSV, JSON or Parquet            text_column.rs  a Parquet column of names
 //! filter.rs       tiny functions, for the next run
 //! over_devices.rs  calls and seconds of ranks that draw from several devices
+//! waits.rs        what ranks used waiting in MPI, in words and as tables
 //! ```
 
 #![forbid(unsafe_code)]
@@ -41,6 +42,7 @@ pub mod text;
 mod text_column;
 pub mod timeline;
 mod tree;
+mod waits;
 
 use crate::first::screen::Screen;
 use crate::highlights::Sums;

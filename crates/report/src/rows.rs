@@ -44,6 +44,9 @@ row! {
     /// The parts of the exclusive joules, under the policy *active*.
     static_joules: Option<f64>,
     dynamic_joules: Option<f64>,
+    /// The part of the exclusive joules that was used waiting in MPI, and what others used waiting for this row.
+    waited_joules: Option<f64>,
+    caused_waiting_joules: Option<f64>,
 }
 
 pub fn rows(summary: &Summary) -> impl Iterator<Item = Row<'_>> {
@@ -67,7 +70,7 @@ fn of<'a>(device: &'a Device, view: &'a View) -> Row<'a> {
 fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>> {
     let period = summary.run.stack_period_seconds.filter(|_| device.unit != Unit::Seconds.as_str());
     let sampled = view.callpaths.iter().map(|row| row.figures.sampled_seconds()).sum();
-    view.callpaths.iter().map(move |row| {
+    view.callpaths.all().map(move |row| {
         let figures = &row.figures;
         Row {
             location_group: summary.name(row.location_group),
@@ -84,6 +87,8 @@ fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl I
             sampled_error_joules: period.and_then(|period| figures.sampled_error_joules(sampled, period)),
             static_joules: figures.static_joules,
             dynamic_joules: figures.dynamic_joules,
+            waited_joules: figures.waited_joules,
+            caused_waiting_joules: figures.caused_waiting_joules,
             ..of(device, view)
         }
     })

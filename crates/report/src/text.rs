@@ -6,6 +6,7 @@ use crate::first::digits::{ESTIMATED, MEASURED, column, count, energy, percent, 
 use crate::first::screen::{Column, LABEL, Line, Names, Screen, Style, Table, labelled};
 use crate::first::{self, names};
 use crate::over_ranks::{self, SHARE_MIN, Spread, Spreads, is_mpi_rank};
+use crate::waits;
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::shares::{self, Whole};
@@ -41,6 +42,7 @@ pub fn render(summary: &Summary, screen: Screen) -> String {
     let mut page = Page { summary, screen, whole: Whole::of(summary), lines: Vec::new() };
     page.notes();
     page.topology();
+    page.waiting();
     page.all_ranks();
     page.devices();
     page.foot();
@@ -138,6 +140,17 @@ impl<'a> Page<'a> {
         if lines.len() > LINKS_MAX {
             self.put(&format!("... and {} more in summary.json", lines.len() - LINKS_MAX), Style::Plain);
         }
+    }
+
+    /// Writes the tables of what ranks used while they waited for each other.
+    fn waiting(&mut self) {
+        let Some(waiting) = waits::of(self.summary) else { return };
+        self.title("waiting in MPI");
+        self.put(&waits::words(self.summary).join("; "), Style::Plain);
+        for table in waits::tables(waiting, self.digits()) {
+            self.table(table);
+        }
+        self.put("share: of the joules that were used waiting", Style::Plain);
     }
 
     /// Writes the table of ranks over all devices that are in no other one, if there are several.

@@ -57,6 +57,8 @@ pub struct AttributionSettings {
     /// A GPU stream that has been silent for this time is assumed to be idle. `None`: [`Config::STREAM_LAG`], or, in a replay,
     /// the time that its streams need.
     pub stream_lag: Option<Duration>,
+    /// How wrong the times of one node can be on the clock of another. `None`: it depends on who wrote the trace.
+    pub clock_error: Option<Duration>,
 }
 
 /// The table `[sampler]` of the file.
@@ -133,6 +135,7 @@ impl Default for Config {
                 time: false,
                 slack: Duration::from_millis(100),
                 stream_lag: None,
+                clock_error: None,
             },
             sampler: SamplerSettings {
                 period: Duration::from_millis(1),

@@ -121,6 +121,12 @@ pub const SETTINGS: &[Setting] = &[
         ..file("attribution", "stream_lag", "AMPERE_STREAM_LAG")
     },
     Setting {
+        about: "How wrong the times of one node can be on the clock of another: a shorter wait than twice this for a rank of another node does not count.",
+        default: "`\"1ms\"` in ampere's own traces, otherwise 0",
+        keeper: Keeper::Config(|config| &mut config.attribution.clock_error),
+        ..file("attribution", "clock_error", "AMPERE_CLOCK_ERROR")
+    },
+    Setting {
         about: "How often a counter that is about to change is read.",
         within: Within::Times(Duration::from_micros(100), Duration::from_secs(10)),
         keeper: Keeper::Config(|config| &mut config.sampler.period),

@@ -17,6 +17,7 @@ use crate::sampled::{Role, SampledStacks};
 use crate::time_device;
 use crate::topology::visible::variable;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
+use crate::waiting::{Ranks, Waiting};
 use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Step, ViewIndex};
 use ampere_model::regions::Regions;
 use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_PERIOD, Timestamp};
@@ -87,6 +88,8 @@ pub struct Attributor {
     /// Devices of time whose node had no event yet.
     unstarted_times: Vec<usize>,
     pub(crate) recording: Option<Box<Recording>>,
+    /// What ranks use while they wait for each other, if that is wanted.
+    pub waiting: Option<Box<Waiting>>,
     sampled: SampledStacks,
     launches: AllLaunches,
     lanes: Lanes,
@@ -117,6 +120,7 @@ impl Attributor {
             config,
             unstarted_times: Vec::new(),
             recording: None,
+            waiting: None,
             sampled: SampledStacks::default(),
             launches: AllLaunches::default(),
             lanes: Lanes::default(),
@@ -259,6 +263,9 @@ impl Attributor {
             let policy = self.policy_of(kind, interpretation.part.is_known_gpu());
             self.engine.add_view(policy, sharing)
         });
+        if self.waiting.is_some() {
+            self.engine.record_prices(ranks);
+        }
         let views = Views { ranks, threads: None, kernels, locations };
         let part = interpretation.part.clone();
         let device = Device::interpreted(info, views, interpretation, ticks_per_second);
@@ -271,6 +278,27 @@ impl Attributor {
         self.share_with_other_jobs(number);
         self.compare_last_device();
         Some(number)
+    }
+
+    /// Finds out what these ranks use while they wait for each other. To be called before there is any device, and before events.
+    pub fn find_waits(&mut self, ranks: Ranks) {
+        self.waiting = Some(Box::new(Waiting::new(ranks, &mut self.engine)));
+    }
+
+    /// Settles waits. Everything before `until` has been handed over.
+    pub fn settle_waits(&mut self, until: Timestamp) {
+        let Attributor { waiting, engine, devices, .. } = self;
+        if let Some(waiting) = waiting {
+            let energies = devices.iter().filter(|device| device.info.unit == Unit::Joules);
+            waiting.settle(engine, energies.map(|device| device.views.ranks), until);
+        }
+    }
+
+    /// Settles all waits at the end of a run.
+    pub fn end_waits(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.end(&mut self.engine);
+        }
     }
 
     /// Returns the policy of a view. A rank may wait on its CPU while its kernels run, so CPU time does not show which rank used

@@ -17,6 +17,7 @@
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
 //! lanes.rs           which regions ran on ranks and GPU streams over the run
 //! recorder.rs        single calls and intervals, if a caller records them
+//! waiting/           what ranks use while they wait for each other in MPI, and who caused that
 //! standing.rs        devices that repeat another, or contain less than their parts
 //! sameness.rs        whether two counters are one, by their values
 //! agreement.rs       counters compared with each other     conflicts.rs     doubtful settings
@@ -48,3 +49,4 @@ pub mod standing;
 pub mod threads;
 pub mod time_device;
 pub mod topology;
+pub mod waiting;

@@ -17,11 +17,12 @@ use crate::series::Series;
 use crate::share_figures::{Attributed, Part, join};
 use crate::shares::{Share, split};
 use crate::spool::SpoolDirectory;
+use crate::waits;
 use ampere_attribution::CounterFigures;
 use ampere_figures::losses::Losses;
 use ampere_figures::summary::{Run, Summary};
-use ampere_model::RegionRef;
 use ampere_model::numbers::NumberTable;
+use ampere_model::{Region, RegionRef};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
 use ampere_timeline::baseline::Baseline;
@@ -30,7 +31,10 @@ use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use ampere_timeline::recorder::Recorder;
 use ampere_timeline::threads::OtherThreads;
 use anyhow::{Context, bail};
-use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, Trace};
+use otf2::{
+    AttributeRef, Communication, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, Trace,
+};
+use scorep_abi::paradigm;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::ControlFlow;
@@ -64,6 +68,8 @@ struct Feed<'a> {
     correlation: Option<AttributeRef>,
     /// The correlation id of the next enter.
     next_id: Option<u64>,
+    /// Whether a region is one of MPI, by the attributor's numbers. Empty if waits are not looked for.
+    is_mpi: Vec<bool>,
     progress: &'a mut (dyn FnMut(u64) + Send),
 }
 
@@ -166,7 +172,9 @@ pub fn attribute_as(path: &Path, how: How) -> anyhow::Result<Attributed> {
     let config = how.config;
     let shares = {
         let trace = open(path)?;
-        split(trace.definitions(), if how.recorder.is_some() { 1 } else { how.threads })
+        // Who waits for whom is known only if all nodes are read together.
+        let is_one = how.recorder.is_some() || waits::are_across_nodes(trace.definitions());
+        split(trace.definitions(), if is_one { 1 } else { how.threads })
     };
     let parts = match shares.as_slice() {
         [share] => vec![attribute_share(path, how, share)?],
@@ -325,7 +333,13 @@ fn attribute_once(
     let (recorders, disproved_notes) = (known.recorders.clone(), known.disproved_notes.clone());
     let (disproved, baselines) = (known.disproved.clone(), known.baselines.clone());
     let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
-    let locations = add_locations(&definitions, Some(share), trace.missing(), &mut pipeline);
+    let mut locations = add_locations(&definitions, Some(share), trace.missing(), &mut pipeline);
+    let is_whole = definitions.locations.iter().all(|(location, _)| share.has(&definitions, location));
+    if recorder.is_none() && (is_whole || !waits::are_across_nodes(&definitions)) {
+        let clock_error = waits::clock_error(&trace, config);
+        let ranks = waits::ranks_of(&definitions, &mut locations, &pipeline.attributor, clock_error);
+        ranks.into_iter().for_each(|ranks| pipeline.attributor.find_waits(ranks));
+    }
     let mut feed = Feed::new(&definitions, locations, metrics, known, &mut pipeline, &mut step);
     let report = match *threads {
         0 | 1 => trace.read_events(&mut feed),
@@ -334,6 +348,7 @@ fn attribute_once(
     let report = report.with_context(|| format!("cannot read {}", path.display()))?;
     feed.pipeline.end_samples();
     feed.pipeline.advance_to_the_end();
+    feed.pipeline.attributor.end_waits();
     feed.quality.records.kernels_without_launch = feed.pipeline.all_without_launch();
     let (mut known, mut quality) = feed.finish(recorders);
     (known.disproved, known.disproved_notes, known.baselines) = (disproved, disproved_notes, baselines);
@@ -438,12 +453,17 @@ impl EventHandler for Feed<'_> {
             let known = self.regions.get_mut(region.0.into()).copied();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
             let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
+            let index = state.index;
             if let Some(stream) = self.pipeline.stream(state.index) {
                 match id {
                     Some(id) => stream.enter_correlated(time, region, calls, id),
                     None => stream.enter(time, region, calls),
                 }
                 state.count(stream);
+            }
+            if let Some(waiting) = &mut self.pipeline.attributor.waiting {
+                let is_mpi = self.is_mpi.get(region.0 as usize).copied().unwrap_or_default();
+                waiting.enter(index, time, region, is_mpi);
             }
         }
         ControlFlow::Continue(())
@@ -457,6 +477,9 @@ impl EventHandler for Feed<'_> {
                 stream.leave(time);
                 state.count(stream);
             }
+            if let Some(waiting) = &mut self.pipeline.attributor.waiting {
+                waiting.leave(state.index, time);
+            }
         }
         ControlFlow::Continue(())
     }
@@ -468,8 +491,24 @@ impl EventHandler for Feed<'_> {
                 self.late_ends.insert(location.0, state.events);
             }
             self.pipeline.stream(state.index).into_iter().for_each(|stream| stream.close(state.last));
+            if let Some(waiting) = &mut self.pipeline.attributor.waiting {
+                waiting.close(state.index, state.last);
+            }
         }
         self.cpu_times.end(location);
+        ControlFlow::Continue(())
+    }
+
+    fn wants_communication(&self) -> bool {
+        self.pipeline.attributor.waiting.is_some()
+    }
+
+    fn communication(&mut self, location: LocationRef, time: u64, event: Communication) -> Flow {
+        let time = time.saturating_add(self.shift);
+        let (state, waiting) = (self.locations.get_mut(location.0), &mut self.pipeline.attributor.waiting);
+        if let (Some(state), Some(waiting), Some(operation)) = (state, waiting, waits::operation(event)) {
+            waiting.communicate(state.index, time.max(state.last), operation);
+        }
         ControlFlow::Continue(())
     }
 
@@ -527,9 +566,14 @@ impl<'a> Feed<'a> {
             .into_iter()
             .for_each(|(device, baseline)| attributor.learn_baseline(device, baseline));
         let shift = shift_of(attributor.config(), attributor.ticks_per_second);
+        let regions = add_regions(definitions, attributor);
+        let is_mpi = |region: &Region| i32::from(region.paradigm) == paradigm::MPI;
+        let wants_waits = attributor.waiting.is_some();
+        let is_mpi = attributor.regions.all().iter().map(is_mpi).filter(|_| wants_waits).collect();
         Feed {
             locations,
-            regions: add_regions(definitions, attributor),
+            regions,
+            is_mpi,
             devices,
             sensors: TraceSensors::new(definitions),
             cpu_times,
@@ -615,7 +659,9 @@ impl<'a> Feed<'a> {
             self.pipeline.decide_before(until);
             known_until = until;
         }
-        self.pipeline.advance_ranks(until.min(known_until).min(self.pipeline.attributor.undecided_since()));
+        let until = until.min(known_until).min(self.pipeline.attributor.undecided_since());
+        self.pipeline.advance_ranks(until);
+        self.pipeline.attributor.settle_waits(until);
     }
 }
 

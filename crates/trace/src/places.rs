@@ -186,7 +186,7 @@ fn world(definitions: &Definitions) -> Option<HashMap<LocationGroupRef, u32>> {
 }
 
 /// Returns one location for each rank of a communicator's group.
-fn locations_of(definitions: &Definitions, group: GroupRef) -> Option<Vec<u64>> {
+pub(crate) fn locations_of(definitions: &Definitions, group: GroupRef) -> Option<Vec<u64>> {
     const GLOBAL_MEMBERS: u32 = 1;
     let group = definitions.groups.get(group)?;
     if group.flags & GLOBAL_MEMBERS != 0 || group.kind != GroupType::CommGroup {

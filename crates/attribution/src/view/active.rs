@@ -20,7 +20,7 @@ pub(crate) struct Due {
 }
 
 /// Joules per tick of each kind.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Price {
     pub share: f64,
     pub active: f64,
@@ -251,6 +251,11 @@ impl View {
             price.share = fixed / ticks.max(1) as f64;
             price.active *= dynamic_price;
             price.open *= dynamic_price;
+        }
+        if prices.windows(2).all(|pair| pair[0] == pair[1]) {
+            self.record_price(prices.first().copied().unwrap_or_default());
+        } else {
+            self.record_prices(prices.iter().copied());
         }
         let possible = (joules - fixed, joules / ticks.max(1) as f64);
         let alone = self.charge_each_active(possible, &prices, region_of);

@@ -10,11 +10,13 @@
 //! consumer.rs      consumers, and groups of them
 //! account.rs       the joules of call paths
 //! recording.rs     the joules of single calls
+//! prices.rs        what was charged for each tick, if it is recorded
 //! ```
 
 mod account;
 mod active;
 mod consumer;
+mod prices;
 mod queued;
 mod recording;
 mod sample;
@@ -36,6 +38,7 @@ use account::PossibleRegions;
 use active::{ActiveTime, Due, SharedWith, Worker};
 use ampere_model::Timestamp;
 use consumer::{Consumers, Group};
+use prices::PriceLog;
 use recording::Recorder;
 use sample_queue::SampleQueue;
 use share_clock::ShareClock;
@@ -65,6 +68,8 @@ pub(crate) struct View {
     /// The view that [`Engine::fork`](crate::Engine::fork) has made from this one.
     pub twin: Option<ViewIndex>,
     pub recorder: Recorder,
+    /// What was charged, if it is recorded.
+    pub prices: Option<Box<PriceLog>>,
 }
 
 /// The time since the last sample.
@@ -95,13 +100,15 @@ impl View {
             charged_once: 0.0,
             twin: None,
             recorder: Recorder::default(),
+            prices: None,
         }
     }
 
     /// Makes a copy in which each consumer is in a group of its own.
     pub fn fork(&self, group: impl Fn(u32) -> Option<u64>) -> View {
         let clock = ShareClock { late: 0, ..self.clock };
-        let mut fork = View { clock, twin: None, recorder: Recorder::default(), ..self.clone() };
+        let mut fork =
+            View { clock, twin: None, recorder: Recorder::default(), prices: None, ..self.clone() };
         let Consumers { all, groups, .. } = &mut fork.consumers;
         for consumer in all {
             let Some(name) = group(consumer.location) else { continue };
@@ -268,6 +275,9 @@ impl View {
 
     /// Moves the share clock to a break (see [`ShareClock`]).
     fn advance(&mut self, time: Timestamp) {
+        if let Some(log) = self.prices.as_mut().filter(|_| self.interval.start.is_some()) {
+            log.add(self.clock.now, time, self.clock.rate);
+        }
         let ticks = self.clock.advance(time);
         if self.consumers.active == 0 {
             self.interval.idle_ticks += ticks as f64;
@@ -276,10 +286,13 @@ impl View {
 
     fn start_or_stop(&mut self, index: u32, time: Timestamp, start: bool) {
         self.advance(time);
-        if let Some(group) = self.consumers.all[index as usize].group {
-            let group = &mut self.consumers.groups[group as usize];
+        if let Some(number) = self.consumers.all[index as usize].group {
+            let group = &mut self.consumers.groups[number as usize];
             group.advance(self.clock.ticks);
             group.running = if start { group.running + 1 } else { group.running - 1 };
+            if let Some(log) = &mut self.prices {
+                log.set_running(number, time, group.running);
+            }
             if group.running != u32::from(start) {
                 return; // other members of the group run before and after
             }

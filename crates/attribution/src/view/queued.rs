@@ -3,6 +3,7 @@
 //! a time. With thousands of consumers, the data of each is then fetched from memory once for all these intervals. The result is
 //! the same, to the last bit.
 
+use super::active::Price;
 use super::recording::Charge;
 use super::sample_queue::QueuedSample;
 use super::{ShareClock, View};
@@ -114,11 +115,13 @@ impl View {
 
     /// Adds the queued sample of this number, which all consumers have passed, to the totals.
     fn add_to_totals(&mut self, number: usize) {
-        let QueuedSample { start, end, joules, charged, last, .. } = self.queue.samples[number];
+        let QueuedSample { start, end, joules, price, charged, last, .. } = self.queue.samples[number];
         let ticks = end - start;
         self.recorder.begin_charging(&self.totals);
         self.clock.reached = self.clock.reached.max(end);
         self.advance(end);
+        self.record_price(Price::of_share(price));
+        self.begin_recorded_interval();
         let of_one = last.filter(|_| charged == 1);
         let alone = of_one.filter(|(_, _, due)| *due == ticks as f64);
         if let Some((consumer, node, _)) = alone {

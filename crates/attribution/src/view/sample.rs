@@ -52,6 +52,7 @@ impl View {
     }
 
     fn begin_interval(&mut self) {
+        self.begin_recorded_interval();
         self.interval.start = Some(self.clock.now);
         self.interval.idle_ticks = 0.0;
         self.clock.ticks = 0.0;
@@ -110,11 +111,13 @@ impl View {
                 self.totals.idle_joules += idle;
                 self.charged_once += joules - idle;
                 let price = joules / ticks as f64;
+                self.record_price(Price::of_share(price));
                 self.charge_listed(joules, |_| price, region_of);
             }
             (Policy::BusyOnly, Sharing::Shared) => {
                 let all: f64 = self.consumers.all.iter().flat_map(Consumer::dues).sum();
                 let price = joules / all;
+                self.record_price(Price::of_share(price));
                 self.charge_listed(joules, |_| price, region_of);
             }
             (Policy::BusyOnly, Sharing::Independent) => {
@@ -126,6 +129,8 @@ impl View {
                     consumer.dues().for_each(|due| own[*sharer] += due);
                 }
                 let price = |consumer| joules / own[sharers[consumer as usize]];
+                let count = self.consumers.all.len() as u32;
+                self.record_prices((0..count).map(|consumer| Price::of_share(price(consumer))));
                 self.charge_listed(joules, price, region_of);
             }
         }
@@ -197,12 +202,14 @@ impl View {
             }
             let joules = share / f64::from(members);
             consumer.account_mut(node).joules += joules;
+            let location = consumer.location;
             if let Some(calls) = &mut self.recorder.calls {
                 calls.charge_at_once(index as u32, now, node, joules);
             }
             if let Some(interval) = &mut self.recorder.interval {
-                interval.add(consumer.location, node, joules);
+                interval.add(location, node, joules);
             }
+            self.record_at_once(now, index as u32, joules);
         }
         if count > 0 {
             self.charged_once += joules;

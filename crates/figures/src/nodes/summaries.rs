@@ -6,6 +6,7 @@ use crate::lanes;
 use crate::losses::Losses;
 use crate::missing;
 use crate::summary::{MpiRanks, NodeCpu, Run, Summary, least_trusted, topmost};
+use crate::waits::Waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -65,6 +66,7 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
         ranks: runs().map(|run| run.ranks).sum(),
         node_ranks: runs().flat_map(Run::ranks_of_nodes).collect(),
         energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
+        waiting: waiting_of(&all),
         notes: notes.into_iter().collect(),
         ..Run::default()
     };
@@ -120,6 +122,7 @@ fn run_of(all: &[Summary]) -> Run {
         endings,
         gaps: runs().flat_map(|run| run.gaps.iter().cloned()).collect(),
         clock: Vec::new(),
+        waiting: waiting_of(all),
         mpi,
         ..all[0].run.clone()
     }
@@ -165,6 +168,13 @@ fn notes_of(all: &[Summary]) -> Vec<String> {
         many => format!("{} and {} more nodes: {note}", many[0], many.len() - 1),
     };
     in_order.into_iter().map(line).collect()
+}
+
+/// Returns the sum of what was used waiting.
+fn waiting_of(all: &[Summary]) -> Option<Waiting> {
+    let mut parts = all.iter().filter_map(|node| node.run.waiting.as_ref());
+    let first = parts.next()?.clone();
+    Some(parts.fold(first, Waiting::with))
 }
 
 fn quality_of(all: &[Summary]) -> Losses {

@@ -1,5 +1,6 @@
 //! The events that OTF2's callbacks have read.
 
+use crate::communication::Communication;
 use crate::definitions::MetricValue;
 use otf2_sys as sys;
 use std::ffi::c_void;
@@ -33,6 +34,8 @@ pub(crate) enum Kind {
     /// A context that was entered or found by a sample; the unwind distance is a value.
     Context,
     ContextLeave,
+    /// An event of communication: the number is its index among those of the batch.
+    Communication,
     Other,
 }
 
@@ -42,6 +45,7 @@ pub(crate) struct Batch {
     pub events: Vec<Event>,
     /// The values of metrics, and of the wanted attributes of enters.
     pub values: Vec<MetricValue>,
+    pub communications: Vec<Communication>,
     pub wanted: Wanted,
 }
 

@@ -16,6 +16,7 @@ use std::sync::Once;
 pub(crate) mod archive;
 pub(crate) mod batch;
 mod communication;
+mod communication_events;
 pub(crate) mod global_def_reader;
 pub(crate) mod global_def_writer;
 mod local_definitions;

@@ -2,7 +2,8 @@
 
 use super::batch::{BATCH, Batch, Event, Kind, Wanted, push};
 use super::{
-    Doing, SUCCESS, UNDEFINED_U64, capture_messages, check, copy, failure, forget_message, other_events,
+    Doing, SUCCESS, UNDEFINED_U64, capture_messages, check, communication_events, copy, failure,
+    forget_message, other_events,
 };
 use crate::definitions::MetricValue;
 use crate::error::{Error, Otf2Error};
@@ -128,7 +129,7 @@ impl Reader {
     pub(crate) fn event_reader(
         &self,
         location: u64,
-        others: bool,
+        kinds: WantedKinds,
         wanted: Wanted,
     ) -> Result<EventReader<'_>, Otf2Error> {
         forget_message();
@@ -139,7 +140,7 @@ impl Reader {
         let handle = unsafe { sys::OTF2_Reader_GetEvtReader(self.handle(), location) };
         let handle = NonNull::new(handle).ok_or_else(|| failure(sys::OTF2_ERROR_INVALID_DATA))?;
         let mut reader = EventReader { handle, archive: self, wanted, batch: Box::default() };
-        reader.register(others)?;
+        reader.register(kinds)?;
         Ok(reader)
     }
 }
@@ -157,6 +158,13 @@ pub(crate) fn reading<T>(result: Result<T, Otf2Error>, what: &str) -> Result<T, 
     result.doing(|| what.to_owned())
 }
 
+/// The kinds of events that are read besides enters, leaves and metrics.
+#[derive(Clone, Copy)]
+pub(crate) struct WantedKinds {
+    pub communication: bool,
+    pub others: bool,
+}
+
 /// OTF2's reader of one location's events.
 pub(crate) struct EventReader<'a> {
     handle: NonNull<sys::OTF2_EvtReader>,
@@ -167,7 +175,7 @@ pub(crate) struct EventReader<'a> {
 }
 
 impl EventReader<'_> {
-    fn register(&mut self, others: bool) -> Result<(), Otf2Error> {
+    fn register(&mut self, kinds: WantedKinds) -> Result<(), Otf2Error> {
         let user_data: *mut c_void = (&raw mut *self.batch).cast();
         // SAFETY: the table is made and deleted here, and OTF2 copies it; the callbacks have the required types; user_data
         // points to the batch, which lives as long as the reader: see read.
@@ -179,8 +187,11 @@ impl EventReader<'_> {
             sys::OTF2_EvtReaderCallbacks_SetEnterCallback(callbacks, Some(on_enter));
             sys::OTF2_EvtReaderCallbacks_SetLeaveCallback(callbacks, Some(on_leave::<false>));
             sys::OTF2_EvtReaderCallbacks_SetMetricCallback(callbacks, Some(on_metric));
-            if others {
+            if kinds.others {
                 other_events::register(callbacks);
+            }
+            if kinds.communication {
+                communication_events::register(callbacks);
             }
             sys::OTF2_EvtReaderCallbacks_SetCallingContextEnterCallback(callbacks, Some(on_context_enter));
             sys::OTF2_EvtReaderCallbacks_SetCallingContextSampleCallback(callbacks, Some(on_sample));
@@ -203,6 +214,7 @@ impl EventReader<'_> {
         std::mem::swap(&mut *self.batch, batch);
         self.batch.events.clear();
         self.batch.values.clear();
+        self.batch.communications.clear();
         self.batch.wanted = self.wanted;
         let mut read = 0;
         // SAFETY: both handles are open. The callbacks access self.batch through the registered pointer while self is borrowed

@@ -37,9 +37,9 @@ pub enum Per {
 }
 
 /// One value for each of [`By::figures`].
-pub type Values = [f64; 9];
+pub type Values = [f64; 10];
 
-const OF_RUNS: [&str; 9] = [
+const OF_RUNS: [&str; 10] = [
     "seconds",
     "joules",
     "watts",
@@ -49,10 +49,12 @@ const OF_RUNS: [&str; 9] = [
     "kernel_joules",
     "static_joules",
     DYNAMIC,
+    WAITING,
 ];
 const OF_DEVICES: [&str; 2] = ["joules", "watts"];
 const OF_CALLS: [&str; 5] = ["exclusive_joules", "inclusive_joules", "exclusive_seconds", "calls", DYNAMIC];
 const DYNAMIC: &str = "dynamic_joules";
+const WAITING: &str = "waiting_joules";
 
 impl By {
     /// Returns the names of its figures.
@@ -91,6 +93,7 @@ impl By {
             "static_joules" => "static joules",
             DYNAMIC => "dynamic joules",
             "mpi_joules" => "joules in MPI functions",
+            WAITING => "joules waiting in MPI",
             "kernel_joules" => "joules while GPU kernels ran",
             other => other,
         }
@@ -116,6 +119,11 @@ pub fn leads(summary: &Summary) -> bool {
 /// Whether a figure is known only for runs that record which locations were active.
 pub fn is_of_activity(figure: &str) -> bool {
     ["static_joules", DYNAMIC].contains(&figure)
+}
+
+/// Whether a figure is known only for runs in which waits were looked for.
+pub fn is_of_waiting(figure: &str) -> bool {
+    figure == WAITING
 }
 
 /// Whether a run's dynamic joules are known.
@@ -179,6 +187,7 @@ fn of_run(summary: &Summary, sums: &Sums, divisor: f64) -> Values {
             sums.kernels.iter().map(|row| row.1).sum::<f64>() + 0.0,
             sums.dynamic.map_or(0.0, |_| topmost(summary).filter_map(|device| device.static_joules).sum()),
             sums.dynamic.unwrap_or_default(),
+            summary.run.waiting.as_ref().map_or(0.0, |waiting| waiting.joules),
         ],
         divisor,
     );

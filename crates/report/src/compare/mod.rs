@@ -102,6 +102,7 @@ impl Comparison {
     pub fn of(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
         let all_lead = groups.iter().flatten().all(|run| figures::leads(&run.summary));
         let has_dynamic = groups.iter().flatten().all(|run| figures::has_dynamic(&run.summary, all_lead));
+        let has_waiting = groups.iter().flatten().all(|run| run.summary.run.waiting.is_some());
         let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
         let programs = programs::of(groups.iter().flatten().map(|run| &run.summary));
         let mut values: BTreeMap<(By, String), Vec<figures::Values>> = BTreeMap::new();
@@ -130,6 +131,7 @@ impl Comparison {
         let notes = notes(&described, &functions, per);
         let rows = values.into_iter().flat_map(|((by, name), values)| rows_of(by, &name, &values, &sizes));
         let rows = rows.filter(|row| has_dynamic || !figures::is_of_activity(row.figure()));
+        let rows = rows.filter(|row| has_waiting || !figures::is_of_waiting(row.figure()));
         let incomparable = why_incomparable(&described);
         let rows = rows.collect();
         let mut comparison = Comparison { per, has_dynamic, groups: described, incomparable, notes, rows };

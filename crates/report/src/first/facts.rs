@@ -161,6 +161,9 @@ impl<'a> Facts<'a> {
         for (device, region) in
             views.iter().flat_map(|(device, view)| view.regions.iter().map(|row| (*device, row)))
         {
+            if region.figures.is_cause_only() {
+                continue;
+            }
             rows.entry(&region.region).or_default().push((device, region));
         }
         let row = |(name, regions): (&'a str, Vec<(&'a Device, &'a Region)>)| {

@@ -151,7 +151,10 @@ fn imbalance(facts: &Facts) -> Option<String> {
 /// Returns the hint about ranks that wait for each other.
 fn mpi_share(facts: &Facts) -> Option<String> {
     let (joules, _) = facts.mpi();
-    let waits = facts.summary.run.ranks > 1 && facts.summary.run.bad_status().is_none();
+    // Where it is known what was used waiting, the first lines have that.
+    let waits = facts.summary.run.ranks > 1
+        && facts.summary.run.bad_status().is_none()
+        && facts.summary.run.waiting.is_none();
     (waits && joules >= MPI_PART_MIN * facts.whole && facts.whole > 0.0).then(|| {
         let part = percent(joules, facts.whole);
         let joules = if facts.is_dynamic { "dynamic joules" } else { "the joules" };

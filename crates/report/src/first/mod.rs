@@ -17,7 +17,7 @@ pub mod screen;
 mod tables;
 
 use crate::over_ranks::{self, Spread, is_mpi_rank};
-use crate::{baseline, other_jobs};
+use crate::{baseline, other_jobs, waits};
 use ampere_figures::shares;
 use ampere_figures::summary::{Baseline, Device, Ending, Gap, Run, Summary, topmost, view};
 use ampere_model::text::{printable, short};
@@ -60,7 +60,8 @@ fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
     let facts = Facts::of(summary);
     let fixed = Parts {
         head: [head(&facts, screen), energies(&facts, screen)].concat(),
-        around: [mpi(&facts, screen), ranks(&facts, screen), nodes(&facts, screen)].concat(),
+        around: [mpi(&facts, screen), waiting(&facts, screen), ranks(&facts, screen), nodes(&facts, screen)]
+            .concat(),
         path: hottest_path(&facts, screen),
         hints: hints::of(&facts),
     };
@@ -322,6 +323,15 @@ fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
     });
     let label = if words.is_some() { "MPI" } else { "cpu" };
     parts(label, &[words.unwrap_or_default(), cores.unwrap_or_default()], screen)
+}
+
+/// Returns what ranks used while they waited for each other, and who caused that.
+fn waiting(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let is_large = |joules: f64| joules >= MENTIONED_SHARE_MIN * facts.summary.run.total_joules;
+    match waits::of(facts.summary).is_some_and(|waiting| is_large(waiting.joules)) {
+        true => parts("waiting", &waits::words(facts.summary), screen),
+        false => Vec::new(),
+    }
 }
 
 fn ranks(facts: &Facts, screen: Screen) -> Vec<Line> {

@@ -192,8 +192,9 @@ impl Database<'_> {
         let mut put_device = self
             .connection
             .prepare("INSERT INTO ampere_device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
-        let mut put_region =
-            self.connection.prepare("INSERT INTO ampere_region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+        let mut put_region = self
+            .connection
+            .prepare("INSERT INTO ampere_region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
         for device in &summary.devices {
             let is_part = !topmost(summary).any(|top| (&top.node, &top.name) == (&device.node, &device.name));
             let gpu = (device.kind == "gpu" || gpus.are_on(device))
@@ -227,14 +228,17 @@ impl Database<'_> {
                         figures.resolved_joules,
                         figures.exclusive_seconds,
                         figures.static_joules,
-                        figures.dynamic_joules
+                        figures.dynamic_joules,
+                        figures.waited_joules,
+                        figures.caused_waiting_joules
                     ])?;
                 }
                 for (region, joules, parts) in device.rest(view) {
                     let (fixed, dynamic) = parts.unzip();
                     let none = rusqlite::types::Null;
                     put_region.execute(params![
-                        of.0, of.1, of.2, region, none, joules, joules, none, none, fixed, dynamic
+                        of.0, of.1, of.2, region, none, joules, joules, none, none, fixed, dynamic, none,
+                        none
                     ])?;
                 }
             }

@@ -35,7 +35,8 @@ CREATE TABLE ampere_device (
 -- one view add up to the device's joules.
 CREATE TABLE ampere_region (
     node TEXT NOT NULL, device TEXT NOT NULL, view TEXT NOT NULL, region TEXT NOT NULL, calls INTEGER, exclusive_joules REAL NOT NULL,
-    inclusive_joules REAL NOT NULL, resolved_joules REAL, exclusive_seconds REAL, static_joules REAL, dynamic_joules REAL);
+    inclusive_joules REAL NOT NULL, resolved_joules REAL, exclusive_seconds REAL, static_joules REAL, dynamic_joules REAL,
+    waited_joules REAL, caused_waiting_joules REAL);
 -- The names of the threads that have a pid and a tid here.
 CREATE TABLE ampere_thread (
     pid INTEGER NOT NULL, tid INTEGER NOT NULL, node TEXT NOT NULL, location_group TEXT NOT NULL, location TEXT NOT NULL);

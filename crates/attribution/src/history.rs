@@ -1,0 +1,190 @@
+//! The recent history of locations and views, which is recorded only if the caller wants that: which call path each location was
+//! in, and what each view charged for it. It serves to find the joules and the call paths of a time that is over.
+
+use crate::engine::Engine;
+use crate::steps::{LocationIndex, Move, NodeIndex, ViewIndex};
+use ampere_model::{RegionRef, Timestamp};
+use std::collections::VecDeque;
+
+/// From `start` to `end`, this call path was the innermost one of a location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Stay {
+    pub start: Timestamp,
+    pub end: Timestamp,
+    pub node: NodeIndex,
+}
+
+/// The moves of the locations that are recorded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    /// By location: the times at which a call path became the innermost one. `None`: the location is not recorded.
+    moves: Vec<Option<VecDeque<(Timestamp, NodeIndex)>>>,
+    /// Everything from this time on is kept.
+    kept_since: Timestamp,
+}
+
+impl History {
+    #[inline]
+    pub fn add(&mut self, location: LocationIndex, moves: &[Move]) {
+        let Some(Some(all)) = self.moves.get_mut(location.0 as usize) else { return };
+        let mut last = all.back().map_or(0, |(time, _)| *time);
+        all.extend(moves.iter().map(|to| {
+            last = last.max(to.time);
+            (last, to.node)
+        }));
+    }
+
+    pub fn kept_since(&self) -> Timestamp {
+        self.kept_since
+    }
+
+    fn of(&self, location: LocationIndex) -> Option<&VecDeque<(Timestamp, NodeIndex)>> {
+        self.moves.get(location.0 as usize)?.as_ref()
+    }
+}
+
+/// A history that is being made shorter.
+struct Shortened {
+    moves: VecDeque<(Timestamp, NodeIndex)>,
+    /// The start of the current part.
+    start: Timestamp,
+    /// The ticks of each call path in it, in the order of their first stays.
+    stays: Vec<(NodeIndex, u64)>,
+}
+
+impl Shortened {
+    fn add(&mut self, start: Timestamp, end: Timestamp, node: NodeIndex) {
+        if start == end {
+            return;
+        }
+        if self.stays.is_empty() {
+            self.start = start;
+        }
+        match self.stays.iter_mut().find(|(known, _)| *known == node) {
+            Some((_, ticks)) => *ticks += end - start,
+            None => self.stays.push((node, end - start)),
+        }
+    }
+
+    /// Ends the current part.
+    fn end(&mut self) {
+        for (node, ticks) in self.stays.drain(..) {
+            self.moves.push_back((self.start, node));
+            self.start += ticks;
+        }
+    }
+}
+
+impl Engine {
+    /// Records the moves of a location from now on, and all CPU times. [`Engine::forget_before`] must be called from time to time.
+    pub fn record_moves(&mut self, location: LocationIndex) {
+        let moves = &mut self.history.get_or_insert_default().moves;
+        let at = location.0 as usize;
+        moves.resize_with(moves.len().max(at + 1), || None);
+        moves[at].get_or_insert_default();
+    }
+
+    /// Records what a view charges from now on.
+    pub fn record_prices(&mut self, view: ViewIndex) {
+        self.view_mut(view).prices.get_or_insert_default();
+    }
+
+    /// Returns the number of moves that are kept.
+    pub fn moves_kept(&self) -> usize {
+        let all = self.history.iter().flat_map(|history| history.moves.iter().flatten());
+        all.map(VecDeque::len).sum()
+    }
+
+    /// Makes the history of a location shorter: between two of the times in `cuts`, which are in order, the stays in each call path
+    /// become one stay. A question about the time from one of these to another has the same answer as before.
+    pub fn shorten_moves(&mut self, location: LocationIndex, cuts: &[Timestamp]) {
+        let moves = self.history.as_mut().and_then(|history| history.moves.get_mut(location.0 as usize));
+        let Some(Some(moves)) = moves else { return };
+        let mut short = Shortened { moves: VecDeque::new(), start: 0, stays: Vec::new() };
+        let mut cuts = cuts.iter().copied().peekable();
+        for at in 0..moves.len().saturating_sub(1) {
+            let ((mut start, node), (end, _)) = (moves[at], moves[at + 1]);
+            while let Some(cut) = cuts.next_if(|cut| *cut < end) {
+                if cut > start {
+                    short.add(start, cut, node);
+                    start = cut;
+                }
+                short.end();
+            }
+            short.add(start, end, node);
+        }
+        short.end();
+        short.moves.extend(moves.back().copied());
+        *moves = short.moves;
+    }
+
+    /// Forgets the history of before `time`.
+    pub fn forget_before(&mut self, time: Timestamp) {
+        if let Some(history) = &mut self.history {
+            history.kept_since = time;
+            for moves in history.moves.iter_mut().flatten() {
+                let next = moves.partition_point(|(start, _)| *start <= time);
+                moves.drain(..next.saturating_sub(1)); // the last of these is the innermost one at `time`
+            }
+        }
+        self.views_mut().for_each(|view| view.forget_prices_before(time));
+    }
+
+    /// Calls `each` with the call paths that a location was in from `start` to `end`, in order, as far as they are recorded. A time
+    /// without an open frame is that of the root.
+    pub fn each_stay(
+        &self,
+        location: LocationIndex,
+        start: Timestamp,
+        end: Timestamp,
+        mut each: impl FnMut(Stay),
+    ) {
+        let Some(moves) = self.history.as_ref().and_then(|history| history.of(location)) else { return };
+        let first = moves.partition_point(|(time, _)| *time <= start).saturating_sub(1);
+        let mut at = moves.range(first..).copied().peekable();
+        while let Some((from, node)) = at.next() {
+            if from >= end {
+                return;
+            }
+            let until = at.peek().map_or(Timestamp::MAX, |(time, _)| *time);
+            let stay = Stay { start: from.max(start), end: until.min(end), node };
+            if stay.start < stay.end {
+                each(stay);
+            }
+        }
+    }
+
+    /// Returns the call path of the frame of this region that a location entered at `time` or was in then, if the moves of that
+    /// time are recorded.
+    pub fn entered(&self, location: LocationIndex, time: Timestamp, region: RegionRef) -> Option<NodeIndex> {
+        let moves = self.history.as_ref()?.of(location)?;
+        let first = moves.partition_point(|(at, _)| *at < time);
+        let then = moves.range(first..).take_while(|(at, _)| *at == time);
+        let before = first.checked_sub(1).and_then(|before| moves.get(before));
+        let paths = &self.location(location.0).paths;
+        let is_it = |node: &NodeIndex| !node.is_root() && paths.node(*node).region == region;
+        // Of several calls that were entered at this time, only the last one can have taken any time.
+        let entered = then.map(|(_, node)| *node).filter(is_it).last();
+        entered.or_else(|| before.map(|(_, node)| *node).filter(is_it))
+    }
+
+    /// Returns the joules that a view charged to a location from `start` to `end`, as far as they are recorded. All that time, the
+    /// location must have had a frame open. Energy without time, between two samples of one time, is that of the time before.
+    pub fn joules_during(
+        &self,
+        view: ViewIndex,
+        location: LocationIndex,
+        start: Timestamp,
+        end: Timestamp,
+    ) -> f64 {
+        let Some(consumer) = self.consumer_of(view, location) else { return 0.0 };
+        self.view(view).joules_during(consumer, start, end, self.cpu_time_of(location))
+    }
+
+    /// Returns the views in which a location is a consumer and of which prices are recorded.
+    pub fn priced_views(&self, location: LocationIndex) -> impl Iterator<Item = ViewIndex> + '_ {
+        let views = self.location(location.0).views();
+        views.filter(|view| self.view(*view).prices.is_some())
+    }
+}

@@ -1,0 +1,146 @@
+//! What a view charged for each tick, piece by piece, if it is recorded.
+
+use super::View;
+use super::active::Price;
+use crate::cpu_time::CpuTime;
+use ampere_model::Timestamp;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A time in which the share clock was a straight line and all ticks had one price.
+#[derive(Clone, Debug)]
+struct Piece {
+    start: Timestamp,
+    end: Timestamp,
+    /// The advance of the share clock per tick.
+    rate: f64,
+    price: Price,
+    /// The prices of the consumers, if they are not all the same.
+    of_consumers: Option<Arc<[Price]>>,
+}
+
+/// The recent prices of a view.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PriceLog {
+    pieces: VecDeque<Piece>,
+    /// Start, end and rate of the pieces of the open interval.
+    open: Vec<(Timestamp, Timestamp, f64)>,
+    /// By group: the times at which the number of its running members changed, and the new number.
+    running: Vec<VecDeque<(Timestamp, u32)>>,
+    /// Energy without time, between two samples of one time, and the joules of each consumer that ran just before.
+    at_once: VecDeque<(Timestamp, Vec<(u32, f64)>)>,
+}
+
+impl PriceLog {
+    /// Adds a piece of the open interval.
+    pub fn add(&mut self, start: Timestamp, end: Timestamp, rate: f64) {
+        if start < end && rate > 0.0 {
+            self.open.push((start, end, rate));
+        }
+    }
+
+    pub fn set_running(&mut self, group: u32, time: Timestamp, running: u32) {
+        let at = group as usize;
+        self.running.resize_with(self.running.len().max(at + 1), VecDeque::new);
+        self.running[at].push_back((time, running));
+    }
+
+    /// Sets the prices of the open interval.
+    fn set_prices(&mut self, price: Price, of_consumers: Option<&Arc<[Price]>>) {
+        let piece =
+            |(start, end, rate)| Piece { start, end, rate, price, of_consumers: of_consumers.cloned() };
+        self.pieces.extend(self.open.drain(..).map(piece));
+    }
+
+    /// Returns the share of one member of a group in what the group is due from `start` to `end`, in ticks.
+    fn ticks_of_member(&self, group: u32, start: Timestamp, end: Timestamp) -> f64 {
+        let Some(changes) = self.running.get(group as usize) else { return (end - start) as f64 };
+        let first = changes.partition_point(|(time, _)| *time <= start).saturating_sub(1);
+        let mut at = changes.range(first..).copied().peekable();
+        let mut ticks = 0.0;
+        while let Some((from, running)) = at.next() {
+            let until = at.peek().map_or(end, |(time, _)| *time).min(end);
+            ticks += until.saturating_sub(from.max(start)) as f64 / f64::from(running.max(1));
+            if until >= end {
+                break;
+            }
+        }
+        ticks
+    }
+}
+
+impl View {
+    /// Records the prices of the interval that ends, in joules per tick: one for all, or one for each consumer.
+    pub(super) fn record_price(&mut self, price: Price) {
+        if let Some(log) = &mut self.prices {
+            log.set_prices(price, None);
+        }
+    }
+
+    /// Records the prices of the interval that ends, one for each consumer.
+    pub(super) fn record_prices(&mut self, prices: impl Iterator<Item = Price>) {
+        if let Some(log) = &mut self.prices {
+            let prices: Arc<[Price]> = prices.collect();
+            log.set_prices(Price::default(), Some(&prices));
+        }
+    }
+
+    /// Records what a consumer that ran just before `time` was charged then.
+    pub(super) fn record_at_once(&mut self, time: Timestamp, consumer: u32, joules: f64) {
+        let Some(log) = &mut self.prices else { return };
+        match log.at_once.back_mut().filter(|(last, _)| *last == time) {
+            Some((_, charges)) => charges.push((consumer, joules)),
+            None => log.at_once.push_back((time, vec![(consumer, joules)])),
+        }
+    }
+
+    /// Starts a new interval, of which nothing is recorded yet.
+    pub(super) fn begin_recorded_interval(&mut self) {
+        if let Some(log) = &mut self.prices {
+            log.open.clear();
+        }
+    }
+
+    pub fn forget_prices_before(&mut self, time: Timestamp) {
+        let Some(log) = &mut self.prices else { return };
+        let old = log.pieces.partition_point(|piece| piece.end <= time);
+        log.pieces.drain(..old);
+        let old = log.at_once.partition_point(|(at, _)| *at <= time);
+        log.at_once.drain(..old);
+        for changes in &mut log.running {
+            let next = changes.partition_point(|(at, _)| *at <= time);
+            changes.drain(..next.saturating_sub(1));
+        }
+    }
+
+    /// Returns the joules that a consumer with an open frame was charged from `start` to `end`, as far as they are recorded.
+    pub fn joules_during(
+        &self,
+        consumer: u32,
+        start: Timestamp,
+        end: Timestamp,
+        cpu: Option<&CpuTime>,
+    ) -> f64 {
+        let Some(log) = &self.prices else { return 0.0 };
+        let group = self.consumers.all[consumer as usize].group;
+        let first = log.pieces.partition_point(|piece| piece.end <= start);
+        let pieces = log.pieces.range(first..).take_while(|piece| piece.start < end);
+        let joules = |piece: &Piece| {
+            let (start, end) = (piece.start.max(start), piece.end.min(end));
+            let of_consumer = piece.of_consumers.as_ref().and_then(|all| all.get(consumer as usize).copied());
+            let price = of_consumer.unwrap_or(piece.price);
+            let ticks = (end - start) as f64;
+            let share = group.map_or(ticks, |group| log.ticks_of_member(group, start, end)) * piece.rate;
+            let active = match cpu {
+                _ if price.active == 0.0 => 0.0,
+                Some(cpu) => cpu.at(end).since(cpu.at(start)),
+                None => ticks,
+            };
+            share * price.share + active * price.active + ticks * price.open
+        };
+        let first = log.at_once.partition_point(|(time, _)| *time <= start);
+        let at_once = log.at_once.range(first..).take_while(|(time, _)| *time <= end);
+        let own = at_once.flat_map(|(_, charges)| charges).filter(|(other, _)| *other == consumer);
+        pieces.map(joules).chain(own.map(|(_, joules)| *joules)).sum()
+    }
+}

@@ -1,0 +1,164 @@
+//! What ranks used while they waited for each other in MPI: in the rows of a view, and for the run.
+
+use crate::callpaths::{Callpath, Callpaths, Figures, Name};
+use crate::summary::Region;
+use ampere_attribution::ViewIndex;
+use ampere_timeline::attributor::{Attributor, Unit};
+use ampere_timeline::waiting::{ByKind, Kind};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+
+/// The maximum number of causes in [`Waiting::causes`].
+const CAUSES_MAX: usize = 100;
+
+/// The joules that a run used waiting in MPI. Devices that are in other ones are not counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    pub joules: f64,
+    /// The number of messages of which both sides are known.
+    pub matched_messages: u64,
+    /// The number of messages of which only one side is known: waiting for them is not counted.
+    pub unmatched_messages: u64,
+    /// The number of calls that were so long that only the last part of their waiting is counted, or none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shortened_calls: u64,
+    /// The joules of each kind of wait: "late sender", "late receiver", "barrier", "n-to-n", "1-to-n" and "n-to-1".
+    pub kinds: BTreeMap<String, f64>,
+    /// The functions that caused the most, each on one rank.
+    pub causes: Vec<Cause>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde wants it
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A function that made ranks wait.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cause {
+    pub region: Name,
+    /// The location group of the rank that it ran on, such as "MPI Rank 0".
+    pub location_group: Name,
+    /// The joules that others used waiting for it.
+    pub joules: f64,
+}
+
+impl Waiting {
+    /// Returns the waiting of all devices of an attributor that no other one contains; `None` if it was not looked for.
+    pub(crate) fn of(attributor: &Attributor) -> Option<Waiting> {
+        let waiting = attributor.waiting.as_ref()?;
+        let counts = waiting.counts();
+        let mut all = Waiting {
+            matched_messages: counts.matched_messages,
+            unmatched_messages: counts.unmatched_messages,
+            shortened_calls: counts.cut_calls + counts.forgotten_waits,
+            kinds: Kind::ALL.iter().map(|kind| (kind.as_str().to_owned(), 0.0)).collect(),
+            ..Waiting::default()
+        };
+        let mut causes: HashMap<(u32, u32), f64> = HashMap::new();
+        for (number, device) in attributor.devices.iter().enumerate() {
+            let counts = attributor.counts(number) && device.info.unit == Unit::Joules;
+            let waits = waiting.of_view(device.views.ranks).filter(|_| counts);
+            let Some(waits) = waits.filter(|_| attributor.whole(number).is_none()) else { continue };
+            for joules in waits.waited.values() {
+                all.joules += joules.sum();
+                for kind in Kind::ALL {
+                    *all.kinds.entry(kind.as_str().to_owned()).or_default() += joules.get(kind);
+                }
+            }
+            for ((location, node), joules) in &waits.caused {
+                let (_, region) = attributor.engine.caller_of(*location, *node);
+                *causes.entry((location.0, region.0)).or_default() += joules.sum();
+            }
+        }
+        let cause = |((location, region), joules): ((u32, u32), f64)| Cause {
+            region: attributor.regions.name(ampere_model::RegionRef(region)).into(),
+            location_group: attributor.locations[location as usize].group.as_str().into(),
+            joules,
+        };
+        all.set_causes(causes.into_iter().map(cause));
+        Some(all)
+    }
+
+    /// Adds the waiting of other nodes.
+    pub fn with(mut self, more: &Waiting) -> Waiting {
+        self.joules += more.joules;
+        self.matched_messages += more.matched_messages;
+        self.unmatched_messages += more.unmatched_messages;
+        self.shortened_calls += more.shortened_calls;
+        for (kind, joules) in &more.kinds {
+            *self.kinds.entry(kind.clone()).or_default() += joules;
+        }
+        let causes = std::mem::take(&mut self.causes);
+        self.set_causes(causes.into_iter().chain(more.causes.iter().cloned()));
+        self
+    }
+
+    /// Sets the largest causes, with one entry for each function of each rank.
+    fn set_causes(&mut self, causes: impl Iterator<Item = Cause>) {
+        let mut sums: BTreeMap<(Name, Name), f64> = BTreeMap::new();
+        for Cause { region, location_group, joules } in causes {
+            *sums.entry((location_group, region)).or_default() += joules;
+        }
+        let cause = |((location_group, region), joules): ((Name, Name), f64)| Cause {
+            region,
+            location_group,
+            joules,
+        };
+        self.causes = sums.into_iter().map(cause).filter(|cause| cause.joules > 0.0).collect();
+        self.causes.sort_by(|a, b| b.joules.total_cmp(&a.joules));
+        self.causes.truncate(CAUSES_MAX);
+    }
+
+    /// Returns the part of the messages of which only one side is known.
+    pub fn unmatched_share(&self) -> f64 {
+        let all = self.matched_messages + self.unmatched_messages;
+        if all == 0 { 0.0 } else { self.unmatched_messages as f64 / all as f64 }
+    }
+}
+
+/// Adds waiting to the rows of a ranks view. Rows of this view have the number of their location, and that of the call path within
+/// it. Causes of ranks that do not draw from the device get rows of their own.
+pub(crate) fn add_to_rows(attributor: &Attributor, view: ViewIndex, rows: &mut Callpaths) {
+    let Some(waiting) = &attributor.waiting else { return };
+    let waits = waiting.of_view(view);
+    let mut waited = waits.map(|waits| waits.waited.clone()).unwrap_or_default();
+    let mut caused = waits.map(|waits| waits.caused.clone()).unwrap_or_default();
+    let sum = |joules: Option<ByKind>| Some(joules.map_or(0.0, |joules| joules.sum()));
+    for row in rows.iter_mut() {
+        let key = (ampere_attribution::LocationIndex(row.location), ampere_attribution::NodeIndex(row.path));
+        row.figures.waited_joules = sum(waited.remove(&key));
+        row.figures.caused_waiting_joules = sum(caused.remove(&key));
+    }
+    let elsewhere = caused.into_iter().map(|((location, node), joules)| Callpath {
+        path: node.0,
+        location_group: 0,
+        location: location.0,
+        figures: Figures::of_cause(joules.sum()),
+    });
+    rows.set_causes_elsewhere(elsewhere.collect());
+}
+
+/// Adds waiting to the regions of a ranks view.
+pub(crate) fn add_to_regions(attributor: &Attributor, view: ViewIndex, regions: &mut Vec<Region>) {
+    let Some(waiting) = &attributor.waiting else { return };
+    let mut sums: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
+    if let Some(waits) = waiting.of_view(view) {
+        for (which, rows) in [&waits.waited, &waits.caused].into_iter().enumerate() {
+            for ((location, node), joules) in rows {
+                let (_, region) = attributor.engine.caller_of(*location, *node);
+                sums.entry(attributor.regions.name(region)).or_default()[which] += joules.sum();
+            }
+        }
+    }
+    for row in &mut *regions {
+        let [waited, caused] = sums.remove(&*row.region).unwrap_or_default();
+        (row.figures.waited_joules, row.figures.caused_waiting_joules) = (Some(waited), Some(caused));
+    }
+    regions.extend(sums.into_iter().map(|(region, [_, caused])| Region {
+        region: region.into(),
+        figures: Figures::of_cause(caused),
+        sampled_error_joules: None,
+        watts: Default::default(),
+    }));
+}

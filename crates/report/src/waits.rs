@@ -1,0 +1,98 @@
+//! What ranks used while they waited for each other in MPI, in words and as tables.
+
+use crate::first::digits::{column, energy, percent};
+use crate::first::names;
+use crate::first::screen::{Column, Names, Table};
+use ampere_figures::summary::Summary;
+use ampere_figures::waits::{Cause, Waiting};
+use ampere_model::order::largest_first;
+use ampere_model::text::short;
+
+/// The maximum number of causes that the sentence names.
+const NAMED_MAX: usize = 2;
+/// A cause with a smaller part of the waiting is not named.
+const NAMED_PART_MIN: f64 = 0.05;
+/// The maximum number of causes in the table.
+const ROWS_MAX: usize = 15;
+/// The maximum length of a function's name in the sentence.
+const NAME_CHARS_MAX: usize = 40;
+/// A smaller part of the messages without another side is not mentioned.
+const UNMATCHED_PART_MIN: f64 = 0.005;
+
+/// Returns the waiting of a run, if there was any.
+pub fn of(summary: &Summary) -> Option<&Waiting> {
+    summary.run.waiting.as_ref().filter(|waiting| waiting.joules > 0.0)
+}
+
+/// Returns a sentence about what was used waiting, and one about who caused it.
+pub fn words(summary: &Summary) -> Vec<String> {
+    let Some(waiting) = of(summary) else { return Vec::new() };
+    let (joules, whole) = (waiting.joules, summary.run.total_joules);
+    let about = if summary.run.energy == "estimated" { "~" } else { "" };
+    let part = percent(joules, whole);
+    let mut words = vec![format!(
+        "{about}{} of {about}{} ({part}) were used waiting in MPI",
+        energy(joules),
+        energy(whole)
+    )];
+    let large = waiting.causes.iter().filter(|cause| cause.joules >= NAMED_PART_MIN * joules);
+    let named = large.take(NAMED_MAX).enumerate().map(|(at, cause)| {
+        let part = percent(cause.joules, joules);
+        let by = if at == 0 { "of that was caused by" } else { "by" };
+        format!("{part} {by} {} on {}", names::shorten(&cause.region, NAME_CHARS_MAX), rank(cause))
+    });
+    words.push(named.collect::<Vec<_>>().join(", "));
+    words.extend(lower_bound(waiting));
+    words
+}
+
+/// Returns the name of the rank of a cause: "rank 3".
+fn rank(cause: &Cause) -> String {
+    let name = cause.location_group.strip_prefix("MPI Rank ").map(|number| format!("rank {number}"));
+    name.unwrap_or_else(|| short(&cause.location_group, NAME_CHARS_MAX))
+}
+
+/// Returns a sentence if some waiting is not counted.
+pub fn lower_bound(waiting: &Waiting) -> Option<String> {
+    let unmatched = waiting.unmatched_share();
+    let shortened = waiting.shortened_calls;
+    if unmatched >= UNMATCHED_PART_MIN {
+        let all = (waiting.matched_messages + waiting.unmatched_messages) as f64;
+        let part = percent(waiting.unmatched_messages as f64, all);
+        return Some(format!("{part} of the messages are unmatched: waiting is a lower bound"));
+    }
+    (shortened > 0).then(|| {
+        format!("{shortened} calls were too long to be followed from their start: waiting is a lower bound")
+    })
+}
+
+/// Returns the tables of kinds and of causes.
+pub fn tables(waiting: &Waiting, digits: usize) -> Vec<Table<'_>> {
+    let mut kinds: Vec<(&str, f64)> =
+        waiting.kinds.iter().map(|(kind, joules)| (kind.as_str(), *joules)).collect();
+    kinds.retain(|(_, joules)| *joules > 0.0);
+    largest_first(&mut kinds, |(_, joules)| *joules);
+    let shares = |joules: &[f64]| joules.iter().map(|joules| percent(*joules, waiting.joules)).collect();
+    let columns = |joules: Vec<f64>| {
+        vec![Column::new("J", column(&joules, digits)), Column::new("share", shares(&joules))]
+    };
+    let of_kinds = Table {
+        before: columns(kinds.iter().map(|(_, joules)| *joules).collect()),
+        head: "what ranks waited for".to_owned(),
+        names: Names::Texts(kinds.iter().map(|(kind, _)| (*kind).to_owned()).collect()),
+        after: Vec::new(),
+    };
+    let causes: Vec<&Cause> = waiting.causes.iter().take(ROWS_MAX).collect();
+    let mut before = columns(causes.iter().map(|cause| cause.joules).collect());
+    before.push(Column {
+        is_left: true,
+        ..Column::new("on", causes.iter().map(|cause| rank(cause)).collect())
+    });
+    let of_causes = Table {
+        before,
+        head: "function that caused the waiting".to_owned(),
+        names: Names::Functions(causes.iter().map(|cause| &*cause.region).collect()),
+        after: Vec::new(),
+    };
+    [of_kinds, of_causes].into_iter().filter(|table| !table.before[0].cells.is_empty()).collect()
+}

@@ -1,0 +1,73 @@
+//! The call paths that caused a wait.
+
+use super::{LocationWaits, Wait, Waiting};
+use ampere_attribution::{Engine, LocationIndex, NodeIndex, Stay};
+use ampere_model::Timestamp;
+use ampere_model::numbers::NumberMap;
+
+impl LocationWaits {
+    /// Returns the wait of a frame from `time` to `end`, if it has one that lasted after `time`.
+    fn at(&self, time: Timestamp, end: Timestamp, is_its: impl Fn(&Wait) -> bool) -> Option<&Wait> {
+        let before = self.all.partition_point(|wait| wait.start < end);
+        let recent = self.all.range(..before).rev();
+        let mut recent = recent.take_while(|wait| wait.reach > time);
+        recent.find(|wait| wait.end > time && is_its(wait))
+    }
+}
+
+/// The way from a wait to its causes.
+struct Walk<'a> {
+    waiting: &'a Waiting,
+    engine: &'a Engine,
+    /// The ranks that have been passed.
+    passed: Vec<u32>,
+    found: &'a mut NumberMap<(LocationIndex, NodeIndex), u64>,
+}
+
+impl Waiting {
+    /// Adds the ticks for which each call path was what the wait of a location was for.
+    pub(super) fn find_causes(
+        &self,
+        engine: &Engine,
+        location: LocationIndex,
+        wait: Wait,
+        found: &mut NumberMap<(LocationIndex, NodeIndex), u64>,
+    ) {
+        let passed = self.ranks.of(location).into_iter().collect();
+        let mut walk = Walk { waiting: self, engine, passed, found };
+        walk.follow(wait.late, wait.start, wait.end);
+    }
+}
+
+impl Walk<'_> {
+    /// Adds what a rank was doing from `start` to `end`.
+    fn follow(&mut self, rank: u32, start: Timestamp, end: Timestamp) {
+        let Some(location) = self.waiting.ranks.main(rank) else { return };
+        self.passed.push(rank);
+        let mut stays = Vec::new();
+        self.engine.each_stay(location, start, end, |stay| stays.push(stay));
+        for stay in stays.into_iter().filter(|stay| !stay.node.is_root()) {
+            self.add(location, stay);
+        }
+        self.passed.pop();
+    }
+
+    /// Adds a stay of a rank's main thread in a call path. Where it waited, the rank that it waited for is followed.
+    fn add(&mut self, location: LocationIndex, stay: Stay) {
+        let waits = self.waiting.waits.get(location.0 as usize);
+        let is_its = |wait: &Wait| self.waiting.is_in_frame(self.engine, location, stay.node, wait);
+        let wait = waits.and_then(|waits| waits.at(stay.start, stay.end, is_its));
+        let waited = wait.map(|wait| {
+            // The time before the frame was entered is of another stay, unless the start of the frame was moved.
+            (wait.start.max(stay.start), wait.end.min(stay.end), wait.late)
+        });
+        let mut own = stay.end - stay.start;
+        if let Some((start, end, late)) = waited.filter(|(_, _, late)| !self.passed.contains(late)) {
+            own -= end - start;
+            self.follow(late, start, end);
+        }
+        if own > 0 {
+            *self.found.entry((location, stay.node)).or_default() += own;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The joules of waits, and of their causes.
+
+use ampere_attribution::{LocationIndex, NodeIndex, ViewIndex};
+use ampere_model::numbers::NumberMap;
+
+/// The kinds of waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A receive, for the start of the send.
+    LateSender,
+    /// A send, for the start of the receive.
+    LateReceiver,
+    /// In a barrier, for the last rank.
+    Barrier,
+    /// In a collective operation with data of all for all, for the last rank.
+    AllToAll,
+    /// In a collective operation with data of one for all, for that one.
+    OneToAll,
+    /// In a collective operation with data of all for one, for the last one.
+    AllToOne,
+}
+
+impl Kind {
+    /// All kinds, by their numbers.
+    pub const ALL: [Kind; 6] =
+        [Kind::LateSender, Kind::LateReceiver, Kind::Barrier, Kind::AllToAll, Kind::OneToAll, Kind::AllToOne];
+
+    /// Returns a number: of waits for partners that arrive at the same time, the one with the lowest number counts.
+    pub(super) fn rank_of_equals(self) -> u8 {
+        (self as u8).min(Kind::Barrier as u8)
+    }
+
+    /// Returns the name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::LateSender => "late sender",
+            Kind::LateReceiver => "late receiver",
+            Kind::Barrier => "barrier",
+            Kind::AllToAll => "n-to-n",
+            Kind::OneToAll => "1-to-n",
+            Kind::AllToOne => "n-to-1",
+        }
+    }
+}
+
+/// Joules by the kind of wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ByKind([f64; Kind::ALL.len()]);
+
+impl ByKind {
+    pub(super) fn add(&mut self, kind: Kind, joules: f64) {
+        self.0[kind as usize] += joules;
+    }
+
+    /// Returns the joules of a kind.
+    pub fn get(&self, kind: Kind) -> f64 {
+        self.0[kind as usize]
+    }
+
+    /// Returns the joules of all kinds.
+    pub fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+}
+
+/// The joules of call paths, by location.
+pub type ByPath = NumberMap<(LocationIndex, NodeIndex), ByKind>;
+
+/// The waits of one device. Both sums are the same.
+#[derive(Clone, Debug, Default)]
+pub struct ViewWaits {
+    /// The joules of MPI calls that were used waiting.
+    pub waited: ByPath,
+    /// The same joules, at the call paths that caused the waits. They may be of ranks that do not draw from the device.
+    pub caused: ByPath,
+}
+
+/// What was matched, and what was not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The number of messages of which both sides are known.
+    pub matched_messages: u64,
+    /// The number of messages of which only one side is known.
+    pub unmatched_messages: u64,
+    /// The number of calls that took so long that their start was moved to a later time.
+    pub cut_calls: u64,
+    /// The number of waits whose call path was no longer known.
+    pub forgotten_waits: u64,
+}
+
+/// The results so far.
+#[derive(Default)]
+pub(super) struct Figures {
+    of_views: Vec<Option<ViewWaits>>,
+    pub counts: Counts,
+    /// The number of moves in the engine's history at which waits are settled next.
+    pub settle_at: usize,
+    /// The causes of a wait in ticks, kept to save allocations.
+    pub causes: NumberMap<(LocationIndex, NodeIndex), u64>,
+}
+
+impl Figures {
+    pub fn of(&self, view: ViewIndex) -> Option<&ViewWaits> {
+        self.of_views.get(view.0 as usize)?.as_ref()
+    }
+
+    pub fn of_mut(&mut self, view: ViewIndex) -> &mut ViewWaits {
+        let at = view.0 as usize;
+        self.of_views.resize_with(self.of_views.len().max(at + 1), || None);
+        self.of_views[at].get_or_insert_default()
+    }
+}

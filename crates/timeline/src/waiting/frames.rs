@@ -1,0 +1,281 @@
+//! The calls that may have waited.
+
+use super::figures::Kind;
+use super::matching::Messages;
+use super::ranks::Ranks;
+use super::{RegionRef, Wait};
+use ampere_attribution::LocationIndex;
+use ampere_model::Timestamp;
+
+/// A frame with events of communication, until its wait is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Id {
+    slot: u32,
+    generation: u32,
+}
+
+/// How wrong times can be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tolerance {
+    /// How wrong the time of one node can be on the clock of another.
+    pub clock_error: Timestamp,
+    /// The time by which a partner may arrive after the end of the call that waited for it, even on one node.
+    pub within_node: Timestamp,
+}
+
+/// Where an event happens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub location: LocationIndex,
+    pub rank: u32,
+    /// The number of the rank's node.
+    pub node: u32,
+}
+
+/// The arrival of a partner.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub time: Timestamp,
+    pub rank: u32,
+    pub kind: Kind,
+}
+
+struct Frame {
+    place: Place,
+    region: RegionRef,
+    enter: Timestamp,
+    /// `None` while it is open.
+    leave: Option<Timestamp>,
+    /// The number of its events of which the other side is not known yet.
+    undecided: u32,
+    /// The receiver, if the only such event is a blocking send.
+    receiver: Option<u32>,
+    /// The partners that arrived after the frame was entered, each with the number of the event.
+    arrivals: Vec<(Arrival, u32)>,
+    events: u32,
+    /// Distinguishes the frames that have had this slot. Even: the slot is free.
+    generation: u32,
+}
+
+/// An open frame of a location.
+struct Open {
+    enter: Timestamp,
+    region: RegionRef,
+    is_mpi: bool,
+    id: Option<Id>,
+}
+
+/// The open frames of all locations, and the frames with events.
+pub(super) struct Frames {
+    all: Vec<Frame>,
+    free: Vec<u32>,
+    /// By location.
+    open: Vec<Vec<Open>>,
+    /// Frames that were left, and of which the last event has been matched.
+    decided: Vec<Id>,
+    tolerance: Tolerance,
+}
+
+impl Frames {
+    pub fn new(tolerance: Tolerance) -> Frames {
+        Frames { all: Vec::new(), free: Vec::new(), open: Vec::new(), decided: Vec::new(), tolerance }
+    }
+
+    #[inline]
+    pub fn enter(&mut self, location: LocationIndex, enter: Timestamp, region: RegionRef, is_mpi: bool) {
+        let at = location.0 as usize;
+        if at >= self.open.len() {
+            self.open.resize_with(at + 1, Vec::new);
+        }
+        self.open[at].push(Open { enter, region, is_mpi, id: None });
+    }
+
+    /// Leaves the innermost frame. Returns it if its wait can be taken.
+    #[inline]
+    pub fn leave(&mut self, location: LocationIndex, time: Timestamp) -> Option<Id> {
+        let id = self.open.get_mut(location.0 as usize)?.pop()?.id?;
+        let frame = self.get(id)?;
+        frame.leave = Some(time);
+        (frame.undecided == 0).then_some(id)
+    }
+
+    pub fn is_open(&self, location: LocationIndex) -> bool {
+        self.open.get(location.0 as usize).is_some_and(|open| !open.is_empty())
+    }
+
+    /// Returns the time of arrival of an event that a location records at `time`: the enter of its frame.
+    pub fn entry(&self, location: LocationIndex, time: Timestamp) -> Timestamp {
+        let innermost = self.open.get(location.0 as usize).and_then(|open| open.last());
+        innermost.map_or(time, |open| open.enter)
+    }
+
+    fn get(&mut self, id: Id) -> Option<&mut Frame> {
+        self.all.get_mut(id.slot as usize).filter(|frame| frame.generation == id.generation)
+    }
+
+    /// Adds an event to the innermost frame, whose other side is to be decided. Returns the frame and the number of the event.
+    /// `receiver` is the other side of a blocking send.
+    pub fn add(&mut self, place: Place, receiver: Option<u32>) -> Option<(Id, u32)> {
+        let open = self.open.get_mut(place.location.0 as usize)?.last_mut()?;
+        let Open { enter, region, id, .. } = *open;
+        let id = id.unwrap_or_else(|| {
+            let id = take_slot(&mut self.all, &mut self.free);
+            let slot = &mut self.all[id.slot as usize];
+            (slot.place, slot.region, slot.enter) = (place, region, enter);
+            open.id = Some(id);
+            id
+        });
+        let frame = self.get(id)?;
+        frame.receiver = receiver.filter(|_| frame.undecided == 0);
+        frame.undecided += 1;
+        frame.events += 1;
+        Some((id, frame.events))
+    }
+
+    /// The other side of an event is known, or is known to be unknown: then nothing has arrived.
+    pub fn decide(&mut self, event: Option<(Id, u32)>, arrival: Option<Arrival>) {
+        let Some((id, number)) = event else { return };
+        let Some(frame) = self.get(id) else { return };
+        let (enter, own) = (frame.enter, frame.place.rank);
+        let arrival = arrival.filter(|arrival| arrival.time > enter && arrival.rank != own);
+        frame.arrivals.extend(arrival.map(|arrival| (arrival, number)));
+        frame.undecided -= 1;
+        if frame.undecided == 0 && frame.leave.is_some() {
+            self.decided.push(id);
+        }
+    }
+
+    /// Returns a frame whose wait can be taken now.
+    pub fn next_decided(&mut self) -> Option<Id> {
+        self.decided.pop()
+    }
+
+    /// Removes a frame. Returns its wait, if it has one: that for the partner that arrived last.
+    pub fn take_wait(&mut self, id: Id, node_of: impl Fn(u32) -> u32) -> Option<(LocationIndex, Wait)> {
+        let Tolerance { clock_error, within_node } = self.tolerance;
+        let frame = self.get(id)?;
+        let (place, region, start) = (frame.place, frame.region, frame.enter);
+        let leave = frame.leave.unwrap_or(start);
+        let end_of = |arrival: &Arrival| {
+            let is_near = node_of(arrival.rank) == place.node;
+            let doubt = if is_near { 0 } else { clock_error.saturating_mul(2) };
+            let after = arrival.time.saturating_sub(leave);
+            let is_within = match arrival.kind {
+                Kind::LateReceiver => after <= tolerance_of_send(start, leave),
+                _ => after <= within_node.max(doubt),
+            };
+            let end = arrival.time.min(leave);
+            (is_within && end > start && end - start >= doubt).then_some(end)
+        };
+        let ends =
+            frame.arrivals.iter().filter_map(|(arrival, number)| Some((end_of(arrival)?, arrival, number)));
+        let last = ends.max_by_key(|(end, arrival, number)| {
+            (*end, std::cmp::Reverse((arrival.kind.rank_of_equals(), **number)))
+        });
+        let wait = last.map(|(end, arrival, _)| Wait {
+            start,
+            end,
+            kind: arrival.kind,
+            late: arrival.rank,
+            region,
+            node: None,
+            reach: end,
+            is_settled: false,
+        });
+        frame.arrivals = Vec::new();
+        frame.generation += 1;
+        self.free.push(id.slot);
+        wait.map(|wait| (place.location, wait))
+    }
+
+    /// Returns the earliest enter of a call of which something is not known yet.
+    pub fn undecided_since(&self) -> Timestamp {
+        self.undecided_enters().min().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Returns the enters of all such calls.
+    pub fn undecided_enters(&self) -> impl Iterator<Item = Timestamp> + '_ {
+        let used = self.all.iter().filter(|frame| frame.generation % 2 == 1).map(|frame| frame.enter);
+        let open = self.open.iter().flatten().filter(|open| open.is_mpi).map(|open| open.enter);
+        used.chain(open)
+    }
+
+    /// Decides the blocking sends that ended before `until` and for which no receive was started in their time: a receive that is
+    /// still to come starts later.
+    pub fn release_sends(&mut self, ranks: &Ranks, messages: &Messages, until: Timestamp) {
+        let mut started = messages.open_receives(ranks);
+        for (location, open) in self.open.iter().enumerate() {
+            let rank = ranks.of(LocationIndex(location as u32));
+            let times = rank.and_then(|rank| started.get_mut(rank as usize));
+            times.into_iter().for_each(|times| times.extend(open.iter().map(|open| open.enter)));
+        }
+        started.iter_mut().for_each(|times| times.sort_unstable());
+        for (slot, frame) in self.all.iter_mut().enumerate() {
+            let (Some(leave), Some(receiver)) = (frame.leave, frame.receiver) else { continue };
+            let leave = leave.saturating_add(tolerance_of_send(frame.enter, leave));
+            if frame.generation % 2 == 0 || frame.undecided != 1 || leave >= until {
+                continue;
+            }
+            let times = &started[receiver as usize];
+            let next = times.partition_point(|time| *time <= frame.enter);
+            if times.get(next).is_none_or(|time| *time > leave) {
+                self.decided.push(Id { slot: slot as u32, generation: frame.generation });
+            }
+        }
+    }
+
+    /// Moves the start of all calls that were entered before `cut` to that time. Those that were left are decided. Returns the
+    /// number of the others.
+    pub fn cut(&mut self, cut: Timestamp) -> u64 {
+        let mut count = 0;
+        for open in self.open.iter_mut().flatten().filter(|open| open.enter < cut) {
+            count += u64::from(open.is_mpi);
+            open.enter = cut;
+        }
+        for (slot, frame) in self.all.iter_mut().enumerate() {
+            if frame.generation % 2 == 1 && frame.enter < cut {
+                if frame.leave.is_some_and(|leave| leave < cut) {
+                    self.decided.push(Id { slot: slot as u32, generation: frame.generation });
+                } else {
+                    frame.enter = cut;
+                    frame.arrivals.retain(|(arrival, _)| arrival.time > cut);
+                }
+            }
+        }
+        count
+    }
+
+    /// Returns all frames that are left: no event follows.
+    pub fn end(&self) -> Vec<Id> {
+        let used = self.all.iter().enumerate().filter(|(_, frame)| frame.generation % 2 == 1);
+        used.map(|(slot, frame)| Id { slot: slot as u32, generation: frame.generation }).collect()
+    }
+}
+
+/// Returns the time by which a receive may start after the end of a blocking send that waited for it, because the clocks of processes
+/// differ. It is a part of the send's time, so that a short send that does not wait is not taken for one that does.
+fn tolerance_of_send(enter: Timestamp, leave: Timestamp) -> Timestamp {
+    (leave - enter) / 100
+}
+
+/// Takes a free slot.
+fn take_slot(all: &mut Vec<Frame>, free: &mut Vec<u32>) -> Id {
+    let slot = free.pop().unwrap_or_else(|| {
+        all.push(Frame {
+            place: Place { location: LocationIndex(0), rank: 0, node: 0 },
+            region: RegionRef(0),
+            enter: 0,
+            leave: None,
+            undecided: 0,
+            receiver: None,
+            arrivals: Vec::new(),
+            events: 0,
+            generation: 0,
+        });
+        (all.len() - 1) as u32
+    });
+    let frame = &mut all[slot as usize];
+    frame.generation += 1;
+    (frame.leave, frame.undecided, frame.receiver, frame.events) = (None, 0, None, 0);
+    Id { slot, generation: frame.generation }
+}

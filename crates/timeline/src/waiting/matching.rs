@@ -1,0 +1,389 @@
+//! Matches the two sides of messages, and the members' parts of collective operations, in the order of each channel.
+
+use super::figures::Kind;
+use super::frames::{Arrival, Frames, Id, Place};
+use super::ranks::{CollectiveKind, Message, Ranks};
+use ampere_attribution::LocationIndex;
+use ampere_model::Timestamp;
+use ampere_model::numbers::NumberMap;
+use std::collections::VecDeque;
+
+/// The maximum number of sides of messages that wait for the other side, and of members' parts of collective operations that wait
+/// for other members.
+pub(super) const WAITING_MAX: usize = 1 << 20;
+/// The maximum number of channels without a waiting message that are kept.
+const CHANNELS_MAX: usize = 1 << 16;
+
+/// A frame and the number of the event in it.
+type Event = Option<(Id, u32)>;
+
+/// Messages between two ranks that cannot overtake each other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Channel {
+    comm: u32,
+    sender: u32,
+    receiver: u32,
+    tag: u32,
+}
+
+/// One side of a message.
+#[derive(Clone, Copy)]
+struct Side {
+    /// The enter of the call that starts it; `None` if that is not known.
+    entry: Option<Timestamp>,
+    /// The call that may wait for the other side.
+    event: Event,
+    /// The request of a non-blocking send.
+    request: Option<u64>,
+    /// Whether it may still be cancelled, so that another send is the one that was received.
+    may_be_cancelled: bool,
+}
+
+/// The sides that wait. Both can be there only if the first send may still be cancelled.
+#[derive(Default)]
+struct Queue {
+    sends: VecDeque<Side>,
+    receives: VecDeque<Side>,
+    /// The number of sends that were given up and whose receives are to come, and the reverse.
+    given_up_sends: u64,
+    given_up_receives: u64,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.sends.is_empty()
+            && self.receives.is_empty()
+            && self.given_up_sends == 0
+            && self.given_up_receives == 0
+    }
+}
+
+/// The messages of a run.
+#[derive(Default)]
+pub(super) struct Messages {
+    queues: NumberMap<Channel, Queue>,
+    /// The entries of receives that have been started and are not completed, by location and request.
+    started: NumberMap<(LocationIndex, u64), Timestamp>,
+    /// The channels of sends that may still be cancelled, by location and request.
+    cancellable: NumberMap<(LocationIndex, u64), Channel>,
+    /// Channels whose first send is non-blocking and was received at `held_at`: an event of the same time may still cancel it.
+    held: Vec<Channel>,
+    held_at: Timestamp,
+    waiting: usize,
+    matched: u64,
+    unmatched: u64,
+}
+
+impl Messages {
+    /// A receive is started.
+    pub fn post(&mut self, location: LocationIndex, request: u64, entry: Timestamp) {
+        if self.started.len() < WAITING_MAX {
+            self.started.insert((location, request), entry);
+        }
+    }
+
+    pub fn send(
+        &mut self,
+        ranks: &Ranks,
+        frames: &mut Frames,
+        place: Place,
+        time: Timestamp,
+        message: Message,
+    ) {
+        let Some(receiver) = ranks.peer(place.rank, message.comm, message.peer) else {
+            self.unmatched += 1;
+            return;
+        };
+        let entry = Some(frames.entry(place.location, time));
+        let is_blocking = message.request.is_none();
+        let event = if is_blocking { frames.add(place, Some(receiver)) } else { None };
+        let channel = Channel { comm: message.comm, sender: place.rank, receiver, tag: message.tag };
+        let queue = self.queues.entry(channel).or_default();
+        if queue.given_up_receives > 0 {
+            queue.given_up_receives -= 1;
+            return frames.decide(event, None);
+        }
+        // A receive that is there before the send may be that of a later one.
+        let may_be_cancelled = !is_blocking && !queue.receives.is_empty();
+        queue.sends.push_back(Side { entry, event, request: message.request, may_be_cancelled });
+        self.waiting += 1;
+        match message.request.filter(|_| may_be_cancelled) {
+            Some(request) => {
+                self.cancellable.insert((place.location, request), channel);
+            }
+            None => self.pair_up(frames, channel),
+        }
+    }
+
+    /// A non-blocking send of a location has ended, so that it was not cancelled.
+    pub fn end_send(&mut self, frames: &mut Frames, location: LocationIndex, request: u64) {
+        let Some(channel) = self.cancellable.remove(&(location, request)) else { return };
+        let sends = self.queues.get_mut(&channel).map(|queue| &mut queue.sends);
+        let send = sends.and_then(|sends| sends.iter_mut().find(|send| send.request == Some(request)));
+        send.into_iter().for_each(|send| send.may_be_cancelled = false);
+        self.pair_up(frames, channel);
+    }
+
+    pub fn receive(
+        &mut self,
+        ranks: &Ranks,
+        frames: &mut Frames,
+        place: Place,
+        time: Timestamp,
+        message: Message,
+    ) {
+        let entry = match message.request {
+            Some(request) => self.started.remove(&(place.location, request)),
+            None => Some(frames.entry(place.location, time)),
+        };
+        let Some(sender) = ranks.peer(place.rank, message.comm, message.peer) else {
+            self.unmatched += 1;
+            return;
+        };
+        let event = frames.add(place, None);
+        let channel = Channel { comm: message.comm, sender, receiver: place.rank, tag: message.tag };
+        let queue = self.queues.entry(channel).or_default();
+        if queue.given_up_sends > 0 {
+            queue.given_up_sends -= 1;
+            return frames.decide(event, None);
+        }
+        queue.receives.push_back(Side { entry, event, request: None, may_be_cancelled: false });
+        self.waiting += 1;
+        if queue.sends.front().is_some_and(|send| send.request.is_some()) {
+            self.held_at = time;
+            self.held.push(channel);
+        } else {
+            self.pair_up(frames, channel);
+        }
+    }
+
+    /// Matches what was held before `time`.
+    pub fn release(&mut self, frames: &mut Frames, time: Timestamp) {
+        if time > self.held_at {
+            while let Some(channel) = self.held.pop() {
+                self.pair_up(frames, channel);
+            }
+        }
+    }
+
+    /// Matches what is there of a channel.
+    fn pair_up(&mut self, frames: &mut Frames, channel: Channel) {
+        let Some(queue) = self.queues.get_mut(&channel) else { return };
+        let arrival = |entry: Option<Timestamp>, rank, kind| Some(Arrival { time: entry?, rank, kind });
+        while let (Some(send), Some(receive)) =
+            (queue.sends.front().copied(), queue.receives.front().copied())
+            && !send.may_be_cancelled
+        {
+            queue.sends.pop_front();
+            queue.receives.pop_front();
+            self.waiting -= 2;
+            self.matched += 1;
+            frames.decide(receive.event, arrival(send.entry, channel.sender, Kind::LateSender));
+            frames.decide(send.event, arrival(receive.entry, channel.receiver, Kind::LateReceiver));
+        }
+    }
+
+    /// A request of a location is cancelled: if it is a send, there is no such message.
+    pub fn cancel(&mut self, frames: &mut Frames, place: Place, request: u64) {
+        self.started.remove(&(place.location, request));
+        self.cancellable.remove(&(place.location, request));
+        let mut of = None;
+        for (channel, queue) in &mut self.queues {
+            let is_cancelled = |send: &Side| channel.sender == place.rank && send.request == Some(request);
+            if let Some(at) = queue.sends.iter().rposition(is_cancelled) {
+                let cancelled = queue.sends.remove(at);
+                self.waiting -= 1;
+                frames.decide(cancelled.and_then(|send| send.event), None);
+                of = Some(*channel);
+                break;
+            }
+        }
+        of.into_iter().for_each(|channel| self.pair_up(frames, channel));
+    }
+
+    /// Returns the entries of the receives of each rank that have been started and are not completed.
+    pub fn open_receives(&self, ranks: &Ranks) -> Vec<Vec<Timestamp>> {
+        let mut all = vec![Vec::new(); ranks.count()];
+        for ((location, _), entry) in &self.started {
+            if let Some(rank) = ranks.of(*location) {
+                all[rank as usize].push(*entry);
+            }
+        }
+        all
+    }
+
+    /// Gives up the oldest messages if there are too many.
+    pub fn limit(&mut self, frames: &mut Frames) {
+        if self.waiting > WAITING_MAX {
+            let all = self.queues.values().flat_map(|queue| queue.sends.iter().chain(&queue.receives));
+            let mut entries: Vec<Timestamp> = all.map(|side| side.entry.unwrap_or(0)).collect();
+            let middle = entries.len() / 2;
+            let cut = *entries.select_nth_unstable(middle).1;
+            for queue in self.queues.values_mut() {
+                queue.given_up_sends += give_up(&mut queue.sends, frames, cut);
+                queue.given_up_receives += give_up(&mut queue.receives, frames, cut);
+            }
+            let left: usize =
+                self.queues.values().map(|queue| queue.sends.len() + queue.receives.len()).sum();
+            self.unmatched += (self.waiting - left) as u64;
+            self.waiting = left;
+        }
+        if self.queues.len() > CHANNELS_MAX {
+            self.queues.retain(|_, queue| !queue.is_empty());
+        }
+    }
+
+    /// Counts what has not been matched: no message follows.
+    pub fn end(&mut self, frames: &mut Frames) {
+        self.release(frames, Timestamp::MAX);
+        let open: Vec<(LocationIndex, u64)> = self.cancellable.keys().copied().collect();
+        open.into_iter().for_each(|(location, request)| self.end_send(frames, location, request));
+        self.unmatched += std::mem::take(&mut self.waiting) as u64;
+        self.queues.clear();
+    }
+
+    /// Returns the number of messages of which both sides are known, and of those of which one is.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.matched, self.unmatched)
+    }
+}
+
+/// Removes the sides that started up to `cut`. Returns their number.
+fn give_up(sides: &mut VecDeque<Side>, frames: &mut Frames, cut: Timestamp) -> u64 {
+    let count = sides.partition_point(|side| side.entry.unwrap_or(0) <= cut);
+    sides.drain(..count).for_each(|side| frames.decide(side.event, None));
+    count as u64
+}
+
+/// A member's part of a collective operation.
+#[derive(Clone, Copy)]
+struct Part {
+    arrival: Timestamp,
+    event: Event,
+}
+
+/// What a collective operation does: its number, who waits for whom, and its root.
+type What = (u8, CollectiveKind, Option<u32>);
+
+/// A collective operation in which some members have not taken part yet.
+struct Instance {
+    what: What,
+    /// Whether all members say the same.
+    is_consistent: bool,
+    arrived: usize,
+    parts: Vec<Option<Part>>,
+}
+
+/// The operations of a communicator, in order.
+#[derive(Default)]
+struct Sequence {
+    /// The number of operations of each member.
+    counts: Vec<u64>,
+    /// The number of the first instance.
+    first: u64,
+    instances: VecDeque<Instance>,
+}
+
+/// The collective operations of a run.
+#[derive(Default)]
+pub(super) struct Collectives {
+    /// By communicator, and whether they are non-blocking ones.
+    sequences: NumberMap<(u32, u8), Sequence>,
+    /// The entries of non-blocking operations that have been started, by location and request.
+    started: NumberMap<(LocationIndex, u64), Timestamp>,
+    waiting: usize,
+}
+
+impl Collectives {
+    /// A non-blocking operation is started.
+    pub fn post(&mut self, location: LocationIndex, request: u64, entry: Timestamp) {
+        if self.started.len() < WAITING_MAX {
+            self.started.insert((location, request), entry);
+        }
+    }
+
+    /// A rank takes part in its next operation on a communicator.
+    pub fn arrive(
+        &mut self,
+        ranks: &Ranks,
+        frames: &mut Frames,
+        place: Place,
+        time: Timestamp,
+        (comm, what, request): (u32, What, Option<u64>),
+    ) {
+        let started = request.and_then(|request| self.started.remove(&(place.location, request)));
+        let (Some(members), Some(number)) = (ranks.members(comm), ranks.place(comm, place.rank)) else {
+            return;
+        };
+        let arrival = started.unwrap_or_else(|| frames.entry(place.location, time));
+        let sequence = self.sequences.entry((comm, u8::from(request.is_some()))).or_default();
+        sequence.counts.resize(members.len(), 0);
+        let count = &mut sequence.counts[number as usize];
+        *count += 1;
+        let Some(at) = (*count - 1).checked_sub(sequence.first) else { return }; // it was given up
+        let at = at as usize;
+        while sequence.instances.len() <= at {
+            let parts = vec![None; members.len()];
+            sequence.instances.push_back(Instance { what, is_consistent: true, arrived: 0, parts });
+            self.waiting += members.len();
+        }
+        let instance = &mut sequence.instances[at];
+        if instance.arrived == 0 {
+            instance.what = what;
+        }
+        instance.is_consistent &= instance.what == what;
+        instance.arrived += 1;
+        instance.parts[number as usize] = Some(Part { arrival, event: frames.add(place, None) });
+        while sequence.instances.front().is_some_and(|first| first.arrived == members.len()) {
+            sequence.first += 1;
+            self.waiting -= members.len();
+            sequence.instances.pop_front().into_iter().for_each(|whole| whole.decide(members, frames));
+        }
+        while self.waiting > WAITING_MAX && self.give_up_oldest(frames) {}
+    }
+
+    /// Gives up the oldest half of the longest sequence. Returns whether there was something to give up.
+    fn give_up_oldest(&mut self, frames: &mut Frames) -> bool {
+        let cost = |sequence: &Sequence| sequence.instances.len() * sequence.counts.len();
+        let longest = self.sequences.values_mut().max_by_key(|sequence| cost(sequence));
+        let Some(sequence) = longest.filter(|sequence| sequence.instances.len() > 1) else { return false };
+        let count = sequence.instances.len() / 2;
+        sequence.first += count as u64;
+        self.waiting -= count * sequence.counts.len();
+        for instance in sequence.instances.drain(..count) {
+            instance.parts.into_iter().flatten().for_each(|part| frames.decide(part.event, None));
+        }
+        true
+    }
+}
+
+impl Instance {
+    /// Decides who has waited for whom, now that all members have taken part.
+    fn decide(self, members: &[u32], frames: &mut Frames) {
+        let parts: Vec<Part> = self.parts.into_iter().flatten().collect();
+        let (_, kind, root) = self.what;
+        let root = root.map(|root| root as usize).filter(|root| *root < parts.len());
+        // Of members that arrive at the same time, the first one is the last to arrive.
+        let later = |a: usize, b: usize| if parts[b].arrival > parts[a].arrival { b } else { a };
+        let last = (0..parts.len()).reduce(later);
+        let last_but_root = (0..parts.len()).filter(|at| Some(*at) != root).reduce(later);
+        let mut last_before = None;
+        for (at, part) in parts.iter().enumerate() {
+            let awaited = match kind {
+                _ if !self.is_consistent => None,
+                CollectiveKind::Barrier => last.map(|last| (last, Kind::Barrier)),
+                CollectiveKind::AllToAll => last.map(|last| (last, Kind::AllToAll)),
+                CollectiveKind::Scan => last_before.map(|last| (last, Kind::AllToAll)),
+                CollectiveKind::OneToAll => root.map(|root| (root, Kind::OneToAll)),
+                CollectiveKind::AllToOne => {
+                    last_but_root.filter(|_| root == Some(at)).map(|last| (last, Kind::AllToOne))
+                }
+                CollectiveKind::Other => None,
+            };
+            let arrival =
+                awaited.map(|(at, kind)| Arrival { time: parts[at].arrival, rank: members[at], kind });
+            frames.decide(part.event, arrival);
+            last_before = Some(last_before.map_or(at, |before| later(before, at)));
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What ranks use while they wait for each other in MPI, and which call paths of which rank caused that.
+//!
+//! A *wait* is the time from the enter of an MPI call until another rank arrives: until it starts to send what is received here, to
+//! receive what is sent here, or to take part in the collective operation. Its joules are those that the frame was charged in that
+//! time. They are divided among the call paths that the late rank was in, in proportion to time. Where the late rank itself waited,
+//! its part is passed on to the rank that it waited for.
+//!
+//! ```text
+//! mod.rs          takes the events of all locations, and settles waits once everything about them is known
+//! ranks.rs        ranks, communicators and operations
+//! frames.rs       the calls that may have waited, and which of the partners of each came last
+//! matching.rs     messages and collective operations, matched in the order of each channel
+//! causes.rs       the call paths that a wait was caused by
+//! figures.rs      the results
+//! tests.rs        tests
+//! ```
+//!
+//! Memory is bounded: the engine's history is kept only as long as an MPI call is open or a match is missing. If that is too long
+//! ([`MOVES_MAX`]), it is shortened, and if that does not help, the start of these calls is moved to a later time; if too many messages wait for their other side
+//! ([`matching::WAITING_MAX`]), the oldest ones are given up. Both are counted.
+
+mod causes;
+mod figures;
+mod frames;
+mod matching;
+mod ranks;
+#[cfg(test)]
+mod tests;
+
+pub use figures::{ByKind, Counts, Kind, ViewWaits};
+pub use ranks::{CollectiveKind, Comm, Message, Operation, Rank, Ranks};
+
+use ampere_attribution::{Engine, LocationIndex, NodeIndex, ViewIndex};
+use ampere_model::{RegionRef, Timestamp};
+use figures::Figures;
+use frames::{Frames, Place};
+use matching::{Collectives, Messages};
+use std::collections::VecDeque;
+
+/// Waits are settled when at least this many moves are in the engine's history.
+const MOVES_MIN: usize = 1 << 16;
+/// The maximum number of moves in the engine's history.
+const MOVES_MAX: usize = 1 << 22;
+
+/// A rank's wait for another one.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    start: Timestamp,
+    end: Timestamp,
+    kind: Kind,
+    /// The rank that came late.
+    late: u32,
+    region: RegionRef,
+    /// The call path of the frame, once the engine has reached it.
+    node: Option<NodeIndex>,
+    /// The latest end of this wait and of all that start before it on its location.
+    reach: Timestamp,
+    is_settled: bool,
+}
+
+/// The waits of a location, by their starts.
+#[derive(Default)]
+struct LocationWaits {
+    all: VecDeque<Wait>,
+}
+
+impl LocationWaits {
+    fn add(&mut self, wait: Wait) {
+        let place = self.all.partition_point(|other| other.start <= wait.start);
+        self.all.insert(place, wait);
+        let mut reach = place.checked_sub(1).map_or(0, |before| self.all[before].reach);
+        for wait in self.all.range_mut(place..) {
+            reach = reach.max(wait.end);
+            wait.reach = reach;
+        }
+    }
+}
+
+/// Finds the waits of a run.
+pub struct Waiting {
+    ranks: Ranks,
+    frames: Frames,
+    messages: Messages,
+    collectives: Collectives,
+    /// By location.
+    waits: Vec<LocationWaits>,
+    figures: Figures,
+    /// See [`MOVES_MIN`] and [`MOVES_MAX`].
+    moves_min: usize,
+    moves_max: usize,
+}
+
+impl Waiting {
+    /// Returns the waiting of ranks that have not done anything yet, and lets the engine record their moves.
+    pub fn new(ranks: Ranks, engine: &mut Engine) -> Waiting {
+        ranks.locations().for_each(|location| engine.record_moves(location));
+        Waiting {
+            frames: Frames::new(ranks.tolerance()),
+            ranks,
+            messages: Messages::default(),
+            collectives: Collectives::default(),
+            waits: Vec::new(),
+            figures: Figures::default(),
+            moves_min: MOVES_MIN,
+            moves_max: MOVES_MAX,
+        }
+    }
+
+    /// A location enters a region, which is one of MPI or not. All events of a location come in order.
+    #[inline]
+    pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, is_mpi: bool) {
+        self.frames.enter(location, time, region, is_mpi);
+    }
+
+    /// A location leaves its innermost frame.
+    #[inline]
+    pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
+        if let Some(frame) = self.frames.leave(location, time) {
+            self.resolve(frame);
+        }
+    }
+
+    /// A location leaves all open frames.
+    pub fn close(&mut self, location: LocationIndex, time: Timestamp) {
+        while self.frames.is_open(location) {
+            self.leave(location, time);
+        }
+    }
+
+    /// A location communicates, in its innermost frame.
+    pub fn communicate(&mut self, location: LocationIndex, time: Timestamp, operation: Operation) {
+        let Some(rank) = self.ranks.of(location) else { return };
+        let Waiting { ranks, frames, messages, collectives, .. } = self;
+        let place = Place { location, rank, node: ranks.node(rank) };
+        messages.release(frames, time);
+        match operation {
+            Operation::Send(message) => messages.send(ranks, frames, place, time, message),
+            Operation::Receive(message) => messages.receive(ranks, frames, place, time, message),
+            Operation::ReceiveRequest(request) => {
+                messages.post(location, request, frames.entry(location, time));
+            }
+            Operation::SendEnd(request) => messages.end_send(frames, location, request),
+            Operation::Cancelled(request) => messages.cancel(frames, place, request),
+            Operation::CollectiveRequest(request) => {
+                collectives.post(location, request, frames.entry(location, time));
+            }
+            Operation::Collective { comm, operation, kind, root, request } => {
+                let what = (operation, kind, root);
+                collectives.arrive(ranks, frames, place, time, (comm, what, request));
+            }
+        }
+        self.resolve_decided();
+    }
+
+    fn resolve_decided(&mut self) {
+        while let Some(frame) = self.frames.next_decided() {
+            self.resolve(frame);
+        }
+    }
+
+    /// Takes the wait of a frame of which everything is known.
+    fn resolve(&mut self, frame: frames::Id) {
+        let Some((location, wait)) = self.frames.take_wait(frame, |rank| self.ranks.node(rank)) else {
+            return;
+        };
+        let at = location.0 as usize;
+        self.waits.resize_with(self.waits.len().max(at + 1), LocationWaits::default);
+        self.waits[at].add(wait);
+    }
+
+    /// Settles the waits of which everything is known, if enough has happened since the last time. The engine has been handed
+    /// everything before `until`; `views` are those of which prices are recorded.
+    pub fn settle(&mut self, engine: &mut Engine, views: impl Iterator<Item = ViewIndex>, until: Timestamp) {
+        if engine.moves_kept() < self.figures.settle_at.max(self.moves_min) {
+            return;
+        }
+        self.messages.release(&mut self.frames, until);
+        self.frames.release_sends(&self.ranks, &self.messages, until);
+        self.messages.limit(&mut self.frames);
+        self.resolve_decided();
+        let priced = views.filter_map(|view| engine.last_sample(view)).map(|(time, _)| time);
+        let priced_until = priced.min().unwrap_or(Timestamp::MAX);
+        self.settle_before(engine, until, priced_until);
+        self.forget(engine, until);
+        if engine.moves_kept() > self.moves_max {
+            self.shorten(engine, until);
+            if engine.moves_kept() > self.moves_max / 2 {
+                self.cut(engine, until);
+            }
+        }
+        self.figures.settle_at = 2 * engine.moves_kept();
+    }
+
+    /// Settles all waits: no event and no sample follows.
+    pub fn end(&mut self, engine: &mut Engine) {
+        self.messages.end(&mut self.frames);
+        for frame in self.frames.end() {
+            self.resolve(frame);
+        }
+        self.settle_before(engine, Timestamp::MAX, Timestamp::MAX);
+    }
+
+    /// Settles the waits that end before all of these times and before a call of which something is not known yet.
+    fn settle_before(&mut self, engine: &Engine, until: Timestamp, priced_until: Timestamp) {
+        for (location, waits) in self.waits.iter_mut().enumerate() {
+            let location = LocationIndex(location as u32);
+            for wait in waits.all.iter_mut().filter(|wait| wait.node.is_none() && wait.start < until) {
+                wait.node = engine.entered(location, wait.start, wait.region);
+            }
+        }
+        let limit = until.min(priced_until).min(self.frames.undecided_since());
+        let mut settled = Vec::new();
+        for (location, waits) in self.waits.iter().enumerate() {
+            for (at, wait) in waits.all.iter().enumerate() {
+                if !wait.is_settled && wait.end <= limit {
+                    settled.push((location, at));
+                }
+            }
+        }
+        for (location, at) in &settled {
+            let wait = self.waits[*location].all[*at];
+            self.settle_wait(engine, LocationIndex(*location as u32), wait);
+        }
+        settled.iter().for_each(|(location, at)| self.waits[*location].all[*at].is_settled = true);
+    }
+
+    /// Charges a wait, and its causes.
+    fn settle_wait(&mut self, engine: &Engine, location: LocationIndex, wait: Wait) {
+        if wait.node.is_none() && !self.ranks.has_samples(location) {
+            self.figures.counts.forgotten_waits += 1;
+            return;
+        }
+        let mut causes = std::mem::take(&mut self.figures.causes);
+        self.find_causes(engine, location, wait, &mut causes);
+        let all: u64 = causes.values().sum();
+        if all > 0 {
+            for view in engine.priced_views(location) {
+                let mut own: Vec<(NodeIndex, f64)> = Vec::new();
+                engine.each_stay(location, wait.start, wait.end, |stay| {
+                    if self.is_in_frame(engine, location, stay.node, &wait) {
+                        let joules = engine.joules_during(view, location, stay.start, stay.end);
+                        own.push((stay.node, joules));
+                    }
+                });
+                let joules: f64 = own.iter().map(|(_, joules)| joules).sum();
+                let view = self.figures.of_mut(view);
+                for (node, joules) in own {
+                    view.waited.entry((location, node)).or_default().add(wait.kind, joules);
+                }
+                for (cause, ticks) in &causes {
+                    let part = joules * (*ticks as f64 / all as f64);
+                    view.caused.entry(*cause).or_default().add(wait.kind, part);
+                }
+            }
+        }
+        causes.clear();
+        self.figures.causes = causes;
+    }
+
+    /// Whether a location that is in this call path is in the frame of the wait itself, and not in one that the frame has called. If
+    /// stacks are sampled, the call path of a frame may change; then its region counts.
+    fn is_in_frame(&self, engine: &Engine, location: LocationIndex, node: NodeIndex, wait: &Wait) -> bool {
+        let has_region = || engine.caller_of(location, node).1 == wait.region;
+        wait.node == Some(node) || (self.ranks.has_samples(location) && !node.is_root() && has_region())
+    }
+
+    /// Forgets what no wait needs any more.
+    fn forget(&mut self, engine: &mut Engine, until: Timestamp) {
+        let unsettled = self.waits.iter().flat_map(|waits| &waits.all).filter(|wait| !wait.is_settled);
+        let first = unsettled.map(|wait| wait.start).min().unwrap_or(Timestamp::MAX);
+        let needed = first.min(self.frames.undecided_since()).min(until);
+        for waits in &mut self.waits {
+            waits.all.retain(|wait| !wait.is_settled || wait.end > needed);
+        }
+        engine.forget_before(needed);
+    }
+
+    /// Makes the engine's history shorter, without a change to what is still to be asked: the times from which calls wait, and the
+    /// waits of each location itself, are kept apart.
+    fn shorten(&self, engine: &mut Engine, until: Timestamp) {
+        let unsettled = self.waits.iter().flat_map(|waits| &waits.all).filter(|wait| !wait.is_settled);
+        let mut common: Vec<Timestamp> = unsettled.flat_map(|wait| [wait.start, wait.end]).collect();
+        common.extend(self.frames.undecided_enters());
+        common.push(until);
+        for location in self.ranks.locations() {
+            let own = self.waits.get(location.0 as usize).into_iter().flat_map(|waits| &waits.all);
+            let mut cuts: Vec<Timestamp> =
+                own.flat_map(|wait| [wait.start, wait.end]).chain(common.iter().copied()).collect();
+            cuts.sort_unstable();
+            cuts.dedup();
+            engine.shorten_moves(location, &cuts);
+        }
+    }
+
+    /// Moves the start of the calls that need the oldest history to a later time, halfway to `until`.
+    fn cut(&mut self, engine: &mut Engine, until: Timestamp) {
+        let since = self.frames.undecided_since().min(until);
+        let cut = since + (until - since) / 2;
+        self.figures.counts.cut_calls += self.frames.cut(cut);
+        self.resolve_decided();
+        self.settle_before(engine, until, until);
+        self.forget(engine, until);
+    }
+
+    /// Returns the waits of a view's device.
+    pub fn of_view(&self, view: ViewIndex) -> Option<&ViewWaits> {
+        self.figures.of(view)
+    }
+
+    /// Returns what was matched, and what was not.
+    pub fn counts(&self) -> Counts {
+        let (matched_messages, unmatched_messages) = self.messages.counts();
+        Counts { matched_messages, unmatched_messages, ..self.figures.counts }
+    }
+}

@@ -1,0 +1,168 @@
+//! Ranks, communicators, and the operations of ranks.
+
+use super::frames::Tolerance;
+use ampere_attribution::LocationIndex;
+use ampere_model::Timestamp;
+use ampere_model::numbers::NumberMap;
+use std::collections::HashMap;
+
+/// A process that takes part in MPI.
+#[derive(Clone, Debug, Default)]
+pub struct Rank {
+    /// The location of its main thread, if there are events of it.
+    pub main: Option<LocationIndex>,
+    /// All of its locations.
+    pub locations: Vec<LocationIndex>,
+    /// Whether frames around recorded calls are samples, so that the call path of a call may change meanwhile.
+    pub has_samples: bool,
+    /// The number of its node: clocks of different nodes may differ.
+    pub node: u32,
+}
+
+/// A communicator.
+#[derive(Clone, Debug)]
+pub enum Comm {
+    /// The numbers of its ranks.
+    Members(Vec<u32>),
+    /// Each process is alone in a communicator of its own.
+    Own,
+}
+
+/// A message, as one of its sides sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    /// The other side's rank in the communicator.
+    pub peer: u32,
+    /// The number of the communicator.
+    pub comm: u32,
+    /// The tag.
+    pub tag: u32,
+    /// The request of a non-blocking operation. A receive has it when it completes.
+    pub request: Option<u64>,
+}
+
+/// Who waits for whom in a collective operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum CollectiveKind {
+    Barrier,
+    AllToAll,
+    OneToAll,
+    AllToOne,
+    /// Each rank needs data of the ranks before it.
+    Scan,
+    /// Nobody is known to wait.
+    Other,
+}
+
+/// An event of communication.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Operation {
+    Send(Message),
+    Receive(Message),
+    /// A receive was started, and will complete with this request.
+    ReceiveRequest(u64),
+    /// A non-blocking send with this request has ended.
+    SendEnd(u64),
+    /// A request was cancelled.
+    Cancelled(u64),
+    /// A non-blocking collective operation was started.
+    CollectiveRequest(u64),
+    /// A collective operation ends. `operation` is a number that all members have in common, `root` the rank in the communicator.
+    Collective {
+        comm: u32,
+        operation: u8,
+        kind: CollectiveKind,
+        root: Option<u32>,
+        request: Option<u64>,
+    },
+}
+
+/// The members of a communicator, and the place of each.
+struct Members {
+    ranks: Vec<u32>,
+    places: NumberMap<u32, u32>,
+}
+
+/// All ranks and communicators of a run.
+pub struct Ranks {
+    all: Vec<Rank>,
+    comms: NumberMap<u32, Option<Members>>,
+    of_locations: HashMap<LocationIndex, u32>,
+    tolerance: Tolerance,
+}
+
+impl Ranks {
+    /// Takes the ranks by their numbers, and the communicators. `clock_error` is how wrong the time of one node can be on the clock
+    /// of another, in ticks.
+    pub fn new(
+        all: Vec<Rank>,
+        comms: impl Iterator<Item = (u32, Comm)>,
+        clock_error: Timestamp,
+        ticks_per_second: u64,
+    ) -> Ranks {
+        let of_locations = (0..)
+            .zip(&all)
+            .flat_map(|(number, rank)| rank.locations.iter().map(move |location| (*location, number)));
+        let of_locations = of_locations.collect();
+        let members = |comm| match comm {
+            Comm::Own => None,
+            Comm::Members(ranks) => {
+                let places = ranks.iter().copied().zip(0..).collect();
+                Some(Members { ranks, places })
+            }
+        };
+        let comms = comms.map(|(number, comm)| (number, members(comm))).collect();
+        let tolerance = Tolerance { clock_error, within_node: ticks_per_second / 1000 };
+        Ranks { all, comms, of_locations, tolerance }
+    }
+
+    pub(super) fn locations(&self) -> impl Iterator<Item = LocationIndex> + '_ {
+        self.all.iter().flat_map(|rank| rank.locations.iter().copied())
+    }
+
+    pub(super) fn tolerance(&self) -> Tolerance {
+        self.tolerance
+    }
+
+    #[inline]
+    pub(super) fn of(&self, location: LocationIndex) -> Option<u32> {
+        self.of_locations.get(&location).copied()
+    }
+
+    pub(super) fn node(&self, rank: u32) -> u32 {
+        self.all[rank as usize].node
+    }
+
+    /// Whether the call path of a call of a location may change meanwhile.
+    pub(super) fn has_samples(&self, location: LocationIndex) -> bool {
+        self.of(location).is_some_and(|rank| self.all[rank as usize].has_samples)
+    }
+
+    pub(super) fn main(&self, rank: u32) -> Option<LocationIndex> {
+        self.all[rank as usize].main
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns the rank that has a number in a communicator of `rank`.
+    pub(super) fn peer(&self, rank: u32, comm: u32, number: u32) -> Option<u32> {
+        match self.comms.get(&comm)? {
+            Some(members) => members.ranks.get(number as usize).copied(),
+            None => Some(rank),
+        }
+    }
+
+    /// Returns the members of a communicator that has several.
+    pub(super) fn members(&self, comm: u32) -> Option<&[u32]> {
+        self.comms.get(&comm)?.as_ref().map(|members| members.ranks.as_slice()).filter(|all| all.len() > 1)
+    }
+
+    /// Returns a rank's number in a communicator.
+    pub(super) fn place(&self, comm: u32, rank: u32) -> Option<u32> {
+        self.comms.get(&comm)?.as_ref()?.places.get(&rank).copied()
+    }
+}

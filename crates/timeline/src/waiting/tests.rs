@@ -1,0 +1,400 @@
+use super::*;
+use ampere_attribution::{Increase, Policy, Sharing};
+use ampere_model::Region;
+use ampere_model::numbers::NumberMap;
+use ampere_model::regions::Regions;
+
+/// One device that draws one joule per tick and rank, and ranks of one thread each, in one communicator (0).
+struct Run {
+    engine: Engine,
+    view: ViewIndex,
+    waiting: Waiting,
+    locations: Vec<LocationIndex>,
+    regions: Regions,
+    last_sample: Timestamp,
+}
+
+/// Call paths with the kind of their waits and the joules.
+type Waited = Vec<(String, &'static str, f64)>;
+/// Call paths with the joules that others used waiting for them.
+type Caused = Vec<(String, f64)>;
+
+enum Do<'a> {
+    Enter(&'a str),
+    Leave,
+    Send(u32),
+    Receive(u32),
+    /// Starts a receive with this request.
+    Start(u64),
+    /// Completes it with a message of this rank.
+    Complete(u64, u32),
+    Collective(CollectiveKind, Option<u32>),
+}
+use Do::{Collective, Complete, Enter, Leave, Receive, Send, Start};
+
+impl Run {
+    fn of(nodes: &[u32], clock_error: Timestamp) -> Run {
+        let mut engine = Engine::new();
+        let view = engine.add_view(Policy::TimeSliced, Sharing::Independent);
+        engine.record_prices(view);
+        let locations: Vec<LocationIndex> = nodes.iter().map(|_| engine.add_location()).collect();
+        locations.iter().for_each(|location| engine.bind(view, *location));
+        let rank = |(location, node): (&LocationIndex, &u32)| Rank {
+            main: Some(*location),
+            locations: vec![*location],
+            has_samples: false,
+            node: *node,
+        };
+        let all = locations.iter().zip(nodes).map(rank).collect();
+        let world = Comm::Members((0..nodes.len() as u32).collect());
+        let ranks = Ranks::new(all, [(0, world), (1, Comm::Own)].into_iter(), clock_error, 1000);
+        let waiting = Waiting::new(ranks, &mut engine);
+        let regions = Regions::default();
+        let mut run = Run { engine, view, waiting, locations, regions, last_sample: 0 };
+        run.engine.sample(view, 0, Increase::First);
+        run
+    }
+
+    fn act(&mut self, rank: usize, time: Timestamp, action: &Do) {
+        let location = self.locations[rank];
+        let message = |peer, request| Message { peer, comm: 0, tag: 7, request };
+        let operation = match *action {
+            Enter(name) => {
+                let region = self.regions.add(&Region { name: name.to_owned(), ..region() });
+                self.engine.enter(location, time, region);
+                return self.waiting.enter(location, time, region, name.starts_with("MPI_"));
+            }
+            Leave => {
+                self.engine.leave(location, time);
+                return self.waiting.leave(location, time);
+            }
+            Send(to) => Operation::Send(message(to, None)),
+            Receive(from) => Operation::Receive(message(from, None)),
+            Start(request) => Operation::ReceiveRequest(request),
+            Complete(request, from) => Operation::Receive(message(from, Some(request))),
+            Collective(kind, root) => {
+                Operation::Collective { comm: 0, operation: kind as u8, kind, root, request: None }
+            }
+        };
+        self.waiting.communicate(location, time, operation);
+    }
+
+    /// Takes a sample of a device that draws one joule per tick, which each rank is charged.
+    fn sample(&mut self, time: Timestamp) {
+        let joules = (time - self.last_sample) as f64;
+        self.engine.sample(self.view, time, Increase::Joules(joules));
+        self.last_sample = time;
+    }
+
+    fn path(&self, (location, node): (LocationIndex, NodeIndex)) -> String {
+        let (_, region) = self.engine.caller_of(location, node);
+        format!("{} on {}", self.regions.name(region), location.0)
+    }
+
+    /// Returns `(call path, kind, joules)` of what was used waiting, and `(call path, joules)` of the causes.
+    fn end(&mut self) -> (Waited, Caused) {
+        self.sample(1000);
+        self.waiting.end(&mut self.engine);
+        let waits = self.waiting.of_view(self.view).cloned().unwrap_or_default();
+        let kinds = |(key, joules): (&_, &ByKind)| {
+            let (key, joules) = (self.path(*key), *joules);
+            let known = Kind::ALL.into_iter().filter(move |kind| joules.get(*kind) > 0.0);
+            known.map(move |kind| (key.clone(), kind.as_str(), joules.get(kind))).collect::<Vec<_>>()
+        };
+        let mut waited: Vec<_> = waits.waited.iter().flat_map(kinds).collect();
+        let mut caused: Vec<_> =
+            waits.caused.iter().map(|(key, joules)| (self.path(*key), joules.sum())).collect();
+        waited.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
+        caused.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
+        let (a, b): (f64, f64) = (waited.iter().map(|row| row.2).sum(), caused.iter().map(|row| row.1).sum());
+        assert!((a - b).abs() <= 1e-9 * a.max(1.0), "{a} J were used waiting, {b} J were caused");
+        (waited, caused)
+    }
+}
+
+fn region() -> Region {
+    Region {
+        handle: ampere_model::RegionHandle(0),
+        name: String::new(),
+        canonical_name: String::new(),
+        source_file: String::new(),
+        begin_line: 0,
+        end_line: 0,
+        region_type: 0,
+        paradigm: 0,
+    }
+}
+
+/// The events of ranks of one node, as `(time, rank, action)` in the order of time.
+fn run(ranks: usize, events: &[(Timestamp, usize, Do)]) -> Run {
+    let mut run = Run::of(&vec![0; ranks], 0);
+    events.iter().for_each(|(time, rank, action)| run.act(*rank, *time, action));
+    run
+}
+
+fn waits(ranks: usize, events: &[(Timestamp, usize, Do)]) -> (Waited, Caused) {
+    run(ranks, events).end()
+}
+
+fn row(path: &str, joules: f64) -> (String, f64) {
+    (path.to_owned(), joules)
+}
+
+/// Rank 1 receives from 20 to 110, and rank 0 computes until it sends at 100.
+fn late_send() -> Vec<(Timestamp, usize, Do<'static>)> {
+    vec![
+        (0, 0, Enter("main")),
+        (0, 1, Enter("main")),
+        (10, 0, Enter("compute")),
+        (20, 1, Enter("MPI_Recv")),
+        (90, 0, Leave),
+        (100, 0, Enter("MPI_Send")),
+        (101, 0, Send(1)),
+        (102, 0, Leave),
+        (109, 1, Receive(0)),
+        (110, 1, Leave),
+        (200, 0, Leave),
+        (200, 1, Leave),
+    ]
+}
+
+#[test]
+fn a_receive_waits_for_the_start_of_the_send() {
+    let (waited, caused) = waits(2, &late_send());
+    assert_eq!(waited, [("MPI_Recv on 1".to_owned(), "late sender", 80.0)]);
+    assert_eq!(caused, [row("compute on 0", 70.0), row("main on 0", 10.0)]);
+}
+
+#[test]
+fn a_blocking_send_waits_for_the_start_of_the_receive() {
+    let (waited, caused) = waits(
+        2,
+        &[
+            (0, 0, Enter("main")),
+            (0, 1, Enter("main")),
+            (20, 0, Enter("MPI_Send")),
+            (21, 0, Send(1)),
+            (100, 1, Enter("MPI_Irecv")),
+            (101, 1, Start(5)),
+            (102, 1, Leave),
+            (110, 0, Leave),
+            (120, 1, Enter("MPI_Wait")),
+            (121, 1, Complete(5, 0)),
+            (122, 1, Leave),
+            (150, 0, Leave),
+            (150, 1, Leave),
+        ],
+    );
+    assert_eq!(waited, [("MPI_Send on 0".to_owned(), "late receiver", 80.0)]);
+    assert_eq!(caused, [row("main on 1", 80.0)]);
+}
+
+/// Rank 2 waits for rank 1 from 30 to 120. From 10 to 100, rank 1 itself waits for rank 0.
+#[test]
+fn the_cause_is_passed_on_to_the_rank_that_the_late_one_waited_for() {
+    let (waited, caused) = waits(
+        3,
+        &[
+            (0, 0, Enter("slow")),
+            (0, 1, Enter("main")),
+            (0, 2, Enter("main")),
+            (10, 1, Enter("MPI_Recv")),
+            (30, 2, Enter("MPI_Recv")),
+            (100, 0, Enter("MPI_Send")),
+            (101, 0, Send(1)),
+            (102, 0, Leave),
+            (105, 1, Receive(0)),
+            (110, 1, Leave),
+            (120, 1, Enter("MPI_Send")),
+            (121, 1, Send(2)),
+            (122, 1, Leave),
+            (130, 2, Receive(1)),
+            (131, 2, Leave),
+            (140, 0, Leave),
+            (140, 1, Leave),
+            (140, 2, Leave),
+        ],
+    );
+    assert_eq!(
+        waited,
+        [
+            ("MPI_Recv on 1".to_owned(), "late sender", 90.0),
+            ("MPI_Recv on 2".to_owned(), "late sender", 90.0)
+        ]
+    );
+    // Of 30 to 120: rank 0 is slow until 100, rank 1 receives until 110, and is in main until 120.
+    assert_eq!(caused, [row("MPI_Recv on 1", 10.0), row("main on 1", 10.0), row("slow on 0", 90.0 + 70.0)]);
+}
+
+fn collective(kind: CollectiveKind, root: Option<u32>) -> (Waited, Caused) {
+    let mut events = Vec::new();
+    events.extend((0..3).map(|rank| (0, rank, Enter("main"))));
+    // Ranks enter at 10, 20 and 50.
+    events.extend([10, 20, 50].iter().enumerate().map(|(rank, at)| (*at, rank, Enter("MPI_X"))));
+    events.extend((0..3).map(|rank| (60, rank, Collective(kind, root))));
+    events.extend((0..3).map(|rank| (60, rank, Leave)));
+    events.extend((0..3).map(|rank| (70, rank, Leave)));
+    waits(3, &events)
+}
+
+#[test]
+fn members_of_a_collective_wait_by_its_kind() {
+    let on = |rank: u32| format!("MPI_X on {rank}");
+    let (waited, caused) = collective(CollectiveKind::Barrier, None);
+    assert_eq!(waited, [(on(0), "barrier", 40.0), (on(1), "barrier", 30.0)]);
+    assert_eq!(caused, [row("main on 2", 70.0)]);
+    let (waited, _) = collective(CollectiveKind::AllToAll, None);
+    assert_eq!(waited, [(on(0), "n-to-n", 40.0), (on(1), "n-to-n", 30.0)]);
+    let (waited, caused) = collective(CollectiveKind::OneToAll, Some(1));
+    assert_eq!((waited, caused), (vec![(on(0), "1-to-n", 10.0)], vec![row("main on 1", 10.0)]));
+    let (waited, caused) = collective(CollectiveKind::AllToOne, Some(0));
+    assert_eq!((waited, caused), (vec![(on(0), "n-to-1", 40.0)], vec![row("main on 2", 40.0)]));
+    assert_eq!(collective(CollectiveKind::AllToOne, Some(2)), (vec![], vec![]), "the root is last");
+    let (waited, caused) = collective(CollectiveKind::Scan, None);
+    assert_eq!((waited, caused), (vec![], vec![]), "each rank is later than those before it");
+    assert_eq!(collective(CollectiveKind::Other, None), (vec![], vec![]));
+}
+
+#[test]
+fn nothing_is_invented_for_a_message_without_its_other_side() {
+    let mut events = late_send();
+    events.retain(|(_, _, action)| !matches!(action, Send(_)));
+    let mut alone = run(2, &events);
+    assert_eq!(alone.end(), (vec![], vec![]));
+    let counts = alone.waiting.counts();
+    assert_eq!((counts.matched_messages, counts.unmatched_messages), (0, 1));
+}
+
+#[test]
+fn a_wait_between_nodes_that_is_shorter_than_twice_the_clock_error_does_not_count() {
+    for (error, expected) in [(40, 1), (41, 0)] {
+        let mut run = Run::of(&[0, 1], error);
+        late_send().iter().for_each(|(time, rank, action)| run.act(*rank, *time, action));
+        assert_eq!(run.end().0.len(), expected, "an error of {error}");
+    }
+    let mut run = Run::of(&[1, 1], 1000);
+    late_send().iter().for_each(|(time, rank, action)| run.act(*rank, *time, action));
+    assert_eq!(run.end().0.len(), 1, "on one node, the error is nothing");
+}
+
+/// Ranks that wait for each other in a circle, as wrong clocks could show it.
+#[test]
+fn a_circle_of_waits_ends() {
+    let (waited, caused) = waits(
+        2,
+        &[
+            (0, 0, Enter("main")),
+            (0, 1, Enter("main")),
+            (10, 0, Enter("MPI_Recv")),
+            (11, 1, Enter("MPI_Recv")),
+            (100, 0, Receive(1)),
+            (100, 1, Receive(0)),
+            (100, 0, Leave),
+            (100, 1, Leave),
+            (100, 0, Enter("MPI_Send")),
+            (100, 0, Send(1)),
+            (100, 0, Leave),
+            (100, 1, Enter("MPI_Send")),
+            (100, 1, Send(0)),
+            (100, 1, Leave),
+            (120, 0, Leave),
+            (120, 1, Leave),
+        ],
+    );
+    assert_eq!(waited.iter().map(|row| row.2).sum::<f64>(), 90.0 + 89.0);
+    assert!(!caused.is_empty());
+}
+
+/// A ring of messages and barriers, with delays that differ.
+fn ring(rounds: u64, mut each: impl FnMut(Timestamp, usize, Do)) {
+    for rank in 0..3 {
+        each(0, rank, Enter("main"));
+    }
+    for round in 0..rounds {
+        let mut events: Vec<(Timestamp, usize, Do)> = Vec::new();
+        for rank in 0..3usize {
+            let (before, after) = ((rank + 2) % 3, (rank + 1) % 3);
+            let late = 7 * ((round + rank as u64) % 3) + 3;
+            let start = 100 * round;
+            events.extend([
+                (start + 1, rank, Enter("work")),
+                (start + late, rank, Leave),
+                (start + late, rank, Enter("MPI_Send")),
+                (start + late + 1, rank, Send(after as u32)),
+                (start + late + 1, rank, Leave),
+                (start + late + 2, rank, Enter("MPI_Recv")),
+                (start + 30, rank, Receive(before as u32)),
+                (start + 30, rank, Leave),
+                (start + 30 + late, rank, Enter("MPI_Barrier")),
+                (start + 60, rank, Collective(CollectiveKind::Barrier, None)),
+                (start + 60, rank, Leave),
+            ]);
+        }
+        events.sort_by_key(|event| event.0);
+        events.into_iter().for_each(|(time, rank, action)| each(time, rank, action));
+    }
+}
+
+/// The same figures come out whenever waits are settled, and the history does not grow.
+#[test]
+fn waits_are_settled_in_constant_memory() {
+    let rounds = 3000;
+    let figures = [(usize::MAX, usize::MAX), (0, usize::MAX), (64, 4096)].map(|(least, most)| {
+        let mut run = Run::of(&[0; 3], 0);
+        (run.waiting.moves_min, run.waiting.moves_max) = (least, most);
+        let (mut kept, mut next) = (0, 10_000);
+        ring(rounds, |time, rank, action| {
+            if time >= next {
+                run.sample(next);
+                next += 10_000;
+            }
+            run.act(rank, time, &action);
+            let view = run.view;
+            run.waiting.settle(&mut run.engine, [view].into_iter(), time);
+            kept = kept.max(run.engine.moves_kept());
+        });
+        run.sample(100 * rounds);
+        run.waiting.end(&mut run.engine);
+        assert_eq!(run.waiting.counts().cut_calls, 0);
+        let waits = run.waiting.of_view(run.view).cloned().unwrap_or_default();
+        let sum = |rows: &NumberMap<_, ByKind>| rows.values().map(ByKind::sum).sum::<f64>();
+        (sum(&waits.waited), sum(&waits.caused), kept)
+    });
+    let [all, often, bounded] = figures;
+    assert!(all.0 > 10_000.0 && (all.0 - all.1).abs() < 1e-6, "{all:?}");
+    assert!(
+        (often.0 - all.0).abs() < 1e-6 && (bounded.0 - all.0).abs() < 1e-6,
+        "{all:?} {often:?} {bounded:?}"
+    );
+    assert!(all.2 > 60_000 && bounded.2 < 8_000, "{all:?} {bounded:?}");
+}
+
+/// While a rank waits, the rank that it waits for makes many calls. Their times are exact in a history of constant length.
+#[test]
+fn a_long_wait_has_all_of_its_causes() {
+    let mut run = Run::of(&[0; 2], 0);
+    (run.waiting.moves_min, run.waiting.moves_max) = (0, 100);
+    let view = run.view;
+    run.act(0, 0, &Enter("main"));
+    run.act(1, 0, &Enter("main"));
+    run.act(1, 7, &Enter("MPI_Recv"));
+    let mut kept = 0;
+    for time in 9..800 {
+        run.act(0, time, &if time % 2 == 1 { Enter("f") } else { Leave });
+        run.waiting.settle(&mut run.engine, [view].into_iter(), time);
+        kept = kept.max(run.engine.moves_kept());
+    }
+    for (time, rank, action) in [
+        (800, 0, Enter("MPI_Send")),
+        (800, 0, Send(1)),
+        (801, 0, Leave),
+        (802, 1, Receive(0)),
+        (803, 1, Leave),
+    ] {
+        run.act(rank, time, &action);
+    }
+    let (waited, caused) = run.end();
+    assert_eq!(waited, [("MPI_Recv on 1".to_owned(), "late sender", 793.0)]);
+    assert_eq!(caused, [row("f on 0", 396.0), row("main on 0", 397.0)]);
+    assert!(run.waiting.counts().cut_calls == 0 && kept < 220, "{kept} moves");
+}

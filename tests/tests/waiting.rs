@@ -1,0 +1,184 @@
+//! What ranks use while they wait for each other in MPI, and who caused it: on random traces, compared with a slow and readable
+//! program that shares no code with ampere, and in programs whose delays are known.
+
+use ampere_tests::jobs::Place;
+use ampere_tests::random::setting;
+use ampere_tests::runs::{
+    attribute, has_python_otf2, list, number, on_path, oracle, relative, succeed, text,
+};
+use ampere_tests::stand_ins::with_rocm_smi;
+use ampere_tests::{artifact, skip_unless};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+fn reference(name: &str) -> PathBuf {
+    oracle().with_file_name(name)
+}
+
+/// 100 traces; `AMPERE_ORACLE_TRACES=1000` makes more, `AMPERE_ORACLE_SEED=...` others.
+#[test]
+fn random_traces_have_the_waits_that_the_reference_finds() {
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    let (traces, seed) = (setting("AMPERE_ORACLE_TRACES", 100), setting("AMPERE_ORACLE_SEED", 1));
+    let mut compare = Command::new("/usr/bin/python3");
+    compare.arg("-B").arg(reference("waiting_compare.py")).arg(artifact("ampere"));
+    let output = succeed(compare.args([seed.to_string(), traces.to_string()]));
+    println!("{}", text(&output.stdout));
+}
+
+#[test]
+fn the_reference_agrees_with_figures_that_were_computed_by_hand() {
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    succeed(Command::new("/usr/bin/python3").arg("-B").arg(reference("waiting_tests.py")).arg("50"));
+}
+
+/// One rank is slow before each kind of operation, in a function of its own, and a barrier follows: the others wait for it,
+/// directly or through a rank that waits itself.
+const DELAYS: &str = r#"
+#include <mpi.h>
+#include <time.h>
+static void delay(void) __attribute__((no_instrument_function, noinline));
+static void delay(void) { struct timespec t = {0, 400000000}; while (nanosleep(&t, &t)) {} }
+void slow_to_send(void) { delay(); }
+void slow_to_receive(void) { delay(); }
+void slow_to_barrier(void) { delay(); }
+void slow_to_allreduce(void) { delay(); }
+void slow_to_bcast(void) { delay(); }
+void slow_to_reduce(void) { delay(); }
+void slow_in_chain(void) { delay(); }
+void slow_in_ring(void) { delay(); }
+void slow_master(void) { delay(); }
+static int rank, size, number, all[8];
+static void together(void) __attribute__((no_instrument_function));
+static void together(void) { MPI_Barrier(MPI_COMM_WORLD); }
+int main(int c, char **v) {
+    MPI_Comm world = MPI_COMM_WORLD;
+    MPI_Init(&c, &v); MPI_Comm_rank(world, &rank); MPI_Comm_size(world, &size);
+    together();
+    if (rank == 0) { slow_to_send(); MPI_Send(&number, 1, MPI_INT, 1, 1, world); }
+    if (rank == 1) MPI_Recv(&number, 1, MPI_INT, 0, 1, world, MPI_STATUS_IGNORE);
+    together();
+    if (rank == 0) { slow_to_receive(); MPI_Recv(&number, 1, MPI_INT, 1, 3, world, MPI_STATUS_IGNORE); }
+    if (rank == 1) MPI_Ssend(&number, 1, MPI_INT, 0, 3, world);
+    together();
+    if (rank == 2) slow_to_barrier();
+    together();
+    if (rank == 1) slow_to_allreduce();
+    MPI_Allreduce(&number, all, 1, MPI_INT, MPI_SUM, world);
+    together();
+    if (rank == 2) slow_to_bcast();
+    MPI_Bcast(&number, 1, MPI_INT, 2, world);
+    together();
+    if (rank == 1) slow_to_reduce();
+    MPI_Reduce(&number, all, 1, MPI_INT, MPI_SUM, 0, world);
+    together();
+    if (rank == 0) slow_in_chain();
+    if (rank > 0) MPI_Recv(&number, 1, MPI_INT, rank - 1, 4, world, MPI_STATUS_IGNORE);
+    if (rank < size - 1) MPI_Send(&number, 1, MPI_INT, rank + 1, 4, world);
+    together();
+    if (rank == 1) slow_in_ring();
+    MPI_Sendrecv(&number, 1, MPI_INT, (rank + 1) % size, 5, all, 1, MPI_INT, (rank + size - 1) % size, 5, world, MPI_STATUS_IGNORE);
+    together();
+    if (rank == 0) for (int i = 1; i < size; i++) { if (i == 1) slow_master(); MPI_Send(&number, 1, MPI_INT, i, 6, world); }
+    else MPI_Recv(&number, 1, MPI_INT, MPI_ANY_SOURCE, 6, world, MPI_STATUS_IGNORE);
+    together();
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+const RANKS: usize = 3;
+const WATTS: f64 = 300.0;
+
+/// Returns the figures of the functions of a view, by rank and function: seconds, waited joules and caused joules.
+fn rows(summary: &Value) -> BTreeMap<(String, String), [f64; 3]> {
+    let words = |list: &Value| -> Vec<String> {
+        let words = list.as_array().expect("a list").iter();
+        words.map(|word| word.as_str().expect("a word").to_owned()).collect()
+    };
+    let names = words(&summary["names"]);
+    let place = |value: &Value| value.as_u64().expect("a number") as usize;
+    let table = &summary["devices"][0]["views"][0]["callpaths"];
+    let mut rows: BTreeMap<_, [f64; 3]> = BTreeMap::new();
+    for (at, path) in list(table, "path").iter().enumerate() {
+        let region = &names[place(&summary["paths"]["name"][place(path)])];
+        let rank = &names[place(&table["location_group"][at])];
+        let row = rows.entry((rank.clone(), region.clone())).or_default();
+        for (sum, column) in
+            row.iter_mut().zip(["exclusive_seconds", "waited_joules", "caused_waiting_joules"])
+        {
+            *sum += table[column][at].as_f64().expect("a figure");
+        }
+    }
+    rows
+}
+
+/// The rank that is slow before each operation, and the function in which it is.
+const SLOW: [(usize, &str); 9] = [
+    (0, "slow_to_send"),
+    (0, "slow_to_receive"),
+    (2, "slow_to_barrier"),
+    (1, "slow_to_allreduce"),
+    (2, "slow_to_bcast"),
+    (1, "slow_to_reduce"),
+    (0, "slow_in_chain"),
+    (1, "slow_in_ring"),
+    (0, "slow_master"),
+];
+/// On a busy machine a rank may leave a barrier so late that it waits for less than the delay. Then the program runs again.
+const RUNS_MAX: usize = 6;
+
+/// Each delay is waited for by all other ranks, each of which is charged a third of the device.
+#[test]
+fn delays_of_each_kind_cost_what_others_use_waiting_for_them() {
+    let (compiler, launcher) = ("mpicc.openmpi", "mpirun.openmpi");
+    skip_unless!(on_path(compiler) && on_path(launcher), "no {compiler} on the PATH");
+    let place = Place::new();
+    let program = place.compile(compiler, "delays", DELAYS, &["-finstrument-functions"]);
+    let mut unseen: Vec<(usize, &str)> = SLOW.to_vec();
+    for number in 0..RUNS_MAX {
+        let output = format!("out{number}");
+        let words = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n"];
+        let mut run = place.ampere_run(&output, words);
+        run.arg(RANKS.to_string()).arg(&program);
+        succeed(with_rocm_smi(&mut run, &format!("watts={WATTS}")));
+        let trace = place.path(&output).join("traces.otf2");
+        let summary = attribute(&trace, &["--policy", "time_sliced"]);
+        check_sums(&summary);
+        let rows = rows(&summary);
+        unseen.retain(|(rank, function)| {
+            let [seconds, waited, caused] = rows[&(format!("MPI Rank {rank}"), (*function).to_owned())];
+            assert!(seconds > 0.39 && waited == 0.0, "{function}: {seconds} s, {waited} J");
+            let joules = (RANKS - 1) as f64 * seconds * WATTS / RANKS as f64;
+            assert!(
+                caused < 1.02 * joules,
+                "{function} caused {caused} J, and at most {joules} J are possible"
+            );
+            println!("{function} caused {caused} J of {joules} J");
+            relative(caused, joules) > 0.02
+        });
+        if unseen.is_empty() {
+            break;
+        }
+    }
+    assert!(unseen.is_empty(), "in {RUNS_MAX} runs, others waited for less than the delay of {unseen:?}");
+    place.assert_clean();
+}
+
+/// Checks that as much was caused as was used waiting, that only MPI functions waited, and that there were waits of each kind.
+fn check_sums(summary: &Value) {
+    let (rows, waiting) = (rows(summary), &summary["run"]["waiting"]);
+    let [waited, caused] = [1, 2].map(|at| rows.values().map(|row| row[at]).sum::<f64>());
+    assert!(relative(waited, caused) < 1e-8, "{waited} J are not {caused} J");
+    assert!(relative(waited, number(waiting, "joules")) < 1e-8, "{waiting}");
+    assert_eq!((number(waiting, "matched_messages"), number(waiting, "unmatched_messages")), (9.0, 0.0));
+    for kind in ["late sender", "late receiver", "barrier", "n-to-n", "1-to-n", "n-to-1"] {
+        let joules = number(&waiting["kinds"], kind);
+        assert!(joules > 0.5 * 0.4 * WATTS / RANKS as f64, "{kind}: {joules} J");
+    }
+    for ((rank, function), [_, waited, _]) in &rows {
+        assert!(function.starts_with("MPI_") || *waited == 0.0, "{function} on {rank} waited");
+    }
+}
