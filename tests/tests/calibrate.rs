@@ -128,6 +128,9 @@ fn check_attribution(place: &Place, wave: &str, config: &str) {
     let (without, with) = (watts("GPU-0", &[]), watts("GPU-0", &["--config", config]));
     assert!((without - 240.0).abs() < 8.0, "{without} W without a delay");
     assert!((with - 300.0).abs() < 8.0, "{with} W with the delay");
+    let active = attribute(&place.path("out/traces.otf2"), &["--config", config, "--policy", "active"]);
+    let baseline = &device(&active, "GPU-0")["baseline"];
+    assert_eq!(baseline["kind"], "calibrated", "{baseline}");
 }
 
 #[test]

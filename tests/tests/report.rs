@@ -162,6 +162,15 @@ fn events_for_perfetto_nest_and_come_with_the_power() {
     }
     assert!(open.is_empty() && of("B").any(|event| event["name"] == "main"), "{open:?}");
     assert!(of("C").all(|event| event["name"].as_str().is_some_and(|name| name.contains("W, estimated"))));
+    // The node's idle power is that of the estimate; what is more is the program's.
+    let parts: Vec<[f64; 2]> = of("C")
+        .map(|event| {
+            ["static W", "dynamic W"].map(|part| event["args"][part].as_f64().expect("a part of the power"))
+        })
+        .collect();
+    let idle = parts.iter().map(|[fixed, _]| *fixed).fold(0.0, f64::max);
+    assert!(idle > 0.0 && parts.iter().all(|[fixed, more]| *more == 0.0 || *fixed == idle), "{parts:?}");
+    assert!(parts.iter().any(|[_, more]| *more > 0.0), "{parts:?}");
     assert!(of("C").count() > 0 && of("M").any(|event| event["args"]["name"] == "Process"), "{json}");
     let ranks = report(&place, &["out", "-f", "chrome", "--view", "kernels"]);
     assert!(!ranks.stdout.contains(r#""ph":"B""#), "{}", ranks.stdout);

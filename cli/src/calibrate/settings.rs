@@ -22,7 +22,7 @@ fn section(setting: &Setting) -> String {
     // A literal string of TOML keeps the backslashes of the pattern.
     let metric = if is_literal { format!("'{metric}'") } else { quoted(&metric) };
     format!(
-        "[[device]]\nname = {}\nmetric = {metric}\n# ampere calibrate, {}\ndelay = \"{:.1}ms\"\nbaseline_watts = {:.1}\n",
+        "[[device]]\nname = {}\nmetric = {metric}\n# ampere calibrate, {}\ndelay = \"{:.1}ms\"\nbaseline_watts = {:.1}\ncalibrated = true\n",
         // In a device's name, `$` stands for what the pattern captured, so it is doubled.
         quoted(&setting.name.replace('$', "$$")),
         setting.how,
@@ -72,6 +72,7 @@ metric = 'rocm_smi:::energy_count:device=0'
 # ampere calibrate, 2026-11-20, on n1: an estimate, by 20 periods of 1 s
 delay = "119.8ms"
 baseline_watts = 50.0
+calibrated = true
 
 [[device]]
 name = "package-0"
@@ -79,6 +80,7 @@ metric = 'rapl:::energy:package-0'
 # ampere calibrate, 2026-11-20, on n1: an estimate, by 20 periods of 1 s
 delay = "0.0ms"
 baseline_watts = 50.0
+calibrated = true
 "#
         );
     }

@@ -20,6 +20,7 @@ use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{TracedLocation, TracedProcess};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -713,7 +714,9 @@ impl Process {
         if self.info.host == REPLAYED_HOST {
             return false;
         }
-        let (its, ours) = (self.info.pid_namespace, ampere_ring::process::pid_namespace());
+        // A process stays in its pid namespace.
+        static OURS: OnceLock<u64> = OnceLock::new();
+        let (its, ours) = (self.info.pid_namespace, *OURS.get_or_init(ampere_ring::process::pid_namespace));
         its == 0 || ours == 0 || its == ours
     }
 

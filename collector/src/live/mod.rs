@@ -35,6 +35,8 @@ use std::time::{Duration, Instant};
 /// fill up are drained: with hundreds of threads that have few events each, reading a handful at a time would cost more than the
 /// events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(100);
+/// The same while no one requests the figures.
+const UNWATCHED_PERIOD: Duration = Duration::from_millis(200);
 /// All rings are also drained after this number of records, so that these are still in the cache when they are attributed.
 const THOROUGH_RECORDS: usize = 1 << 18;
 /// Upper bound on waiting for stack samples.
@@ -223,7 +225,8 @@ impl LiveRun {
         }
         if thorough {
             // This is done after publishing, so that both are next due at the same time.
-            (self.next_thorough, self.taken) = (Instant::now() + THOROUGH_PERIOD, 0);
+            let period = if self.publisher.is_unwatched() { UNWATCHED_PERIOD } else { THOROUGH_PERIOD };
+            (self.next_thorough, self.taken) = (Instant::now() + period, 0);
         }
         if let Some(sampler) = &self.sampling.sampler {
             sampler.set_calm(self.is_idle);

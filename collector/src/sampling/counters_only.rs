@@ -55,6 +55,7 @@ pub fn serve(
         predecessor: predecessor(session),
         run_cpu: Some(run_cpu.clone()),
         other_jobs: false,
+        by_cpu_time: false,
     };
     let mut sampler = Sampler::start(session.directory(), Timer::usual(), options)?;
     if session.is_given_up() {

@@ -25,6 +25,7 @@ use crate::notes::Notes;
 use crate::options::{Mode, Options};
 use crate::run_directory::files::PRIVATE_FILE_MODE;
 use crate::stacks::StackSampling;
+use ampere_attribution::Policy;
 use ampere_counters::SharedRunCpu;
 use ampere_figures::summary::StacksOverhead;
 use ampere_model::{Definition, Device, Timestamp};
@@ -78,7 +79,9 @@ impl Sampling {
         let settings = config.sources.clone();
         let (period, gauges) = (config.sampler.period, config.sampler.gauges.0);
         let other_jobs = config.attribution.other_jobs;
-        let options = SamplerOptions { period, gauges, settings, predecessor, run_cpu, other_jobs };
+        let by_cpu_time = config.attribution.policy.is_none_or(|policy| policy == Policy::Active);
+        let options =
+            SamplerOptions { period, gauges, settings, predecessor, run_cpu, other_jobs, by_cpu_time };
         match Sampler::start(&self.directory, timer, options) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(why) => notes.add_loss(format!("no energy is sampled: {why}")),

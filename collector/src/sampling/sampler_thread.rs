@@ -38,6 +38,8 @@ const NEWS_PERIOD: Duration = Duration::from_secs(1);
 const USERS_PERIOD: Duration = Duration::from_secs(1);
 /// The time between two records of the thread's CPU time.
 const CPU_TIME_PERIOD: Duration = Duration::from_millis(100);
+/// The time between two readings of an estimate whose joules are divided by CPU time.
+const ESTIMATE_PERIOD: Duration = Duration::from_millis(20);
 /// The time between two samples of other jobs' CPU time. It is long compared with the ticks in which the kernel counts.
 const OTHER_JOBS_PERIOD: Duration = Duration::from_millis(100);
 /// The log of the sources' notes, which the plugin prints.
@@ -77,6 +79,8 @@ pub struct SamplerOptions {
     pub run_cpu: Option<SharedRunCpu>,
     /// Whether the CPU time of other jobs is wanted for counters that measure what these draw, too.
     pub other_jobs: bool,
+    /// Whether dynamic joules are divided by CPU time, with which an estimate is exact however seldom it is read.
+    pub by_cpu_time: bool,
 }
 
 /// The CPU time of other jobs as one more series.
@@ -165,6 +169,7 @@ pub(super) struct SamplerThread {
     users: UsersSchedule,
     other_jobs: Option<OtherJobsSeries>,
     period: Duration,
+    by_cpu_time: bool,
     samples: Samples,
     reports: Reports,
 }
@@ -186,7 +191,8 @@ impl SamplerThread {
         options: SamplerOptions,
         reports: Reports,
     ) -> Result<(SamplerThread, Found), SamplerError> {
-        let SamplerOptions { period, gauges, settings, predecessor, run_cpu, other_jobs } = options;
+        let SamplerOptions { period, gauges, settings, predecessor, run_cpu, other_jobs, by_cpu_time } =
+            options;
         let mut opened = ampere_counters::open_sources(&settings);
         let sources = &mut opened.sources;
         run_cpu.iter().for_each(|run| sources.iter_mut().for_each(|source| source.count_for(run)));
@@ -236,6 +242,7 @@ impl SamplerThread {
             other_jobs: other_jobs.map(|jobs| OtherJobsSeries { jobs, due: Instant::now() }),
             counters: counters_of(opened.sources, period),
             period,
+            by_cpu_time,
             samples,
             reports,
         };
@@ -462,7 +469,9 @@ impl SamplerThread {
         let is_calm = self.reports.is_calm.load(Ordering::Relaxed);
         let period =
             if is_calm { source.shortest_calm_period(device) } else { source.shortest_period(device) };
-        self.ticks(period)
+        let is_estimate = source.devices()[device].quality == Quality::Estimated;
+        let least = if self.by_cpu_time && is_estimate { ESTIMATE_PERIOD } else { Duration::ZERO };
+        self.ticks(period.max(least))
     }
 }
 

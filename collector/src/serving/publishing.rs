@@ -22,9 +22,11 @@ use std::time::{Duration, Instant};
 
 /// The period of snapshots for /metrics.
 const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
-/// The period while nothing happens and there has been no scrape for a while.
-const UNASKED_PERIOD: Duration = Duration::from_secs(1);
-/// After this time without a scrape, the period is [`UNASKED_PERIOD`].
+/// The period while there has been no scrape for a while: less than a step of the power's history.
+const UNASKED_PERIOD: Duration = Duration::from_millis(200);
+/// The period while, in addition, nothing happens.
+const CALM_PERIOD: Duration = Duration::from_secs(1);
+/// After this time without a scrape, the period is longer.
 const UNASKED_AFTER: Duration = Duration::from_millis(1500);
 /// A longer command is shortened in the middle.
 const COMMAND_CHARS_MAX: usize = 200;
@@ -101,7 +103,11 @@ impl Publisher {
         if self.latest.was_asked() {
             self.asked = begun;
         }
-        let period = if is_calm { UNASKED_PERIOD } else { SNAPSHOT_PERIOD };
+        let period = match self.is_unwatched() {
+            true if is_calm => CALM_PERIOD,
+            true => UNASKED_PERIOD,
+            false => SNAPSHOT_PERIOD,
+        };
         // With very many call paths a snapshot takes long, so snapshots are made less often: they take at most a hundredth of the
         // time.
         self.due = begun + period.max(100 * begun.elapsed());

@@ -20,9 +20,18 @@ const SAMPLE_COST: Duration = Duration::from_micros(15);
 /// on virtual machines.
 const SWITCH_COST: Duration = Duration::from_nanos(500);
 
+/// What switches cost is looked at after a run has lasted for this time, and again each time that it has lasted twice as long. It
+/// needs at least this much CPU time of the program.
+const SWITCHES_AFTER: Duration = Duration::from_secs(2);
+const SWITCHES_CPU_MIN: Duration = Duration::from_secs(1);
+/// A period is changed only if it becomes longer by this factor.
+const LONGER_MIN: f64 = 1.2;
+
 /// The CPU time between two samples in the course of a run.
 pub(super) struct Periods {
     pub now: Duration,
+    /// When the cost of switches is looked at next; `None` if the period was not chosen here.
+    next_look: Option<Duration>,
     /// The time after which it is doubled next, and those after that.
     next: &'static [Duration],
     /// The number of samples before the last change, and their CPU time.
@@ -31,8 +40,10 @@ pub(super) struct Periods {
 
 impl Periods {
     pub fn new(first: Duration, wanted: StackPeriod) -> Periods {
-        let next = if wanted == StackPeriod::Auto { &DOUBLED_AFTER[..] } else { &[] };
-        Periods { now: first, next, before: (0, Duration::ZERO) }
+        let is_chosen = wanted == StackPeriod::Auto;
+        let next = if is_chosen { &DOUBLED_AFTER[..] } else { &[] };
+        let next_look = is_chosen.then_some(SWITCHES_AFTER);
+        Periods { now: first, next_look, next, before: (0, Duration::ZERO) }
     }
 
     /// Returns the next period, if it is due in a run that has lasted for this time. It is returned once.
@@ -43,6 +54,23 @@ impl Periods {
         }
         self.next = later;
         Some(2 * self.now)
+    }
+
+    /// Returns a longer period if records of switches leave less of the budget for samples than was assumed. `switches` is their
+    /// number in this CPU time of the program, and `cost` the cost of a sample.
+    pub fn beside_switches(
+        &mut self,
+        lasted: Duration,
+        (switches, cpu): (u64, Duration),
+        cost: Option<Duration>,
+    ) -> Option<Duration> {
+        self.next_look = Some(2 * self.next_look.filter(|next| lasted >= *next)?.max(lasted));
+        if cpu < SWITCHES_CPU_MIN {
+            return None;
+        }
+        let spent = SWITCH_COST.mul_f64(switches as f64).div_duration_f64(cpu);
+        let period = period_for(cost.unwrap_or(SAMPLE_COST), PART_MAX - spent);
+        (period > self.now.mul_f64(LONGER_MIN)).then_some(period)
     }
 
     /// Sets a new period, from this number of samples on.
@@ -63,17 +91,23 @@ impl Periods {
     }
 }
 
+/// Returns the actual CPU time between two samples that cost `cost` each, and together this part of the program's CPU time.
+fn period_for(cost: Duration, part: f64) -> Duration {
+    let steps = match cost.div_duration_f64(STEP) / part / UNEVEN_FACTOR {
+        steps if part > 0.0 => steps.ceil(),
+        _ => f64::MAX,
+    };
+    let steps = steps.min(PERIOD_MAX.div_duration_f64(STEP));
+    STEP.mul_f64(steps).clamp(PERIOD_MIN, PERIOD_MAX).mul_f64(UNEVEN_FACTOR)
+}
+
 /// Returns the actual CPU time between two samples, if stacks are sampled. `cost` is the cost of a sample for the sampled thread.
 pub(super) fn period(wanted: StackPeriod, cost: Option<Duration>) -> Option<Duration> {
-    let period = match wanted {
-        StackPeriod::Off => return None,
-        StackPeriod::Every(period) => period,
-        StackPeriod::Auto => {
-            let least = cost.unwrap_or(SAMPLE_COST).div_duration_f64(STEP) / PART_MAX / UNEVEN_FACTOR;
-            STEP.mul_f64(least.ceil()).clamp(PERIOD_MIN, PERIOD_MAX)
-        }
-    };
-    Some(period.mul_f64(UNEVEN_FACTOR))
+    match wanted {
+        StackPeriod::Off => None,
+        StackPeriod::Every(period) => Some(period.mul_f64(UNEVEN_FACTOR)),
+        StackPeriod::Auto => Some(period_for(cost.unwrap_or(SAMPLE_COST), PART_MAX)),
+    }
 }
 
 /// Returns an estimate of the cost of all samples and records of switches. `period` is `None` if there were no samples.
@@ -136,6 +170,30 @@ mod tests {
         assert_eq!(periods.average(4000), Some(Duration::from_secs(18).div_f64(4000.0)));
         assert_eq!(periods.due(Duration::from_secs(10_000)), None);
         assert_eq!(Periods::new(first, StackPeriod::Every(first)).due(Duration::from_secs(1000)), None);
+    }
+
+    #[test]
+    fn a_chosen_period_leaves_room_for_records_of_switches_in_the_budget() {
+        let seconds = Duration::from_secs;
+        let cost = Some(Duration::from_micros(15));
+        let first = period(StackPeriod::Auto, cost).unwrap();
+        let mut periods = Periods::new(first, StackPeriod::Auto);
+        // 10,000 switches in a second of CPU time cost half of the budget.
+        let often = |cpu: u64| (10_000 * cpu, seconds(cpu));
+        assert_eq!(periods.beside_switches(seconds(1), often(1), cost), None, "it is too early");
+        let longer = periods.beside_switches(seconds(2), often(2), cost).unwrap();
+        let spent = 15e-6 / longer.as_secs_f64() + 10_000.0 * SWITCH_COST.as_secs_f64();
+        assert!(spent <= PART_MAX && spent > 0.95 * PART_MAX, "{longer:?}: {spent}");
+        periods.change(longer, 1000);
+        assert_eq!(periods.beside_switches(seconds(3), often(3), cost), None, "it was looked at just now");
+        assert_eq!(periods.beside_switches(seconds(4), often(4), cost), None, "it is long enough");
+        let all = periods.beside_switches(seconds(8), (1_000_000, seconds(8)), cost);
+        assert_eq!(all, Some(PERIOD_MAX.mul_f64(UNEVEN_FACTOR)), "nothing is left");
+        let mut few = Periods::new(first, StackPeriod::Auto);
+        assert_eq!(few.beside_switches(seconds(2), (500, seconds(2)), cost), None);
+        assert_eq!(few.beside_switches(seconds(9), (1 << 20, Duration::from_millis(900)), cost), None);
+        let mut fixed = Periods::new(first, StackPeriod::Every(first));
+        assert_eq!(fixed.beside_switches(seconds(60), often(60), cost), None, "it was asked for");
     }
 
     #[test]

@@ -42,9 +42,10 @@ use std::time::{Duration, Instant};
 use unsampled_processes::UnsampledProcesses;
 use writer::Writer;
 
-/// The interval at which the kernel's samples are fetched. Without samples, it is doubled up to the maximum.
+/// The interval at which the kernel's samples are fetched after a program has started: what is known about a short one only while
+/// it exists is found in this time. Then the interval is doubled up to the maximum. A ring that is half full is fetched at once.
 const FETCH_PERIOD: Duration = Duration::from_millis(40);
-const FETCH_PERIOD_MAX: Duration = Duration::from_millis(80);
+const FETCH_PERIOD_MAX: Duration = Duration::from_millis(100);
 /// The time after which the kernel's records of an event have been fetched.
 const RECORD_DELAY: Duration = Duration::from_millis(2);
 
@@ -252,7 +253,7 @@ fn sample(
             }
         };
         let begun = Instant::now();
-        let was_busy = writer.fetch(sampler.as_mut(), is_last);
+        let has_started = writer.fetch(sampler.as_mut(), is_last);
         watermark.store(writer.watermark(), Ordering::Release);
         if is_last {
             watermark.store(u64::MAX, Ordering::Release);
@@ -283,7 +284,7 @@ fn sample(
             }
             continue;
         }
-        let is_busy = was_busy || !waiting.is_empty();
+        let is_busy = has_started || !waiting.is_empty();
         pause = if is_busy { FETCH_PERIOD } else { (2 * pause).min(FETCH_PERIOD_MAX) };
         let longest = if waiting.is_empty() { pause } else { RECORD_DELAY };
         match &sampler {

@@ -31,6 +31,8 @@ struct Watched {
     /// The number of polls since it was last sampled or recorded.
     polls: u32,
     was_seen: bool,
+    /// Whether its program was that of the launcher when it was last looked up.
+    is_launcher: bool,
     has_row: bool,
     /// The total CPU time without samples or records.
     total: u64,
@@ -81,7 +83,9 @@ impl UnsampledProcesses {
             watched.polls += 1;
             // A process that has just started may soon be known to be sampled.
             if watched.polls == 2 {
-                if is_launcher(process.pid) {
+                // A process that has used no CPU time has not become another program.
+                watched.is_launcher = watched.is_launcher && new == 0 || is_launcher(process.pid);
+                if watched.is_launcher {
                     watched.polls = 1;
                     continue;
                 }

@@ -58,6 +58,8 @@ pub(super) struct Writer {
     /// The processes of which the kernel reports no switches, and whose CPU time is read, with the time of the last reading.
     counted: HashMap<u32, u64>,
     unsampled: Option<UnsampledProcesses>,
+    /// Memory for the events of a fetch, which is used again.
+    fetched: Fetched,
     /// The cost of a sample for the sampled thread, if it could be measured.
     sample_cost: Option<Duration>,
 }
@@ -97,6 +99,7 @@ impl Writer {
             generation: None,
             counted: HashMap::new(),
             unsampled,
+            fetched: Fetched::default(),
             sample_cost,
         }
     }
@@ -143,10 +146,17 @@ impl Writer {
         }
     }
 
-    /// Samples less often once a run has lasted long, unless the period was asked for.
+    /// Samples less often once a run has lasted long, and if there are many switches, unless the period was asked for.
     pub fn lengthen_period(&mut self, sampler: &mut Sampler) {
+        if !self.has_samples {
+            return;
+        }
         let lasted = Duration::from_nanos(self.timing.clock.now().saturating_sub(self.began));
-        let Some(period) = self.periods.due(lasted).filter(|_| self.has_samples) else { return };
+        let longer = self
+            .periods
+            .due(lasted)
+            .or_else(|| self.periods.beside_switches(lasted, sampler.switches_and_cpu(), self.sample_cost));
+        let Some(period) = longer else { return };
         // Otherwise this would need too many events, and the period is not changed.
         if let Some(without) = sampler.set_period(period) {
             self.periods.change(period, sampler.figures().samples);
@@ -164,19 +174,19 @@ impl Writer {
         self.timing.clock.at(self.watermark)
     }
 
-    /// Writes what has been sampled; with `is_last`, all of it. Returns whether there were samples.
+    /// Writes what has been sampled; with `is_last`, all of it. Returns whether programs have started.
     pub fn fetch(&mut self, mut sampler: Option<&mut Sampler>, is_last: bool) -> bool {
         let before = self.timing.clock.now();
         let now = self.timing.clock.read();
-        let mut found = false;
+        let mut has_started = false;
         if let Some(sampler) = &mut sampler {
-            let mut fetched = Fetched::default();
+            let mut fetched = std::mem::take(&mut self.fetched);
             match is_last {
                 true => sampler.finish(&mut fetched),
                 false => sampler.poll(&mut fetched),
             }
-            found = !fetched.events.is_empty();
-            self.take(fetched, sampler, (before, now));
+            has_started = self.take(&mut fetched, sampler, (before, now));
+            self.fetched = fetched;
         }
         let until = if is_last { u64::MAX } else { now.saturating_sub(self.timing.pause) };
         self.read_own_logs();
@@ -194,15 +204,19 @@ impl Writer {
         self.counted.values().for_each(|read| self.watermark = self.watermark.min(*read));
         let held = self.processes.values().filter_map(|process| process.cpu.held_since());
         self.watermark = held.fold(self.watermark, u64::min);
-        found
+        has_started
     }
 
-    fn take(&mut self, fetched: Fetched, sampler: &Sampler, (before, now): (u64, u64)) {
-        let mut has_lost = false;
-        for event in fetched.events {
+    /// Takes the events of a fetch. Returns whether programs have started.
+    fn take(&mut self, fetched: &mut Fetched, sampler: &Sampler, (before, now): (u64, u64)) -> bool {
+        let (mut has_lost, mut has_started) = (false, false);
+        for event in fetched.events.drain(..) {
             match event {
                 Event::Sample(process, sample) => self.sample(process, sample, sampler),
-                Event::Started(process, program) => self.start_process(process, &program),
+                Event::Started(process, program) => {
+                    has_started = true;
+                    self.start_process(process, &program);
+                }
                 Event::Forked(process, parent) => {
                     let forked = self.processes.get_mut(&process);
                     forked.into_iter().for_each(|forked| forked.parent = Some(parent));
@@ -228,6 +242,7 @@ impl Writer {
             }
         }
         self.count_threads(has_lost, (before, now));
+        has_started
     }
 
     /// Reads the kernel's count of the CPU time of threads: of new ones, and after records of switches were lost, of all.

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 /// The interval at which new descendants are searched for. The search takes at most a thousandth of the time.
 const SEARCH_PERIOD: Duration = Duration::from_millis(100);
 const SEARCH_SHARE: u32 = 1000;
+/// A search after the end of a process takes at most this part of the time: one in this many.
+const ENDED_SHARE: u32 = 200;
 /// While the run is younger than this, descendants are searched for more often, because many commands are shorter.
 const YOUNG_AGE_MAX: Duration = Duration::from_millis(200);
 
@@ -194,10 +196,10 @@ impl RunCpu {
 
     /// Returns the run's own CPU time, which never decreases.
     pub fn own_ns(&mut self) -> u64 {
-        if Instant::now() >= self.next_search {
+        let (last, took) = self.searched;
+        // The parent of a process that has ended has the rest of its time, in the same interval as its last work.
+        if Instant::now() >= self.next_search || self.read_clocks() && last.elapsed() >= took * ENDED_SHARE {
             self.look();
-        } else {
-            self.read_clocks();
         }
         let living: u64 = self.members.values().map(|member| member.own + member.unseen).sum();
         self.ended_ns + living
@@ -287,7 +289,8 @@ impl RunCpu {
             };
     }
 
-    fn read_clocks(&mut self) {
+    /// Reads the clocks of all processes. Returns whether one has ended.
+    fn read_clocks(&mut self) -> bool {
         let mut ended = Vec::new();
         for (pid, member) in &mut self.members {
             match cpu_time_ns(*pid) {
@@ -296,7 +299,9 @@ impl RunCpu {
                 None => ended.push(*pid),
             }
         }
+        let has_ended = !ended.is_empty();
         ended.into_iter().for_each(|pid| self.end(pid));
+        has_ended
     }
 
     fn end(&mut self, pid: u32) {

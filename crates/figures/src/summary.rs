@@ -612,8 +612,8 @@ pub struct EstimateWatts {
 pub struct Baseline {
     /// The power in watts; 0 if it is not known.
     pub watts: f64,
-    /// Where the baseline comes from: "set", "estimate", "idle intervals", or "none" if it is not known; then all joules are
-    /// dynamic.
+    /// Where the baseline comes from: "set", "calibrated", "estimate", "idle intervals", or "none" if it is not known; then all
+    /// joules are dynamic.
     pub kind: String,
     /// The number of intervals of which it is the mean.
     pub samples: u64,

@@ -27,6 +27,8 @@ pub struct DeviceSetting {
     pub delay: Duration,
     /// The power that it draws without the job, in watts.
     pub baseline_watts: Option<f64>,
+    /// Whether `ampere calibrate` measured this power.
+    pub calibrated: bool,
     /// Consumers of the kernels view; `None` for the GPU streams of the device with the metric's number.
     pub locations: Option<Vec<Regex>>,
     /// Consumers of the ranks view.
@@ -66,6 +68,7 @@ struct Draft {
     wraps_at: Option<u64>,
     delay: Duration,
     baseline_watts: Option<f64>,
+    calibrated: bool,
     locations: Option<Vec<Regex>>,
     ranks: Ranks,
 }
@@ -139,6 +142,13 @@ pub(crate) const KEYS: &[DeviceKey] = &[
         about: "The power that the device draws without the job. Under the policy `active` these joules are static, those above are dynamic.",
         within: Within::AtLeast(0.0),
         place: |draft| &mut draft.baseline_watts,
+    },
+    DeviceKey {
+        key: "calibrated",
+        default: "false",
+        about: "Whether `baseline_watts` was measured by `ampere calibrate`, which writes this; reports then say so.",
+        within: Within::Anything,
+        place: |draft| &mut draft.calibrated,
     },
     DeviceKey {
         key: "locations",
@@ -250,6 +260,7 @@ impl DeviceSetting {
             wraps_at: draft.wraps_at,
             delay: draft.delay,
             baseline_watts: draft.baseline_watts,
+            calibrated: draft.calibrated,
             locations: draft.locations,
             ranks: draft.ranks,
         };

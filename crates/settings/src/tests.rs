@@ -17,6 +17,7 @@ fn a_whole_file_is_understood() {
         wraps_at = 4294967296
         delay = "2ms"
         baseline_watts = 60
+        calibrated = true
         locations = ['HIP\[0:\d+\]']
         ranks = [0, 1]
         [attribution]
@@ -45,7 +46,7 @@ fn a_whole_file_is_understood() {
     assert_eq!(device.name_for("elcap1", metric), None);
     assert_eq!(device.name_for("frontier09408", &format!("{metric}0")), None, "the whole name must match");
     assert_eq!((device.delay, device.instantaneous), (Duration::from_millis(2), Some(false)));
-    assert_eq!(device.baseline_watts, Some(60.0));
+    assert_eq!((device.baseline_watts, device.calibrated), (Some(60.0), true));
     assert_eq!((device.wraps_at, device.scale), (Some(1 << 32), Some(1e-6)));
     assert_eq!(device.listed_ranks(), Some(&vec![0, 1]));
     let attribution = &config.attribution;

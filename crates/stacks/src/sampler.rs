@@ -350,6 +350,12 @@ impl Sampler {
         self.counts.figures(|file| self.files.path(file))
     }
 
+    /// Returns the number of switches so far, and the CPU time of the threads.
+    pub fn switches_and_cpu(&self) -> (u64, Duration) {
+        let Figures { switches, on_cpu_ns, .. } = &self.counts.figures;
+        (*switches, Duration::from_nanos(*on_cpu_ns))
+    }
+
     /// Returns a function that was passed on.
     pub fn function(&self, id: FunctionId) -> &Function {
         self.functions.get(id)
@@ -364,8 +370,8 @@ impl Sampler {
         let mut scratch = std::mem::take(&mut self.scratch);
         let ends: Vec<u64> =
             (0..self.events.rings.len()).map(|ring| self.gather(ring, until, &mut scratch.records)).collect();
-        // Records of one ring keep their order.
-        scratch.records.sort_unstable();
+        // The records of each ring are in order already: a stable sort merges them.
+        scratch.records.sort();
         for (time, ring, position) in scratch.records.drain(..) {
             let time = time.max(self.latest);
             self.latest = time;

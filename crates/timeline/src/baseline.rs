@@ -19,6 +19,8 @@ pub struct Baseline {
 pub enum BaselineKind {
     /// The power that the settings state.
     Set,
+    /// `ampere calibrate` measured it for the settings.
+    Calibrated,
     /// The idle watts of the estimate.
     Estimate,
     /// The mean power of intervals in which nothing of the run was active.
@@ -50,6 +52,7 @@ impl BaselineKind {
     pub fn as_str(self) -> &'static str {
         match self {
             BaselineKind::Set => "set",
+            BaselineKind::Calibrated => "calibrated",
             BaselineKind::Estimate => "estimate",
             BaselineKind::IdleIntervals => "idle intervals",
         }

@@ -245,8 +245,10 @@ impl Device {
 
     /// Returns its power without the job, if it is known.
     pub fn baseline(&self) -> Option<Baseline> {
-        let set = self.setting.as_ref().and_then(|setting| setting.baseline_watts);
-        let set = set.map(|watts| Baseline::known(watts, BaselineKind::Set));
+        let set = self.setting.as_ref().and_then(|setting| {
+            let kind = if setting.calibrated { BaselineKind::Calibrated } else { BaselineKind::Set };
+            Some(Baseline::known(setting.baseline_watts?, kind))
+        });
         let of_source = self.info.traits.baseline_microwatts.map(|microwatts| microwatts as f64 * 1e-6);
         let of_source = of_source.map(|watts| Baseline::known(watts, BaselineKind::Estimate));
         set.or(of_source).or(self.learnt_baseline)

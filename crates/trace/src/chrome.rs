@@ -159,11 +159,24 @@ struct Power {
     process: usize,
     /// The device's name as a JSON string.
     name: String,
+    /// The power that the device draws without the job, if it is known. What is more is shown as dynamic.
+    baseline: Option<f64>,
     last: Option<u64>,
     joules: f64,
 }
 
+/// Where a power is shown, and how.
+struct Curve {
+    process: usize,
+    name: String,
+    baseline: Option<f64>,
+}
+
 impl Power {
+    fn curve(&self) -> Curve {
+        Curve { process: self.process, name: self.name.clone(), baseline: self.baseline }
+    }
+
     fn is_of(&self, device: &Device) -> bool {
         (&self.node, &self.device) == (&device.node, &device.name)
     }
@@ -383,10 +396,10 @@ impl<'a, 'o> Writer<'a, 'o> {
                 Increase::First | Increase::Reset => 0.0,
             };
             power.joules += joules;
-            let (process, name) = (power.process, power.name.clone());
+            let curve = power.curve();
             let Some(from) = power.last.replace(time).filter(|from| *from < time) else { continue };
             let seconds = (time - from) as f64 / self.definitions.clock.timer_resolution.max(1) as f64;
-            self.put_power(process, &name, from, joules / seconds)?;
+            self.put_power(&curve, from, joules / seconds)?;
         }
         Ok(())
     }
@@ -398,16 +411,17 @@ impl<'a, 'o> Writer<'a, 'o> {
             self.put_samples(device)?;
         }
         let devices = self.devices.values().flatten();
-        let last: Vec<_> =
-            devices.filter_map(|power| Some((power.process, power.name.clone(), power.last?))).collect();
-        last.iter().try_for_each(|(process, name, time)| self.put_power(*process, name, *time, 0.0))
+        let last: Vec<_> = devices.filter_map(|power| Some((power.curve(), power.last?))).collect();
+        last.iter().try_for_each(|(curve, time)| self.put_power(curve, *time, 0.0))
     }
 
-    fn put_power(&mut self, process: usize, name: &str, time: u64, watts: f64) -> io::Result<()> {
-        let at = self.time(time);
-        self.put(format_args!(
-            r#"{{"ph":"C","pid":{process},"ts":{at},"name":{name},"args":{{"W":{watts:.3}}}}}"#
-        ))
+    fn put_power(&mut self, curve: &Curve, time: u64, watts: f64) -> io::Result<()> {
+        let (at, Curve { process, name, baseline }) = (self.time(time), curve);
+        let parts = match baseline.map(|baseline| watts.min(baseline)) {
+            None => format!(r#""W":{watts:.3}"#),
+            Some(fixed) => format!(r#""static W":{fixed:.3},"dynamic W":{:.3}"#, watts - fixed),
+        };
+        self.put(format_args!(r#"{{"ph":"C","pid":{process},"ts":{at},"name":{name},"args":{{{parts}}}}}"#))
     }
 
     fn power_of(&self, device: usize) -> Option<Power> {
@@ -422,6 +436,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             device: info.name.clone(),
             process: self.nodes.get(&info.node).copied().unwrap_or(0),
             name,
+            baseline: shown.baseline.as_ref().filter(|baseline| baseline.is_known()).map(|known| known.watts),
             last: None,
             joules: 0.0,
         })

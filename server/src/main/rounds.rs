@@ -17,7 +17,7 @@ const SLEEP_MIN: Duration = Duration::from_micros(500);
 const SLEEP_MAX: Duration = Duration::from_millis(16);
 /// The longest sleep if small rings could become full in a longer one.
 const SMALL_RINGS_SLEEP_MAX: Duration = Duration::from_millis(4);
-/// After this time without records the sleep is longer.
+/// After this time without records, or without a ring that a program writes to, the sleep is longer.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 const IDLE_SLEEP: Duration = Duration::from_millis(50);
 /// The desired fill level of the fullest ring at the next round.
@@ -147,6 +147,8 @@ struct Pace {
     sleep: Duration,
     /// The time when a round last found records.
     busy: Instant,
+    /// The time when a program last had a ring. The collector's own rings are not filled faster than it empties them.
+    recorded: Instant,
 }
 
 impl Pace {
@@ -158,13 +160,16 @@ impl Pace {
         if records > 0 {
             self.busy = Instant::now();
         }
+        if smallest < u64::MAX {
+            self.recorded = Instant::now();
+        }
         // A ring that is empty now may be half full after the sleep, if its location starts to record events at the present total
         // rate.
         let half_full = Duration::from_micros(smallest / 2 / (RECORDS_PER_SECOND / 1_000_000));
         let longest = half_full.clamp(SMALL_RINGS_SLEEP_MAX, SLEEP_MAX);
         self.sleep = if fullest > PRESSED {
             Duration::ZERO
-        } else if self.is_idle() {
+        } else if self.is_idle() || self.recorded.elapsed() > IDLE_AFTER && fullest <= COMFORTABLE {
             IDLE_SLEEP
         } else {
             // The sleep is chosen so that the fullest ring will have the desired fill level, but is at most twice as long as the
@@ -178,7 +183,7 @@ impl Pace {
 
 /// Collects until the run ends. Returns whether all of its processes have ended.
 pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndConditions) -> bool {
-    let mut pace = Pace { sleep: SLEEP_MIN, busy: conditions.begun };
+    let mut pace = Pace { sleep: SLEEP_MIN, busy: conditions.begun, recorded: conditions.begun };
     let mut on_disk = RunningSummary::new(run);
     loop {
         let round = run.round();
@@ -223,7 +228,8 @@ mod tests {
 
     #[test]
     fn the_sleep_follows_the_fullest_ring() {
-        let mut pace = Pace { sleep: SLEEP_MIN, busy: Instant::now() };
+        let now = Instant::now();
+        let mut pace = Pace { sleep: SLEEP_MIN, busy: now, recorded: now };
         let mut after = |fullest, smallest| pace.sleep_after(Round { records: 1, fullest, smallest });
         assert_eq!(after(0.3, 1 << 19), Duration::ZERO, "there is no time");
         assert_eq!(after(0.2, 1 << 19), SLEEP_MIN);

@@ -1,0 +1,240 @@
+//! Under an estimate without idle watts, the joules of a process are its CPU seconds times the watts of a core: whoever used a CPU
+//! gets what it used, as the kernel has counted it (getrusage).
+
+use ampere_stacks::{Options, Sampler};
+use ampere_tests::jobs::{Place, have, run};
+use ampere_tests::runs::{json, list, number};
+use ampere_tests::skip_unless;
+use serde_json::Value;
+
+const WATTS_PER_CORE: f64 = 10.0;
+
+/// `total COMMAND...` executes a command and prints the CPU seconds of itself and of all its children. `work SECONDS` uses a CPU for
+/// this time, `hidden SECONDS` does so after it has cleared PR_SET_DUMPABLE, and `exec SECONDS` once more as another program.
+/// `vfork COUNT` starts programs that work for 20 ms each, one after the other, `children COUNT` and `threads COUNT` children and
+/// threads that work for 0.7 ms each.
+const PROGRAM: &str = r#"
+    #include <pthread.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/prctl.h>
+    #include <sys/resource.h>
+    #include <sys/wait.h>
+    #include <time.h>
+    #include <unistd.h>
+    static double cpu(void) {
+        struct timespec time;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+        return time.tv_sec + 1e-9 * time.tv_nsec;
+    }
+    __attribute__((noinline)) void work(double seconds) {
+        volatile double sum = 0;
+        for (double end = cpu() + seconds; cpu() < end;) for (int i = 0; i < 500; i++) sum += i;
+    }
+    static void *brief(void *none) { work(0.0007); return none; }
+    static double seconds(int who) {
+        struct rusage used;
+        getrusage(who, &used);
+        return used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1e-6 * (used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+    }
+    int main(int count, char **words) {
+        double number = count == 3 ? atof(words[2]) : 0;
+        if (!strcmp(words[1], "work")) return work(number), 0;
+        if (!strcmp(words[1], "hidden")) return prctl(PR_SET_DUMPABLE, 0), work(number), 0;
+        if (!strcmp(words[1], "exec")) return work(number), execl(words[0], words[0], "work", words[2], NULL);
+        for (int i = 0; !strcmp(words[1], "vfork") && i < number; i++) {
+            if (!vfork()) { execl(words[0], words[0], "work", "0.02", NULL); _exit(9); }
+            wait(0);
+        }
+        for (int i = 0; !strcmp(words[1], "children") && i < number; i++) {
+            if (!fork()) { work(0.0007); _exit(0); }
+            wait(0);
+        }
+        for (int i = 0; !strcmp(words[1], "threads") && i < number; i++) {
+            pthread_t thread;
+            if (pthread_create(&thread, 0, brief, 0)) return 3;
+            pthread_join(thread, 0);
+        }
+        if (strcmp(words[1], "total")) return 0;
+        if (!fork()) { execvp(words[2], words + 2); _exit(9); }
+        int status;
+        wait(&status);
+        printf("total %.6f\n", seconds(RUSAGE_SELF) + seconds(RUSAGE_CHILDREN));
+        return WEXITSTATUS(status);
+    }
+"#;
+
+/// Each rank works for a time of its own, and then waits for the others. It prints the CPU seconds that it has used.
+const RANKS: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <sys/resource.h>
+    #include <time.h>
+    void works(double seconds) {
+        volatile double sum = 0;
+        while (clock() < seconds * CLOCKS_PER_SEC) for (int i = 0; i < 10000; i++) sum += i;
+    }
+    int main(int count, char **arguments) {
+        int rank;
+        MPI_Init(&count, &arguments);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        works(0.8 + 0.1 * rank);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Finalize();
+        struct rusage used;
+        getrusage(RUSAGE_SELF, &used);
+        printf("rank %d %.6f\n", rank, used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1e-6 * (used.ru_utime.tv_usec + used.ru_stime.tv_usec));
+        return 0;
+    }
+"#;
+
+const OPENMP: &str = r#"
+    #include <omp.h>
+    int main(void) {
+        double sum = 0;
+        #pragma omp parallel for reduction(+ : sum) schedule(dynamic)
+        for (int i = 0; i < 4000; i++) for (int k = 0; k < 100 * i; k++) sum += 1.0 / (1 + k);
+        return sum < 0;
+    }
+"#;
+
+/// Returns the summary of a command whose joules are estimated as 10 W for each busy CPU, and its output.
+fn measured(place: &Place, command: &[&str]) -> (Value, String) {
+    let _ = std::fs::remove_dir_all(place.path("out"));
+    let mut measured = place.ampere_run("out", command);
+    measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_ESTIMATE_IDLE_WATTS", "0");
+    measured.env("AMPERE_ESTIMATE_WATTS_PER_CORE", WATTS_PER_CORE.to_string()).env("AMPERE_SAMPLE", "auto");
+    let done = run(&mut measured);
+    assert_eq!(done.code, 0, "{done:#?}");
+    (json(&place.path("out/summary.json")), done.stdout)
+}
+
+/// The lines of an output that begin with this word, as numbers.
+fn printed(said: &str, word: &str) -> Vec<Vec<f64>> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix(word));
+    lines
+        .map(|line| line.split_whitespace().map(|number| number.parse().expect("a number")).collect())
+        .collect()
+}
+
+fn ranks_view(summary: &Value) -> &Value {
+    let views = list(&list(summary, "devices")[0], "views");
+    views.iter().find(|view| view["view"] == "ranks").expect("a view of ranks")
+}
+
+/// Panics if joules differ by more than 1 %, and this many seconds of a CPU, from those of a CPU time.
+#[track_caller]
+fn assert_near(what: &str, joules: f64, seconds: f64, stolen: f64) {
+    let expected = WATTS_PER_CORE * seconds;
+    // The kernel counts the last of a process after it has printed its seconds.
+    let most = 0.01 * expected + WATTS_PER_CORE * (0.005 + stolen);
+    assert!((joules - expected).abs() <= most, "{what}: {joules} J, {seconds} s, {stolen} s stolen");
+}
+
+/// Returns the seconds in which this machine's hypervisor ran something else on its CPUs. They are between two switches, but not
+/// in the kernel's count of CPU time, which decides the joules of all processes together.
+fn stolen() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").expect("the kernel's counts");
+    stat.split_ascii_whitespace().nth(8).and_then(|ticks| ticks.parse::<f64>().ok()).expect("ticks") / 100.0
+}
+
+/// Whatever the command starts, all of its CPU time has rows, and no more.
+#[track_caller]
+fn check_all(place: &Place, what: &str, command: &[&str]) {
+    let program = place.path("program");
+    let (summary, said) = measured(place, &[&[program.to_str().unwrap(), "total"], command].concat());
+    let seconds = printed(&said, "total")[0][0];
+    let view = ranks_view(&summary);
+    assert_near(what, number(view, "attributed_joules"), seconds, 0.0);
+    assert!(number(view, "idle_joules") <= 0.01 * WATTS_PER_CORE * seconds + 0.05, "{what}: {view:#}");
+}
+
+fn program() -> (Place, String) {
+    let place = Place::new();
+    let program = place.compile("cc", "program", PROGRAM, &["-O1", "-g", "-pthread"]);
+    (place, program.display().to_string())
+}
+
+fn is_permitted() -> bool {
+    Sampler::begin(&Options::default()).is_ok()
+}
+
+#[test]
+fn a_shell_pipeline_and_make_have_the_joules_of_all_their_processes() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let (place, program) = program();
+    let pipeline = format!("{program} work 0.5 | {program} work 0.3 | cat");
+    check_all(&place, "a pipeline", &["sh", "-c", &pipeline]);
+    skip_unless!(have(&["make"]), "no make");
+    let targets: Vec<String> = (0..8).map(|target| format!("target{target}")).collect();
+    let rules = targets.iter().map(|target| format!("{target}:\n\t@{program} work 0.15\n"));
+    place.write("Makefile", &format!("all: {}\n{}", targets.join(" "), rules.collect::<String>()));
+    let directory = place.directory().display().to_string();
+    check_all(&place, "make", &["make", "-s", "-j2", "-C", &directory]);
+}
+
+#[test]
+fn threads_and_children_of_less_than_a_millisecond_have_their_joules() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let (place, program) = program();
+    check_all(&place, "1,500 threads", &[&program, "threads", "1500"]);
+    check_all(&place, "1,500 children", &[&program, "children", "1500"]);
+}
+
+#[test]
+fn programs_that_become_others_or_hide_have_their_joules() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let (place, program) = program();
+    check_all(&place, "exec", &[&program, "exec", "0.4"]);
+    check_all(&place, "vfork", &[&program, "vfork", "40"]);
+    check_all(&place, "PR_SET_DUMPABLE", &[&program, "hidden", "0.8"]);
+}
+
+#[test]
+fn openmp_threads_and_a_pool_of_python_have_their_joules() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let (place, _) = program();
+    let openmp = place.compile("cc", "openmp", OPENMP, &["-O1", "-g", "-fopenmp"]);
+    check_all(&place, "OpenMP", &[openmp.to_str().unwrap()]);
+    skip_unless!(have(&["python3"]), "no python3");
+    let pool = "import multiprocessing\ndef f(n): return sum(i * i for i in range(n))\n\
+                if __name__ == '__main__':\n    with multiprocessing.Pool(3) as pool: pool.map(f, [300000 * n for n in range(8)])\n";
+    place.write("pool.py", pool);
+    check_all(&place, "a pool", &["python3", place.path("pool.py").to_str().unwrap()]);
+}
+
+/// Compares the joules of each rank with the CPU seconds that it has printed.
+#[track_caller]
+fn check_ranks(compiler: &str, launcher: &[&str], count: usize) {
+    let place = Place::new();
+    let program = place.compile(compiler, "ranks", RANKS, &["-O1", "-g"]);
+    let stolen_before = stolen();
+    let (summary, said) = measured(&place, &[launcher, &[program.to_str().unwrap()]].concat());
+    let stolen = stolen() - stolen_before;
+    let ranks = printed(&said, "rank");
+    assert_eq!(ranks.len(), count, "{said}");
+    let rows = list(ranks_view(&summary), "callpaths");
+    for rank in ranks {
+        let group = format!("MPI Rank {}", rank[0]);
+        let own = rows.iter().filter(|row| row["location_group"] == group.as_str());
+        let joules: f64 = own.map(|row| number(row, "exclusive_joules")).sum();
+        assert_near(&group, joules, rank[1], stolen);
+    }
+}
+
+#[test]
+fn eight_ranks_on_two_cores_that_yield_while_they_wait_have_their_joules() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    skip_unless!(have(&["mpirun.openmpi", "mpicc.openmpi"]), "no Open MPI");
+    let launcher = ["mpirun.openmpi", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "8"];
+    check_ranks("mpicc.openmpi", &launcher, 8);
+}
+
+#[test]
+fn ranks_of_mpich_have_their_joules() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    skip_unless!(have(&["mpirun.mpich", "mpicc.mpich"]), "no MPICH");
+    check_ranks("mpicc.mpich", &["mpirun.mpich", "-n", "3"], 3);
+}
