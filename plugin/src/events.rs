@@ -137,6 +137,16 @@ pub unsafe extern "C" fn ampere_plugin_correlation(location: *const Location, id
     unsafe { with_data(location, |inner| inner.writer.correlate_next(id)) };
 }
 
+/// All events of this location before `time` have been recorded.
+///
+/// # Safety
+/// `location` belongs to the host, and this thread is its ONE WRITER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ampere_plugin_quiet_until(location: *const Location, time: u64) {
+    // SAFETY: by this function's contract.
+    unsafe { with_data(location, |inner| inner.writer.quiet_until(time)) };
+}
+
 /// Does the same as [`with_data`], but does nothing while an event is being written.
 ///
 /// # Safety

@@ -57,6 +57,17 @@ static void two_gpus(void) {
 	}
 }
 
+/* A stream has one kernel, and the other one is busy until there is a file. */
+static void one_is_silent(const char *stop) {
+	void *second;
+	hipStreamCreate(&second);
+	first_part(0.01, NULL);
+	while (access(stop, F_OK)) {
+		second_part(0.01, second);
+		hipStreamSynchronize(second);
+	}
+}
+
 static void odd_records(void) {
 	three_to_one(5, 0.005);
 	for (int i = 0; i < 3; i++) launch(larger, 0.004, NEGATIVE, NULL);
@@ -105,6 +116,8 @@ int main(int argc, char **argv) {
 		many(number);
 	} else if (!strcmp(what, "two_gpus")) {
 		two_gpus();
+	} else if (!strcmp(what, "silent")) {
+		one_is_silent(argv[2]);
 	} else if (!strcmp(what, "never_waits")) {
 		for (int i = 0; i < 20; i++) first_part(0.005, NULL), second_part(0.005, NULL);
 		nanosleep(&(struct timespec){.tv_sec = 1}, NULL);

@@ -83,6 +83,7 @@ impl Ingest {
         }
         let mut batch = std::mem::take(&mut self.batch);
         let mut total = 0;
+        let quiet_until = self[at].reader.ring.quiet_until();
         loop {
             let drained = self[at].drain(&mut batch, BATCH);
             self.decode(at, &batch, timeline);
@@ -91,6 +92,11 @@ impl Ingest {
                     total += count;
                     // A full batch may be followed by more records.
                     if count < BATCH {
+                        // While a killed collector is replaced, records are decoded later.
+                        if let Some(index) = self[at].index.filter(|_| self[at].reader.catching_up.is_none())
+                        {
+                            timeline.pipeline.quiet_until(index, quiet_until);
+                        }
                         break;
                     }
                     if total >= BATCHES_MAX * BATCH {

@@ -158,11 +158,14 @@ impl Ingest {
         self.locations().map(|location| location.reader.decoder.last_time()).max()
     }
 
-    /// Whether further GPU streams may be defined. Score-P defines a stream with its first batch of events; the embedded host
-    /// has no streams, and a replay defines all of them at once.
+    /// Whether further GPU streams may be defined. A stream is defined with its first batch of events: by Score-P, and by the embedded
+    /// host if a library for GPUs has reported to it. A replay defines all of them at once.
     pub fn awaits_streams(&self) -> bool {
-        let is_running = |process: &Process| process.life.state == State::Running;
-        self.processes.iter().any(|process| process.info.host == "score-p" && is_running(process))
+        let may_define = |process: &Process| {
+            let has_gpus = process.info.host == "score-p" || process.losses.gpu_records.is_some();
+            has_gpus && process.life.state == State::Running
+        };
+        self.processes.iter().any(may_define)
     }
 
     /// Returns the processes that write their own log. The end of a run does not wait for the others, which are sampled.

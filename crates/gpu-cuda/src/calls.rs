@@ -2,11 +2,11 @@
 
 use crate::cupti::{API_ENTER, CallbackData, Cupti, DRIVER_API, RUNTIME_API, Subscriber};
 use crate::{HOST, correlation, start};
-use ampere_gpu::{Call, guarded};
+use ampere_gpu::{Call, Launches, guarded};
 use scorep_abi::{paradigm, region_type};
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers of API functions are below this, in both domains.
 const FUNCTIONS_MAX: usize = 2048;
@@ -17,14 +17,8 @@ static FUNCTIONS: [[AtomicU64; FUNCTIONS_MAX]; 2] =
     [const { [const { AtomicU64::new(0) }; FUNCTIONS_MAX] }; 2];
 const HAS_RECORDS: u64 = 1 << 32;
 
-/// The times of the latest launches, by their numbers.
-static LAUNCHES: [Launched; 4096] =
-    [const { Launched { correlation: AtomicU32::new(0), ticks: AtomicU64::new(0) } }; 4096];
-
-struct Launched {
-    correlation: AtomicU32,
-    ticks: AtomicU64,
-}
+/// The times of the latest launches, by CUPTI's numbers.
+pub static LAUNCHES: Launches = Launches::new();
 
 thread_local! {
     /// Whether this thread is in a recorded call. Calls inside it are not recorded, because functions of the runtime call those
@@ -92,9 +86,7 @@ fn enter(function: &AtomicU64, data: &CallbackData) -> bool {
         return known != 0 && host.enter(known as u32, 0);
     }
     let is_recorded = host.enter(known as u32, correlation(data.correlation));
-    let launched = &LAUNCHES[data.correlation as usize % LAUNCHES.len()];
-    launched.ticks.store(host.now(), Ordering::Relaxed);
-    launched.correlation.store(data.correlation, Ordering::Relaxed);
+    LAUNCHES.add(data.correlation.into(), host.now());
     is_recorded
 }
 
@@ -113,11 +105,4 @@ unsafe fn define(data: &CallbackData) -> u64 {
     let plain = name.strip_prefix(b"__").unwrap_or(name);
     let region = host.region(plain, kind, paradigm::CUDA);
     u64::from(region) | if call == Call::Other || region == 0 { 0 } else { HAS_RECORDS }
-}
-
-/// Returns the time of the launch with this number, in ticks, if it is among the latest ones.
-pub fn launched_at(correlation: u32) -> Option<u64> {
-    let launched = &LAUNCHES[correlation as usize % LAUNCHES.len()];
-    let is_it = launched.correlation.load(Ordering::Relaxed) == correlation && correlation != 0;
-    is_it.then(|| launched.ticks.load(Ordering::Relaxed))
 }

@@ -2,7 +2,7 @@
 
 use crate::abi::{CALLBACK_HIP_RUNTIME, SUCCESS};
 use crate::library::Library;
-use ampere_gpu::{Call, Host, next_correlation};
+use ampere_gpu::{Call, Commands, Host, Launches, next_correlation};
 use scorep_abi::{paradigm, region_type};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -18,6 +18,12 @@ struct Recorded {
 
 /// The calls that are recorded, by their operations' numbers, which differ between versions.
 pub(crate) struct Calls(Vec<Option<Recorded>>);
+
+/// The commands that are not recorded yet.
+pub(crate) static COMMANDS: Commands = Commands::new();
+
+/// The times of the latest launches.
+pub(crate) static LAUNCHES: Launches = Launches::new();
 
 thread_local! {
     /// The number of the launch or copy that this thread is in; 0 if it is in none.
@@ -46,12 +52,22 @@ impl Calls {
         let Some(recorded) = self.get(operation) else { return false };
         let number = if recorded.call == Call::Other { 0 } else { next_correlation(paradigm::HIP) };
         LAUNCH.set(number);
-        host.enter(recorded.region(host), number)
+        if number != 0 {
+            COMMANDS.put(number);
+        }
+        let is_open = host.enter(recorded.region(host), number);
+        if number != 0 {
+            LAUNCHES.add(number, host.now());
+        }
+        is_open
     }
 
     /// A call ends. `is_open` is what [`enter`](Self::enter) returned for it.
     pub fn leave(&self, host: &Host, operation: c_int, is_open: bool) {
-        LAUNCH.set(0);
+        let number = LAUNCH.replace(0);
+        if number != 0 {
+            COMMANDS.recorded(number);
+        }
         if let Some(recorded) = self.get(operation).filter(|_| is_open) {
             host.leave(recorded.region(host));
         }

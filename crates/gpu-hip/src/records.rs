@@ -4,8 +4,9 @@ use crate::abi::{
     BUFFER_KERNEL_DISPATCH, BUFFER_MEMORY_COPY, CATEGORY_TRACING, COPY_DEVICE_TO_DEVICE, COPY_DEVICE_TO_HOST,
     COPY_HOST_TO_DEVICE, COPY_HOST_TO_HOST, KernelDispatch, KernelSymbol, MemoryCopy, RecordHeader,
 };
+use crate::calls::{COMMANDS, LAUNCHES};
 use crate::devices::Gpu;
-use ampere_gpu::{DeviceClock, Frame, Host, Losses, Stream};
+use ampere_gpu::{DeviceClock, Frame, Host, Known, Losses, Stream, next_launch};
 use rustc_hash::FxHashMap;
 use scorep_abi::{paradigm, region_type};
 use std::collections::HashMap;
@@ -98,7 +99,7 @@ fn copy_region(host: &Host, operation: c_int) -> u32 {
 }
 
 /// A stream, and when the last of its commands ended, by both clocks.
-struct Known {
+struct KnownStream {
     stream: Stream,
     last: u64,
     last_ticks: u64,
@@ -107,22 +108,25 @@ struct Known {
 /// The streams that commands have run on.
 pub(crate) struct Streams {
     gpus: HashMap<u64, Gpu>,
-    streams: FxHashMap<Place, Known>,
+    streams: FxHashMap<Place, KnownStream>,
     clock: DeviceClock,
     /// The number of commands that records have described.
     seen: u64,
     /// The number of dropped records that the last batch came with.
     dropped: u64,
+    known: Known,
 }
 
 impl Streams {
     pub fn new(gpus: HashMap<u64, Gpu>, ticks_per_nanosecond: f64) -> Streams {
         let clock = DeviceClock::new(ticks_per_nanosecond);
-        Streams { gpus, streams: FxHashMap::default(), clock, seen: 0, dropped: 0 }
+        Streams { gpus, streams: FxHashMap::default(), clock, seen: 0, dropped: 0, known: Known::default() }
     }
 
     /// Takes a reading of the clock of all records, and of the run's before and after it.
-    pub fn read_clock(&mut self, before: u64, time: u64, after: u64, losses: &Losses) {
+    pub fn read_clock(&mut self, host: &Host, (before, time, after): (u64, u64, u64), losses: &Losses) {
+        // In the first half second there is one anchor, and times around it are as exact as this rate.
+        self.clock.set_rate(host.ticks_per_nanosecond());
         self.clock.add(before, time, after);
         losses.of_clock(&self.clock);
     }
@@ -144,12 +148,27 @@ impl Streams {
         let mut commands: Vec<Command> = commands.collect();
         commands.sort_by_key(|command| command.start);
         self.seen += commands.len() as u64;
-        let impossible = commands.iter().filter(|command| !self.push(command)).count() as u64;
+        commands.iter().for_each(|command| COMMANDS.recorded(command.correlation));
+        let impossible = commands.iter().filter(|command| !self.push(command, losses)).count() as u64;
+        // All new streams are known before the first of them has frames: live figures wait for all that are known.
+        self.streams.values_mut().for_each(|known| known.stream.open(host));
         let left_out: u64 = self.streams.values_mut().map(|known| known.stream.flush(host)).sum();
         let newly_dropped = if dropped >= self.dropped { dropped - self.dropped } else { dropped };
         self.dropped = dropped;
         self.seen += newly_dropped;
         losses.count(impossible + left_out + newly_dropped);
+    }
+
+    /// Remembers this moment before a delivery.
+    pub fn remember(&mut self, time: u64) {
+        self.known.remember(time, next_launch());
+    }
+
+    /// Reports until when all commands are known, after a delivery.
+    pub fn report_known(&mut self, host: &Host) {
+        if let Some(time) = self.known.until(&COMMANDS, self.clock.nominal()) {
+            self.streams.values().for_each(|known| known.stream.quiet_until(host, time));
+        }
     }
 
     /// Whether fewer commands have come than were launched.
@@ -165,11 +184,16 @@ impl Streams {
     }
 
     /// Returns whether the command can be recorded.
-    fn push(&mut self, command: &Command) -> bool {
-        let (Some(begin), Some(end)) = (self.clock.ticks(command.start), self.clock.ticks(command.end))
+    fn push(&mut self, command: &Command, losses: &Losses) -> bool {
+        let (Some(mut begin), Some(end)) = (self.clock.ticks(command.start), self.clock.ticks(command.end))
         else {
             return false;
         };
+        // No command begins before its launch: that it does shows an error of the device's clock.
+        if let Some(launch) = LAUNCHES.at(command.correlation).filter(|launch| begin <= *launch) {
+            losses.clock_error_is_at_least(((launch - begin) as f64 / self.clock.nominal()) as u64);
+            begin = launch + 1;
+        }
         let Some(known) = self.known(command.place) else { return false };
         if command.start == 0 || command.start > command.end {
             return false;
@@ -183,12 +207,12 @@ impl Streams {
         known.stream.push(Frame { begin, end, correlation: command.correlation, region: command.region })
     }
 
-    fn known(&mut self, place: Place) -> Option<&mut Known> {
+    fn known(&mut self, place: Place) -> Option<&mut KnownStream> {
         if !self.streams.contains_key(&place) {
             let number = self.streams.keys().filter(|known| known.agent() == place.agent()).count() as u64;
             let gpu = self.gpus.get(&place.agent())?;
             let stream = Stream::new("HIP", &gpu.name, number, gpu.device.clone());
-            self.streams.insert(place, Known { stream, last: 0, last_ticks: 0 });
+            self.streams.insert(place, KnownStream { stream, last: 0, last_ticks: 0 });
         }
         self.streams.get_mut(&place)
     }

@@ -5,7 +5,7 @@ use crate::abi::{
     CODE_OBJECT_KERNEL, CallbackRecord, Correlation, Correlation1, Handle, PHASE_ENTER, PHASE_EXIT,
     POLICY_LOSSLESS, REQUEST_KERNEL_DISPATCH, REQUEST_MEMORY_COPY, RecordHeader, SUCCESS, Status,
 };
-use crate::calls::{self, Calls};
+use crate::calls::{self, COMMANDS, Calls};
 use crate::devices::gpus;
 use crate::library::{Callback, Library};
 use crate::records::{Kernels, Streams};
@@ -173,6 +173,8 @@ impl Tool {
         self.process.store(std::process::id(), Ordering::Release);
         if is_started {
             self.read_clock();
+            // The collector knows from now on that there will be streams.
+            self.losses.report(&self.host);
             start_deliveries();
         }
         is_started
@@ -190,9 +192,14 @@ impl Tool {
         let best = (0..CLOCK_READINGS)
             .filter_map(reading)
             .min_by_key(|(before, _, after)| after.saturating_sub(*before));
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (Some((before, time, after)), Some(streams)) = (best, streams.as_mut()) {
-            streams.read_clock(before, time, after, &self.losses);
+        if let Some(reading) = best {
+            self.with_streams(|streams| streams.read_clock(&self.host, reading, &self.losses));
+        }
+    }
+
+    fn with_streams(&self, body: impl FnOnce(&mut Streams)) {
+        if let Some(streams) = self.streams.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            body(streams);
         }
     }
 
@@ -203,8 +210,10 @@ impl Tool {
             return;
         }
         self.read_clock();
+        self.with_streams(|streams| streams.remember(self.host.now()));
         // SAFETY: the buffer of `configure`.
         unsafe { (self.library.flush_buffer)(Handle(self.buffer.load(Ordering::Relaxed))) };
+        self.with_streams(|streams| streams.report_known(&self.host));
         self.losses.report(&self.host);
     }
 
@@ -228,10 +237,8 @@ impl Tool {
             std::thread::sleep(LAST_DELIVERIES_PERIOD);
             self.deliver();
         }
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(streams) = streams.as_mut() {
-            self.losses.count(streams.missing(self.launched.load(Ordering::Relaxed)));
-        }
+        let launched = self.launched.load(Ordering::Relaxed);
+        self.with_streams(|streams| self.losses.count(streams.missing(launched)));
         self.losses.report(&self.host);
     }
 }
@@ -341,6 +348,7 @@ unsafe extern "C" fn number_asked(
         let Some(tool) = TOOL.get().filter(|tool| tool.is_recording()) else { return 1 };
         tool.launched.fetch_add(1, Ordering::Relaxed);
         let launch = calls::launch();
+        COMMANDS.put(launch);
         if launch == 0 || number.is_null() {
             return 1;
         }

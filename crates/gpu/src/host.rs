@@ -140,6 +140,12 @@ impl Host {
         unsafe { (self.0.record)(location, frames.as_ptr(), frames.len()) }
     }
 
+    /// All frames of a location that begin before this time have been recorded; see [`Interface::quiet_until`].
+    pub(crate) fn quiet_until(&self, location: LocationHandle, time: u64) {
+        // SAFETY: the host's function, with one of its locations.
+        unsafe { (self.0.quiet_until)(location, time) };
+    }
+
     /// Reports how good the records are.
     pub fn report_quality(&self, quality: &Quality) {
         // SAFETY: the host's function; the structure lives during the call.
@@ -235,6 +241,7 @@ pub mod stand_in {
         kept.1.lock().unwrap().extend(frames.iter().map(|frame| (frame.begin, frame.end)));
         true
     }
+    unsafe extern "C" fn quiet_until(_: LocationHandle, _: u64) {}
     unsafe extern "C" fn report_quality(_: *const Quality) {}
     unsafe extern "C" fn set_leave_cupti(_: extern "C" fn()) {}
     unsafe extern "C" fn message(_: *const u8, _: usize) {}
@@ -248,6 +255,7 @@ pub mod stand_in {
         enter,
         leave,
         record,
+        quiet_until,
         report_quality,
         set_leave_cupti,
         message,

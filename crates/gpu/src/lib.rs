@@ -25,6 +25,8 @@
 //!    converts the runtime's timestamps into the run's ticks. Where the runtime can timestamp by our clock, it is not needed.
 //! 6. A record of a kernel, a copy or a memset becomes a [`Frame`]: [`Stream::push`], and after each batch [`Stream::flush`].
 //!    Records may come late, out of order and overlapping.
+//!    If it knows that all frames before a moment are recorded ([`Known`]), it says so: [`Stream::quiet_until`]. Otherwise live
+//!    figures wait for a silent stream, at most for the setting `stream_lag`.
 //! 7. Everything that is not recorded is counted, and reported by [`Host::report_quality`] ([`Losses`] does both).
 //!
 //! Regions are made by [`Host::region`], with `scorep_abi::region_type::KERNEL` for kernels, `KERNEL_LAUNCH` for launches, `RMA`
@@ -36,7 +38,9 @@
 //! clock.rs      a device's clock against the run's
 //! host.rs       safe versions of the host's functions
 //! interface.rs  the same functions, as C types
+//! launches.rs   when the latest launches were
 //! losses.rs     the counts of what is not recorded
+//! pending.rs    until when everything is known
 //! streams.rs    streams and their lanes
 //! ```
 //!
@@ -49,14 +53,18 @@ mod call;
 mod clock;
 mod host;
 pub mod interface;
+mod launches;
 mod losses;
+mod pending;
 mod streams;
 
 pub use call::Call;
 pub use clock::DeviceClock;
 pub use host::{Device, ENV_GPU, Host};
 pub use interface::{Frame, Quality};
+pub use launches::Launches;
 pub use losses::Losses;
+pub use pending::{Commands, Known};
 pub use streams::Stream;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,8 +72,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Returns a number for a launch. It is unique in this process among those of one adapter, and not 0. Adapters of
 /// several runtimes in one process have different upper bits: `adapter` is the paradigm.
 pub fn next_correlation(adapter: i32) -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     (adapter as u64) << 56 | NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Returns the number of the next launch, without the upper bits for the adapter.
+pub fn next_launch() -> u64 {
+    NEXT.load(Ordering::Relaxed)
 }
 
 /// Runs an adapter's code. A panic does not leave it: the result is then `otherwise`. `errno` is preserved.

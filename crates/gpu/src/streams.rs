@@ -92,6 +92,11 @@ impl Stream {
         left_out
     }
 
+    /// Says that all frames that begin before this time, in ticks of the run's clock, have been recorded.
+    pub fn quiet_until(&self, host: &Host, time: u64) {
+        self.lanes.iter().for_each(|lane| host.quiet_until(lane.location, time));
+    }
+
     fn new_lane(&mut self, host: &Host) -> Option<&mut Lane> {
         let number = self.lanes.len();
         if number == LANES_MAX {

@@ -66,6 +66,7 @@ pub extern "C" fn ampere_host_gpu(version: u32) -> *const Interface {
         enter,
         leave,
         record,
+        quiet_until,
         report_quality,
         set_leave_cupti,
         message,
@@ -244,6 +245,19 @@ unsafe extern "C" fn record(location: LocationHandle, frames: *const Frame, coun
         }
         is_recorded
     })
+}
+
+/// # Safety
+/// As in [`Interface`].
+unsafe extern "C" fn quiet_until(location: LocationHandle, time: u64) {
+    inside((), |_| {
+        // SAFETY: by the caller, the handle is one of `define_location`.
+        let location = unsafe { &*location.cast::<Stream>() }.0.lock();
+        let location = location.unwrap_or_else(|poisoned| poisoned.into_inner());
+        if state() == State::Running {
+            plugin::quiet_until(*location, time);
+        }
+    });
 }
 
 /// # Safety

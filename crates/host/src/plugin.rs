@@ -37,12 +37,15 @@ type DefineStreamDevice =
 type ReportGpuRecords = unsafe extern "C" fn(not_recorded: u64, clock_error: u64, clock_drift: u64);
 /// An addition to Score-P's interface: the next enter on the location is a launch, or a kernel, with this number.
 type Correlation = unsafe extern "C" fn(location: *mut Location, id: u64);
+/// An addition to Score-P's interface: all events of the location before this time have been recorded.
+type QuietUntil = unsafe extern "C" fn(location: *mut Location, time: u64);
 
 /// The plugin's functions for GPUs.
 struct Gpu {
     define_stream_device: Option<DefineStreamDevice>,
     report_records: Option<ReportGpuRecords>,
     correlation: Option<Correlation>,
+    quiet_until: Option<QuietUntil>,
 }
 
 static GPU: OnceLock<Gpu> = OnceLock::new();
@@ -258,12 +261,14 @@ fn take_gpu(library: *mut c_void) {
         let define_stream_device = libc::dlsym(library, c"ampere_define_stream_device".as_ptr());
         let report_records = libc::dlsym(library, c"ampere_report_gpu_records".as_ptr());
         let correlation = libc::dlsym(library, c"ampere_plugin_correlation".as_ptr());
+        let quiet_until = libc::dlsym(library, c"ampere_plugin_quiet_until".as_ptr());
         Gpu {
             define_stream_device: std::mem::transmute::<*mut c_void, Option<DefineStreamDevice>>(
                 define_stream_device,
             ),
             report_records: std::mem::transmute::<*mut c_void, Option<ReportGpuRecords>>(report_records),
             correlation: std::mem::transmute::<*mut c_void, Option<Correlation>>(correlation),
+            quiet_until: std::mem::transmute::<*mut c_void, Option<QuietUntil>>(quiet_until),
         }
     };
     let _ = GPU.set(gpu);
@@ -308,6 +313,14 @@ pub fn correlate(location: *mut Location, id: u64) {
     {
         // SAFETY: the plugin's own function, with a location that this thread writes to.
         unsafe { function(location, id) };
+    }
+}
+
+/// All events of a GPU's location before this time have been recorded.
+pub fn quiet_until(location: *mut Location, time: u64) {
+    if let Some(function) = GPU.get().and_then(|gpu| gpu.quiet_until) {
+        // SAFETY: the plugin's own function, with a location that this thread writes to.
+        unsafe { function(location, time) };
     }
 }
 

@@ -474,6 +474,12 @@ impl EventWriter {
         }
     }
 
+    /// All events before `time` have been written.
+    pub fn quiet_until(&mut self, time: u64) {
+        self.flush();
+        self.output.ring.set_quiet_until(time);
+    }
+
     /// Closes the ring: no record will follow.
     pub fn close(&mut self) {
         self.output.ring.close();

@@ -41,6 +41,7 @@
 //!  128     write position         u64   producer         cache line of its own
 //!  136     suppressed calls       u64   producer
 //!  144     dropped records        u64   producer
+//!  152     quiet until            u64   producer: no event before this time follows; 0: not known
 //!  256     read position          u64   consumer         cache line of its own
 //!  384     producer's hold        u32   producer: its pid, 0 when free
 //!  388     consumer's hold        u32   consumer: its pid, 0 when free, 2^32 - 1 when it has given up reading

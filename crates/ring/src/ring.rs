@@ -230,6 +230,12 @@ impl RingProducer {
         self.shared.header().producer.dropped_records.store(records, Ordering::Relaxed);
     }
 
+    /// Publishes that no record of an event before `time` will follow.
+    pub fn set_quiet_until(&self, time: u64) {
+        // Pairs with the acquire in RingConsumer::quiet_until: the records before it are visible.
+        self.shared.header().producer.quiet_until.store(time, Ordering::Release);
+    }
+
     /// Marks the ring as closed: no record will follow.
     pub fn close(&self) {
         // Pairs with the acquire in RingConsumer::is_closed: the last write position is visible before "closed".
@@ -404,6 +410,13 @@ impl RingConsumer {
     /// Records that the producer has dropped.
     pub fn dropped_records(&self) -> u64 {
         self.shared.header().producer.dropped_records.load(Ordering::Relaxed)
+    }
+
+    /// The records of all events before this time are in the ring; 0 if the producer does not know. Must be called before
+    /// `copy_out`, not after it.
+    pub fn quiet_until(&self) -> u64 {
+        // Pairs with the release in RingProducer::set_quiet_until.
+        self.shared.header().producer.quiet_until.load(Ordering::Acquire)
     }
 
     /// Returns the share of slots that are not free, between 0 and 1.

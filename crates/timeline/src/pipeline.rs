@@ -69,6 +69,8 @@ pub struct Stream {
     merger: Option<usize>,
     /// Its merger no longer waits for its events.
     has_ended: bool,
+    /// No event before this time will follow.
+    quiet_until: Timestamp,
     steps: Vec<Step>,
     /// The number of steps that have been handed over.
     done: usize,
@@ -101,6 +103,7 @@ impl Stream {
             location,
             merger: None,
             has_ended: false,
+            quiet_until: 0,
             steps: Vec::new(),
             done: 0,
             breaks: VecDeque::new(),
@@ -180,8 +183,9 @@ impl Stream {
         self.steps.len() - self.done
     }
 
+    /// Returns the time before which no further event is expected.
     fn last_time(&self) -> Timestamp {
-        self.steps.last().map_or(self.last_released, |step| step.time)
+        self.steps.last().map_or(self.last_released, |step| step.time).max(self.quiet_until)
     }
 
     /// Returns the time of the first step that waits.
@@ -372,6 +376,13 @@ impl Pipeline {
     pub fn end_stream(&mut self, location: LocationIndex) {
         if let Some(stream) = self.streams.get_mut(location.0 as usize) {
             stream.has_ended = true;
+        }
+    }
+
+    /// All events of a stream before this time have been fed.
+    pub fn quiet_until(&mut self, location: LocationIndex, time: Timestamp) {
+        if let Some(stream) = self.streams.get_mut(location.0 as usize) {
+            stream.quiet_until = stream.quiet_until.max(time);
         }
     }
 
@@ -692,18 +703,21 @@ mod tests {
         [rank, gpu, silent].iter().for_each(|location| pipeline.add_stream(*location));
         assert!(pipeline.stream(gpu).is_none(), "no device is known yet");
         pipeline.place_streams();
-        for location in [rank, gpu] {
-            pipeline.stream_of(location).enter(10, RegionRef(0), 1);
-            pipeline.stream_of(location).leave(20);
+        for (location, time) in [(rank, 10), (gpu, 10), (gpu, 21)] {
+            pipeline.stream_of(location).enter(time, RegionRef(0), 1);
+            pipeline.stream_of(location).leave(time + 10);
         }
         pipeline.advance_ranks(100);
         pipeline.advance_late(100, 1000, false);
-        assert_eq!((pipeline.waiting_for_ranks(), pipeline.waiting()), (0, 2));
+        assert_eq!((pipeline.waiting_for_ranks(), pipeline.waiting()), (0, 4));
         pipeline.advance_late(100, 85, false);
-        assert_eq!(pipeline.waiting(), 1, "the limit is 15");
+        assert_eq!(pipeline.waiting(), 3, "the limit is 15");
+        pipeline.quiet_until(silent, 25);
+        pipeline.advance_late(100, 1000, false);
+        assert_eq!(pipeline.waiting(), 1, "the silent one has nothing before 25");
         pipeline.end_stream(silent);
         pipeline.advance_late(100, 1000, false);
-        assert_eq!(pipeline.waiting(), 1, "the other one may continue at 20");
+        assert_eq!(pipeline.waiting(), 1, "the other one may continue at 31");
         pipeline.end_stream(gpu);
         pipeline.advance_late(100, 1000, true);
         assert_eq!(pipeline.waiting(), 1, "another one may come");

@@ -5,13 +5,15 @@
 mod played;
 
 use ampere_tests::jobs::{Done, Place, have, run};
+use ampere_tests::process::{Running, wait_for};
 use ampere_tests::runs::{attribute, json, list, number};
 use ampere_tests::stand_ins::with_rocm_smi;
-use ampere_tests::{artifact, root, skip_unless};
+use ampere_tests::{artifact, http, openmetrics, root, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// A place with the stand-ins and the program.
 struct Hip {
@@ -158,6 +160,9 @@ fn ten_thousand_kernels_a_second_on_eight_streams_are_all_recorded() {
     let kernels = rows(&summary, "kernels");
     assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (15000.0, 5000.0), "{kernels:#?}");
     assert_eq!((unrecorded(&summary), locations(&summary).len()), (0.0, 8));
+    // No kernel begins before its launch, and none is later than the collector waits.
+    let quality = &summary["quality"];
+    assert_eq!((number(quality, "kernels_without_launch"), number(quality, "late_events")), (0.0, 0.0));
 }
 
 #[test]
@@ -260,6 +265,27 @@ fn a_stream_belongs_to_the_counter_with_its_gpus_address_whatever_their_numbers_
         let expected = expected.map(|(device, stream)| (device.to_owned(), vec![stream.to_owned()]));
         assert_eq!(found, BTreeMap::from(expected), "{word}");
     }
+}
+
+/// A silent stream is waited for up to 60 s, unless it is known that nothing is missing.
+#[test]
+fn a_stream_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
+    let hip = Hip::new();
+    let (stop, address) = (hip.place.path("stop"), http::free_address());
+    let mut command = hip.measured(&["silent", &stop.to_string_lossy()]);
+    let mut running = Running::start(command.env("AMPERE_LISTEN", address.to_string()));
+    wait_for("joules of the stream that is busy", Duration::from_secs(30), || {
+        let samples = openmetrics::parse(&http::get(address, "/metrics").ok()?.body).expect("metrics");
+        let is_it = |sample: &&openmetrics::Sample| {
+            sample.name == "ampere_kernel_energy_joules_total" && sample.label("kernel") == SMALLER
+        };
+        samples.iter().find(is_it).filter(|sample| sample.value > 10.0).map(|_| ())
+    });
+    std::fs::write(&stop, "").expect("room");
+    assert!(running.wait(Duration::from_secs(60)).is_some_and(|status| status.success()));
+    let summary = json(&hip.place.path("out/summary.json"));
+    assert_eq!((number(&summary["quality"], "late_events"), unrecorded(&summary)), (0.0, 0.0));
+    assert_eq!(rows(&summary, "kernels")[LARGER].calls, 1.0);
 }
 
 #[test]

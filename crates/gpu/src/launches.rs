@@ -1,0 +1,36 @@
+//! When the latest launches were: no kernel begins before its launch, whatever error the device's clock has.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of launches that are remembered.
+const LAUNCHES_MAX: usize = 4096;
+
+/// The times of the latest launches, by their numbers.
+pub struct Launches([Launched; LAUNCHES_MAX]);
+
+struct Launched {
+    number: AtomicU64,
+    ticks: AtomicU64,
+}
+
+impl Launches {
+    /// No launches.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Launches {
+        Launches([const { Launched { number: AtomicU64::new(0), ticks: AtomicU64::new(0) } }; LAUNCHES_MAX])
+    }
+
+    /// A launch with this number, which is not 0, has begun before this time in ticks of the run's clock.
+    pub fn add(&self, number: u64, ticks: u64) {
+        let launched = &self.0[number as usize % LAUNCHES_MAX];
+        launched.ticks.store(ticks, Ordering::Relaxed);
+        launched.number.store(number, Ordering::Relaxed);
+    }
+
+    /// Returns when the launch with this number was, if it is among the latest ones.
+    pub fn at(&self, number: u64) -> Option<u64> {
+        let launched = &self.0[number as usize % LAUNCHES_MAX];
+        let is_it = launched.number.load(Ordering::Relaxed) == number && number != 0;
+        is_it.then(|| launched.ticks.load(Ordering::Relaxed))
+    }
+}
