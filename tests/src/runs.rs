@@ -197,7 +197,13 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
             for key in ["attributed_joules", "idle_joules", "lost_joules"] {
                 all.insert(format!("{view_name} {key}"), number(view, key));
             }
-            for row in list(view, "callpaths") {
+            // A row without other figures is the cause of a wait that another device's joules were used for.
+            let is_cause_alone = |row: &Value| {
+                number(row, "caused_waiting_joules") > 0.0
+                    && ROW_FIGURES.iter().all(|key| number(row, key) == 0.0)
+            };
+            let has_figures = |row: &&Value| row["caused_waiting_joules"].is_null() || !is_cause_alone(row);
+            for row in list(view, "callpaths").iter().filter(has_figures) {
                 let name =
                     format!("{view_name} {} {} {}", row["location_group"], row["location"], row["path"]);
                 for key in ROW_FIGURES {
@@ -205,7 +211,7 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
                     *all.entry(format!("{name} {key}")).or_default() += number(row, key);
                 }
             }
-            for row in list(view, "regions") {
+            for row in list(view, "regions").iter().filter(has_figures) {
                 for key in ROW_FIGURES {
                     all.insert(format!("{view_name} {} {key}", row["region"]), number(row, key));
                 }

@@ -376,11 +376,14 @@ fn sentences(paragraph: &str) -> Vec<Vec<String>> {
     sentences
 }
 
-/// Whether `tests/tests/FILE.rs` has a test of this name, `FILE::NAME`.
+/// Whether `tests/tests/FILE.rs` or `tests/tests/FILE/main.rs` has a test of this name, `FILE::NAME`.
 fn has_test(test: &str) -> bool {
     let (file, name) = test.split_once("::").expect("FILE::NAME");
-    let text = std::fs::read_to_string(root().join(format!("tests/tests/{file}.rs"))).unwrap_or_default();
-    text.contains(&format!("#[test]\nfn {name}() {{"))
+    let test = format!("#[test]\nfn {name}() {{");
+    ["", "/main"].iter().any(|main| {
+        let path = root().join(format!("tests/tests/{file}{main}.rs"));
+        std::fs::read_to_string(path).is_ok_and(|text| text.contains(&test))
+    })
 }
 
 /// Statements that the program could make false name the test that holds them, in a comment before them.

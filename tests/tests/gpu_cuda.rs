@@ -239,9 +239,10 @@ fn a_device_clock_that_is_behind_is_noticed_and_kernels_stay_behind_their_launch
         .unwrap()
         .replace("\n        ", " ");
     let (_, error) = text.split_once("times of its GPUs are right to ").unwrap_or_else(|| panic!("{text}"));
-    // A kernel begins 2 us after its launch, or later.
+    // A kernel begins 2 us after its launch, or later. The two clocks are read one after the other, on a busy machine with an
+    // interruption of some microseconds.
     let error: u64 = error.split(' ').next().unwrap().parse().unwrap();
-    assert!((25..=39).contains(&error), "{error} us");
+    assert!((25..=80).contains(&error), "{error} us");
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn each_of_two_runs_on_one_node_names_the_other() {
     let alone = run(place.ampere_run("alone", [program, "0.1"]).env("AMPERE_COUNTERS", "estimate"));
     assert_eq!(alone.code, 0);
     assert!(
-        !notes(&place.summary("alone")).contains("at the same time"),
+        !notes(&place.summary("alone")).contains("other runs on this node"),
         "{}",
         notes(&place.summary("alone"))
     );

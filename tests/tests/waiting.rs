@@ -94,22 +94,15 @@ const WATTS: f64 = 300.0;
 
 /// Returns the figures of the functions of a view, by rank and function: seconds, waited joules and caused joules.
 fn rows(summary: &Value) -> BTreeMap<(String, String), [f64; 3]> {
-    let words = |list: &Value| -> Vec<String> {
-        let words = list.as_array().expect("a list").iter();
-        words.map(|word| word.as_str().expect("a word").to_owned()).collect()
-    };
-    let names = words(&summary["names"]);
-    let place = |value: &Value| value.as_u64().expect("a number") as usize;
-    let table = &summary["devices"][0]["views"][0]["callpaths"];
     let mut rows: BTreeMap<_, [f64; 3]> = BTreeMap::new();
-    for (at, path) in list(table, "path").iter().enumerate() {
-        let region = &names[place(&summary["paths"]["name"][place(path)])];
-        let rank = &names[place(&table["location_group"][at])];
-        let row = rows.entry((rank.clone(), region.clone())).or_default();
+    for call_path in list(&summary["devices"][0]["views"][0], "callpaths") {
+        let region = list(call_path, "path").last().and_then(Value::as_str).expect("a region");
+        let rank = call_path["location_group"].as_str().expect("a rank");
+        let row = rows.entry((rank.to_owned(), region.to_owned())).or_default();
         for (sum, column) in
             row.iter_mut().zip(["exclusive_seconds", "waited_joules", "caused_waiting_joules"])
         {
-            *sum += table[column][at].as_f64().expect("a figure");
+            *sum += number(call_path, column);
         }
     }
     rows

@@ -215,9 +215,9 @@ fn top_shows_all_nodes_and_what_becomes_of_them() {
     });
     terminal.runs("$AMPERE top out");
     terminal.press(&["5"]);
-    // On a node's line, its state is in front of its quality and its name.
+    // On a node's line, its state is in front of its quality and its name. A line about the devices of a node is above.
     let state_of = |screen: &str, node: &str| -> Option<String> {
-        let row = screen.lines().find(|line| line.split_whitespace().next_back() == Some(node))?;
+        let row = screen.lines().rev().find(|line| line.split_whitespace().next_back() == Some(node))?;
         row.split_whitespace().nth_back(2).map(str::to_owned)
     };
     let all_run =
@@ -236,7 +236,7 @@ fn top_shows_all_nodes_and_what_becomes_of_them() {
     let mut of_all = None;
     terminal.until("a function of all", |screen| {
         of_all = joules_of(screen);
-        of_all.is_some() && !screen.contains("only n0")
+        of_all.is_some() && screen.lines().next().is_some_and(|line| line.contains(" nodes: "))
     });
     terminal.press(&["a"]);
     terminal.until("of the first node alone there are fewer joules", |screen| {
