@@ -154,7 +154,7 @@ unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread:
     }
 }
 
-/// Records that a request is complete. `is_kept`: the program keeps it, to complete it once more.
+/// Records that a request is complete. `is_kept`: the request stays valid, and the program completes it once more.
 pub fn complete(location: *mut Location, place: Place, status: &Received, is_kept: bool) {
     let Some(request) = requests::get(place) else { return };
     match (request.stage, is_kept) {
