@@ -261,7 +261,7 @@ pub(crate) fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)
 }
 
 /// Returns the mean power of all devices. If the energy of one is not known for a part of the time, the power is only
-/// an upper bound; then the first value is `true`.
+/// a lower bound; then the first value is `true`.
 pub(crate) fn watts(summary: &Summary) -> Option<(bool, f64)> {
     // The end of a run that continues is later than its last samples.
     let mut seconds: HashMap<&str, f64> = HashMap::new();
