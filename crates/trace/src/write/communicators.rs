@@ -39,8 +39,8 @@ struct World {
 }
 
 impl World {
-    /// Returns `None` if there are no ranks, if ranks belong to several programs that could not be distinguished, or if a trace of
-    /// all nodes lacks ranks: readers require a location for every member of a communicator.
+    /// Returns `None` if there are no ranks, if ranks belong to several programs that could not be distinguished, or if a trace
+    /// of all nodes lacks ranks: readers require a location for every member of a communicator.
     fn new(processes: &[TracedProcess], numbers: &[u32], is_part: bool) -> Option<World> {
         let recorded = || processes.iter().zip(numbers).filter(|(process, _)| !process.is_sampled);
         let mut size = None;
