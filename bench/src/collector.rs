@@ -200,8 +200,8 @@ pub fn load(processes: &str, threads: &str, seconds: &str) -> anyhow::Result<()>
 
 const LOCATIONS: Load = Load { pattern: Pattern::Tree { deep: 3, wide: 4 }, all_threads: true, ..RANKS };
 
-/// Returns the same number of events per second, from 1,024 threads of 64 processes and from 16 threads of 16
-/// processes.
+/// Measures the cost of an event at the same number of events per second, from 1,024 threads of 64 processes and from 16 threads
+/// of 16 processes.
 pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
     let [few, many] = medians(ROUNDS, |which| {
         let (processes, threads) = [(16, 1), (64, 16)][which];

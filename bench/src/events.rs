@@ -19,15 +19,17 @@ const RATE: f64 = 5e6;
 static DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// The option that makes this program measure coalesced calls. That takes a process of its own, as a process has one plugin.
+/// The option that makes this program measure calls that are coalesced from the start (AMPERE_EVENTS=folded). That takes a
+/// process of its own, as a process has one plugin.
 pub const CHILD: &str = "--folded-calls";
 /// Depth of the calls: as many frames as HPL_rand and the functions that it calls.
 const DEEP: u32 = 4;
 /// Number of measured trees of calls, each four calls deep.
 const TREES: u64 = 1_000_000;
 
-/// The options that make this program measure the event path while a sampler runs, and recorded calls.
+/// The option that makes this program measure the event path while a sampler runs.
 pub const SAMPLED_CHILD: &str = "--events-sampled";
+/// The option that makes this program measure recorded calls.
 pub const RECORDED_CHILD: &str = "--events-recorded";
 
 const MINIMAL_C: &str = "C plugin that stores 16 bytes and a position";
@@ -160,7 +162,7 @@ impl Functions {
         all
     }
 
-    /// Ampere and the yardstick both read the clock once for each tree of calls.
+    /// Makes trees of calls, each [`DEEP`] calls deep. The clock is read once for each tree, for ampere and the yardstick alike.
     fn trees(self) {
         let Functions { enter, leave } = std::hint::black_box(self);
         for _ in 0..TREES {
@@ -276,7 +278,7 @@ pub fn sampled_child() {
 
 /// Measures calls that are coalesced from the start, in a process of its own.
 fn folded() -> anyhow::Result<Vec<Figure>> {
-    let [ours, least, counting, exact] = numbers_of(CHILD, &[("AMPERE_EVENTS", "folded".as_ref())])?[..]
+    let [ours, least, counting, calls] = numbers_of(CHILD, &[("AMPERE_EVENTS", "folded".as_ref())])?[..]
     else {
         anyhow::bail!("the child did not print four numbers");
     };
@@ -285,7 +287,7 @@ fn folded() -> anyhow::Result<Vec<Figure>> {
     Ok(vec![
         figure("plugin: an enter or leave of coalesced calls, 4 deep", ours, "ns", MINIMAL_C, least),
         figure("plugin: the same", ours, "ns", COUNTING, counting),
-        figure("plugin: calls of that run in its summary", 100.0 * exact / made, "%", "of those made", 100.0),
+        figure("plugin: calls of that run in its summary", 100.0 * calls / made, "%", "of those made", 100.0),
     ])
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Number of launches for the mean of one.
+/// Number of launches over which the time of a launch is averaged.
 const LAUNCHES: &str = "100000";
 /// Number of kernels on eight streams, 10,000 a second.
 const KERNELS: u32 = 30_000;
@@ -31,7 +31,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         Figure::new("GPU: the record of a kernel by CUDA, our part", cuda_record, "ns", asked, 500.0),
         Figure::new("GPU: 10,000 kernels a second on 8 streams, recorded", recorded, "%", "all", 100.0),
         Figure::new(
-            "GPU: its libraries that a program without it does not load",
+            "GPU: libraries of ampere not loaded into a program that uses no GPU",
             not_loaded(place.path())?,
             "",
             "all",
@@ -118,7 +118,7 @@ impl Program {
             number.parse::<f64>().ok()
         };
         let times = before(" ns of calls").zip(before(" ns of records"));
-        // Nothing takes no time: ampere's library was not loaded.
+        // A time of 0 means that ampere's library was not loaded.
         let times = times.filter(|(launch, record)| *launch > 0.0 && *record > 0.0);
         times.map(<[f64; 2]>::from).with_context(|| format!("no times: {said}"))
     }

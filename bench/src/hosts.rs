@@ -32,12 +32,12 @@ const SCOREP: &str = "Score-P";
 pub const MPI_VARIABLES: [(&str, &str); 3] =
     [("OPENBLAS_NUM_THREADS", "1"), ("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
 
-/// Which programs are missing, and why.
+/// The way that cannot be run on this machine, and why.
 type Missed = Option<(&'static str, anyhow::Error)>;
 
 /// One way to run a program.
 struct Way {
-    how: &'static str,
+    name: &'static str,
     program: PathBuf,
     variables: Vec<(&'static str, String)>,
     /// The argument of `ampere run --host`, if the program is run under ampere.
@@ -54,8 +54,8 @@ fn ways(
     let nothing = least::build_nothing()?.to_string_lossy().into_owned();
     let preloaded = child::sibling(PRELOADED).to_string_lossy().into_owned();
     let (plain, hooks) = (build("plain", &[], &[])?, build("hooks", &[], &["-finstrument-functions"])?);
-    let way = |how, program: &Path, variables: &[(&'static str, &str)], ampere| Way {
-        how,
+    let way = |name, program: &Path, variables: &[(&'static str, &str)], ampere| Way {
+        name,
         program: program.to_owned(),
         variables: variables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         ampere,
@@ -137,8 +137,8 @@ pub fn lines(
     Ok(ways.iter().zip(&measured).map(line).chain(missing).collect())
 }
 
-fn hows(ways: &[Way]) -> Vec<&'static str> {
-    ways.iter().map(|way| way.how).collect()
+fn names(ways: &[Way]) -> Vec<&'static str> {
+    ways.iter().map(|way| way.name).collect()
 }
 
 /// Runs a command in one of the ways to its end.
@@ -189,7 +189,7 @@ pub fn calls() -> anyhow::Result<Vec<Value>> {
         Ok(program)
     };
     let (ways, missing) = ways(build)?;
-    lines((CALLS, "ns"), ROUNDS, &hows(&ways), missing, |at| {
+    lines((CALLS, "ns"), ROUNDS, &names(&ways), missing, |at| {
         let way = &ways[at];
         let (ran, quality) = run(way, &[&way.program.to_string_lossy()], place.path())?;
         let text = String::from_utf8_lossy(&ran.output).into_owned();
@@ -235,13 +235,13 @@ pub fn hpl() -> anyhow::Result<Vec<Value>> {
         Ok(program)
     };
     let (mut ways, mut missing) = ways(build)?;
-    let tracing = ways.iter().position(|way| way.how == "Score-P's tracing");
+    let tracing = ways.iter().position(|way| way.name == "Score-P's tracing");
     if let Some(at) = tracing.filter(|_| child::free_bytes(&std::env::temp_dir()) < SCOREP_TRACE_BYTES) {
         ways.remove(at);
         let why = Missing("no room for its trace in the temporary directory".to_owned());
         missing = Some(("Score-P's tracing", why.into()));
     }
-    lines((HPL, "s"), ROUNDS, &hows(&ways), missing, |at| {
+    lines((HPL, "s"), ROUNDS, &names(&ways), missing, |at| {
         let way = &ways[at];
         let words = ["mpirun", "--oversubscribe", "-n", "2", "./xhpl"];
         let _ = std::fs::remove_file(way.program.join("hpccoutf.txt"));

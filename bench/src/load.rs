@@ -50,13 +50,14 @@ pub struct Feed {
     collector: Option<Child>,
     hosts: Vec<Child>,
     logs: Vec<LogWriter>,
-    locations: Vec<Fed>,
+    locations: Vec<FedLocation>,
     pattern: Vec<Record>,
     last: u64,
     longest_wait: Duration,
 }
 
-struct Fed {
+/// A location, the ring that is fed for it, and what has been written.
+struct FedLocation {
     ring: RingProducer,
     gauge: RingGauge,
     /// Positions that have been written and were not yet seen as read, with the time of the write.
@@ -200,7 +201,7 @@ impl Feed {
                 thread: 0,
             }));
             let gauge = RingGauge::open(&path)?;
-            self.locations.push(Fed { ring, gauge, written: VecDeque::new(), at: 0 });
+            self.locations.push(FedLocation { ring, gauge, written: VecDeque::new(), at: 0 });
         }
         self.logs.push(log);
         self.session.join();
@@ -264,12 +265,12 @@ impl Feed {
         let count = |path: &Path| std::fs::read_dir(path).map(|entries| entries.flatten().count() as f64);
         let files = std::fs::read_dir(self.session.directory())?.flatten();
         let bytes: u64 = files.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
-        let claim = std::fs::read_dir(self.output())?.flatten().find(|entry| entry.path().is_dir());
-        let in_claim = claim.map_or(Ok(0.0), |claim| count(&claim.path()))?;
+        let spool = std::fs::read_dir(self.output())?.flatten().find(|entry| entry.path().is_dir());
+        let in_spool = spool.map_or(Ok(0.0), |spool| count(&spool.path()))?;
         let footprint = Footprint {
             shared_bytes: bytes as f64,
             descriptors: count(Path::new(&format!("/proc/{pid}/fd")))?,
-            files: count(&self.output())? + in_claim,
+            files: count(&self.output())? + in_spool,
             writes_per_second: writes / duration.as_secs_f64(),
         };
         self.finish(written)?;

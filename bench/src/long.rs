@@ -39,7 +39,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         Ok(ran.seconds * per_event)
     })?;
     let [ours_cpu, merged_cpu, local_cpu] = cpu.map(median);
-    // This measurement comes last, because its summaries are large and a child's peak memory is never less than this program's.
+    // This check comes last: it reads large summaries into this process, and a child inherits the peak memory of this process.
     assert_all_read(&short)?;
     assert_all_read(&long)?;
     let figure = |what, unit, value, yardstick, yardstick_value| Figure {

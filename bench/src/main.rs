@@ -69,8 +69,8 @@ const BENCHES: [(&str, Bench); 28] = [
     ("event path", Bench::Figures(events::figures)),
     ("GPU", Bench::Figures(gpu::figures)),
     ("engine", Bench::Figures(engine::figures)),
-    // This one measures the memory of children, which is never less than the peak of this process, so it comes before groups that
-    // need much memory.
+    // This one measures the peak memory of children. A child inherits the peak of this process when it is started, so this comes
+    // before groups that need much memory.
     ("long trace", Bench::Figures(long::figures)),
     ("cores", Bench::Figures(cores::figures)),
     ("calls", Bench::Figures(calls::figures)),

@@ -157,7 +157,7 @@ pub struct ManyPaths {
     /// Number of the innermost call. Its frames are entered, and then left.
     call: u32,
     step: u32,
-    left: u64,
+    remaining: u64,
 }
 
 impl ManyPaths {
@@ -168,7 +168,7 @@ impl ManyPaths {
     const INNERMOST: u32 = 10_716;
 
     pub fn new(rank: u64, events: u64) -> ManyPaths {
-        ManyPaths { time: rank, call: 0, step: 0, left: events / u64::from(2 * ManyPaths::DEPTH) }
+        ManyPaths { time: rank, call: 0, step: 0, remaining: events / u64::from(2 * ManyPaths::DEPTH) }
     }
 
     /// The region at a depth, given by a digit of the call's number.
@@ -182,7 +182,7 @@ impl Iterator for ManyPaths {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
-        if self.left == 0 {
+        if self.remaining == 0 {
             return None;
         }
         self.time += MEAN_TICKS;
@@ -193,7 +193,7 @@ impl Iterator for ManyPaths {
         };
         self.step += 1;
         if self.step == 2 * ManyPaths::DEPTH {
-            (self.step, self.left) = (0, self.left - 1);
+            (self.step, self.remaining) = (0, self.remaining - 1);
             self.call = (self.call + 1) % ManyPaths::INNERMOST;
         }
         Some(event)
@@ -206,14 +206,14 @@ pub struct Walk {
     random: u64,
     time: u64,
     stack: Vec<u32>,
-    left: u64,
+    remaining: u64,
 }
 
 impl Walk {
     pub const REGIONS: u32 = DEPTH * CALLEES;
 
     pub fn new(rank: u64, events: u64) -> Walk {
-        Walk { random: rank + 1, time: 0, stack: Vec::new(), left: events }
+        Walk { random: rank + 1, time: 0, stack: Vec::new(), remaining: events }
     }
 
     /// Returns a random number by Marsaglia's xorshift.
@@ -238,11 +238,11 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Event> {
         let depth = self.stack.len() as u32;
-        self.left = self.left.checked_sub(1).or_else(|| (depth > 0).then_some(0))?;
+        self.remaining = self.remaining.checked_sub(1).or_else(|| (depth > 0).then_some(0))?;
         let random = self.random();
         self.time += 1 + random % (2 * MEAN_TICKS);
         let deeper = depth == 0 || (depth < DEPTH && random >> 63 == 0);
-        if deeper && self.left > u64::from(depth) {
+        if deeper && self.remaining > u64::from(depth) {
             let callee = if depth.is_multiple_of(BRANCHES) { (random >> 32) as u32 % CALLEES } else { 0 };
             let region = depth * CALLEES + callee;
             self.stack.push(region);

@@ -47,7 +47,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// Returns a number that is small, close to a limit, or arbitrary.
-    pub fn odd_u64(&mut self) -> u64 {
+    pub fn edge_u64(&mut self) -> u64 {
         match self.u8() {
             0..=127 => u64::from(self.u16()),
             128..=159 => u64::MAX - u64::from(self.u8()),

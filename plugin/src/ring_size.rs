@@ -24,7 +24,7 @@ const RING_BYTES_MAX: u64 = (1 << 32) * RECORD_BYTES;
 pub struct RingSizes {
     /// The size that the user has set, in bytes.
     fixed: Option<u64>,
-    /// The bytes that are left of this process's share of the node's memory for rings.
+    /// The bytes that remain of this process's share of the node's memory for rings.
     left: AtomicU64,
 }
 
@@ -55,8 +55,9 @@ impl RingSizes {
         RingSizes::of_share(NODE_BYTES / u64::from(ranks.max(1)))
     }
 
-    /// Returns the sizes of a process that does not know the number of ranks on its node. It uses its part of one half
-    /// of what the others have left; the other half is kept for later processes.
+    /// Returns the sizes of a process that does not know the number of ranks on its node. Of the memory for rings that the other
+    /// processes have not used, half is kept for later processes. Of the other half, this process takes one share of
+    /// `others.count` + 1.
     fn next_to(others: OtherProcesses) -> RingSizes {
         RingSizes::of_share(NODE_BYTES.saturating_sub(others.ring_bytes) / (2 * (others.count + 1)))
     }
@@ -65,7 +66,8 @@ impl RingSizes {
         RingSizes { fixed: None, left: AtomicU64::new(bytes) }
     }
 
-    /// Bytes for a new location: a power of two of at most half of what is left, so that others get some, too.
+    /// Bytes for a new location: a power of two of at most half of the remaining bytes, so that later locations get some, too,
+    /// within the limits for a ring of this kind.
     pub fn next(&self, id: u32, is_gpu: bool) -> u64 {
         let bytes_max = match id {
             0 => MAIN_BYTES_MAX,

@@ -300,7 +300,7 @@ static METRICS: &[Metric] = &[
         "Resident memory of the collector",
         |s| of_node(s.snapshot.collector.collector_rss_bytes as f64),
     ),
-    // In a replay nothing is sampled, so the following seven metrics are absent.
+    // In a replay nothing is sampled, so all `ampere_sampler_*` metrics are absent.
     counter(
         "ampere_sampler_readings", None, &["device"],
         "Successful readings of a device's counter",

@@ -42,12 +42,12 @@ pub struct Estimate {
     pub updates: usize,
     /// The number of steps that no device can make, from resets or wraps.
     pub resets: usize,
-    /// The number of times without a movement that were too long to be used.
+    /// The number of intervals without a movement that were too long to be used.
     pub gaps: usize,
     pub mean_watts: Option<f64>,
     /// The response to the load; `None` if the counter does not respond.
     pub response: Option<Response>,
-    /// Mean watts over the phase of the period, from the rise on; NaN where nothing was seen.
+    /// Mean watts in each of the [`CELLS`] parts of the period, which begins with the rise; NaN for a part without readings.
     pub phase_watts: Vec<f64>,
 }
 
@@ -151,6 +151,7 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
 
 /// Returns the usable intervals: those for which the load a delay earlier is known, for all delays that are tried.
 fn intervals(movements: &Movements, wave: &Wave) -> Vec<Interval> {
+    // After the last fall, the load is idle for half a period.
     let (begin, end) = (LATEST * wave.period, wave.end() + (0.5 + EARLIEST) * wave.period);
     let seconds = |ns: u64| ns.wrapping_sub(wave.origin_ns) as i64 as f64 * 1e-9;
     let pairs = movements.windows(2).filter_map(|pair| {
@@ -205,7 +206,7 @@ impl Line {
 
     /// Returns the sum of the weighted squared residuals. For a line that falls, returns those of a flat one, because a load
     /// takes power.
-    fn left(&self) -> f64 {
+    fn residual(&self) -> f64 {
         let all = self.yy - self.y * self.y / self.weight;
         all - self.amplitude().max(0.0) * (self.xy - self.x * self.y / self.weight)
     }
@@ -218,24 +219,24 @@ fn mean(intervals: &[Interval]) -> f64 {
 
 fn best_delay(intervals: &[Interval], wave: &Wave, from: f64, to: f64, steps: usize) -> f64 {
     let about = mean(intervals);
-    let left = |delay: f64| Line::of(intervals, wave, delay, about).left();
+    let residual = |delay: f64| Line::of(intervals, wave, delay, about).residual();
     let step = (to - from) / steps as f64;
-    let grid = (0..=steps).map(|n| from + step * n as f64).map(|delay| (left(delay), delay));
+    let grid = (0..=steps).map(|n| from + step * n as f64).map(|delay| (residual(delay), delay));
     let best = grid.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(from, |(_, delay)| delay);
     // The golden section search stops at about a microsecond.
     let (mut low, mut high) = (best - step, best + step);
     let golden = (5f64.sqrt() - 1.0) / 2.0;
     let (mut a, mut b) = (high - golden * (high - low), low + golden * (high - low));
-    let (mut left_a, mut left_b) = (left(a), left(b));
+    let (mut residual_a, mut residual_b) = (residual(a), residual(b));
     while high - low > 1e-6_f64.max(1e-6 * wave.period) {
-        if left_a <= left_b {
-            (high, b, left_b) = (b, a, left_a);
+        if residual_a <= residual_b {
+            (high, b, residual_b) = (b, a, residual_a);
             a = high - golden * (high - low);
-            left_a = left(a);
+            residual_a = residual(a);
         } else {
-            (low, a, left_a) = (a, b, left_b);
+            (low, a, residual_a) = (a, b, residual_b);
             b = low + golden * (high - low);
-            left_b = left(b);
+            residual_b = residual(b);
         }
     }
     (low + high) / 2.0
@@ -264,9 +265,9 @@ fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     (mean, (squares / (count - 1.0).max(1.0)).sqrt())
 }
 
-/// Whether the power differs between busy and idle, and not by chance: each period has its own difference, and their mean must be
-/// several times what their spread allows. A high factor is used, because the delay was chosen for the largest difference, and
-/// with few periods the spread itself is uncertain.
+/// Whether the power differs between busy and idle, and not by chance: each period has its own difference, and the mean of these
+/// differences must exceed several of its standard errors. The factor is high, because the delay was chosen for the largest
+/// difference, and with few periods the standard error itself is uncertain.
 fn responds(intervals: &[Interval], wave: &Wave, delay: f64, mean_watts: f64) -> bool {
     let amplitude_of = |part: &[Interval]| {
         let line = Line::of(part, wave, delay, mean(part));

@@ -104,8 +104,8 @@ fn sleep_until(time_ns: u64, stopped: &AtomicBool) {
     }
 }
 
-/// Multiplies numbers until a time. The multiplications do not wait for each other, and there is no hint for spin loops, because
-/// the core would save power.
+/// Multiplies numbers until a time. The multiplications do not wait for each other, and there is no hint for spin loops:
+/// otherwise the core would save power.
 fn burn_until(time_ns: u64, stopped: &AtomicBool) {
     let mut values = [1.0f64, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7];
     while monotonic_ns() < time_ns && !stopped.load(Ordering::Relaxed) {
@@ -138,7 +138,8 @@ pub fn run(
     let counted = count.clone();
     let reader = std::thread::spawn(move || read_edges(output, &counted, |line| say!("{line}")));
     let status = wait(&mut child, &shown, stop, || progress(count.load(Ordering::Relaxed)))?;
-    // A process that the command left behind may keep its output open. Then only the output until now is used.
+    // A process that the command has left behind may keep its output open. If the output is still open after this limit, it is an
+    // error.
     let until = Instant::now() + END_LIMIT;
     while !reader.is_finished() && Instant::now() < until {
         std::thread::sleep(NAP);

@@ -193,7 +193,7 @@ fn name(load: &Load) -> &str {
     load.command.first().map_or("the load", String::as_str)
 }
 
-/// Refuses edges whose times are from another clock or another machine: those are completely different.
+/// Refuses edges whose times are from another clock or another machine: such times lie outside of the time of the load.
 fn check_clock(wave: &Wave, counters: &[sample::Counter], load: &Load) -> anyhow::Result<()> {
     let now = load::monotonic_ns();
     let first = counters.iter().filter_map(|counter| counter.movements.first()).map(|(at, _)| *at).min();

@@ -31,7 +31,7 @@ fn section(setting: &Setting) -> String {
     )
 }
 
-/// Returns a basic string of TOML, whose escapes are those of JSON, and one more.
+/// Returns a basic string of TOML. Its escapes are those of JSON, but TOML also requires one for DEL (U+007F).
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

@@ -42,7 +42,8 @@ pub fn check(cores: &Cores, root: &Path) -> Vec<Check> {
 fn look_at_cores(group: &mut Group, cores: &Cores) {
     let Cores { allowed, online } = *cores;
     let found = format!("{} of {online} may be used", plural(allowed as u64, "core"));
-    // The collector leaves the core that it was started on, for any that the job's cpuset allows.
+    // The collector of `ampere run` may use the same cores as this process. A collector that a rank starts may use all cores of
+    // the job's cpuset, so it shares the rank's core only if the job has no other.
     if allowed == 1 {
         let advice =
             "if the job has no more, give it a core more than its ranks need, or expect coalesced calls";
@@ -58,7 +59,7 @@ fn look_at_cores(group: &mut Group, cores: &Cores) {
     // A limit on CPU time stops all processes for a while, including the collector.
     let limited = std::thread::available_parallelism().map_or(allowed, usize::from);
     if limited < allowed {
-        let advice = "measure without a limit on CPU time, or count on late samples".to_owned();
+        let advice = "measure without a limit on CPU time, or expect late samples".to_owned();
         group.note(
             "CPU time",
             format!("limited to that of {} by the cgroup", plural(limited as u64, "core")),

@@ -60,7 +60,8 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
     }
 }
 
-/// Tests whether files can be written by writing one, because permissions do not show it, for example on network file systems.
+/// Tests whether a directory can be written to by making a directory in it. Permissions do not show this, for example on network
+/// file systems.
 fn try_to_write(directory: &Path) -> std::io::Result<()> {
     let trial = directory.join(format!(".ampere-doctor-{}", std::process::id()));
     std::fs::create_dir(&trial)?;

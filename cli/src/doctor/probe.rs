@@ -93,6 +93,7 @@ pub fn messages(stdout: &str) -> Vec<Message> {
 
 fn load(file: &str, function: &str) -> Message {
     match ampere_counters::loads(file, function.to_owned().leak()) {
+        // ampere's plugin is loaded as a metric plugin by a name that links to the file of the substrate plugin.
         Ok(()) => Message::Loaded(mapped(|name| {
             name.starts_with("libscorep_substrate_ampere") || name.starts_with(file)
         })),
@@ -240,7 +241,7 @@ impl Watched {
 fn usual(mut intervals: Vec<f64>) -> Option<f64> {
     intervals.sort_by(f64::total_cmp);
     let median = *intervals.get(intervals.len() / 2)?;
-    // A change is seen one or two readings late, which is much compared with a short interval.
+    // A change is seen one or two readings late, which is a lot compared with a short interval.
     let longest = 1.5 * median + 2.0 * PERIOD.as_secs_f64();
     intervals.retain(|interval| *interval <= longest);
     Some(intervals.iter().sum::<f64>() / intervals.len() as f64)

@@ -85,10 +85,10 @@ impl Progress {
     pub fn step(&self) -> impl FnMut(u64, u64) {
         |done, expected| {
             if done > 0 && expected > 0 {
-                let left =
+                let remaining =
                     self.line.elapsed().as_secs_f64() * expected.saturating_sub(done) as f64 / done as f64;
                 self.line.write(Some(done as f64 / expected as f64), || {
-                    format!("{done} of {expected} {}, {left:.0} s left", self.unit)
+                    format!("{done} of {expected} {}, {remaining:.0} s left", self.unit)
                 });
             }
         }

@@ -108,8 +108,8 @@ impl Write for Output {
     }
 }
 
-/// Writes to standard output through a buffer. Its own buffer is flushed at every end of a line, and a summary may have a million
-/// lines. `what` is named in the error.
+/// Writes to standard output through a buffer, because Rust's own buffer is flushed at every end of a line, and a summary may
+/// have a million lines. `what` is named in the error.
 pub fn print(what: &str, write: impl FnOnce(&mut BufWriter<Output>) -> io::Result<()>) -> anyhow::Result<()> {
     print_to(Output::standard(), what, write)
 }

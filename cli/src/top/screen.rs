@@ -86,6 +86,7 @@ impl Shown {
                         viewer::Asked::Quit => return End::Quit,
                         viewer::Asked::Suspend if !self.screen.suspend() => return End::Quit,
                         viewer::Asked::Suspend => {}
+                        // A view that has just been chosen has no figures yet, so they are requested.
                         viewer::Asked::Figures => {
                             asking.wish(&self.wish());
                             asking.now();
@@ -116,7 +117,6 @@ impl Shown {
 
     fn store_answer(&mut self, answer: Answer) {
         (self.answered, self.unanswered) = (Instant::now(), None);
-        // A view that has just been chosen has no figures yet, so they are requested.
         let viewer = &mut self.viewer;
         if viewer.is_paused() {
             return;

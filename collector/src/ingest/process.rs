@@ -125,7 +125,7 @@ pub(crate) struct Losses {
 pub(crate) struct Threads {
     pub seconds: Option<ThreadSeconds>,
     checks: Checks,
-    /// CPU time of all but the main thread when the process was no longer sampled, and at the last check.
+    /// CPU time of all but the main thread: at the first check after sampling of the process stopped, and at the last check.
     unsampled: Option<(f64, f64)>,
     unsampled_checks: Checks,
 }

@@ -1,4 +1,4 @@
-//! Replaces a killed collector: decodes the records that it had read again, before anything is published.
+//! Replaces a killed collector: before anything is published, decodes once more the records that the killed one had read.
 
 use super::LiveRun;
 use crate::ingest::reading_again::{self, Reread};

@@ -34,7 +34,7 @@ pub struct Leftover {
     pub changed: Option<SystemTime>,
     /// The number of processes that have joined.
     pub processes: usize,
-    /// The greatest job size that a process reported, or the number of processes with a rank.
+    /// The greatest job size that a process reported; if that is at most 1, the number of processes with a rank.
     pub ranks: u32,
     /// The number of recorded events.
     pub events: u64,

@@ -97,7 +97,7 @@ impl ClaimError {
     }
 
     fn holds_results(directory: &Path) -> ClaimError {
-        // These are figures of a run that is still running or was killed.
+        // With a claim in the directory, the results are the figures of a run that is still running or was killed.
         if let Some(node) = others(directory, "").first() {
             let spool = directory.join(format!("{CLAIM}{node}"));
             return ClaimError::InUse { directory: directory.to_owned(), spool };

@@ -139,8 +139,8 @@ impl ReadSchedule {
     }
 
     /// Records a reading at a tick, and returns the tick of the next one. `late` means that the reading came after the tick that
-    /// was planned, and `changed` that the value differs from the one before. `rest` is the number of ticks from one reading to the
-    /// next that is allowed.
+    /// was planned, and `changed` that the value differs from the one before. `rest` is the least number of ticks from one
+    /// reading to the next.
     pub fn next(
         &mut self,
         interval: &mut UpdateInterval,

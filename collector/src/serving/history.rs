@@ -103,7 +103,7 @@ impl Ring {
         self.taken - self.watts.occupied_len() as u64
     }
 
-    /// Ends the steps that have passed. `joules_at` returns the joules at a time since the last sample.
+    /// Ends the steps that have passed. `joules_at` returns the joules at a time between the previous sample and this one.
     fn advance(&mut self, now: f64, joules_at: impl Fn(f64) -> f64) {
         let over = (now / self.step) as u64;
         if over > self.taken + STEPS as u64 {

@@ -91,7 +91,8 @@ impl Periods {
     }
 }
 
-/// Returns the actual CPU time between two samples that cost `cost` each, and together this part of the program's CPU time.
+/// Returns the actual CPU time between two samples with which samples that cost `cost` each take this part of the program's CPU
+/// time.
 fn period_for(cost: Duration, part: f64) -> Duration {
     let steps = match cost.div_duration_f64(STEP) / part / UNEVEN_FACTOR {
         steps if part > 0.0 => steps.ceil(),

@@ -110,7 +110,8 @@ impl Merging {
         self.spans.iter().any(|spans| *spans > SWITCHES_MAX)
     }
 
-    /// The spans to be written. All before `until` are known, which ends a millisecond. All are merged if the ring `is_crowded`.
+    /// Calls `each` with the spans to be written. All spans before `until`, which is the end of a millisecond, are known. If the
+    /// ring `is_crowded`, all of them are merged.
     fn pass(&mut self, spans: Vec<Span>, until: u64, is_crowded: bool, mut each: impl FnMut(Span)) {
         for mut span in spans {
             if !self.is_too_often(&span) && !is_crowded {
@@ -377,7 +378,7 @@ impl CpuTimes {
         gone.filter_map(|(_, of)| of.ring.take()).for_each(|ring| ring.end(clock));
     }
 
-    /// Ends the ring. All times must have been written before.
+    /// Ends all rings. All times must have been written before.
     pub fn end(&mut self, clock: &EventClock) {
         let rings = self.threads.drain().filter_map(|(_, of)| of.ring);
         rings.chain(self.ring_of_others.take()).for_each(|ring| ring.end(clock));

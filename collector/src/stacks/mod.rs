@@ -42,8 +42,9 @@ use std::time::{Duration, Instant};
 use unsampled_processes::UnsampledProcesses;
 use writer::Writer;
 
-/// The interval at which the kernel's samples are fetched after a program has started: what is known about a short one only while
-/// it exists is found in this time. Then the interval is doubled up to the maximum. A ring that is half full is fetched at once.
+/// The interval at which the kernel's samples are fetched after a program has started. It is short, because some facts about a
+/// program can be found only while the program runs. Then the interval is doubled up to the maximum. A ring that is half full is
+/// fetched at once.
 const FETCH_PERIOD: Duration = Duration::from_millis(40);
 const FETCH_PERIOD_MAX: Duration = Duration::from_millis(100);
 /// The time after which the kernel's records of an event have been fetched.

@@ -47,7 +47,7 @@ pub(super) struct Writer {
     left_out: LeftOut,
     /// The processes that record their own functions now: nothing is written for them.
     recorded: HashSet<u32>,
-    /// The time of the last sample of any other process, in nanoseconds.
+    /// The time of the last sample of a process that does not record its own functions, in nanoseconds.
     needed: u64,
     /// Whether stacks are sampled. Otherwise only CPU time is written, and only of processes that record their calls.
     has_samples: bool,
@@ -200,7 +200,7 @@ impl Writer {
             all.into_iter().for_each(|process| self.end_process(process));
         }
         self.watermark = now.saturating_sub(self.timing.pause + FILLED_PAUSE_MAX + SLACK.as_nanos() as u64);
-        // Where the kernel's counts are read, more is not known.
+        // The CPU time of a process whose counts are read is known only up to the last reading.
         self.counted.values().for_each(|read| self.watermark = self.watermark.min(*read));
         let held = self.processes.values().filter_map(|process| process.cpu.held_since());
         self.watermark = held.fold(self.watermark, u64::min);

@@ -252,7 +252,8 @@ pub struct Opened {
 struct OpenErrors {
     notes: Vec<String>,
     absent: Vec<String>,
-    /// Whether a counter that may be read cannot be read.
+    /// Whether a counter failed that should be readable: neither for lack of support nor, unless RAPL can read other zones, for
+    /// lack of permission.
     has_unreadable: bool,
 }
 

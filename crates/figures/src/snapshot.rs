@@ -231,7 +231,8 @@ pub struct KernelEnergy {
     pub joules: f64,
 }
 
-/// Calls and time of a region on a rank's main location.
+/// Calls and exclusive time of a region on a rank: on its main location, or on all of its threads if the settings count
+/// the frames of all.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionTime {
     /// The rank's label, see [`rank_label`].
@@ -388,7 +389,7 @@ impl SeriesLimit {
         self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
     }
 
-    /// Like `admits`, with numbers with which earlier decisions are looked up.
+    /// Like `admits`, with indices by which earlier decisions are looked up.
     fn admits_region(&mut self, device: (usize, &str), label: (usize, &str), region: (usize, &str)) -> bool {
         let decisions = at(at(&mut self.decided, device.0), label.0);
         if decisions.label != label.1 {
@@ -498,21 +499,21 @@ struct Labels {
 
 impl Labels {
     fn of(attributor: &Attributor) -> Labels {
-        let mut numbers = HashMap::new();
+        let mut indices = HashMap::new();
         let mut labels = Labels { names: Vec::new(), of_location: Vec::new() };
         for location in 0..attributor.locations.len() as u32 {
             let name = rank_label(attributor, location);
-            let number = *numbers.entry(name.clone()).or_insert(labels.names.len());
-            if number == labels.names.len() {
+            let index = *indices.entry(name.clone()).or_insert(labels.names.len());
+            if index == labels.names.len() {
                 labels.names.push(name);
             }
-            labels.of_location.push(number);
+            labels.of_location.push(index);
         }
         labels
     }
 
-    /// Makes empty sums by label and region number. There may be a hundred thousand, and names are looked up only for those that
-    /// are shown.
+    /// Makes empty sums by the indices of label and region. There may be a hundred thousand sums, and names are looked up only
+    /// for those that are shown.
     fn sums<T: Clone + Default>(&self) -> Vec<Vec<T>> {
         vec![Vec::new(); self.names.len()]
     }

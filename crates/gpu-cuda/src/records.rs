@@ -195,7 +195,8 @@ impl Records {
         }
     }
 
-    /// Takes the record of work on a device. Returns whether it can be true. CUPTI leaves out times that it does not have.
+    /// Takes the record of work on a device. Returns `false` if the record cannot be true, and is left out: CUPTI sets times that
+    /// it does not know to 0.
     fn push(&mut self, work: Work) -> bool {
         if work.start == 0 || work.end < work.start {
             return false;

@@ -55,7 +55,7 @@ impl HostTimes {
         };
         let mut readings = self.0.into_iter().filter(is_during_call);
         let first = readings.next()?;
-        // The distance of both readings by the one clock, and by the run's clock.
+        // Whether the time between the two readings is different by the system's clocks and by the run's clock.
         let differ = |other: &(u64, u64, u64)| {
             let by_clocks = other.1 as f64 - first.1 as f64;
             (by_clocks - (other.0 as f64 - first.0 as f64) / rate).abs() > DIFFERENCE_MAX

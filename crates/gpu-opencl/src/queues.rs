@@ -225,7 +225,7 @@ pub fn follow(queue: Arc<Queue>, event: Handle, is_ours: bool, launch: Launch) {
     }
 }
 
-/// OpenCL calls this when a command has completed, or was given up.
+/// OpenCL calls this when a command has completed or failed.
 extern "C" fn completed(_event: Handle, status: i32, command: *mut c_void) {
     guarded((), || {
         let command: *mut Command = command.cast();
@@ -252,7 +252,7 @@ extern "C" fn completed(_event: Handle, status: i32, command: *mut c_void) {
     });
 }
 
-/// Takes a command off the list of its queue, and gives up its event, unless the end of the measurement has the command.
+/// Removes a command from the list of its queue, and releases its event, unless the end of the measurement has the command.
 fn finish(command: *mut Command) {
     // SAFETY: the command lives until the end of this function.
     let queue = unsafe { (*command).queue.clone() };

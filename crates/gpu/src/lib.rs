@@ -25,8 +25,8 @@
 //!    converts the runtime's timestamps into the run's ticks. Where the runtime can timestamp by our clock, it is not needed.
 //! 6. A record of a kernel, a copy or a memset becomes a [`Frame`]: [`Stream::push`], and after each batch [`Stream::flush`].
 //!    Records may come late, out of order and overlapping.
-//!    If it knows that all frames before a moment are recorded ([`Known`]), it says so: [`Stream::quiet_until`]. Otherwise live
-//!    figures wait for a silent stream, at most for the setting `stream_lag`.
+//!    If the adapter knows that all frames before a moment are recorded ([`Known`]), it says so: [`Stream::quiet_until`].
+//!    Otherwise live figures wait for a silent stream, at most for the setting `stream_lag`.
 //! 7. Everything that is not recorded is counted, and reported by [`Host::report_quality`] ([`Losses`] does both).
 //!
 //! Regions are made by [`Host::region`], with `scorep_abi::region_type::KERNEL` for kernels, `KERNEL_LAUNCH` for launches, `RMA`

@@ -1,7 +1,7 @@
-//! The interface from the preloaded library to the host: a record for each thread, and the treatment of objects that the program
-//! opens.
+//! The interface from the preloaded library to the host: a slot for each thread, and the function that treats the objects that
+//! the program has opened. To treat an object is to write wrappers into its tables of functions.
 //!
-//! A thread's record is reached in two instructions. It is in the thread-local storage of the preloaded library
+//! A thread's slot is reached in two instructions. It is in the thread-local storage of the preloaded library
 //! (`crates/preload`), at a fixed distance from the thread pointer. The host is opened later: storage of its own would cost a
 //! function call per access, which the event path cannot afford, or take from the little room that the loader keeps for other
 //! libraries.
@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 /// The data that the preloaded library passes to the host.
 #[repr(C)]
 pub struct Offer {
-    /// The distance of a thread's record from the thread pointer.
+    /// The distance of a thread's slot from the thread pointer.
     slot_offset: isize,
-    /// Wraps functions in the objects that the program has opened since the last call.
+    /// Treats the objects that the program has opened since the last call.
     treat_new_objects: extern "C" fn(),
 }
 
 static TREAT_NEW_OBJECTS: OnceLock<extern "C" fn()> = OnceLock::new();
 
-/// The distance of the record from the thread pointer. It is set before anything is recorded.
+/// The distance of a thread's slot from the thread pointer. It is set before anything is recorded.
 static OFFSET: AtomicIsize = AtomicIsize::new(0);
 
 /// Stores the data from the preloaded library. This is called once.
@@ -35,19 +35,19 @@ pub fn is_taken() -> bool {
     OFFSET.load(Ordering::Relaxed) != 0
 }
 
-/// Wraps functions in the objects that the program has opened since the last call. Takes the loader's lock for a moment.
+/// Treats the objects that the program has opened since the last call. Takes the loader's lock for a moment.
 pub fn treat_new_objects() {
     if let Some(treat) = TREAT_NEW_OBJECTS.get() {
         treat();
     }
 }
 
-/// Returns the calling thread's record. Valid as long as the thread lives.
+/// Returns the calling thread's slot. Valid as long as the thread lives.
 #[cfg(all(target_arch = "x86_64", not(test)))]
 #[inline(always)]
 pub fn slot() -> *const Slot {
     let address: *const Slot;
-    // SAFETY: reads the record's distance and the thread pointer, which the x86-64 ABI keeps at fs:0. Both values are the same
+    // SAFETY: reads the slot's distance and the thread pointer, which the x86-64 ABI keeps at fs:0. Both values are the same
     // throughout a thread's life.
     unsafe {
         std::arch::asm!(
@@ -61,7 +61,7 @@ pub fn slot() -> *const Slot {
     address
 }
 
-/// Returns the calling thread's record. Valid as long as the thread lives.
+/// Returns the calling thread's slot. Valid as long as the thread lives.
 #[cfg(not(all(target_arch = "x86_64", not(test))))]
 #[inline(always)]
 pub fn slot() -> *const Slot {

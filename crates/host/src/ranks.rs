@@ -1,5 +1,6 @@
-//! The number of this process among the run's ranks, and how many there are up to its program's last: its rank in MPI_COMM_WORLD
-//! and the size of that, except that ranks which MPI_Comm_spawn has started come after those of their parents.
+//! The rank of this process in the run, and the number of ranks up to the last one of its program. These are its rank in
+//! MPI_COMM_WORLD and the size of that communicator; in a program that MPI_Comm_spawn has started, the number of the ranks that
+//! were started before is added to both.
 
 use crate::plugin;
 use std::ffi::c_int;

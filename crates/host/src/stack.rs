@@ -1,7 +1,7 @@
 //! A stack of our own for work that needs much stack: a thread of the program may have little more than it needs itself.
 //!
-//! Starting, defining and unwinding take tens of kilobytes, more than a stack of 16 KiB has. A stack is mapped for each use and
-//! unmapped afterwards: such uses are rare, and a signal handler may nest them.
+//! The start of the host, definitions of regions and unwinding take tens of kilobytes, more than a stack of 16 KiB has. A stack
+//! is mapped for each use and unmapped afterwards: such uses are rare, and a signal handler may nest them.
 
 #[cfg(target_arch = "x86_64")]
 use crate::alloc;

@@ -1,11 +1,12 @@
-/* Treats new objects, and loads the host when there is something to measure.
+/* Treats new objects, and loads the host when there is something to measure. To treat an object is to replace entries of its
+ * tables (patch.c).
  *
  * Objects are treated when the program starts, and again when it asks for a function of an object that it has opened. The record
  * of treated objects changes only under the loader's own lock, which dl_iterate_phdr takes. So there is no lock of ours to wait
  * for. */
 #include "stub.h"
 
-/* The host's record of a thread (crates/host/src/preloaded.rs). It is here because a library that is loaded at the start takes
+/* The host's slot of a thread (crates/host/src/preloaded.rs). It is here because a library that is loaded at the start takes
  * nothing from the small space for thread-local storage that the loader keeps for later libraries. */
 static __thread long slot[4] __attribute__((tls_model("initial-exec"), aligned(16)));
 

@@ -10,14 +10,20 @@ const TABLES: &[u8] = b"\n  \"topology\": ";
 /// The maximum size of the description of the run, which is in front of that part.
 const HEAD_MAX: u64 = 16 << 20;
 
-/// Writes a summary without holding its text in memory. # Errors The error of `out`.
+/// Writes a summary without holding its text in memory.
+///
+/// # Errors
+/// The error of `out`.
 pub fn write(out: &mut dyn Write, summary: &Summary) -> io::Result<()> {
     summary.serialize(&mut Serializer::with_formatter(&mut *out, Lines::default()))?;
     out.write_all(b"\n")
 }
 
 /// Writes a summary whose tables are copied from an earlier one of the same run, because with a million call paths they have 80
-/// MB. # Errors An error of reading or writing, or `InvalidData` if there are no tables.
+/// MB.
+///
+/// # Errors
+/// An error of reading or writing, or `InvalidData` if there are no tables.
 pub fn write_with_tables_of(
     earlier: &mut (impl Read + Seek),
     out: &mut dyn Write,

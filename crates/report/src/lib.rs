@@ -138,8 +138,10 @@ impl Choice {
             && !views.any(|view| view.view == "kernels" && !view.regions.is_empty())
     }
 
-    /// Removes everything that is not chosen. # Errors A chosen device or view, or dynamic joules, that the summary does not
-    /// have.
+    /// Removes everything that is not chosen.
+    ///
+    /// # Errors
+    /// A chosen device or view, or dynamic joules, that the summary does not have.
     pub fn apply(&self, summary: &mut Summary) -> Result<(), ReportError> {
         if !self.devices.is_empty() {
             let unknown = self.devices.iter().find(|name| summary.devices.iter().all(|d| d.name != **name));
@@ -191,8 +193,10 @@ fn keep_dynamic(summary: &mut Summary) -> Result<(), ReportError> {
     if summary.devices.is_empty() { Err(ReportError::NoDynamic) } else { Ok(()) }
 }
 
-/// Writes a report of a summary. The screen matters only for the table. # Errors A format that this build does not have, or that
-/// cannot be made from a summary.
+/// Writes a report of a summary. The screen matters only for the table.
+///
+/// # Errors
+/// A format that this build does not have, or that cannot be made from a summary.
 pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u8>, ReportError> {
     Ok(match format {
         Format::Table => crate::text::render(summary, screen).into_bytes(),

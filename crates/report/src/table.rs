@@ -65,8 +65,10 @@ impl Table {
         self.columns.first().map_or(0, |(_, column)| column.len())
     }
 
-    /// Writes the table. In JSON, the fields of `head` come before the rows. # Errors It cannot be written, or this build has no
-    /// Parquet.
+    /// Writes the table. In JSON, the fields of `head` come before the rows.
+    ///
+    /// # Errors
+    /// It cannot be written, or this build has no Parquet.
     pub fn write(&self, form: TableForm, head: Map<String, Value>, out: &mut dyn Write) -> io::Result<()> {
         match form {
             TableForm::Csv => self.write_csv(out),

@@ -1,5 +1,5 @@
-//! Writes a Parquet column of text whose values are given as numbers of names, so that each name is looked up once, not once per
-//! row. The library's own writer hashes every value, which costs more than everything else that is done for a call.
+//! Writes a Parquet column of text whose rows are given as indices into a list of names, so that each name is looked up once, not
+//! once per row. The library's own writer hashes every value, which costs more than everything else that is done for a row.
 
 use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
@@ -10,13 +10,14 @@ use parquet::file::writer::{SerializedPageWriter, SerializedRowGroupWriter, Trac
 use parquet::schema::types::ColumnDescPtr;
 use std::io::Write;
 
-/// Renumbers the names in a row group from 0.
+/// Numbers the names that a row group uses, from 0.
 #[derive(Default)]
 pub struct Dictionary {
-    /// The number of each name in the row group, or [`NONE`].
-    numbers: Vec<u32>,
+    /// Each name's index in the dictionary of the row group, or [`NONE`] if the row group has not used it yet.
+    index_of: Vec<u32>,
+    /// The names in the dictionary, as indices into the list of names.
     used: Vec<u32>,
-    /// The index of each row's text.
+    /// The index of each row's name in the dictionary.
     values: Vec<u32>,
 }
 
@@ -76,21 +77,21 @@ impl Dictionary {
 
     fn number(&mut self, names: usize, rows: impl Iterator<Item = u32>) {
         for name in self.used.drain(..) {
-            self.numbers[name as usize] = NONE;
+            self.index_of[name as usize] = NONE;
         }
-        self.numbers.resize(names, NONE);
+        self.index_of.resize(names, NONE);
         self.values.clear();
         self.values.extend(rows.map(|name| {
-            let number = &mut self.numbers[name as usize];
-            if *number == NONE {
-                *number = self.used.len() as u32;
+            let index = &mut self.index_of[name as usize];
+            if *index == NONE {
+                *index = self.used.len() as u32;
                 self.used.push(name);
             }
-            *number
+            *index
         }));
     }
 
-    /// Returns the names, each with its length in front of it.
+    /// Returns the names of the dictionary, each with its length in front of it.
     fn plain(&self, names: &[String]) -> Vec<u8> {
         let mut out = Vec::new();
         for name in &self.used {
@@ -101,7 +102,7 @@ impl Dictionary {
         out
     }
 
-    /// Returns the rows' numbers, in Parquet's hybrid of runs and packed bits.
+    /// Returns the rows' indices, in Parquet's hybrid of runs and packed bits.
     fn indices(&self) -> Vec<u8> {
         let bits = u32::BITS - (self.used.len() as u32 - 1).leading_zeros();
         let mut out = vec![bits as u8];

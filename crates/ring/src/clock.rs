@@ -19,8 +19,8 @@ pub fn ticks() -> u64 {
     0
 }
 
-/// Returns the clock of our own timestamps: [`ticks`], or nanoseconds of CLOCK_MONOTONIC_RAW on processors without a
-/// counter.
+/// Returns the current time by the clock of our own timestamps: [`ticks`], or nanoseconds of CLOCK_MONOTONIC_RAW on processors
+/// without a counter.
 #[inline]
 pub fn usual() -> u64 {
     match ticks() {

@@ -50,7 +50,7 @@ pub struct Collective {
 pub enum Communication {
     MpiSend(Message),
     MpiRecv(Message),
-    /// This variant and those below have the number of their request.
+    /// In this variant and those below, a `u64` is the ID of a request.
     MpiIsend(Message, u64),
     MpiIsendComplete(u64),
     MpiIrecvRequest(u64),
@@ -61,10 +61,13 @@ pub enum Communication {
     MpiCollectiveEnd(Collective),
     NonBlockingCollectiveRequest(u64),
     NonBlockingCollectiveComplete(Collective, u64),
+    /// The handle that this process uses for the communicator.
     CommCreate(u32),
+    /// The handle that this process uses for the communicator.
     CommDestroy(u32),
     /// A value of `SCOREP_ParadigmType`, and the number of threads that were requested.
     ThreadFork(u32, u32),
+    /// A value of `SCOREP_ParadigmType`.
     ThreadJoin(u32),
     /// Whether the thread records from here on.
     MeasurementOnOff(bool),

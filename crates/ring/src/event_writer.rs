@@ -235,7 +235,7 @@ impl EventWriter {
         }
     }
 
-    /// Whether there is room for some records, or will be after a wait that the policy asks for.
+    /// Whether there is room for this number of records, or will be after a wait that the policy asks for.
     fn waits_for_room(&mut self, records: u64) -> bool {
         while !self.output.has_room(records) {
             if !self.overload.wait_for_room(&mut self.output, records) {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
 
-/// Bytes that are handed out once and not given back. They are zero at first, and aligned to a page as the first field.
+/// Bytes that are handed out once and not given back. They are zero at first, and start at a page, because they are the first
+/// field.
 #[repr(C, align(4096))]
 pub struct Reserve<const BYTES: usize> {
     bytes: UnsafeCell<[u8; BYTES]>,
@@ -23,7 +24,7 @@ impl<const BYTES: usize> Reserve<BYTES> {
         Reserve { bytes: UnsafeCell::new([0; BYTES]), taken: AtomicUsize::new(0) }
     }
 
-    /// Whether half of the reserve is used, so that no new work should start.
+    /// Whether more than half of the reserve is used, so that no new work should start.
     pub fn is_low(&self) -> bool {
         self.taken.load(Ordering::Relaxed) > BYTES / 2
     }

@@ -18,7 +18,7 @@ const TIME_MAX: Duration = Duration::from_millis(50);
 /// thread, which takes some milliseconds. Returns `None` if too few samples were taken, or if the kernel does not allow sampling.
 pub fn sample_cost(options: &Options) -> Option<Duration> {
     let options = Options { period: PERIOD, ..options.clone() };
-    // The kernel then copies as much of the stack as for a thread with a deep stack.
+    // With this array, the stack is so deep that the kernel copies as much of it as it does of any.
     let mut stack = [0_u8; 32 << 10];
     black_box(&mut stack);
     let (_event, mut ring) = sample_this_thread(&options).ok()?;

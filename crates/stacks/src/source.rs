@@ -13,11 +13,12 @@ use crate::foreign;
 
 const SECTION_MAX: u64 = 512 << 20;
 
-/// Distinguishes a mapped file from others with its path. Programs that differ only in their symbols can have the same build id.
+/// Distinguishes a mapped file from other files with the same path. Programs that differ only in their symbols can have the same
+/// build ID.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Content {
     File {
-        /// The linker's number for the contents of the file; empty if it is not known.
+        /// The build ID, which the linker makes from the contents of the file; empty if it is not known.
         build_id: Box<[u8]>,
         /// The device and inode, as in the kernel's records.
         inode: [u64; 2],
@@ -77,7 +78,8 @@ fn in_process(process: u32, path: &Path) -> PathBuf {
     seen.into()
 }
 
-/// Whether a file has this device and inode. Stacked file systems have devices of their own.
+/// Whether a file can be the one with this device and inode. Inodes are compared only if the devices are the same, because
+/// stacked file systems have devices of their own.
 fn is_inode(identity: &Identity, [device, number]: [u64; 2]) -> bool {
     of_kernel(identity[0]) != device || identity[1] == number
 }
@@ -169,7 +171,7 @@ impl Source {
         };
         let here = is_same.then(|| path.to_owned());
         let by_path = [here, Some(seen)].into_iter().flatten().find(|path| mapped_file.is(path, false));
-        // The file never had a path, or has none any more.
+        // If the file is at none of these paths, it never had a path, or has none any more.
         let found = by_path
             .or_else(|| map_file(process, address).filter(|path| mapped_file.is(path, false)))
             .or_else(|| {

@@ -28,7 +28,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The maximum number of steps of a location that are taken at once while calls are recorded; then some of these may be taken.
+/// The maximum number of steps of a location that the engine takes at once while calls are recorded. After these, the recorder
+/// may take the calls.
 const STEPS_RECORDED_MAX: usize = 1 << 14;
 
 fn role_of(regions: &Regions, region: RegionRef) -> Role {
@@ -50,7 +51,7 @@ pub trait Recorder: Send {
     /// Called for a new device, whose views have no consumers yet.
     fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device);
 
-    /// Called after a sample of a device's view and of its twin.
+    /// Called after a sample of a device's view, and of the twin of this view if it has one.
     fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()>;
 
     /// Called after many events since the last time.

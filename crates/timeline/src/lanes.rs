@@ -1,5 +1,5 @@
 //! Records which regions ran on each rank and GPU stream over the run, as a limited number of steps: when there are too many,
-//! pairs of steps are merged, as those of a power curve. A step has the regions with the most exclusive time.
+//! pairs of steps are merged, as in a power curve. A step has the regions with the most exclusive time.
 //!
 //! Steps begin at multiples of their length, on all locations. At the end of a step, the times that the engine keeps for each
 //! call path are compared with those at its start, so that single events cost nothing more. A location with many call paths has
@@ -151,13 +151,14 @@ impl Lane {
         if self.due() <= time {
             self.end_steps(engine, location, self.due());
         }
-        // The frame that is open now has run since then.
+        // No event came after the end of that step, so the frame that is open now has run in all steps since then.
         let open = engine.current(location);
         let region = open.map(|node| engine.caller_of(location, node).1);
         let whole = Step::of(region.map(|region| (region, 1.0)).into_iter().collect());
         let mut due = self.due();
         while due <= time && due != NEVER {
             let ticks = due - self.end();
+            // Node 0 is the root, which has no ticks.
             if let Some(sum) = open.and_then(|node| self.ticks.get_mut(node.0 as usize - 1)) {
                 *sum = sum.saturating_add(ticks);
             }
@@ -199,6 +200,8 @@ impl Lane {
 
     fn push(&mut self, step: Step, count: u64) {
         self.steps.extend(std::iter::repeat_n(step, count as usize));
+        // Steps are merged only if the last one has a partner. Otherwise half of the merged step would count as time without
+        // regions.
         while self.steps.len() >= STEPS_MAX && (self.first + self.steps.len() as u64).is_multiple_of(2) {
             self.merge_pairs();
         }
@@ -221,7 +224,7 @@ mod tests {
     const LOCATION: LocationIndex = LocationIndex(0);
     const PER_SECOND: u64 = 1000;
 
-    /// A location with these events: a region that is entered, or `None` for a leave, and the times.
+    /// A location with a lane. `step` adds an event at a time: a region that is entered, or `None` for a leave.
     struct Run {
         engine: Engine,
         lanes: Lanes,

@@ -54,11 +54,12 @@ struct Thread {
     own: Vec<RegionRef>,
     /// The number of frames of `own`, from the outermost on, that are around the sampled frames: the program's own and ranges.
     base: usize,
-    /// 1 if the program's frame is the outermost of `own`, too. Further threads have none.
+    /// 1 if the outermost frame of `own` is the program's, as in `stack`. 0 on further threads: their recorded locations have no
+    /// frame of the program.
     program: usize,
     /// The sampled frames between `own[..base]` and the calls inside them.
     shown: Vec<RegionRef>,
-    /// The number of recorded frames outside the first function, while one is open: samples show nothing new then.
+    /// The number of frames of `own` outside the first recorded function, while one is open. Samples are ignored then.
     function_at: Option<usize>,
 }
 
@@ -101,7 +102,7 @@ impl SampledStacks {
         self.set_thread(samples, self.threads.len() as u32 - 1);
     }
 
-    /// Connects two locations of one thread. `own`: the frames that are open where calls are recorded.
+    /// Connects two locations of one thread. `own`: the frames that are open on `recorded`.
     pub fn put_on(
         &mut self,
         samples: LocationIndex,
@@ -247,7 +248,7 @@ impl Thread {
             Some(_) if self.caller_is_known => &self.stack,
             Some(call) => match self.callers.get(&call) {
                 Some(before) => return before,
-                // If the program of a thread has no frame of its own, the sampled frame is kept.
+                // If the recorded location has no frame of the program, the outermost sampled frame is kept: it is the program's.
                 None => return &outside[..outside.len().min(1 - self.program)],
             },
         };

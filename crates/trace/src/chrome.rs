@@ -145,7 +145,8 @@ pub fn trace_next_to(summary: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-struct Merger {
+/// A location's track in Chrome's format, with its open frames and the time of its last event.
+struct Track {
     process: usize,
     thread: usize,
     open: u32,
@@ -197,7 +198,7 @@ struct Writer<'a, 'o> {
     summary: &'a Summary,
     /// The start of the current trace, in nanoseconds after the start of the first one.
     begin_ns: u64,
-    mergers: NumberTable<Merger>,
+    tracks: NumberTable<Track>,
     /// The number of Chrome's processes so far, which are nodes and location groups.
     processes: usize,
     nodes: BTreeMap<String, usize>,
@@ -232,7 +233,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             definitions,
             summary,
             begin_ns,
-            mergers: NumberTable::default(),
+            tracks: NumberTable::default(),
             processes: 0,
             nodes: BTreeMap::new(),
             names: HashMap::new(),
@@ -320,7 +321,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             self.put(format_args!(
                 r#"{{"ph":"M","pid":{process},"tid":{thread},"name":"thread_sort_index","args":{{"sort_index":{at}}}}}"#
             ))?;
-            self.mergers.insert(reference.0, Merger { process, thread, open: 0, last: 0 });
+            self.tracks.insert(reference.0, Track { process, thread, open: 0, last: 0 });
         }
         Ok(())
     }
@@ -355,9 +356,9 @@ impl<'a, 'o> Writer<'a, 'o> {
     ) -> io::Result<()> {
         let name = self.name(region);
         let at = self.time(time);
-        let Some(merger) = self.mergers.get_mut(location.0) else { return Ok(()) };
-        (merger.open, merger.last) = (merger.open + 1, time);
-        let (process, thread) = (merger.process, merger.thread);
+        let Some(track) = self.tracks.get_mut(location.0) else { return Ok(()) };
+        (track.open, track.last) = (track.open + 1, time);
+        let (process, thread) = (track.process, track.thread);
         match calls {
             None => self.put(format_args!(
                 r#"{{"ph":"B","pid":{process},"tid":{thread},"ts":{at},"name":{name}}}"#
@@ -370,11 +371,11 @@ impl<'a, 'o> Writer<'a, 'o> {
 
     fn end_one(&mut self, location: LocationRef, time: u64) -> io::Result<()> {
         let at = self.time(time);
-        let Some(merger) = self.mergers.get_mut(location.0).filter(|merger| merger.open > 0) else {
+        let Some(track) = self.tracks.get_mut(location.0).filter(|track| track.open > 0) else {
             return Ok(());
         };
-        (merger.open, merger.last) = (merger.open - 1, time);
-        let (process, thread) = (merger.process, merger.thread);
+        (track.open, track.last) = (track.open - 1, time);
+        let (process, thread) = (track.process, track.thread);
         self.put(format_args!(r#"{{"ph":"E","pid":{process},"tid":{thread},"ts":{at}}}"#))
     }
 
@@ -469,8 +470,7 @@ impl EventHandler for Writer<'_, '_> {
 
     /// Ends the open frames with the location's last event, as the attribution does.
     fn end(&mut self, location: LocationRef) -> Flow {
-        let (open, last) =
-            self.mergers.get_mut(location.0).map_or((0, 0), |merger| (merger.open, merger.last));
+        let (open, last) = self.tracks.get_mut(location.0).map_or((0, 0), |track| (track.open, track.last));
         let written = (0..open).try_for_each(|_| self.end_one(location, last));
         self.count(written)
     }

@@ -29,7 +29,7 @@ pub(crate) struct TraceDevices<'a> {
     /// Whether several series have one key, so that their samples must be compared first.
     pub is_undecided: bool,
     /// Observations of metrics whose joules may be missing.
-    pub missing: HashMap<Series, Shown>,
+    pub shown: HashMap<Series, Shown>,
 }
 
 impl<'a> TraceDevices<'a> {
@@ -50,7 +50,7 @@ impl<'a> TraceDevices<'a> {
             sources: HashMap::new(),
             found: Vec::new(),
             is_undecided: false,
-            missing: HashMap::new(),
+            shown: HashMap::new(),
         }
     }
 
@@ -80,7 +80,7 @@ impl<'a> TraceDevices<'a> {
     ) -> Vec<(usize, MetricValue)> {
         for (member, value) in self.metrics.doubtful_values(metric, values) {
             let series = Series { location, member, instance: metric.instance };
-            self.missing.entry(series).or_default().add(number(value));
+            self.shown.entry(series).or_default().add(number(value));
         }
         let mut samples = Vec::new();
         let values: Vec<_> = self.metrics.values(metric, values).collect();

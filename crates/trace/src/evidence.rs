@@ -11,9 +11,10 @@
 //! | a stream's device | the system tree node that contains its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
 //! | that a part of the run is missing | a property of the machine, [`INCOMPLETE`] |
 //! | the processes of a counter, if several counters have one name | a property of the location that has its samples, [`OWN`] |
-//! | what a counter counts, what it contains, where it wraps, and the power of its device without the job (in microwatts) |
-//! properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`], [`BASELINE_OF`]
-//! |
+//! | what a counter counts | a property of the location that has its samples, [`KIND_OF`] |
+//! | the metrics that a counter contains, separated by spaces (by newlines, if a name has spaces) | the same, [`PARTS_OF`] |
+//! | where a counter wraps | the same, [`RANGE_OF`] |
+//! | the power of a counter's device without the job, in microwatts | the same, [`BASELINE_OF`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
 use ampere_model::{Device, LOCAL_RANKS, QUEUES, STACK_PERIOD, VISIBLE_DEVICES};

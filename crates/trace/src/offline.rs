@@ -82,7 +82,8 @@ struct Readings {
 }
 
 impl Readings {
-    /// Returns the number of a device's next reading. Before the first, its counter is given the wrong ones.
+    /// Returns the number of a device's next reading. Before the first, tells its counter which
+    /// readings earlier passes found to be wrong.
     fn next(&mut self, number: usize, device: &mut Device) -> u64 {
         let count = self.counts.entry(number).or_default();
         if *count == 0 {
@@ -96,7 +97,7 @@ impl Readings {
 /// The number of events that are collected before they are put in order.
 const BATCH: u64 = 4096;
 const PASSES_MAX: usize = 4;
-/// The maximum number of events that wait for a counter to confirm a rise.
+/// The maximum number of events that wait until a counter has confirmed that a large step is no misreading.
 const WAITING_MAX: usize = 1 << 22;
 
 /// The options of an attribution.
@@ -224,9 +225,10 @@ pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Resu
         return Ok(part);
     }
     // The trace is read again if the pass has found something that should have been known before the first event: a counter
-    // that came later than others, or never moved, changed the devices that locations draw from; a frame that is never left ended
-    // before samples that precede its end; or readings turned out to be wrong. Without these readings, others may be found to be
-    // wrong.
+    // that came later than others, or never moved, changed the devices that locations draw from; a location's events ended with
+    // frames still open, before samples that had been read already, so that these frames took part in those samples; or readings
+    // turned out to be wrong. Without these readings, others may be found to be wrong. The first two need one repetition only, as
+    // it begins with the devices and the ends that this pass found.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
         (part, known) = attribute_once(path, &mut how, share, known)?;
@@ -245,8 +247,8 @@ struct Known {
     recorders: Option<Recorders>,
     /// Whether several locations record a metric of one name, and `recorders` are not known yet.
     is_undecided: bool,
-    /// For each location, the number of enters and leaves after which its open frames end, because samples of a later time
-    /// follow.
+    /// For each location whose events end, with frames still open, before samples that had been read already: the number of its
+    /// enters and leaves, after which these frames end.
     ends: HashMap<u64, u64>,
     /// For each device, the ranges of its readings that are wrong.
     wrong: HashMap<usize, Vec<(u64, u64)>>,
@@ -254,7 +256,7 @@ struct Known {
     is_revised: bool,
     /// Whether links changed after joules had been attributed with the old ones.
     links_changed_late: bool,
-    /// Devices that their parts disprove, and a line for each.
+    /// Devices with fewer joules than their parts, which are therefore wrong, and a line for each.
     disproved: Vec<Series>,
     disproved_notes: Vec<String>,
     /// Whether some of them were not known before the pass.
@@ -604,7 +606,7 @@ impl<'a> Feed<'a> {
         let known = Known {
             ends: self.late_ends,
             is_undecided: self.devices.is_undecided,
-            shown: self.devices.missing,
+            shown: self.devices.shown,
             devices: self.devices.found,
             recorders,
             wrong,
@@ -617,7 +619,8 @@ impl<'a> Feed<'a> {
     /// Sets the first and the last time at which functions ran on each node. In ampere's own traces, the run is the time of its
     /// samples.
     fn set_spans(&mut self) {
-        if self.devices.found.iter().any(|found| found.is_stated) {
+        let is_our_own = self.devices.found.iter().any(|found| found.is_stated);
+        if is_our_own {
             return;
         }
         let definitions = self.devices.definitions();

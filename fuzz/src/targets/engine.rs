@@ -38,10 +38,10 @@ pub fn run(data: &[u8]) {
         match op & 15 {
             0..=2 => engine.enter(location, time, RegionRef(u32::from(from.u8() % 8))),
             3..=5 => engine.leave(location, time),
-            6 => engine.enter_calls(location, time, RegionRef(0), from.odd_u64()),
+            6 => engine.enter_calls(location, time, RegionRef(0), from.edge_u64()),
             7 => drop(engine.close(location, time)),
             8 => time = time.saturating_add(u64::from(from.u16())),
-            9 => time = from.odd_u64(),
+            9 => time = from.edge_u64(),
             10 => engine.bind(views[usize::from(op >> 4) % 4], location),
             11 => engine.bind_member(views[usize::from(op >> 4) % 4], location, u64::from(from.u8() % 3)),
             12 => engine.unbind(views[usize::from(op >> 4) % 4], location),
@@ -49,8 +49,8 @@ pub fn run(data: &[u8]) {
                 match op >> 4 & 3 {
                     0 => counter.read_f64(time, f64::from_bits(from.u64()), 0),
                     1 => counter.read_i64(time, from.u64() as i64, 0),
-                    2 => counter.decide_before(from.odd_u64()),
-                    _ => counter.read_u64(time, from.odd_u64(), 0),
+                    2 => counter.decide_before(from.edge_u64()),
+                    _ => counter.read_u64(time, from.edge_u64(), 0),
                 }
                 while let Some(sample) = counter.sample() {
                     views.iter().for_each(|view| engine.sample(*view, sample.time, sample.increase));

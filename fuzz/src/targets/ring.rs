@@ -61,10 +61,10 @@ pub fn run(data: &[u8]) {
                 file.write_all_at(&write.to_le_bytes(), WRITE).expect("room");
             }
             1 => {
-                write = from.odd_u64();
+                write = from.edge_u64();
                 file.write_all_at(&write.to_le_bytes(), WRITE).expect("room");
             }
-            2 => file.write_all_at(&from.odd_u64().to_le_bytes(), READ).expect("room"),
+            2 => file.write_all_at(&from.edge_u64().to_le_bytes(), READ).expect("room"),
             3 => file.write_all_at(&[from.u8()], u64::from(from.u16()) % RECORDS).expect("room"),
             4 => {
                 let wanted = usize::from(from.u16());
@@ -77,7 +77,7 @@ pub fn run(data: &[u8]) {
                 }
             }
             5 => ring.release(usize::from(from.u16())),
-            6 => nesting.advance(from.odd_u64()),
+            6 => nesting.advance(from.edge_u64()),
             _ => {
                 let fill = ring.fill_ratio();
                 assert!((0.0..=1.0).contains(&fill), "{fill}");

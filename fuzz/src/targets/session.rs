@@ -1,5 +1,5 @@
-//! Runs the collector's loop on logs, rings, samples and a page of any bytes, up to metrics, summary and trace. The time is set
-//! from outside, as in a replay, so that no counter is read and no time passes.
+//! Runs the collector's loop on logs, rings and samples of any bytes, up to metrics, summary and trace. The session's page is
+//! valid. The time is set from outside, as in a replay, so that no counter is read and no time passes.
 
 use crate::bytes::Bytes;
 use crate::scratch::directory;
@@ -38,7 +38,7 @@ fn play(data: &[u8]) -> Option<Summary> {
     for directory in [&at, &output] {
         let _ = std::fs::remove_dir_all(directory);
         std::fs::create_dir_all(directory).expect("a directory");
-        std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700)).expect("ours");
+        std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700)).expect("our files");
     }
     let spool = output.join("spool-n");
     std::fs::create_dir(&spool).expect("a directory");
@@ -106,7 +106,7 @@ fn play(data: &[u8]) -> Option<Summary> {
                     file.write_all_at(&written[which].to_le_bytes(), WRITE).expect("room");
                 }
             }
-            6 => run.session().set_replay_time(from.odd_u64()),
+            6 => run.session().set_replay_time(from.edge_u64()),
             7 => {
                 let _ = run.round();
             }
@@ -129,7 +129,8 @@ fn play(data: &[u8]) -> Option<Summary> {
     run.publish();
     metrics::encode(run.latest().get(), None, true).expect("what can be encoded");
     let (summary, _) = run.finish(true).expect("results");
-    // The error is relative to the largest device. The device `time` is included, although its seconds are in no total.
+    // The tolerance is relative to the largest device and not to the run's total, because the seconds of the device `time` are in
+    // no total.
     let largest = summary.devices.iter().map(|device| device.total_joules).fold(0.0, f64::max);
     assert!(summary.quality.conservation_error_joules <= 1e-9 * (1.0 + largest), "of {largest}");
     let table = text::render(&summary, ampere_report::first::screen::Screen::FILE);

@@ -109,7 +109,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     // The files are old enough to be recovered even if they belong to another node.
     let before = SystemTime::now() - Duration::from_secs(3600);
     for entry in std::fs::read_dir(&spool).expect("the spool").flatten() {
-        std::fs::File::open(entry.path()).and_then(|file| file.set_modified(before)).expect("ours");
+        std::fs::File::open(entry.path()).and_then(|file| file.set_modified(before)).expect("our files");
     }
     let all = match find(&output) {
         Ok(all) => all,
@@ -162,15 +162,15 @@ fn manifest(from: &mut Bytes, session: &Path) -> Vec<u8> {
             "",
         ];
         clock["timer"] = json!(timers[usize::from(from.u8()) % timers.len()]);
-        clock["ticks_per_second"] = json!(from.odd_u64());
-        clock["epoch"] = json!([from.odd_u64(), from.odd_u64(), from.odd_u64(), from.odd_u64()]);
+        clock["ticks_per_second"] = json!(from.edge_u64());
+        clock["epoch"] = json!([from.edge_u64(), from.edge_u64(), from.edge_u64(), from.edge_u64()]);
         clock["certain"] = json!(how & 2 == 0);
     }
     manifest["clock"] = clock;
     if how & 4 == 4 {
-        manifest["breaks"] = json!([from.odd_u64(), from.odd_u64()]);
+        manifest["breaks"] = json!([from.edge_u64(), from.edge_u64()]);
         manifest["losses"] = json!({
-            "suppressed_calls": from.odd_u64(), "dropped_records": from.odd_u64(), "is_incomplete": true,
+            "suppressed_calls": from.edge_u64(), "dropped_records": from.edge_u64(), "is_incomplete": true,
             "notes": [from.text()],
         });
     }
@@ -206,7 +206,7 @@ fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
         }
         // The ring has any positions of reader and writer.
         Some(session) => {
-            let (written, read) = (from.odd_u64(), from.odd_u64());
+            let (written, read) = (from.edge_u64(), from.edge_u64());
             let mut bytes = header(CAPACITY);
             bytes[128..136].copy_from_slice(&written.to_le_bytes());
             bytes[256..264].copy_from_slice(&read.to_le_bytes());

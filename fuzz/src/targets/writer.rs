@@ -38,7 +38,7 @@ pub fn run(data: &[u8]) {
             0..=4 => writer.enter(time, region),
             5..=8 => writer.leave(time, region),
             9 => time = time.wrapping_add(u64::from(from.u16())),
-            10 => time = from.odd_u64(),
+            10 => time = from.edge_u64(),
             11 => {
                 // Many events are written at once, so that the ring becomes full.
                 for call in 0..16 * u64::from(from.u8()) {
@@ -49,7 +49,7 @@ pub fn run(data: &[u8]) {
                 }
             }
             12 if hostile_reader => {
-                file.write_all_at(&from.odd_u64().to_le_bytes(), READ).expect("room");
+                file.write_all_at(&from.edge_u64().to_le_bytes(), READ).expect("room");
             }
             12 | 13 => {
                 batch.clear();

@@ -163,8 +163,8 @@ impl Pace {
         if smallest < u64::MAX {
             self.recorded = Instant::now();
         }
-        // A ring that is empty now may be half full after the sleep, if its location starts to record events at the present total
-        // rate.
+        // A ring that is empty now may be half full after the sleep, if its location starts to record events at the highest rate
+        // at which they are not coalesced.
         let half_full = Duration::from_micros(smallest / 2 / (RECORDS_PER_SECOND / 1_000_000));
         let longest = half_full.clamp(SMALL_RINGS_SLEEP_MAX, SLEEP_MAX);
         self.sleep = if fullest > PRESSED {

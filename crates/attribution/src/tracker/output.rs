@@ -11,7 +11,7 @@ impl ReadingTracker {
         self.main.as_ref().is_some_and(|main| main.start.time > self.emitted.until)
     }
 
-    /// Returns the time since the main track's first value, if that may be wrong.
+    /// Returns the time since the main track's first step, whose first value may be wrong.
     pub(super) fn seconds_in_doubt(&self) -> f64 {
         let main = self.main.as_ref();
         main.map_or(0.0, |main| main.waiting.first().map_or(0.0, |w| self.seconds(w.time, main.last.time)))
@@ -24,7 +24,7 @@ impl ReadingTracker {
         self.emit_start(start, false);
     }
 
-    /// Emits the first value after a rise of the main track: until its last reading before the rise it did not change.
+    /// Emits the last reading before the first rise of the main track. Up to this reading the value did not change.
     pub(super) fn emit_first_value(&mut self) {
         let Some(main) = &self.main else { return };
         let start = main.start;

@@ -3,10 +3,10 @@
 use super::reading::Reading;
 use ampere_model::Timestamp;
 
-/// An unconfirmed track keeps this many readings of any kind, and then only those that rise.
+/// After this many readings of a track, only the first and the last of several waiting readings of one value are kept.
 const STILLS_KEPT: u64 = 1000;
-/// A first step from a value that may be wrong is more than this many times the largest that follows. A real one can be the
-/// largest.
+/// A first step that is more than this many times the largest of those that follow may come from a wrong value. The first step of
+/// a real counter can be the largest, too, but hardly by so much.
 const UNUSUAL_STEP: f64 = 4.0;
 
 #[derive(Clone, Copy, Debug, Default)]

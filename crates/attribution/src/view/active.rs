@@ -207,7 +207,8 @@ impl View {
         Worked { of_consumers: worked, of_other_jobs }
     }
 
-    /// Charges the joules of an interval in which something is due to some frames. `worked`: see [`View::worked`].
+    /// Charges an interval's joules to the frames that are listed; if there is none, all of them are idle. `worked`: see
+    /// [`View::worked`].
     pub(super) fn charge_active(
         &mut self,
         joules: f64,

@@ -202,7 +202,7 @@ impl View {
         (time, due)
     }
 
-    /// Loads the accounts of up to `count` of its call paths, starting with `from`, into the cache at once.
+    /// Loads the accounts of up to `count` of a consumer's call paths, starting with `from`, into the cache at once.
     #[inline]
     pub fn load_accounts(&self, consumer: u32, from: NodeIndex, count: usize) {
         let accounts =
@@ -339,7 +339,7 @@ impl View {
         ViewTotals { attributed_joules: attributed, conservation_error_joules: error.abs(), ..self.totals }
     }
 
-    /// Iterates over (location, call path, joules) for everything that has ever been due something.
+    /// Iterates over (location, call path, joules) for all call paths. One that was never due anything has 0 J.
     pub fn accounts(&self) -> impl Iterator<Item = (u32, NodeIndex, Spent)> {
         self.consumers.all.iter().enumerate().flat_map(move |(number, consumer)| {
             let numbered = consumer.accounts.iter().enumerate().skip(1);

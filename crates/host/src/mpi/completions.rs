@@ -10,10 +10,11 @@ use crate::communication::{self, Collective, Message, RequestEvent};
 use crate::thread::Thread;
 use scorep_abi::{AnyHandle, Location};
 
-/// The positions of the arguments of a function that completes requests of an array.
+/// The positions of the arguments of a function that completes requests.
 struct Positions {
     flag: Option<usize>,
-    /// The index of the complete request, or the array of the indices of complete requests, with their number before it.
+    /// The index of the complete request, or the array of the indices of complete requests. The argument before the array is
+    /// their number.
     index: Option<usize>,
     status: usize,
 }
@@ -70,6 +71,7 @@ pub unsafe fn before(library: &Library, how: Completion, frame: Frame, thread: &
     for (at, place) in call.places.all().iter_mut().enumerate() {
         // SAFETY: the array has as many requests.
         *place = requests::find(unsafe { library.handle_in(frame.word(1), at) });
+        // For an array, this shows only whether any of the requests is known.
         call.place |= *place;
     }
     if ignores && call.place != NOWHERE {
@@ -154,7 +156,7 @@ unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread:
     }
 }
 
-/// Records that a request is complete. `is_kept`: the program keeps it, to complete it once more.
+/// Records that a request is complete. `is_kept`: the request stays valid, and the program completes it once more.
 pub fn complete(location: *mut Location, place: Place, status: &Received, is_kept: bool) {
     let Some(request) = requests::get(place) else { return };
     match (request.stage, is_kept) {
@@ -199,7 +201,7 @@ pub fn received(location: *mut Location, communicator: AnyHandle, received: &Rec
     }
 }
 
-/// Records that the program has given up a request. The library completes it by itself, if it is not complete.
+/// Records that the program has freed a request. The library completes its operation, but the program does not see that.
 pub fn freed(location: *mut Location, place: Place) {
     let Some(request) = requests::get(place) else { return };
     requests::remove(place);

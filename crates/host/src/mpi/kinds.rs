@@ -29,7 +29,7 @@ pub enum Kind {
     StartReceive,
     StartSendReceive,
     StartSendReceiveReplace,
-    /// This variant and the next make persistent requests.
+    /// Functions of the variants that begin with `Init` make persistent requests.
     InitSend,
     InitReceive,
     InitPartitionedSend,
@@ -115,7 +115,8 @@ fn collective_kind(stem: &str) -> Option<Kind> {
     stem.strip_prefix('i').and_then(operation).map(Kind::StartCollective)
 }
 
-/// Returns the operation of a blocking collective. OTF2 has none for collectives among neighbours, which wait for these alone.
+/// Returns the operation of a blocking collective. OTF2 has none for neighbourhood collectives, in which a rank waits only for
+/// its neighbours.
 fn operation(stem: &str) -> Option<c_int> {
     Some(match stem {
         "barrier" => collective::BARRIER,

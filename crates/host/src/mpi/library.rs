@@ -250,7 +250,7 @@ impl Library {
     }
 
     /// Whether this rank is MPI_PROC_NULL.
-    pub fn is_nobody(&self, rank: c_int) -> bool {
+    pub fn is_proc_null(&self, rank: c_int) -> bool {
         rank == if self.is_open_mpi { -2 } else { -1 }
     }
 

@@ -209,11 +209,11 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
             let (source, request) = if kind == Kind::StartSendReceive { (8, 11) } else { (5, 8) };
             made_send(library, thread, handle(request), Request { operation: Operation::Send, ..receive });
             // MPICH fills in no status, so nothing is known about the message.
-            if !library.is_nobody(frame.int(source)) {
+            if !library.is_proc_null(frame.int(source)) {
                 completions::not_recorded(thread.location);
             }
         }
-        Kind::StartReceive if !library.is_nobody(frame.int(3)) => {
+        Kind::StartReceive if !library.is_proc_null(frame.int(3)) => {
             let communicator = handle_of(library, frame.word(5));
             made_receive(thread.location, handle(6), Request { communicator, ..receive });
         }
@@ -224,7 +224,7 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
         Kind::Find { tests } => {
             // SAFETY: a function that tests for a message has the address of a number.
             let is_found = !tests || unsafe { frame.int_behind(3) } != 0;
-            if is_found && !library.is_nobody(frame.int(0)) {
+            if is_found && !library.is_proc_null(frame.int(0)) {
                 found(library, frame.word(2), handle(if tests { 4 } else { 3 }));
             }
         }
@@ -299,7 +299,7 @@ fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(
     // The number of partitions comes first.
     let more = usize::from(is_partitioned);
     let rank = frame.int(3 + more);
-    if library.is_nobody(rank) {
+    if library.is_proc_null(rank) {
         return;
     }
     let bytes = match is_partitioned {

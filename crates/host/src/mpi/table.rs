@@ -1,9 +1,9 @@
 //! The MPI functions that are wrapped, one row each, sorted by name because they are found by binary search.
 //!
 //! These are the functions of MPI 3.1 and 4.0 that Open MPI 4.1 and MPICH 4.0 declare, and those that MPI 3.0 removed (both
-//! libraries still export some). A row gives the name; the name of the variant with large counts, if no other name comes between
-//! them; the Fortran spelling; the number of C arguments; the number of character arguments (a Fortran compiler appends a hidden
-//! length for each); and the type of the region.
+//! libraries still export some). A row gives the name; the name of the variant with large counts, if it follows directly in this
+//! order (otherwise that variant has a row of its own); the Fortran spelling; the number of C arguments; the number of character
+//! arguments (a Fortran compiler appends a hidden length for each); and the type of the region.
 //!
 //! Some are deliberately absent, so that a program binds straight to its MPI library: `MPI_Wtime` and `MPI_Wtick` (timing a call
 //! would cost more than the call), `MPI_Pcontrol` (variable arguments), `MPI_Aint_*` and the `f2c`/`c2f` conversions

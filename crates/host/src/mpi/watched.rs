@@ -1,5 +1,5 @@
-//! Functions that only test, where stack samples show how long they take: their calls are not recorded, but the requests that they
-//! complete are.
+//! The functions of MPI that only test, such as MPI_Test, in a run with stack samples. The samples show how long these functions
+//! take, so their calls are not recorded, but the requests that they complete are.
 //!
 //! A waiting program calls them tens of millions of times a second. So the wrapper jumps to a function here, which calls the real
 //! one at once, reads no time, and looks up nothing unless a request is complete.
@@ -17,12 +17,13 @@ use crate::thread::Thread;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
-/// The number of an MPI function's name in C, or of its profiling name, among all symbols.
+/// The index in [`TARGETS`] of an MPI function's name in C, or of its profiling name.
 const fn symbol(function: Function, variant: Variant) -> usize {
     (variant as usize) << 10 | function as usize
 }
 
-/// Makes the functions to which wrappers jump. Samples of stacks show an MPI function by their names, which the collector knows.
+/// Makes the functions to which wrappers jump. Samples of stacks show a call of MPI by the name of one of these functions, from
+/// which the collector finds MPI's name.
 macro_rules! watch {
     ($($name:ident $watched:ident $profiling:ident $body:ident ($($argument:ident: $type:ty),*);)*) => {
         $(
@@ -156,8 +157,9 @@ impl Saved {
                 Saved::None => None,
             };
             if let Some(place) = place.filter(|place| *place != requests::NOWHERE) {
+                let is_kept = false;
                 // SAFETY: MPI has filled in the status.
-                complete(thread.location, place, &unsafe { library.received(status) }, false);
+                complete(thread.location, place, &unsafe { library.received(status) }, is_kept);
             }
         });
     }
@@ -187,7 +189,7 @@ unsafe fn test<const SYMBOL: usize>(request: usize, flag: *mut c_int, status: us
 }
 
 /// # Safety
-/// Called as MPI_Request_get_status, which has the request itself as its argument and leaves it to the program.
+/// Called as MPI_Request_get_status, which takes the request by value and does not free it.
 #[inline(always)]
 unsafe fn ask<const SYMBOL: usize>(request: usize, flag: *mut c_int, status: usize) -> c_int {
     // SAFETY: as in `test`.
@@ -200,7 +202,8 @@ unsafe fn ask<const SYMBOL: usize>(request: usize, flag: *mut c_int, status: usi
         if code == 0 && *flag != 0 {
             with_thread((), |thread| {
                 let place = requests::find(library.handle(request));
-                complete(thread.location, place, &library.received(status), true);
+                let is_kept = true;
+                complete(thread.location, place, &library.received(status), is_kept);
             });
         }
         code
@@ -312,7 +315,7 @@ unsafe fn find<const SYMBOL: usize>(
         let code = real(source, tag, communicator, flag, message, status);
         if code == 0
             && *flag != 0
-            && let Some(library) = Library::get().filter(|library| !library.is_nobody(source))
+            && let Some(library) = Library::get().filter(|library| !library.is_proc_null(source))
         {
             let handle = library.handle_in(message, 0);
             with_thread((), |_| messages::found(library, communicator, handle));

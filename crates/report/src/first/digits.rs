@@ -55,7 +55,7 @@ pub fn count(number: u64) -> String {
     parts.join(" ")
 }
 
-/// `31.2 %` of a whole; `0.03 %` of a large one.
+/// `31.2 %`; two decimals, as in `0.03 %`, for a part that would be `0.0 %` with one.
 pub fn percent(part: f64, whole: f64) -> String {
     match 100.0 * part / whole {
         _ if whole <= 0.0 || whole.is_nan() => "-".to_owned(),

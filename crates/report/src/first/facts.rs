@@ -8,8 +8,8 @@ use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The row that sums the rows that are not shown also gets its part of all joules, static ones included, if that part is at least
-/// this, and at least twice the row's part of the dynamic joules.
+/// A function that waits has joules, but hardly any dynamic ones. Such a function, or the row that sums the functions that are
+/// not shown, is pointed out if its part of all joules, static ones included, is at least this.
 pub const WAITING_PART_MIN: f64 = 0.05;
 
 /// A function or a kernel over all of its devices.
@@ -261,7 +261,7 @@ pub(crate) fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)
 }
 
 /// Returns the mean power of all devices. If the energy of one is not known for a part of the time, the power is only
-/// an upper bound; then the first value is `true`.
+/// a lower bound; then the first value is `true`.
 pub(crate) fn watts(summary: &Summary) -> Option<(bool, f64)> {
     // The end of a run that continues is later than its last samples.
     let mut seconds: HashMap<&str, f64> = HashMap::new();

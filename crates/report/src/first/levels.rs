@@ -9,7 +9,7 @@ use std::ops::Range;
 const PERCENT_MIN: u8 = 90;
 /// The minimum number of steps of the power curve before the change, and after it.
 const STEPS_MIN: usize = 3;
-/// Two levels explain the power if the squares of the differences from them are at most this part of those from the mean.
+/// Two levels explain the power if they leave at most this fraction of its variance unexplained.
 const UNEXPLAINED_MAX: f64 = 0.5;
 
 /// The mean power of a kernel's only run in its first seconds, and after that.
@@ -29,28 +29,30 @@ pub fn of(summary: &Summary, device: &Device, kernel: &str) -> Option<Levels> {
     let sums = |watts: &[f64]| {
         watts.iter().fold((0.0, 0.0), |(sum, squares), watts| (sum + watts, squares + watts * watts))
     };
-    let apart = |(sum, squares): (f64, f64), count: usize| squares - sum * sum / count as f64;
+    let squared_deviations = |(sum, squares): (f64, f64), count: usize| squares - sum * sum / count as f64;
     let (all, mut first) = (sums(watts), (0.0, 0.0));
     let mut best: Option<(f64, usize)> = None;
     for at in 1..watts.len().checked_sub(STEPS_MIN - 1)? {
         first = (first.0 + watts[at - 1], first.1 + watts[at - 1] * watts[at - 1]);
-        let left = apart(first, at) + apart((all.0 - first.0, all.1 - first.1), watts.len() - at);
-        if at >= STEPS_MIN && best.is_none_or(|(least, _)| left < least) {
-            best = Some((left, at));
+        let rest = (all.0 - first.0, all.1 - first.1);
+        let residual = squared_deviations(first, at) + squared_deviations(rest, watts.len() - at);
+        if at >= STEPS_MIN && best.is_none_or(|(least, _)| residual < least) {
+            best = Some((residual, at));
         }
     }
-    let (left, at) = best?;
+    let (residual, at) = best?;
     let mean = |watts: &[f64]| watts.iter().sum::<f64>() / watts.len() as f64;
     let levels = Levels {
         before: mean(&watts[..at]),
         seconds: at as f64 * curve.step_seconds,
         after: mean(&watts[at..]),
     };
-    (left <= UNEXPLAINED_MAX * apart(all, watts.len())).then_some(levels)
+    (residual <= UNEXPLAINED_MAX * squared_deviations(all, watts.len())).then_some(levels)
 }
 
 /// Returns the steps of the power curve in which the kernel's only run was.
 fn steps_of_run(node: &NodeLanes, curve: &PowerCurve, device: &str, kernel: &str) -> Option<Range<usize>> {
+    // A lane of kernels belongs to one GPU, whose name is in `first`.
     let lane = node.lanes.iter().find(|lane| lane.view == "kernels" && lane.first == device)?;
     let number = node.names.iter().position(|name| **name == *kernel)?;
     let is_own = |step: &usize| lane.region[*step] == Some(number as u32);

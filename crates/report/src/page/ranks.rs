@@ -69,7 +69,7 @@ pub(super) fn heat(mut functions: Vec<(&str, Vec<f64>)>, names: &mut Names) -> H
 }
 
 impl Now {
-    /// `ranks` has each rank's label and the region that it is in, empty if it is in none. Where there are numbered ranks, other
+    /// `all` has each process' label and the region that it is in, empty if it is in none. Where there are numbered ranks, other
     /// processes are in a line of their own.
     pub fn of(all: &[(&str, &str)]) -> Now {
         let is_numbered = |(label, _): &(&str, &str)| label.parse::<u32>().is_ok();

@@ -82,7 +82,7 @@ fn a_note_is_on_the_page_once() {
         notes(&[device, &device.replace('4', "5")]),
         [format!("{device} (another device has such a note)")]
     );
-    // Without the name of a node before them, other figures are other facts.
+    // Notes that do not begin with the name of a node are different facts if their figures differ.
     let different = ["12 events came late", "7 events came late"];
     assert_eq!(notes(&different), different);
 }

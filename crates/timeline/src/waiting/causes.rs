@@ -6,7 +6,7 @@ use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
 
 impl LocationWaits {
-    /// Returns the wait of a frame from `time` to `end`, if it has one that lasted after `time`.
+    /// Returns the latest wait that overlaps the time from `time` to `end` and that `is_its` accepts.
     fn at(&self, time: Timestamp, end: Timestamp, is_its: impl Fn(&Wait) -> bool) -> Option<&Wait> {
         let before = self.all.partition_point(|wait| wait.start < end);
         let recent = self.all.range(..before).rev();
@@ -19,13 +19,13 @@ impl LocationWaits {
 struct Walk<'a> {
     waiting: &'a Waiting,
     engine: &'a Engine,
-    /// The ranks that have been passed.
+    /// The ranks on the way so far, which are not followed again.
     passed: Vec<u32>,
     found: &'a mut NumberMap<(LocationIndex, NodeIndex), u64>,
 }
 
 impl Waiting {
-    /// Adds the ticks for which each call path was what the wait of a location was for.
+    /// Adds to `found`, for each call path that caused the wait of a location, the ticks of the wait that it caused.
     pub(super) fn find_causes(
         &self,
         engine: &Engine,
@@ -40,7 +40,7 @@ impl Waiting {
 }
 
 impl Walk<'_> {
-    /// Adds what a rank was doing from `start` to `end`.
+    /// Adds the call paths in which a rank was from `start` to `end`.
     fn follow(&mut self, rank: u32, start: Timestamp, end: Timestamp) {
         let Some(location) = self.waiting.ranks.main(rank) else { return };
         self.passed.push(rank);

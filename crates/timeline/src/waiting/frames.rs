@@ -245,7 +245,7 @@ impl Frames {
         count
     }
 
-    /// Returns all frames that are left: no event follows.
+    /// Returns all remaining frames, because no event follows.
     pub fn end(&self) -> Vec<Id> {
         let used = self.all.iter().enumerate().filter(|(_, frame)| frame.generation % 2 == 1);
         used.map(|(slot, frame)| Id { slot: slot as u32, generation: frame.generation }).collect()

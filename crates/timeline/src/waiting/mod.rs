@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Memory is bounded: the engine's history is kept only as long as an MPI call is open or a match is missing. If that is too long
-//! ([`MOVES_MAX`]), it is shortened, and if that does not help, the start of these calls is moved to a later time; if too many messages wait for their other side
-//! ([`matching::WAITING_MAX`]), the oldest ones are given up. Both are counted.
+//! ([`MOVES_MAX`]), it is shortened, and if that does not help, the start of these calls is moved to a later time; if too many
+//! messages wait for their other side ([`matching::WAITING_MAX`]), the oldest ones are given up. Both are counted.
 
 mod causes;
 mod figures;

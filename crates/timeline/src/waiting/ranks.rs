@@ -51,7 +51,7 @@ pub enum CollectiveKind {
     AllToOne,
     /// Each rank needs data of the ranks before it.
     Scan,
-    /// Nobody is known to wait.
+    /// No rank is known to wait.
     Other,
 }
 

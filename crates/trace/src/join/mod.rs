@@ -91,8 +91,10 @@ impl Identity {
     }
 }
 
-/// Moves the archives of `others`, which are in directories right below the first one's, into that one. # Errors The reason why
-/// the archives could not be joined.
+/// Moves the archives of `others`, which are in directories right below the first one's, into that one.
+///
+/// # Errors
+/// The reason why the archives could not be joined.
 pub fn join(first: &NodeTrace, others: &[NodeTrace]) -> Result<(), JoinError> {
     carry_out(&first.directory)?;
     if !is_own(&first.directory) {
@@ -193,8 +195,10 @@ fn renumbered(location: LocationRef, new: &HashMap<u64, u64>) -> LocationRef {
     LocationRef((location.0 & !PROCESS_BITS) | new.get(&number).copied().unwrap_or(number))
 }
 
-/// Moves the files of a complete joined archive to their places. Does nothing if there is none. # Errors The reason why that is
-/// not possible. The call can be repeated.
+/// Moves the files of a complete joined archive to their places. Does nothing if there is none.
+///
+/// # Errors
+/// The reason why that is not possible. The call can be repeated.
 pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
     if !is_own(directory) || directory.join(BEGUN).symlink_metadata().is_err() {
         return Ok(());

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 const RANKS: u64 = 2;
 const CALLS: u64 = 10;
 
-/// Makes a node's archive. Each one enters other regions.
+/// Makes a node's archive. The archive of each node has a region of its own, with all calls.
 fn node(directory: &Path, number: u64) -> NodeTrace {
     std::fs::create_dir_all(directory).unwrap();
     let mut d = Definitions::default();
@@ -47,7 +47,7 @@ fn nodes(place: &Path, count: u64) -> (NodeTrace, Vec<NodeTrace>) {
     (node(place, 0), others.collect())
 }
 
-/// Counts enter events of regions that belong to another node.
+/// Counts the enter events whose region is the one of their location's node.
 struct Check {
     names: Vec<String>,
     right: u64,

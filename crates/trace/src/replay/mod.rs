@@ -500,7 +500,7 @@ impl<'a> Survey<'a> {
         let Related { notes, doubts, .. } = self.relate();
         let of = |_: &Attributor, device: usize| self.joules.get(device).copied().unwrap_or(0.0);
         let counted = mean_watts(&self.attributor, &of);
-        let missing = left_out::missing(self.devices.definitions(), &self.devices.missing, &counted);
+        let missing = left_out::missing(self.devices.definitions(), &self.devices.shown, &counted);
         let of_nodes = doubt_of_nodes(self.devices.definitions());
         notes.into_iter().chain(doubts).chain(of_nodes).chain(left_out::doubt(&missing)).collect()
     }

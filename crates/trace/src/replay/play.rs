@@ -279,11 +279,11 @@ impl<'a> Player<'a> {
         let played =
             self.until.saturating_sub(self.replay.first) as f64 / self.replay.ticks_per_second as f64;
         let Ok(target) = Duration::try_from_secs_f64(played / times) else { return };
-        while let left = target.saturating_sub(self.started.elapsed())
-            && !left.is_zero()
+        while let remaining = target.saturating_sub(self.started.elapsed())
+            && !remaining.is_zero()
             && !self.is_over()
         {
-            std::thread::sleep(left.min(NAP));
+            std::thread::sleep(remaining.min(NAP));
         }
     }
 

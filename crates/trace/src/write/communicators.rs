@@ -20,7 +20,7 @@ const HAS_EVENTS: u32 = 1;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     World,
-    /// A process that is alone in its communicator.
+    /// A communicator of one process, with the communicator's number in that process; 0 if the number is unknown.
     Alone(u32),
     Ranks(Vec<u32>),
     /// Score-P's key: the root's rank and the communicator's number there.
@@ -28,18 +28,19 @@ enum Key {
 }
 
 struct World {
-    /// The number of all ranks. Those that MPI_Comm_spawn has started come after those of their parents, whose MPI_COMM_WORLD
-    /// is smaller.
+    /// The number of all ranks. Ranks that MPI_Comm_spawn has started are numbered after the ranks of their parents, so the
+    /// MPI_COMM_WORLD of a parent has fewer ranks than this.
     size: u32,
     /// The ranks on this node, in order.
     own: Vec<u32>,
-    /// For each communicator, the ranks in the world by the ranks in it, as far as processes have reported them.
+    /// For each communicator with Score-P's key, a map from the rank in the communicator to the rank in the world, for the
+    /// processes that have reported it.
     shared: BTreeMap<(u32, u32), BTreeMap<u32, u32>>,
 }
 
 impl World {
-    /// Returns `None` if there are no ranks, if ranks belong to several programs that could not be distinguished, or if some
-    /// ranks are on no node: readers require a location for every member of a communicator.
+    /// Returns `None` if there are no ranks, if ranks belong to several programs that could not be distinguished, or if a trace
+    /// of all nodes lacks ranks: readers require a location for every member of a communicator.
     fn new(processes: &[TracedProcess], numbers: &[u32], is_part: bool) -> Option<World> {
         let recorded = || processes.iter().zip(numbers).filter(|(process, _)| !process.is_sampled);
         let mut size = None;
@@ -85,8 +86,9 @@ impl World {
         (0..self.size).map(|rank| self.place(Some(rank))).collect()
     }
 
-    /// Returns the communicator, and its members if they are not known from the key; `None` if some members are unknown. `size` is
-    /// that of the process' MPI_COMM_WORLD.
+    /// Returns the communicator's key, and its members as indices into [`World::locations`]; no members for a communicator of
+    /// one process, which is MPI_COMM_SELF. Returns `None` if some members are unknown. `size` is that of the process'
+    /// MPI_COMM_WORLD.
     fn find(&self, members: &Members, size: u32) -> Option<(Key, Vec<u64>)> {
         match members {
             Members::World if size < self.size => self.find(&Members::Ranks((0..size).collect()), size),
@@ -111,7 +113,7 @@ impl World {
         }
     }
 
-    /// Returns the name of a group of ranks. Name and size identify the groups that nodes have in common.
+    /// Returns the name of a group of ranks. When the traces of nodes are joined, groups of equal name and size are one group.
     fn group_name(&self, key: &Key) -> String {
         match key {
             Key::Ranks(ranks) if self.is_part() => {
@@ -135,8 +137,8 @@ fn group(name: &str, kind: GroupType, members: Vec<u64>) -> Group {
     Group { name: name.to_owned(), kind, paradigm: ParadigmType::Mpi, flags: 0, members }
 }
 
-/// Defines the communicators. `numbers` are the processes' numbers, which are ranks if each process has its own. `order` lists
-/// the processes by number. `is_part`: other processes are on other nodes. Returns the handles of each process.
+/// Defines the communicators. `numbers` are the processes' numbers: their ranks, if each process has a rank of its own. `order`
+/// lists the processes by number. `is_part`: other processes are on other nodes. Returns the handles of each process.
 pub fn define(
     definitions: &mut Definitions,
     processes: &[TracedProcess],
