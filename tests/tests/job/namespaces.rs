@@ -250,7 +250,7 @@ fn top_shows_all_nodes_and_what_becomes_of_them() {
     });
     assert_eq!(state_of(&gone, "n6").as_deref(), Some("running"), "{gone}");
     place.write("go", "");
-    terminal.until("the run has ended", |screen| screen.contains("the run has ended: q quits"));
+    terminal.until("the run has ended", |screen| screen.contains("the run has ended"));
     terminal.press(&["q"]);
     terminal.until("the path of the results is shown", |screen| screen.contains("summary.json"));
     drop(terminal);
