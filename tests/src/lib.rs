@@ -4,6 +4,7 @@
 //! jobs.rs              a place for a test, commands in it, their results and what they left behind
 //! runs.rs              figures of a run; what is installed on this machine
 //! counting_program.rs  a program that counts its own calls, and what must hold for a run of it
+//! cpu_time.rs          what a test of CPU time has to know of this machine
 //! random.rs            tests with random numbers that repeat from a seed
 //! small_trace.rs       a small trace from a few lines of text
 //! stand_ins.rs         counters of the stand-ins for vendors' libraries
@@ -19,6 +20,7 @@
 pub mod browser;
 pub mod collector;
 pub mod counting_program;
+pub mod cpu_time;
 pub mod dashboard;
 pub mod http;
 pub mod jobs;

@@ -198,11 +198,10 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
                 all.insert(format!("{view_name} {key}"), number(view, key));
             }
             // A row without other figures is the cause of a wait that another device's joules were used for.
-            let is_cause_alone = |row: &Value| {
-                number(row, "caused_waiting_joules") > 0.0
-                    && ROW_FIGURES.iter().all(|key| number(row, key) == 0.0)
+            let has_figures = |row: &&Value| {
+                let is_cause = row["caused_waiting_joules"].as_f64().is_some_and(|joules| joules > 0.0);
+                !is_cause || ROW_FIGURES.iter().any(|key| number(row, key) != 0.0)
             };
-            let has_figures = |row: &&Value| row["caused_waiting_joules"].is_null() || !is_cause_alone(row);
             for row in list(view, "callpaths").iter().filter(has_figures) {
                 let name =
                     format!("{view_name} {} {} {}", row["location_group"], row["location"], row["path"]);

@@ -1,7 +1,7 @@
 //! Under an estimate without idle watts, the joules of a process are its CPU seconds times the watts of a core: whoever used a CPU
 //! gets what it used, as the kernel has counted it (getrusage).
 
-use ampere_stacks::{Options, Sampler};
+use ampere_tests::cpu_time::{is_permitted, stolen};
 use ampere_tests::jobs::{Place, have, run};
 use ampere_tests::runs::{json, list, number};
 use ampere_tests::skip_unless;
@@ -133,13 +133,6 @@ fn assert_near(what: &str, joules: f64, seconds: f64, stolen: f64) {
     assert!((joules - expected).abs() <= most, "{what}: {joules} J, {seconds} s, {stolen} s stolen");
 }
 
-/// Returns the seconds in which this machine's hypervisor ran something else on its CPUs. They are between two switches, but not
-/// in the kernel's count of CPU time, which decides the joules of all processes together.
-fn stolen() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").expect("the kernel's counts");
-    stat.split_ascii_whitespace().nth(8).and_then(|ticks| ticks.parse::<f64>().ok()).expect("ticks") / 100.0
-}
-
 /// Whatever the command starts, all of its CPU time has rows, and no more.
 #[track_caller]
 fn check_all(place: &Place, what: &str, command: &[&str]) {
@@ -155,10 +148,6 @@ fn program() -> (Place, String) {
     let place = Place::new();
     let program = place.compile("cc", "program", PROGRAM, &["-O1", "-g", "-pthread"]);
     (place, program.display().to_string())
-}
-
-fn is_permitted() -> bool {
-    Sampler::begin(&Options::default()).is_ok()
 }
 
 #[test]

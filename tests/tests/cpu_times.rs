@@ -1,6 +1,6 @@
 //! When threads are on a CPU, in a run's trace: the metric `ampere::cpu_time` of each location.
 
-use ampere_stacks::{Options, Sampler};
+use ampere_tests::cpu_time::{is_permitted, stolen};
 use ampere_tests::jobs::{Done, Place, have, run};
 use ampere_tests::runs::{has_python_otf2, json, succeed, text};
 use ampere_tests::skip_unless;
@@ -113,13 +113,6 @@ struct Seconds {
     stolen: f64,
 }
 
-/// Returns the seconds in which this machine's hypervisor ran something else on its CPUs.
-fn stolen() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    let ticks: f64 = stat.split_ascii_whitespace().nth(8).unwrap().parse().unwrap();
-    ticks / 100.0
-}
-
 impl Seconds {
     /// `stolen_before` is the [`stolen`] time at the start of the run.
     fn of(place: &Place, done: &Done, stolen_before: f64) -> Seconds {
@@ -200,10 +193,6 @@ const WITHOUT_PERF: &str = r#"
         return 98;
     }
 "#;
-
-fn is_permitted() -> bool {
-    Sampler::begin(&Options::default()).is_ok()
-}
 
 /// Runs a command with this setting for samples of stacks.
 fn measured(place: &Place, sample: &str, command: &[&str]) -> Seconds {

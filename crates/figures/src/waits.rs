@@ -122,12 +122,11 @@ impl Waiting {
 pub(crate) fn add_to_rows(attributor: &Attributor, view: ViewIndex, rows: &mut Callpaths) {
     let Some(waiting) = &attributor.waiting else { return };
     let waits = waiting.of_view(view);
-    let mut waited = waits.map(|waits| waits.waited.clone()).unwrap_or_default();
     let mut caused = waits.map(|waits| waits.caused.clone()).unwrap_or_default();
     let sum = |joules: Option<ByKind>| Some(joules.map_or(0.0, |joules| joules.sum()));
     for row in rows.iter_mut() {
         let key = (ampere_attribution::LocationIndex(row.location), ampere_attribution::NodeIndex(row.path));
-        row.figures.waited_joules = sum(waited.remove(&key));
+        row.figures.waited_joules = sum(waits.and_then(|waits| waits.waited.get(&key).copied()));
         row.figures.caused_waiting_joules = sum(caused.remove(&key));
     }
     let elsewhere = caused.into_iter().map(|((location, node), joules)| Callpath {

@@ -101,6 +101,12 @@ type Status = [u64; 4];
 /// A status that nobody has filled in.
 const STATUS: Status = [0; 4];
 
+/// Returns the address of the status to pass: the program's, or ours if it passes none.
+#[inline]
+fn status_to_pass(library: &Library, given: usize, own: &mut Status) -> usize {
+    if library.is_ignored(given) { own.as_mut_ptr() as usize } else { given }
+}
+
 /// The requests of a call, before the real function replaces them by MPI_REQUEST_NULL.
 enum Saved {
     Few([usize; FEW]),
@@ -177,7 +183,7 @@ unsafe fn test<const SYMBOL: usize>(request: usize, flag: *mut c_int, status: us
         let Some(library) = Library::get() else { return real(request, flag, status) };
         let mut own = STATUS;
         let handle = library.handle_in(request, 0);
-        let status = if library.is_ignored(status) { own.as_mut_ptr() as usize } else { status };
+        let status = status_to_pass(library, status, &mut own);
         let code = real(request, flag, status);
         if code == 0 && *flag != 0 {
             let mut handles = [0; FEW];
@@ -197,7 +203,7 @@ unsafe fn ask<const SYMBOL: usize>(request: usize, flag: *mut c_int, status: usi
         let real: Test = real(SYMBOL);
         let Some(library) = Library::get() else { return real(request, flag, status) };
         let mut own = STATUS;
-        let status = if library.is_ignored(status) { own.as_mut_ptr() as usize } else { status };
+        let status = status_to_pass(library, status, &mut own);
         let code = real(request, flag, status);
         if code == 0 && *flag != 0 {
             with_thread((), |thread| {
@@ -228,7 +234,7 @@ unsafe fn test_any<const SYMBOL: usize>(
         let Some(library) = Library::get() else { return real(count, requests, index, flag, status) };
         let saved = Saved::of(library, count, requests);
         let mut own = STATUS;
-        let status = if library.is_ignored(status) { own.as_mut_ptr() as usize } else { status };
+        let status = status_to_pass(library, status, &mut own);
         let code = real(count, requests, index, flag, status);
         if code == 0 && *flag != 0 {
             saved.complete(library, *index, status);

@@ -58,12 +58,28 @@ impl Queue {
     }
 }
 
+/// The entries of operations that have been started and are not completed, by location and request.
+#[derive(Default)]
+struct Started(NumberMap<(LocationIndex, u64), Timestamp>);
+
+impl Started {
+    fn add(&mut self, location: LocationIndex, request: u64, entry: Timestamp) {
+        if self.0.len() < WAITING_MAX {
+            self.0.insert((location, request), entry);
+        }
+    }
+
+    fn remove(&mut self, location: LocationIndex, request: u64) -> Option<Timestamp> {
+        self.0.remove(&(location, request))
+    }
+}
+
 /// The messages of a run.
 #[derive(Default)]
 pub(super) struct Messages {
     queues: NumberMap<Channel, Queue>,
-    /// The entries of receives that have been started and are not completed, by location and request.
-    started: NumberMap<(LocationIndex, u64), Timestamp>,
+    /// Receives.
+    started: Started,
     /// The channels of sends that may still be cancelled, by location and request.
     cancellable: NumberMap<(LocationIndex, u64), Channel>,
     /// Channels whose first send is non-blocking and was received at `held_at`: an event of the same time may still cancel it.
@@ -77,9 +93,7 @@ pub(super) struct Messages {
 impl Messages {
     /// A receive is started.
     pub fn post(&mut self, location: LocationIndex, request: u64, entry: Timestamp) {
-        if self.started.len() < WAITING_MAX {
-            self.started.insert((location, request), entry);
-        }
+        self.started.add(location, request, entry);
     }
 
     pub fn send(
@@ -133,7 +147,7 @@ impl Messages {
         message: Message,
     ) {
         let entry = match message.request {
-            Some(request) => self.started.remove(&(place.location, request)),
+            Some(request) => self.started.remove(place.location, request),
             None => Some(frames.entry(place.location, time)),
         };
         let Some(sender) = ranks.peer(place.rank, message.comm, message.peer) else {
@@ -185,7 +199,7 @@ impl Messages {
 
     /// A request of a location is cancelled: if it is a send, there is no such message.
     pub fn cancel(&mut self, frames: &mut Frames, place: Place, request: u64) {
-        self.started.remove(&(place.location, request));
+        self.started.remove(place.location, request);
         self.cancellable.remove(&(place.location, request));
         let mut of = None;
         for (channel, queue) in &mut self.queues {
@@ -204,7 +218,7 @@ impl Messages {
     /// Returns the entries of the receives of each rank that have been started and are not completed.
     pub fn open_receives(&self, ranks: &Ranks) -> Vec<Vec<Timestamp>> {
         let mut all = vec![Vec::new(); ranks.count()];
-        for ((location, _), entry) in &self.started {
+        for ((location, _), entry) in &self.started.0 {
             if let Some(rank) = ranks.of(*location) {
                 all[rank as usize].push(*entry);
             }
@@ -289,17 +303,15 @@ struct Sequence {
 pub(super) struct Collectives {
     /// By communicator, and whether they are non-blocking ones.
     sequences: NumberMap<(u32, u8), Sequence>,
-    /// The entries of non-blocking operations that have been started, by location and request.
-    started: NumberMap<(LocationIndex, u64), Timestamp>,
+    /// Non-blocking operations.
+    started: Started,
     waiting: usize,
 }
 
 impl Collectives {
     /// A non-blocking operation is started.
     pub fn post(&mut self, location: LocationIndex, request: u64, entry: Timestamp) {
-        if self.started.len() < WAITING_MAX {
-            self.started.insert((location, request), entry);
-        }
+        self.started.add(location, request, entry);
     }
 
     /// A rank takes part in its next operation on a communicator.
@@ -311,7 +323,7 @@ impl Collectives {
         time: Timestamp,
         (comm, what, request): (u32, What, Option<u64>),
     ) {
-        let started = request.and_then(|request| self.started.remove(&(place.location, request)));
+        let started = request.and_then(|request| self.started.remove(place.location, request));
         let (Some(members), Some(number)) = (ranks.members(comm), ranks.place(comm, place.rank)) else {
             return;
         };
