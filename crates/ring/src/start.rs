@@ -108,15 +108,15 @@ fn start(
         .spawn()
         .map_err(|source| StartError::CannotStart { collector: collector.clone(), source })?;
     let begun = Instant::now();
-    let ended = loop {
+    let (was_ready, ended) = loop {
         match child.try_wait() {
-            Ok(Some(status)) => break status.to_string(),
+            Ok(Some(status)) => break (status.success(), status.to_string()),
             // If the application ignores SIGCHLD, the kernel has reaped the child.
-            Err(e) => break e.to_string(),
+            Err(e) => break (false, e.to_string()),
             Ok(None) if begun.elapsed() > limit => {
                 let _ = child.kill();
                 let _ = child.wait();
-                break format!("it was not ready after {} s", limit.as_secs());
+                break (false, format!("it was not ready after {} s", limit.as_secs()));
             }
             Ok(None) => std::thread::sleep(Duration::from_micros(500)),
         }
@@ -126,6 +126,8 @@ fn start(
         CollectorState::Running if session.collector_is_alive() => Ok(()),
         CollectorState::Finished => Ok(()),
         CollectorState::Failed => Err(failure(session)),
+        // It has been killed since it was ready, and its supervisor starts another one.
+        _ if was_ready && session.collector_pid() != 0 => Ok(()),
         _ => Err(StartError::DidNotStart { collector, ended }),
     }
 }

@@ -183,6 +183,7 @@ fn check_trace(place: &Place, output: &str) {
 fn check_steps(place: &Place, output: &str, done: &Done, steps: u64, per_step: u64) {
     assert_eq!((done.code, done.stdout.as_str()), (7, format!("{steps} steps\n").as_str()), "{done:#?}");
     done.no_panic();
+    assert!(place.path(output).join("summary.json").exists(), "no summary: {done:#?}");
     let summary = place.summary(output);
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
     for key in ["suppressed_calls", "dropped_records", "repaired_events", "damaged_records"] {

@@ -393,6 +393,21 @@ fn a_replacement_is_ready_only_when_it_says_so_itself() {
 }
 
 #[test]
+fn a_collector_killed_as_soon_as_it_is_ready_is_replaced() {
+    let place = Place::new();
+    let program = program(&place, STEPS);
+    let script = format!(
+        "#!/bin/sh\n'{}' \"$@\" || exit\npid=$(od -A n -t u4 -j 24 -N 4 \"$3/session\")\nkill -9 $pid\n\
+         while kill -0 $pid 2>/dev/null; do :; done\nexit 0\n",
+        built().join("ampere-collector").display()
+    );
+    let starter = place.script("starter", &script);
+    let mut command = place.bare("out", &program);
+    let done = run(with_gpus(&mut command).env("AMPERE_COLLECTOR", starter).args(["800", "20"]));
+    check_steps(&place, "out", &done, 800, 20);
+}
+
+#[test]
 fn a_replay_continues_with_another_collector() {
     let place = Place::new();
     let program = program(&place, STEPS);
