@@ -186,8 +186,9 @@ impl LiveRun {
             liveness::check(self);
             return Round::default();
         };
-        // This time is taken before any ring is read: records with earlier timestamps that are not in a ring by now are late.
+        // These times are taken before any ring is read: records with earlier timestamps that are not in a ring by now are late.
         let now = timeline.now(&self.session);
+        let stacks_until = self.sampling.stacks.as_ref().map_or(Timestamp::MAX, StackSampling::watermark);
         self.read_definitions();
         liveness::take_over_ended_processes(self);
         let catching_up = catching_up::is_catching_up(self);
@@ -200,7 +201,7 @@ impl LiveRun {
             self.spool_taken();
         }
         if thorough {
-            let certain = self.attribute_samples(now);
+            let certain = self.attribute_samples(now, stacks_until);
             if catching_up
                 || self.is_replayed()
                 || self.ingest.is_spooling_due(self.sampling.samples.as_ref())
@@ -256,8 +257,9 @@ impl LiveRun {
         }
     }
 
-    /// Takes the new samples. Returns the watermark: the time before which no further event is expected.
-    fn attribute_samples(&mut self, now: Timestamp) -> Timestamp {
+    /// Takes the new samples. Returns the watermark: the time before which no further event is expected. All stack samples and
+    /// CPU times before `stacks_until` are in the rings that were read since `now`.
+    fn attribute_samples(&mut self, now: Timestamp, stacks_until: Timestamp) -> Timestamp {
         self.drain_samples();
         let Some(timeline) = &mut self.timeline else { return 0 };
         timeline.pipeline.attributor.learn_rises();
@@ -268,9 +270,8 @@ impl LiveRun {
         }
         let is_replayed = timeline.clock.is_replayed();
         let slack = if is_replayed { 0 } else { timeline.clock.ticks(self.options.config.attribution.slack) };
-        let stacks = self.sampling.stacks.as_ref().map_or(Timestamp::MAX, StackSampling::watermark);
         let longest = timeline.clock.ticks(STACK_WAIT_MAX);
-        let stacks = stacks.max(now.saturating_sub(longest));
+        let stacks = stacks_until.max(now.saturating_sub(longest));
         now.saturating_sub(slack).min(timeline.behind.unwrap_or(Timestamp::MAX)).min(stacks)
     }
 

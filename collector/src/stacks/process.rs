@@ -41,12 +41,14 @@ pub(super) struct Timing {
     pub period: u64,
     /// The nanoseconds without a sample after which a thread is in no function.
     pub pause: u64,
+    /// Whether the times at which threads are on a CPU are recorded.
+    pub records_cpu_times: bool,
 }
 
 impl Timing {
     /// A pause lasts for at least `pause`.
     pub fn new(clock: EventClock, period: Duration, pause: Duration) -> Timing {
-        let mut timing = Timing { clock, period: 0, pause: 0 };
+        let mut timing = Timing { clock, period: 0, pause: 0, records_cpu_times: false };
         timing.set_period(period, pause);
         timing
     }
@@ -138,6 +140,11 @@ impl SampledProcess {
     /// Whether it writes a log itself.
     pub fn is_recorded(&self) -> bool {
         self.own_logs.logs.iter().any(|(_, is_own)| *is_own)
+    }
+
+    /// Whether a thread has a location in a log that the process writes itself.
+    pub fn records_calls_of(&self, thread: u32) -> bool {
+        self.own_logs.threads.contains(&thread)
     }
 
     /// Reads which threads have locations in the logs that the process writes itself.
@@ -297,7 +304,12 @@ impl SampledProcess {
             self.next_id += 1;
             let named = "threads and children without a sample".to_owned();
             let of = Made { kind: LocationKind::CpuThread, id, named, thread: 0 };
-            self.intervals.set_writer(make_location(session, log, name, of)?);
+            let mut writer = make_location(session, log, name, of)?;
+            // Its threads and children used no CPU time, unless that is recorded, too.
+            let begin =
+                due.first().filter(|_| timing.records_cpu_times).map(|(from, _)| timing.clock.at(*from));
+            begin.into_iter().for_each(|begin| writer.cpu_time(begin, 0, 0));
+            self.intervals.set_writer(writer);
         }
         self.intervals.write(&due, PROGRAM, |ns| timing.clock.at(ns));
         Ok(is_first)
@@ -389,7 +401,7 @@ impl SampledProcess {
         self.sampled_threads.clear();
         let recorded = &self.own_logs.threads;
         self.cpu.end_rings(&timing.clock, |thread| !recorded.contains(&thread));
-        std::mem::take(&mut self.intervals).end();
+        self.intervals.clear();
         if let Some((mut writer, last)) = self.unknown.take() {
             writer.location_end(last);
             writer.close();
@@ -400,6 +412,7 @@ impl SampledProcess {
         let _ = self.write_cpu_times(session, u64::MAX, timing);
         self.cpu.end(&timing.clock);
         self.end_samples(session, timing);
+        std::mem::take(&mut self.intervals).end();
         if let Log::Open { log, .. } = &mut self.log {
             let left_out = log.left_out();
             log.append(&Definition::Finished { left_out });
@@ -487,7 +500,7 @@ impl SampledThread {
     /// Changes to the stack of a sample. The thread had this stack since its last sample; but only for one period after a
     /// pause, or if it is known to have done something else.
     fn change_to(&mut self, stack: Vec<u32>, time: u64, runs_since: u64, timing: &Timing, is_recorded: bool) {
-        let Timing { clock, period, pause } = timing;
+        let Timing { clock, period, pause, .. } = timing;
         if time.saturating_sub(self.last) > *pause && !self.runs {
             self.pause(timing);
         }
@@ -671,5 +684,33 @@ mod tests {
             let expected = period.as_secs_f64() / 0.007;
             assert!((share / expected - 1.0).abs() < 1e-3, "{share} instead of {expected}");
         }
+    }
+
+    /// A location without a known CPU time counts as active while a frame is open, and the CPU time of the other threads is
+    /// recorded for one location only.
+    #[test]
+    fn all_threads_without_a_sample_have_one_location_whose_cpu_time_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let session = Session::open_or_create_in(directory.path()).unwrap();
+        let timing = Timing {
+            records_cpu_times: true,
+            ..Timing::new(EventClock::new(), Duration::from_millis(1), Duration::from_millis(20))
+        };
+        let mut process = SampledProcess::new("program".to_owned(), None);
+        process.open(&session, std::process::id(), &timing).unwrap();
+        let time = timing.clock.now();
+        process.intervals.add(7, time, time + 1000);
+        assert!(process.write_intervals(&session, u64::MAX, &timing).unwrap());
+        process.end_samples(&session, &timing);
+        process.intervals.add(8, time + 100_000_000, time + 100_001_000);
+        assert!(!process.write_intervals(&session, u64::MAX, &timing).unwrap());
+        process.end(&session, &timing);
+        let Log::Open { name, .. } = &process.log else { panic!("the log is open") };
+        let mut ring = RingConsumer::open(&session.directory().join(format!("{name}.0.ring"))).unwrap();
+        let mut records = Vec::new();
+        ring.copy_out(&mut records, usize::MAX).unwrap();
+        let of = |kind| records.iter().filter(|record| record.kind() == Some(kind)).count();
+        assert_eq!((of(Kind::CpuTime), of(Kind::Enter), of(Kind::Leave)), (1, 2, 2));
+        assert_eq!((records[0].kind(), records[1].word0), (Some(Kind::CpuTime), 0));
     }
 }

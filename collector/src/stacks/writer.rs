@@ -51,8 +51,6 @@ pub(super) struct Writer {
     needed: u64,
     /// Whether stacks are sampled. Otherwise only CPU time is written, and only of processes that record their calls.
     has_samples: bool,
-    /// Whether the times at which threads are on a CPU are recorded.
-    records_cpu_times: bool,
     /// The state of the session's logs when they were last looked at.
     generation: Option<u64>,
     /// The processes of which the kernel reports no switches, and whose CPU time is read, with the time of the last reading.
@@ -87,7 +85,7 @@ impl Writer {
         Writer {
             session,
             began: clock.now(),
-            timing: Timing::new(clock, periods.now, PAUSE),
+            timing: Timing { records_cpu_times, ..Timing::new(clock, periods.now, PAUSE) },
             periods,
             processes: FxHashMap::default(),
             watermark: 0,
@@ -95,7 +93,6 @@ impl Writer {
             recorded: HashSet::new(),
             needed: 0,
             has_samples,
-            records_cpu_times,
             generation: None,
             counted: HashMap::new(),
             unsampled,
@@ -373,7 +370,7 @@ impl Writer {
 
     /// Reads the kernel's count of the CPU time of a process, of which no switches are reported.
     fn count(&mut self, process: u32) {
-        if self.records_cpu_times {
+        if self.timing.records_cpu_times {
             self.counted.entry(process).or_insert(0);
         }
     }
@@ -508,9 +505,12 @@ impl Writer {
             return;
         }
         let Some(sampled) = self.processes.get_mut(&process) else { return };
+        let records_calls = sampled.records_calls_of(thread);
         match sampled.threads.get_mut(&thread) {
             Some(thread) if thread.runs => (thread.runs, thread.ran_until) = (false, until),
             Some(_) => {}
+            // Its CPU time is that of its calls.
+            None if records_calls => {}
             None => sampled.intervals.add(thread, from, until),
         }
     }

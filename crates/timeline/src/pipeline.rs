@@ -400,12 +400,14 @@ impl Pipeline {
     /// time, and before the events and samples of later times are handed over.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, seconds: f64) {
         let Some(stream) = self.streams.get_mut(location.0 as usize) else { return };
-        let is_late = match stream.last_cpu_time.replace((time, seconds)) {
-            // A thread that has waited for long is known not to have used CPU time since the last point.
-            Some((before, used)) => before < stream.done_until && used < seconds,
-            // Until its first point comes, a location is taken as active whenever a frame is open.
-            None => stream.has_handed_over(),
-        };
+        // Until its first point comes, a location is taken as active whenever a frame is open. CPU time that was used before its
+        // first frame opened changes nothing.
+        let is_late = stream.has_handed_over()
+            && stream.last_cpu_time.is_none_or(|(before, used)| {
+                // A thread that has waited for long is known not to have used CPU time since the last point.
+                before < stream.done_until && used < seconds
+            });
+        stream.last_cpu_time = Some((time, seconds));
         stream.late += u64::from(is_late);
         let ticks = self.attributor.cpu_ticks_of(seconds);
         self.attributor.engine.add_cpu_time(location, time, ticks);
@@ -815,5 +817,20 @@ mod tests {
         pipeline.advance_ranks(20);
         pipeline.stream_of(location).leave(15);
         assert_eq!(pipeline.late(), 1);
+    }
+
+    #[test]
+    fn cpu_time_is_late_if_frames_of_its_time_were_handed_over() {
+        let (mut pipeline, [location, _]) = pipeline();
+        pipeline.advance_ranks(20);
+        pipeline.add_cpu_time(location, 10, 0.0);
+        pipeline.add_cpu_time(location, 15, 1e-9);
+        assert_eq!(pipeline.late(), 0, "no frame was open yet");
+        pipeline.stream_of(location).enter(25, RegionRef(0), 1);
+        pipeline.advance_ranks(40);
+        pipeline.add_cpu_time(location, 30, 2e-9);
+        assert_eq!(pipeline.late(), 1);
+        pipeline.add_cpu_time(location, 60, 2e-9);
+        assert_eq!(pipeline.late(), 1, "the thread has waited");
     }
 }
