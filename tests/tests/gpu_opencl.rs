@@ -10,6 +10,7 @@ use ampere_tests::runs::{attribute, list, number, on_path, relative};
 use ampere_tests::stand_ins::with_rocm_smi;
 use ampere_tests::{artifact, root, skip_unless};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -289,6 +290,33 @@ fn calls_of_the_runtime_are_frames_of_the_thread_that_makes_them() {
         // The buffer is made before the first queue, with which the measurement begins.
         assert_eq!(rows.map(|row| number(row, "calls")).sum::<f64>(), calls, "{call}");
     }
+}
+
+/// The call paths of kernels and their calls, innermost frame last.
+fn kernel_paths(summary: &Value) -> BTreeMap<Vec<String>, f64> {
+    let views = list(&list(summary, "devices")[0], "views");
+    let view = views.iter().find(|view| view["view"] == "kernels").expect("kernels");
+    let name = |frame: &Value| frame.as_str().expect("a name").to_owned();
+    let rows = list(view, "callpaths").iter().filter(|row| number(row, "calls") > 0.0);
+    rows.map(|row| (list(row, "path").iter().map(name).collect(), number(row, "calls"))).collect()
+}
+
+#[test]
+fn a_kernels_call_path_begins_with_its_launch_live_and_from_the_trace() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    opencl.both("waits");
+    let place = &opencl.place;
+    let live = kernel_paths(&place.summary("waits"));
+    for kernel in ["light", "heavy"] {
+        let paths = live.iter().filter(|(path, _)| path.last().is_some_and(|last| last == kernel));
+        let launched = paths.filter(|(path, _)| {
+            path.iter().rev().nth(1).is_some_and(|launch| launch == "clEnqueueNDRangeKernel")
+        });
+        assert_eq!(launched.map(|(_, calls)| calls).sum::<f64>(), 3.0, "{kernel}: {live:?}");
+    }
+    let settings = opencl.settings.display().to_string();
+    let offline = attribute(&place.path("waits/traces.otf2"), &["--config", &settings]);
+    assert_eq!(kernel_paths(&offline), live);
 }
 
 #[test]
