@@ -79,6 +79,11 @@ fn list(parts: impl Iterator<Item = String>) -> String {
     if all.len() > FILES_MAX { format!("{shown}, and others") } else { shown }
 }
 
+/// "1 sample", "3 samples"
+fn counted(samples: u64) -> String {
+    format!("{samples} sample{}", if samples == 1 { "" } else { "s" })
+}
+
 fn cut_off(figures: &Figures) -> Option<String> {
     let all: u64 = figures.cut_off.iter().map(|cut| cut.samples).sum();
     let of = |CutOff { module, reason, samples }: &CutOff| {
@@ -86,7 +91,8 @@ fn cut_off(figures: &Figures) -> Option<String> {
     };
     (percent(all, figures) >= PART_MIN).then(|| {
         format!(
-            "the outer functions of {all} samples ({:.1} %) are not known: {}",
+            "the outer functions of {} ({:.1} %) are not known: {}",
+            counted(all),
             percent(all, figures),
             list(figures.cut_off.iter().map(of))
         )
@@ -97,8 +103,9 @@ fn guessed(figures: &Figures) -> Option<String> {
     let all: u64 = figures.guessed.iter().map(|(_, samples)| samples).sum();
     (percent(all, figures) >= PART_MIN).then(|| {
         format!(
-            "the outer functions of {all} samples ({:.1} %) are guessed from return addresses on the stack, because functions have \
+            "the outer functions of {} ({:.1} %) are guessed from return addresses on the stack, because functions have \
              no unwind tables: {}",
+            counted(all),
             percent(all, figures),
             list(figures.guessed.iter().map(|(module, samples)| format!("{samples} in {}", base(module))))
         )
@@ -112,7 +119,8 @@ fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
         let files =
             files.iter().map(|of| format!("{} in {} ({})", of.samples, base(&of.module), of.reason.text()));
         let part = percent(all, figures);
-        (all, part, format!("the functions of {all} samples ({part:.1} %) are not known: {}", list(files)))
+        let samples = counted(all);
+        (all, part, format!("the functions of {samples} ({part:.1} %) are not known: {}", list(files)))
     };
     let is_notable = |of: &&Unnamed| {
         let is_part = percent(of.samples, figures) >= PART_MIN || figures.unnamed_processes > 0;

@@ -374,6 +374,8 @@ pub struct NodeCpu {
 /// not reported.
 const OTHERS_CORES_MIN: f64 = 0.1;
 const OTHERS_PART_MIN: f64 = 0.1;
+/// The kernel counts the node's CPU time in steps of 10 ms.
+const OTHERS_SECONDS_MIN: f64 = 1.0;
 
 /// If CPU time was counted for less than this part of the run, the text states the time.
 const COUNTED_PART: f64 = 0.9;
@@ -396,10 +398,23 @@ impl NodeCpu {
         )
     }
 
+    /// The CPU time of other programs, including the operating system.
+    fn busy_seconds_of_others(&self) -> f64 {
+        self.node_busy_seconds - self.own_busy_seconds - self.collector_busy_seconds
+    }
+
     /// Whether others used enough of the node's CPU time to be worth a note.
     pub fn has_others(&self) -> bool {
-        let others = self.node_busy_seconds - self.own_busy_seconds - self.collector_busy_seconds;
+        let others = self.busy_seconds_of_others();
         others > OTHERS_CORES_MIN * self.seconds && others > OTHERS_PART_MIN * self.node_busy_seconds
+    }
+
+    /// Returns the cores that other programs used on average, unless these are few on each of so many nodes, or the time was too
+    /// short to tell.
+    pub fn cores_of_others(&self, nodes: usize) -> Option<f64> {
+        let cores = self.busy_seconds_of_others() / self.seconds;
+        (self.seconds >= OTHERS_SECONDS_MIN && cores > OTHERS_CORES_MIN * nodes.max(1) as f64)
+            .then_some(cores)
     }
 
     /// Adds the CPU time of another node.

@@ -1,6 +1,6 @@
 //! Describes static and dynamic joules in words.
 
-use crate::first::digits::energy;
+use crate::first::digits::{energy, percent};
 use ampere_figures::summary::{Baseline, Device, Region, View};
 use ampere_model::text::{printable, short};
 use std::collections::BTreeSet;
@@ -71,8 +71,8 @@ fn short_watts(watts: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// Describes the part of the dynamic joules that the bounds of functions resolve. Returns `None` if there are no dynamic joules
-/// in these views, or if no function has bounds. Sampled functions have no bounds, and during a run they are not known.
+/// Describes the part of the dynamic joules that certainly belongs to the functions that have it: the sum of what functions used at
+/// least. Returns `None` if there are no dynamic joules in these views, or if no function has bounds. Sampled functions have no bounds, and during a run they are not known.
 pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<String> {
     let has_rows = |view: &&View| view.is_active() && !view.regions.is_empty();
     let active: Vec<(&Device, &View)> =
@@ -83,8 +83,8 @@ pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<S
     let resolved: f64 = recorded.iter().map(|row| row.figures.resolved_joules).sum();
     (dynamic > 0.0 && !recorded.is_empty()).then(|| {
         format!(
-            "the bounds resolve {:.1} % of the {} of dynamic energy: it was used while only one function was active",
-            100.0 * resolved / dynamic,
+            "{} of the {} of dynamic energy was used while only one recorded function was active: that part is certain, a model divided the rest",
+            percent(resolved, dynamic),
             energy(dynamic)
         )
     })

@@ -13,7 +13,7 @@
 //! table.rs        columns as CSV, JSON or Parquet            text_column.rs  a Parquet column of names
 //! filter.rs       tiny functions, for the next run
 //! over_devices.rs  calls and seconds of ranks that draw from several devices
-//! waits.rs        what ranks used waiting in MPI, in words and as tables
+//! waits.rs        what ranks used waiting in MPI, in words and as tables       legend.rs  what columns mean
 //! ```
 
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ mod folded;
 pub mod highlights;
 mod html;
 pub mod json;
+mod legend;
 mod other_jobs;
 mod over_devices;
 mod over_ranks;

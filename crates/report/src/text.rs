@@ -4,13 +4,15 @@
 use crate::baseline;
 use crate::first::digits::{ESTIMATED, MEASURED, column, count, energy, percent, significant};
 use crate::first::screen::{Column, LABEL, Line, Names, Screen, Style, Table, labelled};
+use crate::first::tables::{self, Known};
 use crate::first::{self, names};
+use crate::legend::{GROUP_HEAD, LEAST_RANK_HEAD, Legend};
 use crate::over_ranks::{self, SHARE_MIN, Spread, Spreads, is_mpi_rank};
 use crate::waits;
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::shares::{self, Whole};
-use ampere_figures::summary::{Baseline, Device, Figures, RESOLVED_SAMPLES_MIN, Region, Summary, View};
+use ampere_figures::summary::{Baseline, Device, Figures, Region, Summary, View};
 use ampere_figures::summary::{Callpath, StacksOverhead, parts, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, printable, short};
@@ -39,7 +41,8 @@ const INDENT: usize = 2;
 
 /// Returns the first lines of a summary, and all of its tables below them.
 pub fn render(summary: &Summary, screen: Screen) -> String {
-    let mut page = Page { summary, screen, whole: Whole::of(summary), lines: Vec::new() };
+    let mut page =
+        Page { summary, screen, whole: Whole::of(summary), legend: Legend::default(), lines: Vec::new() };
     page.notes();
     page.topology();
     page.waiting();
@@ -54,6 +57,7 @@ struct Page<'a> {
     summary: &'a Summary,
     screen: Screen,
     whole: Whole,
+    legend: Legend,
     lines: Vec<Line>,
 }
 
@@ -85,9 +89,10 @@ impl<'a> Page<'a> {
 
     fn table(&mut self, table: Table) {
         self.lines.push(Line::empty());
-        let lines = table.lines(Screen { width: self.screen.width - INDENT, ..self.screen });
+        let shown = table.fitted(Screen { width: self.screen.width - INDENT, ..self.screen });
+        self.legend.add(&shown);
         let indented =
-            lines.into_iter().map(|line| Line { text: format!("{:INDENT$}{}", "", line.text), ..line });
+            shown.lines.into_iter().map(|line| Line { text: format!("{:INDENT$}{}", "", line.text), ..line });
         self.lines.extend(indented);
     }
 
@@ -150,7 +155,9 @@ impl<'a> Page<'a> {
         for table in waits::tables(waiting, self.digits()) {
             self.table(table);
         }
-        self.put("share: of the joules that were used waiting", Style::Plain);
+        self.legend.skip();
+        let words = format!("of waiting: its share of the {} that were used waiting", energy(waiting.joules));
+        self.put(&words, Style::Plain);
     }
 
     /// Writes the table of ranks over all devices that are in no other one, if there are several.
@@ -171,6 +178,7 @@ impl<'a> Page<'a> {
         let measure = self.of_joules(is_dynamic);
         self.spreads(("function", Names::Functions(functions)), (&shown, others), whole.joules, &measure);
         self.callpaths_over_ranks(&views, whole.joules, &measure);
+        self.explain("function", is_dynamic);
     }
 
     fn whole_ranks(&mut self, whole: &Spread, is_dynamic: bool) {
@@ -238,7 +246,7 @@ impl<'a> Page<'a> {
         let before = vec![
             Column::new(&measure.unit, figures(&|row| row.joules)),
             Column::new(measure.share, texts(&|row| percent(row.joules, measure.whole))),
-            Column::new("least rank", of_ranks(&|row| row.least)).dispensable(2),
+            Column::new(LEAST_RANK_HEAD, of_ranks(&|row| row.least)).dispensable(2),
             Column::new("mean", of_ranks(&|row| row.mean())).dispensable(3),
             Column::new("most", of_ranks(&|row| row.most)).dispensable(2),
             Column::new("ranks", texts(&|row| row.ranks.to_string())).dispensable(5),
@@ -280,13 +288,14 @@ impl<'a> Page<'a> {
             let watts = watts
                 .map_or_else(String::new, |watts| format!(", {} W on average", significant(watts, MEASURED)));
             format!(
-                "{} on {}: {}{watts}, {} ({}, {} samples)",
+                "{} on {}: {}{watts}, {} ({}, {} sample{})",
                 device.name,
                 device.node,
                 energy(device.total_joules),
                 device.energy,
                 device.metric,
-                device.samples
+                device.samples,
+                if device.samples == 1 { "" } else { "s" }
             )
         };
         self.title(&title);
@@ -368,11 +377,12 @@ impl<'a> Page<'a> {
         self.regions(device, view);
         self.groups(device, view);
         self.callpaths(device, view);
+        self.explain(what.trim_end_matches('s'), view.is_active());
     }
 
     fn regions(&mut self, device: &Device, view: &'a View) {
         let what = if view.view == "kernels" { "kernel" } else { "function" };
-        let (total, is_time) = (device.own_whole(view), device.unit == "s");
+        let total = device.own_whole(view);
         // A recorded function is also shown if the functions that it calls have many joules.
         let of_row = |row: &Region| {
             let (own, calls) = (row.figures.own_joules(), row.figures.calls);
@@ -381,15 +391,15 @@ impl<'a> Page<'a> {
         let (rows, small) = large(view.own_regions(), total, of_row);
         let has_watts = rows.iter().any(|row| row.watts.resolved_watts.is_some());
         let figures: Vec<&Figures> = rows.iter().map(|row| &row.figures).collect();
-        let mut before = self.figure_columns(device, view, &figures);
+        let known: Vec<Known> = rows.iter().map(|row| known(device, row)).collect();
+        let mut before = self.figure_columns(device, view, &figures, &known);
         let texts = |of: &dyn Fn(&Region) -> String| rows.iter().map(|row| of(row)).collect::<Vec<String>>();
         let inclusive: Vec<f64> = figures.iter().map(|row| row.inclusive_joules).collect();
         let measure = self.measure(device, view);
         let bars = texts(&|row| bar(row.figures.own_joules(), measure.whole));
         before.push(Column { is_left: true, ..Column::new("", bars).dispensable(9) });
-        before.push(Column::new("inclusive", column(&inclusive, self.digits())).dispensable(4));
-        before.push(Column::new("±", texts(&sampled_error)).dispensable(3));
-        before.push(Column::new("calls", texts(&|row| calls(row.figures.calls))).dispensable(5));
+        before.push(Column::new("inclusive", column(&inclusive, self.digits())).dispensable(5));
+        before.push(Column::new("calls", texts(&|row| calls(row.figures.calls))).dispensable(6));
         let watts = |row: &Region| match row.watts.resolved_watts {
             Some(watts) => significant(watts, MEASURED),
             None if has_watts => "below res.".to_owned(),
@@ -399,34 +409,44 @@ impl<'a> Page<'a> {
         let names = Names::Functions(rows.iter().map(|row| &*row.region).collect());
         self.table(Table { before, head: what.to_owned(), names, after: Vec::new() });
         self.more_than_shown(small, &measure.unit);
-        if !is_time {
-            self.explain_regions(&rows, (what, view.is_active()), has_watts);
-        }
     }
 
-    /// Makes the columns of joules, their parts, share, bounds and seconds.
-    fn figure_columns(&self, device: &Device, view: &View, rows: &[&Figures]) -> Vec<Column> {
-        let (measure, is_time, digits) = (self.measure(device, view), device.unit == "s", self.digits());
-        let known = |of: &dyn Fn(&Figures) -> Option<f64>| -> Vec<String> {
-            let values: Vec<f64> = rows.iter().map(|row| of(row).unwrap_or_default()).collect();
-            let texts = column(&values, digits).into_iter().zip(rows);
-            texts.map(|(text, row)| if of(row).is_some() { text } else { "-".to_owned() }).collect()
+    /// Makes the columns of joules, their parts, and shares.
+    fn joules_columns(&self, device: &Device, view: &View, rows: &[&Figures]) -> Vec<Column> {
+        let (measure, digits) = (self.measure(device, view), self.digits());
+        let figures = |of: &dyn Fn(&Figures) -> f64| {
+            column(&rows.iter().map(|row| of(row)).collect::<Vec<_>>(), digits)
         };
-        // Sampled rows have no bounds, because the program may have been elsewhere between two samples of a stack.
-        let bound = |row: &Figures, value: Option<f64>| value.filter(|_| row.calls > 0 && !is_time);
         let shares = rows.iter().map(|row| percent(row.own_joules(), measure.whole)).collect();
-        let seconds = known(&|row| Some(row.exclusive_seconds).filter(|_| !is_time));
-        vec![
-            Column::new(&device.unit, known(&|row| Some(row.exclusive_joules))),
-            Column::new("static", known(&|row| row.static_joules.filter(|_| view.is_active())))
-                .dispensable(8),
-            Column::new("dynamic", known(&|row| row.dynamic_joules.filter(|_| view.is_active())))
-                .dispensable(1),
-            Column::new(measure.share, shares),
-            Column::new("least", known(&|row| bound(row, Some(row.resolved_joules)))).dispensable(6),
-            Column::new("most", known(&|row| bound(row, row.possible_joules))).dispensable(6),
-            Column::new("s", seconds).dispensable(3),
-        ]
+        let mut columns = vec![Column::new(&device.unit, figures(&|row| row.exclusive_joules))];
+        if view.is_active() {
+            let part = |of: fn(&Figures) -> Option<f64>| -> Vec<String> {
+                let texts = figures(&|row| of(row).unwrap_or_default()).into_iter().zip(rows);
+                texts.map(|(text, row)| if of(row).is_some() { text } else { "-".to_owned() }).collect()
+            };
+            columns.push(Column::new("static J", part(|row| row.static_joules)).dispensable(8));
+            columns.push(Column::new(&measure.unit, part(|row| row.dynamic_joules)));
+        }
+        columns.push(Column::new(measure.share, shares));
+        columns
+    }
+
+    /// Makes the columns of joules, how well they are known, and seconds.
+    fn figure_columns(
+        &self,
+        device: &Device,
+        view: &View,
+        rows: &[&Figures],
+        known: &[Known],
+    ) -> Vec<Column> {
+        let mut columns = self.joules_columns(device, view, rows);
+        if device.unit != "s" {
+            let seconds: Vec<f64> = rows.iter().map(|row| row.exclusive_seconds).collect();
+            let (head, cells) = tables::known(known, self.digits());
+            columns.push(Column::new(head, cells).dispensable(3));
+            columns.push(Column::new("s", column(&seconds, self.digits())).dispensable(4));
+        }
+        columns
     }
 
     fn groups(&mut self, device: &'a Device, view: &'a View) {
@@ -439,12 +459,11 @@ impl<'a> Page<'a> {
             return self.whole_ranks(&whole, view.is_active());
         }
         let rows: Vec<&Figures> = sums.iter().take(ROWS_MAX).map(|(_, figures)| figures).collect();
-        let mut before = self.figure_columns(device, view, &rows);
-        before.truncate(4);
+        let mut before = self.joules_columns(device, view, &rows);
         let bars = rows.iter().map(|row| bar(row.own_joules(), measure.whole)).collect();
         before.push(Column { is_left: true, ..Column::new("", bars).dispensable(9) });
         let names = Names::Texts(sums.iter().take(ROWS_MAX).map(|(group, _)| group.clone()).collect());
-        self.table(Table { before, head: "location group".to_owned(), names, after: Vec::new() });
+        self.table(Table { before, head: GROUP_HEAD.to_owned(), names, after: Vec::new() });
         let rest = left_out(sums.iter().map(|(_, figures)| figures.own_joules()), ROWS_MAX);
         self.more_than_shown(rest, &measure.unit);
     }
@@ -461,7 +480,9 @@ impl<'a> Page<'a> {
         let of_row = |row: &Callpath| (row.figures.own_joules(), row.figures.own_joules());
         let (shown, small) = large(rows.iter().filter(|row| view.has_run(&row.figures)), total, of_row);
         let figures: Vec<&Figures> = shown.iter().map(|row| &row.figures).collect();
-        let mut before = self.figure_columns(device, view, &figures);
+        let known: Vec<Known> =
+            figures.iter().map(|row| Known { range: range(device, row), error: None }).collect();
+        let mut before = self.figure_columns(device, view, &figures, &known);
         before
             .push(Column::new("calls", figures.iter().map(|row| calls(row.calls)).collect()).dispensable(7));
         let path = |row: &&Callpath| {
@@ -510,32 +531,11 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Explains the columns of functions or kernels.
-    fn explain_regions(&mut self, regions: &[&Region], (what, is_active): (&str, bool), has_watts: bool) {
-        let mut lines = Vec::new();
-        if is_active {
-            lines.push("static: its part of the energy that the device draws anyway; dynamic: the energy that it used above that; shares are of the run's dynamic joules".to_owned());
+    /// Explains the columns of the tables since the last explanation.
+    fn explain(&mut self, what: &str, is_active: bool) {
+        for line in self.legend.take(what, is_active) {
+            self.put(&line, Style::Plain);
         }
-        let is_recorded = regions.iter().any(|row| row.figures.calls > 0);
-        if is_recorded && is_active {
-            lines.push(format!("least, most: the dynamic joules of samples in which only this {what} was active, and of all in which it was active at all"));
-        } else if is_recorded {
-            lines.push(format!("least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"));
-        }
-        if regions.iter().any(|row| row.sampled_error_joules.is_some()) {
-            lines.push(format!(
-                "±: of a sampled {what}, whose calls are not counted: the standard error of its joules"
-            ));
-        }
-        if has_watts {
-            let watts = if is_active { "dynamic W" } else { "W" };
-            lines.push(format!(
-                "{watts}: over samples that belonged only to this {what}; \"below res.\": there are fewer than {RESOLVED_SAMPLES_MIN}, and its joules are modelled by time"
-            ));
-        } else {
-            lines.push(format!("no watts: no {what} had {RESOLVED_SAMPLES_MIN} samples to itself, below that joules are modelled by time"));
-        }
-        lines.iter().for_each(|line| self.put(line, Style::Plain));
     }
 }
 
@@ -700,13 +700,19 @@ pub fn left_out(rows: impl Iterator<Item = f64>, shown: usize) -> (usize, f64) {
     rows.skip(shown).fold((0, 0.0), |(count, sum), row| (count + 1, sum + row))
 }
 
-/// Formats the standard error of a sampled function.
-fn sampled_error(row: &Region) -> String {
+/// The least and the most joules of a recorded row. Sampled rows have no range, because the program may have been elsewhere
+/// between two samples of a stack.
+fn range(device: &Device, row: &Figures) -> Option<(f64, f64)> {
+    let most = row.possible_joules.filter(|_| row.calls > 0 && device.unit != "s")?;
+    Some((row.resolved_joules, most))
+}
+
+fn known(device: &Device, row: &Region) -> Known {
     let error = row.sampled_error_joules.filter(|_| row.figures.exclusive_joules > 0.0);
-    error.map_or_else(
-        || "-".to_owned(),
-        |error| format!("{:.1} %", 100.0 * error / row.figures.exclusive_joules),
-    )
+    Known {
+        range: range(device, &row.figures),
+        error: error.map(|error| error / row.figures.exclusive_joules),
+    }
 }
 
 /// Formats a number of calls. Calls of sampled rows are not counted.

@@ -74,7 +74,7 @@ pub fn tables(waiting: &Waiting, digits: usize) -> Vec<Table<'_>> {
     largest_first(&mut kinds, |(_, joules)| *joules);
     let shares = |joules: &[f64]| joules.iter().map(|joules| percent(*joules, waiting.joules)).collect();
     let columns = |joules: Vec<f64>| {
-        vec![Column::new("J", column(&joules, digits)), Column::new("share", shares(&joules))]
+        vec![Column::new("J", column(&joules, digits)), Column::new("of waiting", shares(&joules))]
     };
     let of_kinds = Table {
         before: columns(kinds.iter().map(|(_, joules)| *joules).collect()),

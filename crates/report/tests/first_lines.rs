@@ -2,7 +2,7 @@
 //! hint is given. `UPDATE_EXPECT=1` writes the lines again.
 
 use ampere_figures::gauges::OverTheRun;
-use ampere_figures::summary::{Region, Summary};
+use ampere_figures::summary::{NodeCpu, Region, Summary};
 use ampere_report::first;
 use ampere_report::first::screen::{LINES, Screen};
 use expect_test::expect_file;
@@ -148,6 +148,40 @@ fn a_rank_that_uses_more_than_the_others_is_a_hint() {
             .retain(|row| summary.names[summary.paths.name[row.path as usize] as usize].starts_with("MPI"));
     });
     assert_hint("sampled_ranks", words, (false, false), |_| {});
+}
+
+/// Gives a run the CPU time of a node with two cores, of which other programs used this part of one core.
+fn with_others(summary: &mut Summary, cores: f64, seconds: f64) {
+    summary.run.node_cpu = Some(NodeCpu {
+        seconds,
+        own_busy_seconds: 0.9 * seconds,
+        collector_busy_seconds: 0.02 * seconds,
+        node_busy_seconds: (0.92 + cores) * seconds,
+        cpus: 2,
+        node_cpus: 2,
+    });
+}
+
+#[test]
+fn other_programs_on_the_node_are_named_and_may_be_the_cause_of_an_imbalance() {
+    let [work, others] = ["balance the work", "other programs may be the cause"];
+    let of_two_cores = |summary: &Summary| first::render(summary, Screen::FILE, &[]);
+    for (cores, seconds, words) in [(1.07, 4.26, others), (0.05, 4.26, work), (1.07, 0.5, work)] {
+        assert_hint("several_nodes", words, (words == others, true), |summary| {
+            summary.run.nodes.truncate(1);
+            with_others(summary, cores, seconds);
+            let lines = of_two_cores(summary);
+            let is_named = lines.contains("other programs used 1.07 of 2 cores");
+            assert_eq!(is_named, words == others, "{lines}");
+        });
+    }
+    // Each node of several runs programs of its own operating system. The stored run has more than that.
+    assert_hint("several_nodes", work, (false, true), |summary| {
+        let nodes = summary.run.nodes.len() as f64;
+        assert!(nodes > 1.0);
+        with_others(summary, 0.09 * nodes, 4.26);
+        assert!(!of_two_cores(summary).contains("other programs"));
+    });
 }
 
 #[test]

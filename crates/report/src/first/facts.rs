@@ -130,6 +130,12 @@ impl<'a> Facts<'a> {
         self.used.contains(&(device.node.as_str(), device.name.as_str()))
     }
 
+    /// Returns the cores that other programs on the run's nodes used on average, unless these are few.
+    pub fn cores_of_others(&self) -> Option<f64> {
+        let run = &self.summary.run;
+        run.node_cpu.and_then(|cpu| cpu.cores_of_others(run.nodes.len()))
+    }
+
     pub fn is_estimated(&self) -> bool {
         self.summary.run.energy == "estimated"
     }

@@ -144,7 +144,11 @@ fn imbalance(facts: &Facts) -> Option<String> {
         let who = whole.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
         let who = short(who, NAME_ROOM);
         let more = significant(100.0 * more, 2);
-        format!("{who} used {more} % more than the mean outside MPI: balance the work")
+        let advice = match facts.cores_of_others() {
+            None => "balance the work",
+            Some(_) => "other programs may be the cause",
+        };
+        format!("{who} used {more} % more than the mean outside MPI: {advice}")
     })
 }
 

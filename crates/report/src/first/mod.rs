@@ -14,7 +14,7 @@ mod hints;
 mod levels;
 pub mod names;
 pub mod screen;
-mod tables;
+pub(crate) mod tables;
 
 use crate::over_ranks::{self, Spread, is_mpi_rank};
 use crate::{baseline, other_jobs, waits};
@@ -24,7 +24,7 @@ use ampere_model::text::{printable, short};
 use digits::{energy, percent, significant, watt_hours};
 use facts::Facts;
 use names::nodes_of;
-use screen::{Line, Screen, Style, labelled, parts};
+use screen::{LABEL, Line, Screen, Style, labelled, parts};
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Caps;
 
@@ -34,6 +34,8 @@ const NOTES_MAX: usize = 3;
 const BALANCED_EXCESS_MAX: f64 = 0.05;
 /// An MPI function with this part of all MPI's joules has nearly all of them.
 const NEARLY_ALL_MIN: f64 = 0.9;
+/// The words before the call path with the most joules.
+const PATH_HEAD: &str = "most joules: ";
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
@@ -305,7 +307,7 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     lines
 }
 
-/// Returns the joules of MPI functions, and how busy the processors were.
+/// Returns the joules of MPI functions, and how busy this run and other programs kept the processors.
 fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
     let (joules, most) = facts.mpi();
     let most = most.filter(|_| joules >= MENTIONED_SHARE_MIN * facts.whole);
@@ -322,7 +324,10 @@ fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
         format!("{} {}, {which}", percent(joules, facts.whole), tables::share_head(facts))
     });
     let label = if words.is_some() { "MPI" } else { "cpu" };
-    parts(label, &[words.unwrap_or_default(), cores.unwrap_or_default()], screen)
+    let others = facts.cores_of_others().zip(facts.summary.run.node_cpu);
+    let others =
+        others.map(|(cores, cpu)| format!("other programs used {cores:.2} of {} cores", cpu.node_cpus));
+    parts(label, &[words, cores, others].map(Option::unwrap_or_default), screen)
 }
 
 /// Returns what ranks used while they waited for each other, and who caused that.
@@ -397,7 +402,12 @@ fn hottest_path(facts: &Facts, screen: Screen) -> Vec<Line> {
     if regions.len() < 2 {
         return Vec::new();
     }
-    vec![Line::plain(format!("path    {}", names::path(&regions, screen.width - 8)))]
+    let path = names::path(&regions, screen.width - LABEL - PATH_HEAD.len());
+    let mut lines = vec![Line::plain(format!("{:<LABEL$}{PATH_HEAD}{path}", "path"))];
+    if names::is_recursive(&path) {
+        lines.extend(labelled("", names::RECURSION, Style::Plain, screen));
+    }
+    lines
 }
 
 /// Returns the number of a run's notes, in words.

@@ -138,6 +138,15 @@ pub fn times(name: &str, count: u32) -> String {
     if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
 }
 
+/// Explains the depth in [`times`].
+pub const RECURSION: &str = "x2, x3, ...: this many calls of the function, each made by the one before it";
+
+/// Whether a path in words has a function that calls itself; see [`times`].
+pub fn is_recursive(path: &str) -> bool {
+    let is_depth = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    path.split(" > ").any(|name| name.rsplit_once(" x").is_some_and(|(_, depth)| is_depth(depth)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +180,7 @@ mod tests {
         assert_eq!(path(&["main", "solve(int)", "MPI_Send"], 40), "main > solve > MPI_Send");
         assert_eq!(path(&["main", "solve(int)", "MPI_Send"], 18), "… > MPI_Send");
         assert_eq!(path(&["main", "fib", "fib", "fib"], 40), "main > fib x3");
+        assert!(is_recursive("main > fib x3 > leaf") && !is_recursive("main > x3 > f x"));
         let long = "x".repeat(100);
         assert!(path(&["main", &long, &long, &long], 40).chars().count() <= 40);
     }

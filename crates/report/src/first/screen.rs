@@ -185,6 +185,15 @@ pub struct Table<'a> {
     pub after: Vec<Column>,
 }
 
+/// A table as it is on the screen.
+pub struct Shown {
+    /// The head and the rows.
+    pub lines: Vec<Line>,
+    /// The heads of the columns, and of the names.
+    pub heads: Vec<String>,
+    pub names: Vec<String>,
+}
+
 /// The minimum width of names of functions and call paths, if columns can be removed for it.
 const NAME_ROOM_MIN: usize = 16;
 const PATH_ROOM_MIN: usize = 40;
@@ -204,13 +213,16 @@ impl Names<'_> {
                 (names, is_narrow)
             }
             Names::Paths(paths) => {
-                let path = |(of, regions): &(String, Vec<&str>)| {
-                    let of = short(of, room * 2 / 3);
-                    let room = room - of.chars().count();
-                    of + &names::path(regions, room)
+                let in_room = |room: usize| -> Vec<String> {
+                    let path = |(of, regions): &(String, Vec<&str>)| {
+                        let of = short(of, room * 2 / 3);
+                        let room = room - of.chars().count();
+                        of + &names::path(regions, room)
+                    };
+                    paths.iter().map(path).collect()
                 };
-                let names: Vec<String> = paths.iter().map(path).collect();
-                let is_narrow = room < PATH_ROOM_MIN && !is_short(&names);
+                let names = in_room(room);
+                let is_narrow = room < PATH_ROOM_MIN && names != in_room(PATH_ROOM_MIN);
                 (names, is_narrow)
             }
         }
@@ -218,15 +230,22 @@ impl Names<'_> {
 }
 
 impl Table<'_> {
-    /// Returns the head and the rows. Columns give way before a name is cut.
-    pub fn lines(mut self, screen: Screen) -> Vec<Line> {
+    /// Returns the head and the rows.
+    pub fn lines(self, screen: Screen) -> Vec<Line> {
+        self.fitted(screen).lines
+    }
+
+    /// Chooses the columns: they give way before a name is cut.
+    pub fn fitted(mut self, screen: Screen) -> Shown {
         self.before.retain(|column| column.dispensable == 0 || !column.is_empty());
         self.after.retain(|column| column.dispensable == 0 || !column.is_empty());
         loop {
             let room = screen.width.saturating_sub(self.columns_width()).max(4);
             let (names, is_narrow) = self.names.fitted(room);
             if !(is_narrow && self.drop_a_column()) {
-                return self.with_names(&names);
+                let columns = self.before.iter().chain(&self.after).map(|column| &column.head);
+                let heads = columns.chain([&self.head]).cloned().collect();
+                return Shown { lines: self.with_names(&names), heads, names };
             }
         }
     }

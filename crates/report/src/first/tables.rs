@@ -121,28 +121,47 @@ fn cells(rows: &[&Row], below: usize, of: impl Fn(&Row) -> String) -> Vec<String
     rows.iter().map(|row| of(row)).chain(std::iter::repeat_n("-".to_owned(), below)).collect()
 }
 
-fn bounds(rows: &[&Row], below: usize, digits: usize) -> Vec<String> {
-    let known: Vec<f64> =
-        rows.iter().filter_map(|row| row.bounds).flat_map(|(least, most)| [least, most]).collect();
-    let mut texts = column(&known, digits).into_iter();
-    let text = |row: &&Row| match row.bounds {
-        Some(_) => format!("({}..{})", texts.next().unwrap_or_default(), texts.next().unwrap_or_default()),
-        None => "-".to_owned(),
-    };
-    rows.iter().map(text).chain(std::iter::repeat_n("-".to_owned(), below)).collect()
+/// How well the joules of a row are known: the range of a recorded row, or the standard error of a sampled one as a part of its
+/// joules.
+#[derive(Clone, Copy, Default)]
+pub struct Known {
+    pub range: Option<(f64, f64)>,
+    pub error: Option<f64>,
 }
 
-/// Returns the standard errors of sampled rows, and the ranges of recorded ones, with their head.
-fn errors(rows: &[&Row], below: usize, digits: usize) -> (&'static str, Vec<String>) {
-    let mut cells = bounds(rows, below, digits);
-    let is_mixed = rows.iter().any(|row| row.bounds.is_some());
-    let errors = rows.iter().map(|row| row.error.map(|error| format!("{:.0} %", 100.0 * error)));
-    for (cell, error) in cells.iter_mut().zip(errors) {
-        if let Some(error) = error {
-            *cell = error;
+/// The heads of columns that [`known`] makes: with sampled rows only, with recorded ones only, and with both.
+pub const ERROR_HEAD: &str = "±";
+pub const RANGE_HEAD: &str = "(least..most)";
+pub const ERROR_OR_RANGE_HEAD: &str = "± or range";
+
+/// Returns how well the joules of rows are known, with the head of the column.
+pub fn known(rows: &[Known], digits: usize) -> (&'static str, Vec<String>) {
+    let ends: Vec<f64> =
+        rows.iter().filter_map(|row| row.range).flat_map(|(least, most)| [least, most]).collect();
+    let mut ends = column(&ends, digits).into_iter();
+    let cell = |row: &Known| {
+        let range = row.range.map(|_| (ends.next().unwrap_or_default(), ends.next().unwrap_or_default()));
+        match (row.error, range) {
+            (Some(error), _) => format!("{:.0} %", 100.0 * error),
+            (None, Some((least, most))) => format!("({least}..{most})"),
+            (None, None) => "-".to_owned(),
         }
-    }
-    (if is_mixed { "± or range" } else { "±" }, cells)
+    };
+    let cells = rows.iter().map(cell).collect();
+    let has_errors = rows.iter().any(|row| row.error.is_some());
+    let head = match rows.iter().any(|row| row.range.is_some()) {
+        true if has_errors => ERROR_OR_RANGE_HEAD,
+        false if has_errors => ERROR_HEAD,
+        _ => RANGE_HEAD,
+    };
+    (head, cells)
+}
+
+/// Returns how well the joules of rows are known, and "-" in the rows below them.
+fn known_of(rows: &[&Row], below: usize, digits: usize) -> (&'static str, Vec<String>) {
+    let of = |row: &&Row| Known { range: row.bounds, error: row.error };
+    let all: Vec<Known> = rows.iter().map(of).chain(std::iter::repeat_n(Known::default(), below)).collect();
+    known(&all, digits)
 }
 
 fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
@@ -176,11 +195,9 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         Column::new(share_head(facts), shares),
         Column::new(joules_head(facts), column(&joules, digits(facts))),
     ];
-    if is_sampled {
-        let (head, cells) = errors(&rows, below.len(), digits(facts));
-        before.push(dispensable(head, cells, 1));
-    } else if !facts.is_time() {
-        before.push(dispensable("(least..most)", bounds(&rows, below.len(), digits(facts)), 2));
+    if is_sampled || !facts.is_time() {
+        let (head, cells) = known_of(&rows, below.len(), digits(facts));
+        before.push(dispensable(head, cells, if is_sampled { 1 } else { 2 }));
     }
     if !facts.is_time() {
         before.push(dispensable("s", seconds, 1));
@@ -207,7 +224,7 @@ fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         dispensable("GPU", cells(&rows, below, |row| which(&row.devices, 8).replace("GPU-", "")), 3),
         Column::new(share_head(facts), shares),
         Column::new(joules_head(facts), column(&joules, digits(facts))),
-        dispensable("(least..most)", bounds(&rows, below, digits(facts)), 4),
+        dispensable(RANGE_HEAD, known_of(&rows, below, digits(facts)).1, 4),
         dispensable("s", seconds, 1),
         dispensable("mean W", cells(&rows, below, watts), 1),
         dispensable("calls", cells(&rows, below, |row| count(row.calls)), 2),
