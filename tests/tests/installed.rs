@@ -91,6 +91,24 @@ fn an_installed_book_has_all_its_text_and_no_dead_link() {
     }
 }
 
+#[test]
+fn the_quick_start_works_with_an_installed_copy() {
+    skip_unless!(on_path("mpicc"), "no mpicc");
+    let place = Place::new();
+    let empty = place.path("root");
+    make("install-files", &[("DESTDIR", &empty), ("PREFIX", Path::new("/opt/ampere"))]);
+    let prefix = empty.join("opt/ampere");
+    let page = std::fs::read_to_string(prefix.join("share/ampere/docs/getting-started.md")).expect("a page");
+    let is_needed = |line: &&str| ["cp -r", "make -C examples/mpi"].iter().any(|word| line.starts_with(word));
+    let lines: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("$ ")).filter(is_needed).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let path = format!("{}:{}", prefix.join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    succeed(place.command("bash").args(["-e", "-u", "-c", &lines.join("\n")]).env("PATH", path));
+    assert!(place.path("examples/mpi/stencil").exists());
+    place.assert_clean();
+}
+
 /// Unpacks the tarball in this place.
 fn unpacked(place: &Place) -> PathBuf {
     make("dist", &[("DIST", place.directory())]);

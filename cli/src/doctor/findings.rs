@@ -1,6 +1,7 @@
-//! Findings of the doctor: one line each, for people or as JSON.
+//! Findings of the doctor, for people or as JSON: one line each, which is wrapped on a terminal.
 
 use super::plural;
+use ampere_report::first::screen::{LABEL, Screen, Style, labelled};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -66,7 +67,13 @@ pub fn is_ok(checks: &[Check]) -> bool {
     checks.iter().all(|check| check.status != Status::Problem)
 }
 
-pub fn print(checks: &[Check], title: &str, colour: bool, out: &mut dyn Write) -> io::Result<()> {
+/// A line for the reader's shell begins with this word, and is the end of its advice. It is not wrapped, so that it can be copied.
+const SHELL_LINE: &str = "export ";
+/// Lines of a finding after the first one are indented at most to this column.
+const INDENT_MAX: usize = 30;
+
+/// Prints the findings. `screen`: the terminal, if the output is one.
+pub fn print(checks: &[Check], title: &str, screen: Option<Screen>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{title}")?;
     let mut group = "";
     for check in checks {
@@ -82,9 +89,23 @@ pub fn print(checks: &[Check], title: &str, colour: bool, out: &mut dyn Write) -
             Status::Problem => ("problem", 31),
         };
         let mark = format!("{word:<7}");
-        let mark = if colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark };
         let advice = check.advice.as_ref().map_or_else(String::new, |advice| format!(" -> {advice}"));
-        writeln!(out, "  {mark}  {:<width$}  {}{advice}", check.name, check.found)?;
+        let text = format!("{}{advice}", check.found);
+        let Some(screen) = screen else {
+            writeln!(out, "  {mark}  {:<width$}  {text}", check.name)?;
+            continue;
+        };
+        let (text, line) = text.split_at(text.find(SHELL_LINE).unwrap_or(text.len()));
+        let indent = "  problem  ".len() + width + 2;
+        let mark = if screen.colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark };
+        let head = format!("  {mark}  {:<width$}  ", check.name);
+        for (at, text) in wrapped(text.trim_end(), screen.width - indent.min(INDENT_MAX)).iter().enumerate() {
+            let indent = if at == 0 { 0 } else { indent.min(INDENT_MAX) };
+            writeln!(out, "{}{:indent$}{text}", if at == 0 { &head } else { "" }, "")?;
+        }
+        if !line.is_empty() {
+            writeln!(out, "    {line}")?;
+        }
     }
     let count = |status| checks.iter().filter(|check| check.status == status).count();
     let (problems, notes) = (count(Status::Problem), count(Status::Note));
@@ -100,6 +121,12 @@ pub fn print(checks: &[Check], title: &str, colour: bool, out: &mut dyn Write) -
     writeln!(out, "\n{verdict}")
 }
 
+/// Returns a text in lines of at most `room` characters.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let lines = labelled("", text, Style::Plain, Screen { width: room + LABEL, ..Screen::FILE });
+    lines.into_iter().map(|line| line.text.get(LABEL..).unwrap_or_default().to_owned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,12 +138,31 @@ mod tests {
         group.note("longer", "odd", Some(String::new()));
         group.problem("b", "broken", "mend\nit");
         let mut out = Vec::new();
-        print(&group.checks, "title", false, &mut out).unwrap();
+        print(&group.checks, "title", None, &mut out).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "title\n\nthings\n  ok       a       fine and [31mgood\n  note     longer  odd\n  problem  b       broken -> mend it\n\n\
              ampere run does not work here: 1 problem, 1 note\n"
         );
         assert!(!is_ok(&group.checks) && is_ok(&group.checks[..2]));
+    }
+
+    #[test]
+    fn a_terminal_wraps_findings_but_no_line_for_the_shell() {
+        let mut group = Group::new("things");
+        group.ok("a", "word ".repeat(30));
+        let line = format!("export LD_LIBRARY_PATH={}", "/long".repeat(20));
+        group.note("longer", "not found", Some(format!("without ampere run: {line}")));
+        for width in [60, 80, 120] {
+            let mut out = Vec::new();
+            print(&group.checks, "title", Some(Screen::new(width, false)), &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.lines().any(|shown| shown.trim_start() == line), "{text}");
+            let others = text.lines().filter(|shown| !shown.contains("export"));
+            assert!(others.clone().all(|shown| shown.chars().count() <= width), "{text}");
+            assert!(text.contains("\n                   word"), "later lines begin below the first: {text}");
+            let words = others.flat_map(str::split_whitespace).filter(|word| *word == "word").count();
+            assert_eq!(words, 30, "{text}");
+        }
     }
 }

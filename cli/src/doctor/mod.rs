@@ -32,7 +32,7 @@ mod traces;
 
 pub use probe::{ProbeArguments, probe};
 
-use crate::terminal::words::{given, path_parser, print_in_colour};
+use crate::terminal::words::{given, path_parser, print_in_colour, screen_of};
 use ampere_settings::SourceSettings;
 use clap::Args;
 use std::io::{IsTerminal, Write};
@@ -108,7 +108,9 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
             serde_json::to_writer_pretty(&mut *out, &report)?;
             return writeln!(out);
         }
-        findings::print(&checks, &format!("ampere {version} on {node}"), std::io::stdout().is_terminal(), out)
+        let terminal = std::io::stdout();
+        let screen = terminal.is_terminal().then(|| screen_of(&terminal));
+        findings::print(&checks, &format!("ampere {version} on {node}"), screen, out)
     })?;
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

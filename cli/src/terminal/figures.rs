@@ -154,11 +154,11 @@ const FUNCTIONS: &[Column] =
 /// The columns if the dynamic joules of each function are known. Then shares and watts are those of dynamic joules.
 const FUNCTIONS_DYNAMIC: &[Column] = &[
     column("DYNAMIC J", 12, 0),
-    column("TOTAL J", 12, 50),
+    column("TOTAL J", 12, 64),
     DYNAMIC_SHARE,
     DYNAMIC_WATTS,
-    CALLS,
-    column("SECONDS", 10, 90),
+    column("CALLS", 11, 90),
+    column("SECONDS", 10, 102),
     BAR,
     column("FUNCTION", 0, 0),
 ];

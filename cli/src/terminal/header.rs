@@ -25,8 +25,8 @@ fn busy(snapshot: &Snapshot) -> Option<String> {
     Some(format!("{:.1} of {:.1} busy cores", cores(cpu.own_busy_seconds), cores(cpu.node_busy_seconds)))
 }
 
-/// Describes all devices in one line.
-pub fn device_words(snapshot: &Snapshot) -> String {
+/// Describes all devices, and then the busy cores.
+fn device_parts(snapshot: &Snapshot) -> Vec<String> {
     let words = snapshot.devices.iter().map(|d| {
         let watts = d.watts.map_or_else(|| "-".to_owned(), |watts| format!("{:.0}", watts.max(0.0)));
         let name = printable(&d.device);
@@ -34,7 +34,26 @@ pub fn device_words(snapshot: &Snapshot) -> String {
             .trim_end()
             .to_owned()
     });
-    words.chain(busy(snapshot)).collect::<Vec<_>>().join(", ")
+    words.chain(busy(snapshot)).collect()
+}
+
+/// Describes all devices in one line.
+pub fn device_words(snapshot: &Snapshot) -> String {
+    device_parts(snapshot).join(", ")
+}
+
+/// Describes as many devices as there is room for.
+pub fn device_words_in(snapshot: &Snapshot, room: usize) -> String {
+    fitting(&device_parts(snapshot), ", ", room)
+}
+
+/// Joins the parts that fit into `room` characters: others are left out, and none is cut.
+pub fn fitting(parts: &[String], between: &str, room: usize) -> String {
+    let length = |text: &str| text.chars().count();
+    parts.iter().filter(|part| !part.is_empty()).fold(String::new(), |line, part| {
+        let longer = if line.is_empty() { part.clone() } else { format!("{line}{between}{part}") };
+        if length(&longer) <= room { longer } else { line }
+    })
 }
 
 /// Describes the sum of all nodes.
@@ -43,10 +62,10 @@ pub fn job_words(job: &Job) -> String {
     format!("{} nodes: {} J {watts} W", job.nodes.len(), joules(job.totals.joules))
 }
 
-/// Returns the state of the run, for the first line.
-pub fn progress(snapshot: &Snapshot) -> String {
+/// Returns the state of the run, for the first line: the time, the processes and the events.
+pub fn progress(snapshot: &Snapshot) -> [String; 3] {
     let events = snapshot.losses().records.events;
-    format!("{:.1} s  {}  {events} events", snapshot.seconds, processes(snapshot))
+    [format!("{:.1} s", snapshot.seconds), processes(snapshot), format!("{events} events")]
 }
 
 /// "4 ranks and 1 other process".
@@ -68,13 +87,14 @@ fn processes(snapshot: &Snapshot) -> String {
 pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
     let mut lines = vec![first(figures, width)];
     let most = (usize::from(height).saturating_sub(8) / 4).clamp(1, 10);
-    lines.extend(devices(figures, most));
+    lines.extend(devices(figures, width, most));
     if height >= 12 {
-        lines.push(trust(figures));
+        lines.push(trust(figures, width));
     }
     if height >= 20 {
         let notes = figures.snapshot.notes.iter().take(NOTES_MAX);
-        lines.extend(notes.map(|note| Line::from(format!(" {}", printable(note))).yellow()));
+        let room = usize::from(width).saturating_sub(1).max(1);
+        lines.extend(notes.map(|note| Line::from(format!(" {}", short(note, room))).yellow()));
     }
     lines
 }
@@ -84,10 +104,19 @@ fn first(figures: &Figures, width: u16) -> Line<'static> {
     let snapshot = &figures.snapshot;
     let command = figures.page.as_ref().map(|page| page.run.command.join(" ")).unwrap_or_default();
     let name = if command.is_empty() { &snapshot.run } else { &command };
-    let job = snapshot.job.as_ref().map_or_else(String::new, |job| format!("{} {}  ", job.scheduler, job.id));
-    let of_job = figures.job().map_or_else(String::new, |job| job_words(job) + "  ");
+    let job = snapshot.job.as_ref().map_or_else(String::new, |job| format!("{} {}", job.scheduler, job.id));
+    let of_job = figures.job().map_or_else(String::new, job_words);
     let when = if figures.has_ended { "ended, figures at " } else { "at " };
-    let right = printable(&format!("{job}{of_job}{when}{} ", progress(snapshot)));
+    let [time, processes, events] = progress(snapshot);
+    let mut parts = [job, of_job, format!("{when}{time}"), processes, events].map(|part| printable(&part));
+    let joined = |parts: &[String]| fitting(parts, "  ", usize::MAX) + " ";
+    let room = usize::from(width).saturating_sub(" ampere  ".len());
+    for least_important in [4, 3, 0] {
+        if joined(&parts).chars().count() > room {
+            parts[least_important].clear();
+        }
+    }
+    let right = joined(&parts);
     let used = right.chars().count() + " ampere  ".len();
     let room = usize::from(width).saturating_sub(used + 1);
     let name = if room < 4 { String::new() } else { short(name, room) };
@@ -96,13 +125,13 @@ fn first(figures: &Figures, width: u16) -> Line<'static> {
 }
 
 /// Returns a line for each of the first devices that are not in another one, and one line for the rest.
-fn devices(figures: &Figures, most: usize) -> Vec<Line<'static>> {
+fn devices(figures: &Figures, columns: u16, most: usize) -> Vec<Line<'static>> {
     let topmost: Vec<&DeviceFigures> = figures.snapshot.topmost().collect();
     let shown = if topmost.len() > most { most - 1 } else { topmost.len() };
     let longest = topmost[..shown].iter().map(|device| device.device.chars().count());
     let width = longest.max().unwrap_or(0).clamp(5, NAME_CHARS_MAX);
     let mut lines: Vec<Line> =
-        topmost[..shown].iter().map(|device| device_line(figures, device, width)).collect();
+        topmost[..shown].iter().map(|device| device_line(figures, device, width, columns)).collect();
     if let (Some(first), Some(_)) = (lines.first_mut(), figures.job()) {
         first.push_span(format!("  only {}", short(&figures.snapshot.node, NAME_CHARS_MAX)).yellow());
     }
@@ -123,12 +152,16 @@ fn figures_text(name: &str, width: usize, sum: f64, watts: Option<f64>) -> Strin
     format!(" {name:<width$} {:>12} J {:>7} W", joules(sum), watts_text(watts))
 }
 
-fn device_line(figures: &Figures, device: &DeviceFigures, width: usize) -> Line<'static> {
+fn device_line(figures: &Figures, device: &DeviceFigures, width: usize, columns: u16) -> Line<'static> {
+    const STALE: &str = "  does not change";
     let text = figures_text(&device.device, width, device.joules, device.watts);
     let mut spans = vec![Span::raw(text), quality_span(quality(&device.energy))];
-    spans.push(history(figures, &device.device).cyan());
+    let used: usize = spans.iter().map(Span::width).sum();
+    let used = used + if device.counter.stale { STALE.len() } else { 0 };
+    let room = usize::from(columns).saturating_sub(used);
+    spans.push(history(figures, &device.device, room.min(HISTORY_MAX)).cyan());
     if device.counter.stale {
-        spans.push("  does not change".red());
+        spans.push(STALE.red());
     }
     Line::from(spans)
 }
@@ -138,11 +171,11 @@ fn quality_span(quality: &str) -> Span<'static> {
     format!("  {}{blanks}", printable(quality)).yellow()
 }
 
-/// Characters of a device's power over time, a second each.
-const HISTORY: usize = 24;
+/// The maximum number of characters of a device's power over time, a second each.
+const HISTORY_MAX: usize = 24;
 
-fn history(figures: &Figures, device: &str) -> Span<'static> {
-    let mut watts: Vec<Option<f64>> = figures.history(device).rev().take(HISTORY).collect();
+fn history(figures: &Figures, device: &str, seconds: usize) -> Span<'static> {
+    let mut watts: Vec<Option<f64>> = figures.history(device).rev().take(seconds).collect();
     watts.reverse();
     let highest = watts.iter().flatten().fold(0.0, |most: f64, watts| most.max(*watts));
     let height =
@@ -154,10 +187,11 @@ fn history(figures: &Figures, device: &str) -> Span<'static> {
     Span::raw(cells.collect::<String>())
 }
 
-/// Returns the line that shows how far the figures can be trusted. Losses are highlighted.
-fn trust(figures: &Figures) -> Line<'static> {
+/// Returns the line that shows how far the figures can be trusted. Losses are highlighted; what comes before them is left out
+/// where there is no room.
+fn trust(figures: &Figures, width: u16) -> Line<'static> {
     let snapshot = &figures.snapshot;
-    let mut spans = vec![Span::raw(" ")];
+    let mut spans = Vec::new();
     spans.extend(busy(snapshot).map(|words| Span::raw(words + "  ")));
     if !figures.has_ended {
         spans.push(Span::raw(format!("behind by {:.1} s  ", snapshot.collector.lag_seconds)));
@@ -175,5 +209,10 @@ fn trust(figures: &Figures) -> Line<'static> {
     let losses = figures.job().map_or_else(|| snapshot.losses(), |job| job.losses);
     let bad: Vec<Span> = losses.occurred().map(|(count, word)| format!("{count} {word}  ").red()).collect();
     spans.extend(if bad.is_empty() && lost == 0.0 { vec![Span::raw("nothing lost")] } else { bad });
+    let length = |spans: &[Span]| spans.iter().map(Span::width).sum::<usize>();
+    while spans.len() > 1 && length(&spans) >= usize::from(width) {
+        spans.remove(0);
+    }
+    spans.insert(0, Span::raw(" "));
     Line::from(spans)
 }

@@ -1,7 +1,7 @@
 //! The live table at the bottom of the terminal while the command runs. If there is no terminal, a line is printed now and then.
 
 use super::figures::{few, head_of_few, largest, unit};
-use super::header::{device_words, job_words, progress};
+use super::header::{device_words, device_words_in, fitting, job_words, progress};
 use super::paint::put;
 use super::screen::Screen;
 use super::table::Drawn;
@@ -134,9 +134,17 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let mut picture = Buffer::empty(area);
     let suppressed = snapshot.losses().records.suppressed_calls;
     let lag = snapshot.collector.lag_seconds;
-    let title = format!(" ampere {}  {suppressed} suppressed  lag {lag:.1} s ", progress(snapshot));
+    let width = usize::from(area.width);
+    let [time, processes, events] = progress(snapshot);
+    let suppressed = if suppressed > 0 { format!("{suppressed} suppressed") } else { String::new() };
+    let parts = [format!("ampere {time}"), processes, suppressed, format!("lag {lag:.1} s"), events];
+    let title = format!(" {} ", fitting(&parts, "  ", width.saturating_sub(2)));
     let functions = usize::from(area.height).saturating_sub(OTHER_ROWS.into());
-    let notes = snapshot.notes.iter().take(functions / 2).map(|note| format!(" {}", printable(note)));
+    let notes = snapshot
+        .notes
+        .iter()
+        .take(functions / 2)
+        .map(|note| format!(" {}", short(note, usize::from(area.width).max(2) - 1)));
     let notes: Vec<Line> = notes.map(Line::from).collect();
     let few = few(snapshot, functions - notes.len());
     let has_ranks = snapshot.ranks.iter().any(RankFigures::is_numbered);
@@ -149,12 +157,66 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
         .collect();
     let rows = Rect { y: area.y + 2, height: few.rows.len() as u16, ..area };
     few.draw(&mut picture, Drawn { area: rows, first: 0, selected: None, sort: None });
-    let above = [
-        Line::from(title).reversed(),
-        Line::from(format!(" {}; functions: {}", device_words(snapshot), head_of_few(snapshot))),
-    ];
-    let below = notes.into_iter().chain([Line::from(format!(" now in  {}", running.join("  ")))]);
+    let head = format!("; functions: {}", head_of_few(snapshot));
+    let devices = device_words_in(snapshot, width.saturating_sub(1 + head.chars().count()));
+    let above = [Line::from(title).reversed(), Line::from(format!(" {devices}{head}"))];
+    let running = fitting(&running, "  ", width.saturating_sub(" now in  ".len()));
+    let below = notes.into_iter().chain([Line::from(format!(" now in  {running}"))]);
     above.iter().zip(area.y..).for_each(|(line, y)| put(&mut picture, 0, y, line));
     below.zip(rows.bottom()..).for_each(|(line, y)| put(&mut picture, 0, y, &line));
     picture
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::paint::text;
+    use ampere_figures::snapshot::{CollectorFigures, DeviceFigures, RegionEnergy};
+    use ampere_figures::summary::NodeCpu;
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_no_figure_is_cut() {
+        let device = DeviceFigures {
+            device: "node".to_owned(),
+            energy: "estimated".to_owned(),
+            joules: 706.123,
+            watts: Some(104.2),
+            ..DeviceFigures::default()
+        };
+        let cpu =
+            NodeCpu { seconds: 1.0, own_busy_seconds: 0.9, node_busy_seconds: 2.0, ..NodeCpu::default() };
+        let rank = |number: u32| RankFigures {
+            rank: number.to_string(),
+            current_region: "a_function_with_a_long_name".to_owned(),
+            ..RankFigures::default()
+        };
+        let snapshot = Snapshot {
+            seconds: 6.25,
+            devices: vec![device.clone(), DeviceFigures { device: "GPU-0".to_owned(), ..device }],
+            region_energy: vec![RegionEnergy {
+                region: "work".to_owned(),
+                joules: 5.0,
+                ..RegionEnergy::default()
+            }],
+            ranks: vec![rank(0), rank(1), rank(2)],
+            notes: vec!["no energy counter was found: energy is estimated from CPU time".to_owned()],
+            collector: CollectorFigures { node_cpu: Some(cpu), ..CollectorFigures::default() },
+            ..Snapshot::default()
+        };
+        let lines = |width| -> Vec<String> {
+            let picture = table(&snapshot, Rect { x: 0, y: 0, width, height: 9 });
+            text(&picture).lines().map(|line| line.trim_end().to_owned()).collect()
+        };
+        for width in 60..=200 {
+            let lines = lines(width);
+            assert!(lines[0].ends_with(" s") || lines[0].ends_with(" events"), "{width}: {lines:#?}");
+            assert!(lines[1].ends_with("; functions: J, of total"), "{width}: {lines:#?}");
+            let now = lines.iter().find(|line| line.starts_with(" now in  ")).expect("a line");
+            assert!(now.ends_with("a_function_with_a_long_name"), "{width}: {lines:#?}");
+        }
+        assert_eq!(
+            lines(80)[1],
+            " node 706.123 J 104 W estimated, 0.9 of 2.0 busy cores; functions: J, of total"
+        );
+    }
 }

@@ -161,7 +161,7 @@ fn a_small_terminal_has_what_fits() {
         &mut viewer(),
         (40, 10),
         expect![[r#"
-             ampere  at 12.0 s  2 ranks  35000 even…
+             ampere mpirun …ver at 12.0 s  2 ranks
              2 devices       2400.0 J     200 W  es…
              1 functions
                   JOULES▼  OF TOTAL FUNCTION
@@ -179,6 +179,20 @@ fn a_small_terminal_has_what_fits() {
             press(&mut viewer, &view.to_string());
             viewer.draw(size, Some("no answer"));
         }
+    }
+}
+
+#[test]
+fn losses_are_whole_on_every_terminal() {
+    for width in 40..=200 {
+        let shown = text(&viewer().draw((width, 24), None));
+        let line = shown.lines().find(|line| line.contains("dropped")).map(str::trim_end);
+        assert!(line.is_some_and(|line| line.ends_with(" 3 dropped")), "{width}: {shown}");
+        let first = shown.lines().next().map(str::trim_end);
+        assert!(
+            first.is_some_and(|first| first.ends_with("ranks") || first.ends_with("events")),
+            "{width}: {shown}"
+        );
     }
 }
 
