@@ -94,7 +94,7 @@ fn attribute_into(
     let How { config, threads, progress, .. } = how;
     offline::attribute_as(
         trace,
-        How { config, only, recorder: Some(Box::new(begin_pass)), threads, progress },
+        How { config, only, waits: false, recorder: Some(Box::new(begin_pass)), threads, progress },
     )
 }
 

@@ -195,7 +195,14 @@ fn foreign_trace(named: &Path) -> Option<PathBuf> {
 fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<Summary> {
     let bar = Progress::default();
     let mut step = bar.step();
-    let how = How { config, only: None, recorder: None, threads: offline::cores(), progress: &mut step };
+    let how = How {
+        config,
+        only: None,
+        waits: true,
+        recorder: None,
+        threads: offline::cores(),
+        progress: &mut step,
+    };
     let done = offline::attribute_as(trace, how);
     drop(step);
     bar.end();

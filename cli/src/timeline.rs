@@ -198,6 +198,7 @@ impl Run<'_> {
             let how = How {
                 config: self.config,
                 only: self.only(),
+                waits: false,
                 recorder: Some(Box::new(make)),
                 threads: offline::cores(),
                 progress: &mut progress,

@@ -17,6 +17,11 @@ fn assert_both_nodes(place: &Place, done: &Done) {
     assert_eq!(run["nodes"].as_array().map(Vec::len), Some(2), "{run}\n{done:#?}");
     assert_eq!(run["mpi"], serde_json::json!({"size": 2, "ranks": [0, 1]}), "{run}");
     assert_eq!(run["complete"], true, "{run}");
+    // Only the trace of all nodes shows who waited for whom.
+    let of_trace = attribute(&place.path("out/traces.otf2"), &[]);
+    let waiting = &place.summary("out")["run"]["waiting"];
+    assert!(waiting.is_object(), "{run}");
+    assert_eq!(waiting, &of_trace["run"]["waiting"]);
     assert_whole(place);
 }
 

@@ -4,7 +4,7 @@
 use ampere_tests::jobs::Place;
 use ampere_tests::random::setting;
 use ampere_tests::runs::{
-    attribute, has_python_otf2, list, number, on_path, oracle, relative, succeed, text,
+    assert_same_figures, attribute, has_python_otf2, list, number, on_path, oracle, relative, succeed, text,
 };
 use ampere_tests::stand_ins::with_rocm_smi;
 use ampere_tests::{artifact, skip_unless};
@@ -158,6 +158,42 @@ fn delays_of_each_kind_cost_what_others_use_waiting_for_them() {
     }
     assert!(unseen.is_empty(), "in {RUNS_MAX} runs, others waited for less than the delay of {unseen:?}");
     place.assert_clean();
+}
+
+/// The results of a run have what `ampere attribute` finds in its trace, and show it.
+#[test]
+fn a_run_finds_at_its_end_what_ranks_used_waiting() {
+    let (compiler, launcher) = ("mpicc.openmpi", "mpirun.openmpi");
+    skip_unless!(on_path(compiler) && on_path(launcher), "no {compiler} on the PATH");
+    let place = Place::new();
+    let program = place.compile(compiler, "delays", DELAYS, &["-finstrument-functions"]);
+    let words = ["were used waiting in MPI", "of that was caused by slow_"];
+    for is_wanted in [true, false] {
+        let (output, ranks) = (format!("waits-{is_wanted}"), RANKS.to_string());
+        let launch = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", &ranks];
+        let mut run = place.ampere_run(&output, launch);
+        run.arg(&program);
+        if !is_wanted {
+            run.env("AMPERE_WAITS", "off");
+        }
+        let done = succeed(with_rocm_smi(&mut run, &format!("watts={WATTS}")));
+        let (own, directory) = (place.summary(&output), place.path(&output));
+        let of_trace = attribute(&directory.join("traces.otf2"), &[]);
+        assert_same_figures(&own, &of_trace);
+        let is_in = |shown: &str| words.iter().all(|words| shown.contains(words));
+        let printed = text(&done.stderr);
+        let table = std::fs::read_to_string(directory.join("summary.txt")).expect("a summary");
+        assert_eq!((is_in(&printed), is_in(&table)), (is_wanted, is_wanted), "{printed}\n{table}");
+        assert_eq!(table.contains("what ranks waited for"), is_wanted, "{table}");
+        if is_wanted {
+            check_sums(&own);
+            assert_eq!(own["run"]["waiting"], of_trace["run"]["waiting"]);
+            assert_eq!(rows(&own), rows(&of_trace));
+        } else {
+            assert_eq!(own["run"]["waiting"], Value::Null);
+        }
+        place.assert_clean();
+    }
 }
 
 /// Checks that as much was caused as was used waiting, that only MPI functions waited, and that there were waits of each kind.

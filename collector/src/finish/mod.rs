@@ -7,6 +7,7 @@
 //! running.rs         the summary that is on disk during the run
 //! settling.rs        figures that are computed again from the trace
 //! cpu_time_check.rs  CPU time that is in no row
+//! waits.rs           what ranks used waiting for each other
 //! whole_run.rs       the figures of all nodes as one
 //! preloaded.rs       processes that the preloaded library left alone
 //! unseen.rs          programs whose MPI calls cannot be recorded
@@ -19,9 +20,11 @@ pub mod running;
 mod settling;
 pub(crate) mod summary;
 mod unseen;
+mod waits;
 mod whole_run;
 
 pub use results::{ResultsError, knows_more, write_results};
+pub use waits::find_waits_of_nodes;
 pub use whole_run::join_figures;
 
 use crate::ingest::process::Process;
@@ -425,7 +428,7 @@ impl Finish {
     }
 
     /// Returns the final summary, and whether its tables were computed again from the trace, because events came late, links
-    /// changed, or readings were revised.
+    /// changed, readings were revised, or ranks may have waited for each other.
     fn complete_summary(&mut self, before: Summary, complete: bool, traced: &mut Traced) -> (Summary, bool) {
         if output::holds_foreign_page(&self.run.options.output, &self.run.options.run_id) {
             let page = output::PAGE;
@@ -437,9 +440,15 @@ impl Finish {
             .run_summary()
             .made_by(complete, |attributor, run, quality| before.described_again(attributor, run, quality));
         let unsettled = self.unsettled(&summary);
-        if traced.is_whole && self.run.ingest.spool.wanted && !unsettled.is_empty() {
-            self.settle(&mut summary, &unsettled, traced);
+        let has_trace = traced.is_whole && self.run.ingest.spool.wanted;
+        let waits = has_trace && self.wants_waits(&mut summary);
+        if has_trace && !unsettled.is_empty() {
+            self.settle(&mut summary, &unsettled, waits, traced);
             return (summary, true);
+        }
+        if waits {
+            let are_found = self.find_waits(&mut summary);
+            return (summary, are_found);
         }
         let there_is_no_trace = "there is no trace to compute the figures from again";
         if summary.quality.records.late_events > 0 {

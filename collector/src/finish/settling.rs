@@ -1,10 +1,9 @@
 //! Computes figures again from the trace that live attribution could not know.
 
+use super::waits::{self, TRACE, take_tables};
 use super::{Finish, Traced};
 use crate::run_directory::output;
-use ampere_figures::build::uncovered_note;
-use ampere_figures::summary::topmost;
-use ampere_figures::summary::{Device, Summary};
+use ampere_figures::summary::Summary;
 use ampere_timeline::attributor::Attributor;
 use ampere_trace::offline;
 use ampere_trace::power;
@@ -44,9 +43,15 @@ impl Finish {
     /// Computes the final figures from the trace. Live, late events and joules of locations that were not yet linked to a device
     /// were charged with what was known at that time; the trace has all events in order. Their power is then written into the
     /// trace, too.
-    pub(super) fn settle(&mut self, summary: &mut Summary, why_again: &str, traced: &mut Traced) {
+    pub(super) fn settle(
+        &mut self,
+        summary: &mut Summary,
+        why_again: &str,
+        waits: bool,
+        traced: &mut Traced,
+    ) {
         let values = power::Values::default();
-        let mut again = match self.attribute_trace(&values) {
+        let mut again = match self.attribute_trace(waits, &values) {
             Ok(again) => again.summary,
             Err(why) => {
                 let note = format!("{why_again}, and the figures could not be computed again: {why:#}");
@@ -54,29 +59,9 @@ impl Finish {
             }
         };
         summary.topology = std::mem::take(&mut again.topology);
-        let (notes, resets) = (std::mem::take(&mut again.run.notes), again.quality.readings.counter_resets);
         summary.quality.records.kernels_without_launch = again.quality.records.kernels_without_launch;
-        let again = summary.renumbered(vec![again]);
-        let is_of = |devices: &[Device], note: &String| {
-            devices.iter().filter_map(uncovered_note).any(|of_device| of_device == *note)
-        };
-        summary.run.notes.retain(|note| !is_of(&summary.devices, note));
-        summary.run.notes.extend(notes.into_iter().filter(|note| is_of(&again, note)));
-        for device in &mut summary.devices {
-            let is_it = |other: &&Device| {
-                (&other.node, &other.metric, &other.name) == (&device.node, &device.metric, &device.name)
-            };
-            let Some(same) = again.iter().find(is_it).cloned() else { continue };
-            let before = std::mem::replace(device, same);
-            (device.source, device.energy) = (before.source, before.energy);
-            // The following is not in the trace.
-            (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
-        }
-        summary.run.total_joules = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
-        summary.quality.readings.counter_resets = resets;
-        let views = summary.devices.iter().flat_map(|device| &device.views);
-        summary.quality.conservation_error_joules =
-            views.map(|view| view.conservation_error_joules).fold(0.0, f64::max);
+        summary.quality.readings.counter_resets = again.quality.readings.counter_resets;
+        take_tables(summary, again);
         summary.run.notes.push(format!("{why_again}: the figures below were computed again from the trace"));
         if self.run.options.config.trace_power
             && let Err(no_trace) = self.write_trace_again(&values, summary.run.complete)
@@ -88,11 +73,11 @@ impl Finish {
         }
     }
 
-    fn attribute_trace(&self, values: &power::Values) -> anyhow::Result<Attributed> {
-        let (trace, config) = (self.run.options.output.join("traces.otf2"), &self.run.options.config);
+    fn attribute_trace(&self, waits: bool, values: &power::Values) -> anyhow::Result<Attributed> {
+        let (trace, config) = (self.run.options.output.join(TRACE), &self.run.options.config);
         match config.trace_power {
-            true => offline::attribute_with_power(&trace, config, &self.run.ingest.spool, values),
-            false => offline::attribute(&trace, config, None, &mut |_, _| {}),
+            true => offline::attribute_with_power(&trace, config, waits, &self.run.ingest.spool, values),
+            false => waits::attribute(&trace, config, waits),
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Larger files (in bytes, all together) are not joined here, because the collector of the last node would need too much memory.
 /// `ampere report` joins them whenever it shows them.
-const BYTES_MAX: u64 = 1 << 28;
+pub(super) const BYTES_MAX: u64 = 1 << 28;
 
 /// Joins the figures of the nodes that have ended in the run's directory, which is the first node's. Nothing happens if the first
 /// node has not ended, or if no other node has ended since they were joined.

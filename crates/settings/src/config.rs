@@ -59,6 +59,8 @@ pub struct AttributionSettings {
     pub stream_lag: Option<Duration>,
     /// How wrong the times of one node can be on the clock of another. `None`: it depends on who wrote the trace.
     pub clock_error: Option<Duration>,
+    /// Whether a run finds at its end what ranks used waiting in MPI.
+    pub waits: bool,
 }
 
 /// The table `[sampler]` of the file.
@@ -136,6 +138,7 @@ impl Default for Config {
                 slack: Duration::from_millis(100),
                 stream_lag: None,
                 clock_error: None,
+                waits: true,
             },
             sampler: SamplerSettings {
                 period: Duration::from_millis(1),

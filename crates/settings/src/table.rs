@@ -127,6 +127,11 @@ pub const SETTINGS: &[Setting] = &[
         ..file("attribution", "clock_error", "AMPERE_CLOCK_ERROR")
     },
     Setting {
+        about: "Whether a run with several ranks finds, at its end, what they used waiting for each other: this reads the trace once more. A trace with more than 16 million events is not read again.",
+        keeper: Keeper::Config(|config| &mut config.attribution.waits),
+        ..file("attribution", "waits", "AMPERE_WAITS")
+    },
+    Setting {
         about: "How often a counter that is about to change is read.",
         within: Within::Times(Duration::from_micros(100), Duration::from_secs(10)),
         keeper: Keeper::Config(|config| &mut config.sampler.period),

@@ -61,5 +61,5 @@ pub mod shares;
 pub mod spool;
 pub mod timeline;
 pub mod value_type;
-mod waits;
+pub mod waits;
 pub mod write;

@@ -106,6 +106,8 @@ pub struct How<'a> {
     pub config: &'a Config,
     /// The only view of each device; `None` for all.
     pub only: Option<ViewKind>,
+    /// Whether to find what ranks used waiting for each other.
+    pub waits: bool,
     /// Makes a recorder for each pass, which records more than the summary has.
     pub recorder: Option<Box<MakeRecorder<'a>>>,
     /// The number of threads. With several, nodes are attributed at the same time, if nothing is recorded, and events are decoded
@@ -136,16 +138,17 @@ pub fn attribute(
     only: Option<ViewKind>,
     progress: &mut Progress,
 ) -> anyhow::Result<Attributed> {
-    attribute_as(path, How { config, only, recorder: None, threads: 1, progress })
+    attribute_as(path, How { config, only, waits: true, recorder: None, threads: 1, progress })
 }
 
-/// Like [`attribute`], but also records the power of the locations.
+/// Like [`attribute`], but also records the power of the locations, and finds waits only if that is wanted.
 ///
 /// # Errors
 /// Those of [`attribute`], and those of spooling the power.
 pub fn attribute_with_power(
     path: &Path,
     config: &Config,
+    waits: bool,
     spool: &SpoolDirectory,
     values: &power::Values,
 ) -> anyhow::Result<Attributed> {
@@ -158,6 +161,7 @@ pub fn attribute_with_power(
         How {
             config,
             only: None,
+            waits,
             recorder: Some(Box::new(begin_pass)),
             threads: 1,
             progress: &mut |_, _| {},
@@ -174,7 +178,8 @@ pub fn attribute_as(path: &Path, how: How) -> anyhow::Result<Attributed> {
     let shares = {
         let trace = open(path)?;
         // Who waits for whom is known only if all nodes are read together.
-        let is_one = how.recorder.is_some() || waits::are_across_nodes(trace.definitions());
+        let has_common_waits = how.waits && waits::are_across_nodes(trace.definitions());
+        let is_one = how.recorder.is_some() || has_common_waits;
         split(trace.definitions(), if is_one { 1 } else { how.threads })
     };
     let parts = match shares.as_slice() {
@@ -185,7 +190,7 @@ pub fn attribute_as(path: &Path, how: How) -> anyhow::Result<Attributed> {
 }
 
 fn attribute_shares(path: &Path, how: How, shares: &[Share]) -> anyhow::Result<Vec<Part>> {
-    let How { config, only, threads, progress, .. } = how;
+    let How { config, only, waits, threads, progress, .. } = how;
     let (threads, progress) = (threads / shares.len(), Mutex::new(progress));
     let counts: Vec<[AtomicU64; 2]> = shares.iter().map(|_| Default::default()).collect();
     let sum = |at: usize| counts.iter().map(|of| of[at].load(Ordering::Relaxed)).sum();
@@ -196,7 +201,7 @@ fn attribute_shares(path: &Path, how: How, shares: &[Share]) -> anyhow::Result<V
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress(sum(0), sum(1));
         };
-        let how = How { config, only, recorder: None, threads, progress: &mut step };
+        let how = How { config, only, waits, recorder: None, threads, progress: &mut step };
         attribute_share(path, how, share)
     };
     std::thread::scope(|scope| {
@@ -318,7 +323,7 @@ fn attribute_once(
     share: &Share,
     known: Known,
 ) -> anyhow::Result<(Option<Part>, Known)> {
-    let How { config, only, recorder, threads, progress } = how;
+    let How { config, only, waits: wants_waits, recorder, threads, progress } = how;
     let mut trace = open(path)?;
     let definitions = trace.definitions().clone();
     trace.restrict(|location| share.has(&definitions, location));
@@ -337,7 +342,7 @@ fn attribute_once(
     let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
     let mut locations = add_locations(&definitions, Some(share), trace.missing(), &mut pipeline);
     let is_whole = definitions.locations.iter().all(|(location, _)| share.has(&definitions, location));
-    if recorder.is_none() && (is_whole || !waits::are_across_nodes(&definitions)) {
+    if *wants_waits && (is_whole || !waits::are_across_nodes(&definitions)) {
         let clock_error = waits::clock_error(&trace, config);
         let ranks = waits::ranks_of(&definitions, &mut locations, &pipeline.attributor, clock_error);
         ranks.into_iter().for_each(|ranks| pipeline.attributor.find_waits(ranks));

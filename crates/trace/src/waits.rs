@@ -12,6 +12,7 @@ use otf2::{
     ParadigmType, Root, Trace,
 };
 use std::collections::HashMap;
+use std::path::Path;
 
 /// Returns the members of each communicator of MPI, as processes; none of the processes that are not known.
 fn members_of(definitions: &Definitions) -> impl Iterator<Item = (u32, Option<Vec<LocationGroupRef>>)> {
@@ -37,6 +38,16 @@ pub(crate) fn are_across_nodes(definitions: &Definitions) -> bool {
         nodes.len()
     });
     nodes_of.any(|nodes| nodes > 1)
+}
+
+/// Whether a trace has ranks that communicate, which may therefore wait for each other.
+///
+/// # Errors
+/// The trace cannot be read.
+pub fn has_partners(anchor: &Path) -> Result<bool, otf2::Error> {
+    let trace = Trace::open(anchor)?;
+    let mut members = members_of(trace.definitions()).filter_map(|(_, members)| members);
+    Ok(members.any(|members| members.len() > 1))
 }
 
 /// How wrong the times of one node can be on the clock of another, in seconds, in traces that ampere has joined: the nodes' clocks

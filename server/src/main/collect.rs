@@ -3,7 +3,7 @@
 use crate::Arguments;
 use crate::rounds::{self, EndConditions, Input, JOIN_LIMIT};
 use ampere_collector::cpus;
-use ampere_collector::finish::join_figures;
+use ampere_collector::finish::{find_waits_of_nodes, join_figures};
 use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options, stacks};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
@@ -271,6 +271,11 @@ fn finish(run: LiveRun, is_over: bool, output: &Output, manifest: &Manifest) -> 
         if let Err(why) = join_figures(&first, &manifest.run_id) {
             eprintln!(
                 "ampere-collector: the nodes' figures were not joined: {why}: ampere report joins them"
+            );
+        }
+        if let Err(why) = find_waits_of_nodes(&first, &manifest.run_id, &manifest.config()?) {
+            eprintln!(
+                "ampere-collector: the figures lack what ranks used waiting: {why}: ampere attribute finds it"
             );
         }
     }

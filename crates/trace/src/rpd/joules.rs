@@ -58,7 +58,7 @@ pub fn attribute(
     };
     offline::attribute_as(
         trace,
-        How { config, only, recorder: Some(Box::new(begin_pass)), threads, progress },
+        How { config, only, waits: false, recorder: Some(Box::new(begin_pass)), threads, progress },
     )?;
     Ok(CallJoules::open(scratch)?)
 }

@@ -127,7 +127,7 @@ fn charged(
     }
     let kinds = ViewKind::BOTH.into_iter();
     let only = choice.view.as_ref().and_then(|view| kinds.clone().find(|kind| kind.as_str() == view));
-    let how = How { config, only, recorder: None, threads: cores(), progress };
+    let how = How { config, only, waits: true, recorder: None, threads: cores(), progress };
     joules::attribute(&part.trace, how, &wanted, &scratch.0).map(Some)
 }
 
