@@ -116,7 +116,7 @@ fn cray_node(root: &Path, stop: &AtomicBool) {
 }
 
 #[test]
-fn a_node_and_its_accelerator_are_held_against_other_counters() {
+fn a_node_and_its_accelerator_are_compared_with_other_counters() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     let root = place.path("root");
@@ -211,7 +211,7 @@ fn trace_of(place: &Place, gpus: &[Gpu]) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_trace_says_where_a_counter_stalled_and_corrects_nothing() {
+fn a_note_reports_when_a_traces_counter_stalled_and_nothing_is_corrected() {
     let place = Place::new();
     // The counter stands still from 20 s to 30 s, and the energy of that time is lost.
     let stalls = |at: f64| 300.0 * (at.min(20.0) + (at - 30.0).max(0.0));
@@ -242,7 +242,10 @@ fn recorded_counters_agree_with_their_sensors() {
         .iter()
         .map(|note| note.as_str().unwrap_or_default().to_owned())
         .collect();
-    assert!(notes.iter().all(|note| note.starts_with("metrics are left out as powers")), "{notes:?}");
+    assert!(
+        notes.iter().all(|note| note.starts_with("metrics are left out because they are powers")),
+        "{notes:?}"
+    );
     for device in ["GPU-0", "GPU-1", "GPU-2", "GPU-3"] {
         let check = check(&summary, device, "power sensor");
         println!("{device}: {check}");

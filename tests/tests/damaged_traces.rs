@@ -56,7 +56,7 @@ fn with_a_warning(done: &Done, words: &[&str]) -> serde_json::Value {
 fn with_a_warning_before_powers(done: &Done, words: &[&str]) {
     assert_eq!(done.code, 0, "{done:#?}");
     done.no_panic();
-    said(done, &[words, POWERS_LEFT_OUT[0], POWERS_LEFT_OUT[1]]);
+    prints(done, &[words, POWERS_LEFT_OUT[0], POWERS_LEFT_OUT[1]]);
     incomplete(done, 3);
 }
 
@@ -70,11 +70,13 @@ fn incomplete(done: &Done, notes: usize) -> serde_json::Value {
 
 /// The notes that the recorded trace always has: its powers are not devices.
 const POWERS_LEFT_OUT: [&[&str]; 2] = [
-    &["left out as powers of devices that have an energy: A2rocm_smi:::current_socket_power:device=0, \
-       A2rocm_smi:::current_socket_power:device=1, A2rocm_smi:::current_socket_power:device=2, \
-       A2rocm_smi:::current_socket_power:device=3"],
     &[
-        "left out as powers next to energies",
+        "left out because they are powers of devices that have an energy: A2rocm_smi:::current_socket_power:device=0, \
+       A2rocm_smi:::current_socket_power:device=1, A2rocm_smi:::current_socket_power:device=2, \
+       A2rocm_smi:::current_socket_power:device=3",
+    ],
+    &[
+        "left out because they are powers next to energies",
         ": A2coretemp:::hwmon2:power1_input, A2coretemp:::hwmon3:power1_input, A2coretemp:::hwmon4:power1_input, \
          A2coretemp:::hwmon5:power1_input",
     ],
@@ -82,7 +84,7 @@ const POWERS_LEFT_OUT: [&[&str]; 2] = [
 
 /// Checks that there are exactly these lines, each of which has at least its words.
 #[track_caller]
-fn said(done: &Done, lines: &[&[&str]]) {
+fn prints(done: &Done, lines: &[&[&str]]) {
     let said = done.said();
     assert_eq!(said.len(), lines.len(), "{done:#?}");
     for (line, words) in said.iter().zip(lines) {
@@ -204,7 +206,7 @@ fn the_rest_of_a_damaged_score_p_trace_is_attributed() {
     let whole = attribute(&place, "whole/traces.otf2", &[]);
     assert_eq!(whole.code, 0, "{whole:#?}");
     whole.no_panic();
-    said(&whole, &POWERS_LEFT_OUT);
+    prints(&whole, &POWERS_LEFT_OUT);
     let whole: serde_json::Value = parse(&whole.stdout).expect("JSON");
     assert!(joules(&whole) > 0.0);
     assert_eq!(whole["run"]["notes"].as_array().map(Vec::len), Some(2), "{}", whole["run"]);

@@ -158,7 +158,7 @@ fn an_invalid_filter_is_refused_before_anything_starts() {
         ("wrong", "wrong is not a Score-P filter file: line 2: there is no SCOREP_REGION_NAMES_END"),
         (
             "words",
-            "line 1: \"work\", where SCOREP_FILE_NAMES_BEGIN or SCOREP_REGION_NAMES_BEGIN starts a block",
+            "line 1: \"work\": SCOREP_FILE_NAMES_BEGIN or SCOREP_REGION_NAMES_BEGIN must start a block",
         ),
     ] {
         let done = run(place.ampere(["run", "-o", "out", "--filter", file, "--"]).arg(&program));

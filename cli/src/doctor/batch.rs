@@ -19,7 +19,7 @@ pub fn check() -> Vec<Check> {
         true => group.ok("Slurm's signal", "this script's shell has a trap for SIGTERM"),
         false => group.note(
             "Slurm's signal",
-            "scancel and the time limit send SIGTERM to this script's shell alone, which has no trap for it: Slurm kills all \
+            "scancel and the time limit send SIGTERM to this script's shell alone, which has no trap for it: Slurm kills everything \
              else as soon as the shell has died",
             Some("start the run as exec ampere run ..., or set a trap that passes the signal on".to_owned()),
         ),

@@ -247,7 +247,7 @@ fn report_device(group: &mut Group, source: &Source, shown: &Shown) {
     let (device, motion) = (&shown.device, &shown.motion);
     let name = format!("{} {}", source.name, device.name);
     let pace = match (motion.update_seconds, motion.changes) {
-        // The counter is read about every millisecond: if it moves each time, it moves at least as often.
+        // The counter is read about every millisecond: if it moves each time, it moves at least that often.
         (Some(seconds), _) if seconds < 1.5e-3 => "moves every millisecond or more often".to_owned(),
         (Some(seconds), _) => format!("moves every {}", time(seconds)),
         (None, 0) => format!("did not move in {} s", WATCH_TIME.as_secs()),
@@ -374,11 +374,11 @@ mod tests {
 
     #[test]
     fn advice_is_split_off() {
-        let rapl = "/sys/x may not be read: since 2020 (CVE) the kernel lets only root. An administrator can allow it: chmod";
+        let rapl = "/sys/x may not be read: since 2020 (CVE) the kernel lets only root read it. An administrator can allow it: chmod";
         assert_eq!(
             split(rapl),
             (
-                "/sys/x may not be read: since 2020 (CVE) the kernel lets only root",
+                "/sys/x may not be read: since 2020 (CVE) the kernel lets only root read it",
                 Some("An administrator can allow it: chmod")
             )
         );

@@ -58,7 +58,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl>
     }
     if let Some(path) = denied {
         errors.notes.push(format!(
-            "{NAME}: {} may not be read: since 2020 (CVE-2020-8694) the kernel lets only root. An administrator can allow \
+            "{NAME}: {} may not be read: since 2020 (CVE-2020-8694) the kernel lets only root read it. An administrator can allow \
              it: chmod a+r /sys/class/powercap/intel-rapl*/energy_uj, a udev rule that does so at boot, or setcap \
              cap_dac_read_search+ep for ampere-collector",
             path.display()

@@ -108,8 +108,8 @@ pub fn note_of_all_nodes(ranks: &Numbers, size: u32) -> String {
     )
 }
 
-const ADVICE: &str = "a rank is missing that has a /dev/shm of its own (a container: let it use the node's, or set AMPERE_SHM to a \
-     directory that all share), is switched off, or neither calls MPI nor is instrumented";
+const ADVICE: &str = "a rank is missing if it has a /dev/shm of its own (in a container: let it use the node's, or set AMPERE_SHM to \
+     a directory that all share), if ampere is switched off in it, or if it neither calls MPI nor is instrumented";
 
 #[cfg(test)]
 mod tests {

@@ -65,10 +65,7 @@ impl Filter {
                 open = BLOCKS.iter().position(|(begin, _)| *begin == word);
                 (excludes, of_mangled) = (None, false);
                 if open.is_none() {
-                    return wrong(format!(
-                        "{word:?}, where {} or {} starts a block",
-                        BLOCKS[0].0, BLOCKS[1].0
-                    ));
+                    return wrong(format!("{word:?}: {} or {} must start a block", BLOCKS[0].0, BLOCKS[1].0));
                 }
                 continue;
             };
@@ -78,7 +75,7 @@ impl Filter {
                 end if end == BLOCKS[block].1 => open = None,
                 _ => match excludes {
                     Some(excludes) => blocks[block].push(Rule { excludes, of_mangled, pattern: word }),
-                    None => return wrong(format!("{word:?}, where EXCLUDE or INCLUDE starts a rule")),
+                    None => return wrong(format!("{word:?}: EXCLUDE or INCLUDE must start a rule")),
                 },
             }
         }
@@ -171,8 +168,8 @@ mod tests {
     #[test]
     fn a_word_out_of_place_is_named_with_its_line() {
         let why = |text: &str| Filter::parse(text).unwrap_err().to_string();
-        assert!(why("\nEXCLUDE x").starts_with("line 2: \"EXCLUDE\", where SCOREP_FILE_NAMES_BEGIN or"));
-        assert!(why("SCOREP_REGION_NAMES_BEGIN\nx").starts_with("line 2: \"x\", where EXCLUDE"));
+        assert!(why("\nEXCLUDE x").starts_with("line 2: \"EXCLUDE\": SCOREP_FILE_NAMES_BEGIN or"));
+        assert!(why("SCOREP_REGION_NAMES_BEGIN\nx").starts_with("line 2: \"x\": EXCLUDE"));
         assert_eq!(
             why("SCOREP_REGION_NAMES_BEGIN\nEXCLUDE x\n\n"),
             "line 2: there is no SCOREP_REGION_NAMES_END"

@@ -50,15 +50,15 @@ fn write(summary: &Summary, out: &mut String) -> std::fmt::Result {
     };
     let tiny: Vec<&Function> = all.iter().filter(is_tiny).collect();
     let of = if run.command.is_empty() { &run.id } else { &run.command.join(" ") };
-    writeln!(out, "# Of {}", printable(of))?;
+    writeln!(out, "# Made from the figures of: {}", printable(of))?;
     writeln!(
         out,
-        "# Functions that are called more than {CALLS_PER_SECOND_MIN} times a second and rank, and spend less than {:.0} us in \
-         themselves a call",
+        "# Functions that are called more than {CALLS_PER_SECOND_MIN} times per second and rank, and take less than {:.0} us \
+         per call, without the functions that they call",
         1e6 * SECONDS_PER_CALL_MAX
     )?;
     if tiny.is_empty() {
-        writeln!(out, "# There is none.")?;
+        writeln!(out, "# There are none.")?;
     } else {
         writeln!(out, "# {}", savings(&tiny, &all, run))?;
     }
@@ -83,8 +83,8 @@ fn savings(tiny: &[&Function], all: &[Function], run: &Run) -> String {
     let whole: f64 = all.iter().map(|function| function.calls).sum();
     let spent: f64 = tiny.iter().map(|function| function.joules).sum();
     format!(
-        "With it the next run records {:.1} % fewer calls: about {:.1} s of the ranks' time are saved, at {:.0} ns a call, and up to {:.1} \
-         MB of trace. The {} J in them go to their callers",
+        "With it the next run records {:.1} % fewer calls. This saves about {:.1} s of the ranks' time, at {:.0} ns per call, and up to \
+         {:.1} MB of trace. Their {} J go to their callers",
         100.0 * calls / whole,
         calls * cost(run),
         1e9 * cost(run),

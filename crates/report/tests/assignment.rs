@@ -101,7 +101,7 @@ impl Made {
         let (mut one, mut other) = (Attributor::new(config.clone(), 1000), Attributor::new(config, 1000));
         self.add_counters(&mut one);
         self.add_ranks(&mut one);
-        // Whatever becomes known first.
+        // The result is the same whichever becomes known first.
         self.add_ranks(&mut other);
         self.add_counters(&mut other);
         let lines = |attributor: &Attributor| assignment::lines(&assignment::of_attributor(attributor, None));
@@ -164,7 +164,7 @@ fn variables_show_which_gpu_a_rank_uses() {
             "no GPU <- MPI Rank 3: ROCR_VISIBLE_DEVICES is empty",
             "no GPU <- MPI Rank 4: HIP_VISIBLE_DEVICES=7",
         ]);
-    // All of them is no narrowing.
+    // A variable that lists all GPUs restricts nothing.
     Made::rocm_smi(&[0, 1], "").rank("ROCR_VISIBLE_DEVICES=0,1", &[]).rank("", &[]).gives(&[
         "GPU-0..1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=0,1 leaves it every GPU with a counter, and the ranks' GPUs are \
          not known: shared by all ranks of the node",
@@ -206,7 +206,7 @@ fn streams_are_counted_within_what_is_visible() {
     Made::rocm_smi(&[0, 1, 2, 3], "")
         .rank("ROCR_VISIBLE_DEVICES=3", &["HIP[0:0]", "HIP[0:1]"])
         .rank("ROCR_VISIBLE_DEVICES=1,2", &["HIP[1:0]"])
-        // By its number on the node, which is what it may see.
+        // The stream has the GPU's number on the node, and the process may see that GPU.
         .rank("ROCR_VISIBLE_DEVICES=1", &["HIP[1:0]"])
         .rank("", &["HIP[0:0]", "HIP[9:0]"])
         .rank("ROCR_VISIBLE_DEVICES=0", &["HIP[2:0]"])
@@ -285,7 +285,7 @@ fn both_dies_of_a_package_draw_from_its_counter() {
         "GPU-2 <- MPI Rank 0/HIP[3:0]: device 3 in its name; second die of the package that GPU 2 counts, assumed because no \
          odd GPU has a counter",
     ]);
-    // One counter is missing among others that are odd, or of a GPU that has one die: none of them counts for it.
+    // A counter is missing among others with odd numbers, or belongs to a GPU with one die: no other counter includes its energy.
     Made::rocm_smi(&[0, 1, 2], "")
         .rank("ROCR_VISIBLE_DEVICES=3", &[])
         .gives(&["no GPU <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3"]);
@@ -318,9 +318,10 @@ fn queues_show_which_gpus_a_rank_uses() {
     };
     gpus("MI100")
         .rank("ampere::queues=0000:c9:00.0", &[])
-        // What it does is more than what it may do, and numbers of GPUs may be others in its control group.
+        // The GPUs that a process uses are better evidence than those that it may use, and in its control group GPUs may have
+        // other numbers.
         .rank("ROCR_VISIBLE_DEVICES=0 ampere::queues=0000:c1:00.0,0000:c9:00.0", &[])
-        // Its streams tell more.
+        // Its streams are better evidence.
         .rank("ampere::queues=0000:c1:00.0", &["HIP[2:0]"])
         .gives(&[
             "GPU-0 <- MPI Rank 1: the driver reported its queues at PCI address 0000:c1:00.0",
@@ -339,7 +340,7 @@ fn queues_show_which_gpus_a_rank_uses() {
             "GPU-0, 2 <- MPI Rank 2: the ranks' GPUs are not known: shared by all ranks of the node",
             "GPU-2 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=3; second die of the package that GPU 2 counts",
         ]);
-    // A process that has not opened the driver uses no GPU of it. An MI300A's counter has the cores, too.
+    // A process that has not opened the driver uses none of the driver's GPUs. An MI300A's counter has the cores, too.
     gpus("MI100")
         .rank("ampere::queues= ROCR_VISIBLE_DEVICES=0", &[])
         .gives(&["no GPU <- MPI Rank 0: it has not opened AMD's driver"]);
@@ -380,7 +381,7 @@ fn queues_show_which_gpus_a_rank_uses() {
     .gives(&["amdgpu-1 <- MPI Rank 0: the driver reported its queues at PCI address 0000:c9:00.0"]);
 }
 
-/// What is measured is more than a name.
+/// A measurement is better evidence than a name.
 #[test]
 fn a_second_die_whose_own_counter_rises_counts_for_itself() {
     let counters = |second: &str| {
@@ -443,7 +444,7 @@ const BY_LOCAL_RANK: &str = "[topology]\nby_local_rank = true";
 fn the_local_rank_is_assumed_only_where_it_may_be_and_fits() {
     let ranks = |made: Made, count: u32| {
         (0..count).fold(made.settings(BY_LOCAL_RANK), |made, rank| {
-            // Slurm's is that of the script, the same for all.
+            // Slurm's local rank is that of the script, and the same for all ranks.
             let variables = format!("SLURM_LOCALID=0 OMPI_COMM_WORLD_LOCAL_RANK={}", count - 1 - rank);
             made.rank(&variables, &[])
         })
@@ -515,7 +516,7 @@ fn a_link_that_changes_after_joules_were_attributed_is_remembered() {
         late_stream(&mut attributor);
         assert_eq!(attributor.links_changed_late(), moved, "frames {frames}, samples {samples}");
         assert!(attributor.assignment(0).draws_from(1) && !attributor.assignment(0).draws_from(0));
-        // What it was paid stays, and it is paid no more.
+        // It keeps the joules that it was charged, and is charged no more.
         let view = attributor.devices[0].views.ranks;
         let paid = if frames && samples { 10.0 } else { 0.0 };
         assert_eq!(attributor.engine.totals(view).attributed_joules + 0.0, paid);

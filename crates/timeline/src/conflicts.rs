@@ -240,8 +240,8 @@ impl<'a> Run<'a> {
             counting.filter(|(at, _)| self.attributor.counted_part(*at).contradicts_its_model())
         {
             notes.push(format!(
-                "{} on {} is by its model ({}) the second die of a package, which the first one's counter counts, yet its own \
-                 counter rises: it counts for itself",
+                "{} on {} is the second die of a package by its model ({}), so the first die's counter should include its \
+                 energy. But its own counter rises, so that counts its joules",
                 device.info.name,
                 device.info.node,
                 self.attributor.counted_part(at).evidence.model
@@ -267,8 +267,8 @@ impl<'a> Run<'a> {
         }
         notes.extend(nodes.into_iter().map(|(node, names)| {
             format!(
-                "{} on {node} rose fewer than twice in this run: up to one step of the counter is missing or too much, and when it was \
-                 used is not known",
+                "{} on {node} rose fewer than twice in this run: up to one step of the counter is missing or is counted in excess, and it \
+                 is not known when it was used",
                 listed(names.into_iter())
             )
         }));

@@ -65,7 +65,10 @@ impl LeftOut {
             (&self.not_configured, "in no [[device]] of the configuration"),
         ] {
             if !names.is_empty() {
-                notes.push(format!("metrics are left out as {why}: {}", listed(names.iter(), NAMES_MAX)));
+                notes.push(format!(
+                    "metrics are left out because they are {why}: {}",
+                    listed(names.iter(), NAMES_MAX)
+                ));
             }
         }
         notes

@@ -136,7 +136,7 @@ fn a_counter_that_comes_late() {
 }
 
 #[test]
-fn the_system_tree_says_which_device() {
+fn the_system_tree_shows_which_device() {
     finds(
         "counter 0\ncounter 1\n\
          rank n\nstream stream-7 tree=1\n\
@@ -154,7 +154,7 @@ fn the_system_tree_says_which_device() {
 
 /// The trace has the model and the address that live counters have of their GPUs.
 #[test]
-fn counters_tell_their_model_and_address() {
+fn counters_report_their_model_and_address() {
     finds(
         "counter 0 model=MI250X pci=193\ncounter 2 model=MI250X pci=201\n\
          rank n ROCR_VISIBLE_DEVICES=1\n\
@@ -187,10 +187,10 @@ fn queues_of_each_rank() {
     );
 }
 
-const RISES: &str = "by its model (MI250X) the second die of a package, which the first one's counter counts, yet its own counter \
-     rises: it counts for itself";
+const RISES: &str = "the second die of a package by its model (MI250X), so the first die's counter should include its energy. But \
+     its own counter rises, so that counts its joules";
 
-/// The second counter's samples show only after the first frames that it rises.
+/// Only samples after the first frames show that the second counter rises.
 #[test]
 fn a_second_die_whose_own_counter_rises_counts_for_itself() {
     let made = "counter 0 model=MI250X\ncounter 1 model=MI250X\nrank n ROCR_VISIBLE_DEVICES=0\n\
@@ -247,7 +247,7 @@ fn every_node_has_its_own() {
 
 /// Checks the messages of `ampere attribute` about settings on standard error and in the summary.
 #[track_caller]
-fn says(made: &str, settings: &str, expected: &[&str]) {
+fn notes(made: &str, settings: &str, expected: &[&str]) {
     let place = Place::new();
     let trace = small_trace::write(&place.path("made-up"), made);
     let config = place.path("ampere.toml");
@@ -280,7 +280,7 @@ fn says(made: &str, settings: &str, expected: &[&str]) {
 }
 
 /// How a note names metrics that look like energy and that no setting makes a device.
-const NOT_CONFIGURED: &str = "metrics are left out as in no [[device]] of the configuration: ";
+const NOT_CONFIGURED: &str = "metrics are left out because they are in no [[device]] of the configuration: ";
 
 #[test]
 fn energies_that_no_setting_matches_are_named() {
@@ -302,15 +302,15 @@ const TWO: &str = "counter 0\ncounter 1\nmetric cpu_energy\nrank n\nstream HIP[0
 #[test]
 fn questionable_settings_get_a_note() {
     let all = "[[device]]\nname = 'GPU-$1'\nmetric = 'rocm_smi:::energy_count:device=(\\d)'\n";
-    says(TWO, all, &[]);
-    says(
+    notes(TWO, all, &[]);
+    notes(
         TWO,
         &format!("[[device]]\nname = 'first'\nmetric = '.*device=0'\n{all}"),
         &[
             "[[device]] \"first\" and \"GPU-$1\" both match rocm_smi:::energy_count:device=0 on n: the first is taken",
         ],
     );
-    says(
+    notes(
         TWO,
         &format!("{all}[[device]]\nname = 'never'\nmetric = '.*device=[01]'\n"),
         &[
@@ -318,18 +318,18 @@ fn questionable_settings_get_a_note() {
            taken",
         ],
     );
-    says(
+    notes(
         TWO,
         &format!("{all}[[device]]\nname = 'x'\nmetric = 'rocm_smi:::energy_count:device=7'\n"),
         &["[[device]] \"x\": metric = 'rocm_smi:::energy_count:device=7' matches nothing: there are \
            rocm_smi:::energy_count:device=0, rocm_smi:::energy_count:device=1, cpu_energy"],
     );
-    says(
+    notes(
         TWO,
         &format!("{all}[[device]]\nname = 'x'\nnode = 'm\\d'\nmetric = 'cpu_energy'\n"),
         &["[[device]] \"x\": no node matches node = 'm\\d': there is only n"],
     );
-    says(
+    notes(
         TWO,
         "[[device]]\nname = 'GPU'\nmetric = '.*device=\\d'\n",
         &[
@@ -337,7 +337,7 @@ fn questionable_settings_get_a_note() {
            shows their sum",
         ],
     );
-    says(
+    notes(
         TWO,
         "[[device]]\nname = 'a'\nmetric = '.*device=0'\nranks = [0, 5]\nlocations = ['HIP\\[1:.*', 'HIP.*']\n",
         &[
@@ -345,14 +345,14 @@ fn questionable_settings_get_a_note() {
             "[[device]] \"a\": locations = 'HIP\\[1:.*' matches no GPU stream: there is only HIP[0:0]",
         ],
     );
-    says(
+    notes(
         TWO,
         "[[device]]\nname = 'a'\nmetric = '.*device=0'\nranks = [0]\n\
          [[device]]\nname = 'b'\nmetric = '.*device=1'\nranks = [0, 1]\n",
         &["MPI Rank 0 on n is in the ranks of 2 GPUs by configuration: a, b"],
     );
     let cgroups = "counter 0\ncounter 1\nrank n ROCR_VISIBLE_DEVICES=0\nrank n ROCR_VISIBLE_DEVICES=0\n";
-    says(
+    notes(
         cgroups,
         "",
         &[
