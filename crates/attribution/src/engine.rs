@@ -193,13 +193,13 @@ impl Engine {
         self.cpu_times.add_other_jobs()
     }
 
-    /// The CPU time that other jobs have used up to `time`, in ticks, with the rules of [`Engine::add_cpu_time`].
+    /// Adds a point of the CPU time that other jobs have used up to `time`, in ticks, with the rules of [`Engine::add_cpu_time`].
     pub fn add_cpu_time_of_other_jobs(&mut self, jobs: OtherJobs, time: Timestamp, ticks: f64) {
         self.cpu_times.add_to_other_jobs(jobs, time, ticks);
     }
 
-    /// Other jobs use the view's device, too: under the policy *active*, with shared joules, the dynamic joules are divided
-    /// between their CPU time and the active time of the consumers.
+    /// States that other jobs use the view's device, too: under the policy *active*, with shared joules, the dynamic joules are
+    /// divided between their CPU time and the active time of the consumers.
     pub fn share_with(&mut self, view: ViewIndex, jobs: OtherJobs) {
         for view in self.with_twin(view) {
             self.views[view.0 as usize].share_with(jobs);
@@ -254,7 +254,7 @@ impl Engine {
         }
     }
 
-    /// The call path of `location` that has the same regions as this one of another location; it is made if it is new.
+    /// Returns the call path of `location` that has the same regions as this one of another location, and makes it if it is new.
     pub fn same_path(&mut self, location: LocationIndex, other: LocationIndex, path: NodeIndex) -> NodeIndex {
         let regions = self.locations[other.0 as usize].paths.path(path);
         let paths = &mut self.locations[location.0 as usize].paths;

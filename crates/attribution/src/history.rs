@@ -1,5 +1,5 @@
 //! The recent history of locations and views, which is recorded only if the caller wants that: which call path each location was
-//! in, and what each view charged for it. It serves to find the joules and the call paths of a time that is over.
+//! in, and what each view charged for it. It serves to find the joules and the call paths of an earlier time.
 
 use crate::engine::Engine;
 use crate::steps::{LocationIndex, Move, NodeIndex, ViewIndex};
@@ -77,7 +77,8 @@ impl Shortened {
 }
 
 impl Engine {
-    /// Records the moves of a location from now on, and all CPU times. [`Engine::forget_before`] must be called from time to time.
+    /// Records the moves of a location from now on, and all CPU times. [`Engine::forget_before`] must be called from time to
+    /// time.
     pub fn record_moves(&mut self, location: LocationIndex) {
         let moves = &mut self.history.get_or_insert_default().moves;
         let at = location.0 as usize;
@@ -96,8 +97,8 @@ impl Engine {
         all.map(VecDeque::len).sum()
     }
 
-    /// Makes the history of a location shorter: between two of the times in `cuts`, which are in order, the stays in each call path
-    /// become one stay. A question about the time from one of these to another has the same answer as before.
+    /// Makes the history of a location shorter: between two of the times in `cuts`, which are in order, the stays in each call
+    /// path become one stay. A question about the time from one of these to another has the same answer as before.
     pub fn shorten_moves(&mut self, location: LocationIndex, cuts: &[Timestamp]) {
         let moves = self.history.as_mut().and_then(|history| history.moves.get_mut(location.0 as usize));
         let Some(Some(moves)) = moves else { return };
@@ -131,8 +132,8 @@ impl Engine {
         self.views_mut().for_each(|view| view.forget_prices_before(time));
     }
 
-    /// Calls `each` with the call paths that a location was in from `start` to `end`, in order, as far as they are recorded. A time
-    /// without an open frame is that of the root.
+    /// Calls `each` with the call paths that a location was in from `start` to `end`, in order, as far as they are recorded. A
+    /// time without an open frame is that of the root.
     pub fn each_stay(
         &self,
         location: LocationIndex,
@@ -164,13 +165,13 @@ impl Engine {
         let before = first.checked_sub(1).and_then(|before| moves.get(before));
         let paths = &self.location(location.0).paths;
         let is_it = |node: &NodeIndex| !node.is_root() && paths.node(*node).region == region;
-        // Of several calls that were entered at this time, only the last one can have taken any time.
+        // If several calls were entered at this time, only the last one can have taken any time.
         let entered = then.map(|(_, node)| *node).filter(is_it).last();
         entered.or_else(|| before.map(|(_, node)| *node).filter(is_it))
     }
 
-    /// Returns the joules that a view charged to a location from `start` to `end`, as far as they are recorded. All that time, the
-    /// location must have had a frame open. Energy without time, between two samples of one time, is that of the time before.
+    /// Returns the joules that a view charged to a location from `start` to `end`, as far as they are recorded. All that time,
+    /// the location must have had a frame open. Energy without time, between two samples of one time, is that of the time before.
     pub fn joules_during(
         &self,
         view: ViewIndex,

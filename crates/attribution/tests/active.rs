@@ -40,7 +40,7 @@ struct Expected {
     possible: Joules,
     idle: f64,
     other_jobs: f64,
-    /// Whether other jobs used exactly as much as makes them active in an interval.
+    /// Whether other jobs used exactly the CPU time from which on they count as active in an interval.
     is_borderline: bool,
 }
 
@@ -172,8 +172,8 @@ fn defined(case: &Case) -> Expected {
     expected
 }
 
-/// Runs the engine. Points of CPU time come all before the first event, or as late as they may: those up to an event, and the
-/// next.
+/// Runs the engine. Either all points of CPU time are added before the first event, or each as late as is allowed: before an
+/// event, those up to its time and the one after that.
 fn run(case: &Case, points_first: bool) -> (Engine, ViewIndex) {
     run_with(case, points_first, |_, _| {})
 }
@@ -305,7 +305,7 @@ fn a_location_that_sleeps_in_a_frame_uses_static_joules_only() {
     assert_eq!(joules, [(works, 40.0, 30.0, 30.0), (sleeps, 10.0, 0.0, 0.0)]);
 }
 
-/// A run of one location that computes all the time, besides other jobs that use this many ticks of every ten.
+/// A run of one location that computes all the time, next to other jobs that use this many ticks of every ten.
 fn besides(other_jobs: f64) -> (Engine, ViewIndex) {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::Active, Sharing::Shared);

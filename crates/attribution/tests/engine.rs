@@ -689,11 +689,11 @@ fn naive(events: &[Event], policy: Policy, groups: &[Option<u64>]) -> (Spent, f6
 enum Meaning {
     Joules,
     Lost,
-    /// The joules, and `AGAIN` more at the same time.
+    /// The joules, and [`MORE_JOULES`] at the same time.
     Twice,
 }
 
-const AGAIN: f64 = 7.0;
+const MORE_JOULES: f64 = 7.0;
 
 /// Runs the engine with these meanings, one for each sample and repeated from the first.
 fn run_with_meanings(
@@ -718,7 +718,7 @@ fn run_with_meanings(
                 let of = |joules| if lost { Increase::Lost(joules) } else { Increase::Joules(joules) };
                 engine.sample(view, time, increase.map_or(Increase::First, of));
                 if *meaning == Meaning::Twice {
-                    engine.sample(view, time, Increase::Joules(AGAIN));
+                    engine.sample(view, time, Increase::Joules(MORE_JOULES));
                 }
             }
         }
@@ -754,7 +754,7 @@ fn naive_bounds(events: &[Event], meanings: &[Meaning], groups: &[Option<u64>], 
                     intervals.push((before..time, (value - known) as f64, meanings == Meaning::Lost));
                 }
                 if meanings == Meaning::Twice {
-                    intervals.push((time..time, AGAIN, false));
+                    intervals.push((time..time, MORE_JOULES, false));
                 }
             }
         }
@@ -925,8 +925,8 @@ proptest! {
     }
 }
 
-/// A view of all threads is the same whether it was there from the start or made when the first thread came, and the view that it
-/// was made of is as it would have been without it.
+/// A view of all threads is the same whether it exists from the start or is made when the first thread comes. The view that it is
+/// made from is not changed by that.
 #[test]
 fn a_fork_equals_a_view_with_groups() {
     let counted = |joules| Increase::Joules(joules);

@@ -1,4 +1,4 @@
-//! What the history says was charged is what the call paths were charged, under every policy.
+//! What the history reports as charged is what the call paths were charged, under every policy.
 
 use ampere_attribution::{Engine, Increase, LocationIndex, NodeIndex, Policy, Sharing};
 use ampere_model::RegionRef;

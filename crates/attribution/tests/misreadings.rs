@@ -151,8 +151,9 @@ fn case(seed: u64) -> Case {
             Misreading::Low => raw.saturating_sub(beyond / 2 + random.below(raw.max(1))),
             Misreading::Noise => random.next() >> random.below(20),
         });
-        // Only a value that the counter cannot have reached, from where it was last read right and from before each reset, is a
-        // misreading. The counter's usual time between changes is known only as well as readings show it, which may come late.
+        // A value is a misreading only if the counter cannot have reached it: neither from its last correct reading, nor from its
+        // value before any reset. The counter's usual time between changes is known only as exactly as readings show it, which
+        // may come late.
         let seen = update.max(2 * period) as f64;
         let window = (10.0 * seen).max(1e6) + 2.0 * seen;
         let is_beyond = |value: u64, (then, from): &(u64, u64)| {
@@ -238,11 +239,11 @@ fn check(seed: u64) {
         "seed {seed}: {counted} J were counted and {spent} J spent, an update has {} J",
         case.update_joules
     );
-    // What is missing was spent in times that are reported as unknown.
+    // Joules that are missing were spent in times that are reported as unknown.
     let mut covered = 0.0;
     for pair in samples.windows(2) {
-        // What is hidden by a reset behind misreadings, or by one that is below the counter but not below where it was last
-        // believed, cannot be known: the result is too small, and never too large.
+        // A reset hides joules if misreadings come right before it, or if the counter's new value is not below the last value
+        // that was believed. These joules cannot be known: the result is then too small, and never too large.
         let was_reset = case.resets.iter().any(|reset| (pair[0].time..=pair[1].time).contains(reset));
         let is_misread = |sample: &Sample| {
             case.readings.iter().any(|(time, _, _, is_wrong)| *time == sample.time && *is_wrong)

@@ -197,7 +197,7 @@ impl Source for CrayPm {
             let counter = &mut self.counters[device];
             counter.value = counter.file.read(energy);
         }
-        // The reason of a failed read is returned once; the file is tried again with the next set.
+        // The reason for a failed read is returned once; the file is tried again with the next set.
         match std::mem::replace(&mut self.counters[device].value, Err(ReadError::Malformed)) {
             Ok((joules, time)) => {
                 self.counters[device].value = Ok((joules, time));

@@ -20,7 +20,8 @@
 //! calls of vendors' libraries made here are serialised, whatever the number of sources.
 //!
 //! **When to stop.** Take the last reading before the process's exit handlers run, or in one that was registered after
-//! [`open_sources`]. In an older one, a library's readings are [`ReadError::Ended`]: the library may have been destroyed by then.
+//! [`open_sources`]. In a handler that was registered earlier, a library's readings are [`ReadError::Ended`], because the library
+//! may have been destroyed by then.
 //!
 //! **A counter can do anything**: go back (driver reload, GPU reset), stop, fail for a while. Readings are passed on unchanged;
 //! the caller judges them. Only two things are done here: a power is integrated, and the estimate never decreases.

@@ -7,8 +7,8 @@
 //! A living process' time is read from its own clock, in nanoseconds and with all its threads. The time that a process used
 //! between the last such reading and its end, and the time of processes that are too short to be seen at all, are in the sums
 //! that the kernel adds to the parent that waits for them (`cutime` and `cstime`). If these increase by more than was counted of
-//! ended children, the difference is counted for the parent. Only the last moments of a process are lost whose parent does not
-//! wait for it or does not belong to the run.
+//! ended children, the difference is counted for the parent. If a process' parent does not wait for it or does not belong to the
+//! run, the last moments of the process are lost, and nothing else.
 
 use crate::Settings;
 use crate::cpu_time::{CpuTime, now_ns};
@@ -336,7 +336,7 @@ impl Member {
 /// Returns the CPU time of all threads of a process; `None` after it has been waited for.
 #[allow(unsafe_code)]
 fn cpu_time_ns(pid: u32) -> Option<u64> {
-    // `clock_getcpuclockid` computes the same, but asks the kernel each time. The last bits mean the run time of a process.
+    // `clock_getcpuclockid` computes the same, but asks the kernel each time. The lowest bits select the run time of a process.
     let clock = !i32::try_from(pid).ok()? << 3 | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes to the structure that it is given, and keeps no pointer to it.

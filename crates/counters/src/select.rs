@@ -42,9 +42,9 @@ impl Opened {
         self.notes.append(&mut errors.absent);
     }
 
-    /// Opens all sources. Before ROCm 7, rocm_smi comes before amdsmi, which reads from the driver with the same code: rocm_smi has
-    /// had one interface since ROCm 3, while amdsmi's has changed with most releases. Since ROCm 7, rocm_smi is no longer
-    /// maintained, and later it is gone.
+    /// Opens all sources. Before ROCm 7, rocm_smi comes before amdsmi, which reads from the driver with the same code: rocm_smi
+    /// has had one interface since ROCm 3, while amdsmi's has changed with most releases. Since ROCm 7, rocm_smi is no longer
+    /// maintained, and ROCm 10 does not have it.
     fn open_all(&mut self, settings: &Settings) {
         let mut errors = OpenErrors::default();
         let (first, second) = match amdsmi::is_preferred(settings) {

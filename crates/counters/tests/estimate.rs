@@ -41,7 +41,7 @@ fn cpu_stat(root: &Path, folder: &str, user_us: u64, system_us: u64) {
 }
 
 fn wait() {
-    std::thread::sleep(Duration::from_millis(6)); // longer than /proc/stat is kept for
+    std::thread::sleep(Duration::from_millis(6)); // longer than a reading of /proc/stat is kept
 }
 
 fn nanoseconds(from: Reading, to: Reading) -> u64 {

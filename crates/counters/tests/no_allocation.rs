@@ -12,16 +12,16 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: everything is the system allocator's; counting is a thread's own cell without a destructor.
+// SAFETY: all calls are passed on to the system's allocator; the count is in a thread's own cell, which has no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps this function's contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps this function's contract.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -98,7 +98,7 @@ fn a_read_allocates_nothing() {
         assert!(calls >= 100 * (8 + 5 + 1 + 1 + 8), "{calls}");
     };
     read_all(true);
-    // With everything gone, errors are returned a thousand times a second: without allocating, too.
+    // When all files are gone, errors are returned a thousand times a second. They must not allocate either.
     for file in [
         "sys/cray/pm_counters/power",
         "sys/class/powercap/intel-rapl:0/energy_uj",

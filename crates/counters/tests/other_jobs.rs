@@ -41,7 +41,7 @@ fn only_what_exceeds_the_resolution_is_handed_over_and_nothing_is_taken_back() {
 }
 
 #[test]
-fn without_the_nodes_cpu_time_other_jobs_cannot_be_told() {
+fn without_the_nodes_cpu_time_other_jobs_are_unknown() {
     let root = tempfile::tempdir().expect("a directory");
     assert!(OtherJobs::new(&run_on(root.path())).is_none());
 }

@@ -118,7 +118,7 @@ fn a_failing_device_is_noted_and_the_others_are_read() {
 }
 
 #[test]
-fn a_reset_is_handed_on() {
+fn a_reset_is_passed_on() {
     let answer = probe("watts=200;reset=0@1", "read;sleep 1050;read", &[]);
     let (before, after) = (answer.seen(0, 0), answer.seen(1, 0));
     assert!(after.raw < before.raw);

@@ -123,7 +123,7 @@ fn an_invalid_range_is_noted() {
 fn the_note_about_an_unreadable_rapl_has_advice() {
     let root = tempfile::tempdir().unwrap();
     two_packages(root.path());
-    // An unprivileged user could not read the file. Root may read anything, so here it is one that nobody can.
+    // An unprivileged user could not read the file. Root may read anything, so here it is a file that nobody can read.
     let path = root.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     if std::fs::File::open(&path).is_ok() {

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-/// The maximum number of bytes that are read of the kernel's lists of connections. A client that is further down counts as
+/// The maximum number of bytes that are read from the kernel's lists of connections. A client that is further down counts as
 /// unknown.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// The number that the kernel shows for users without a number in this user namespace.

@@ -12,8 +12,8 @@ pub struct Job {
 }
 
 /// Schedulers and their variables, the innermost first: a Flux instance may run in a Slurm job. A Flux batch job is an instance
-/// of its own. The first variable has its name, in its script and in everything that it runs. Jobs within it have the second
-/// variable.
+/// of its own. The first variable has the batch job's name, in its script and in everything that it runs. Jobs within that
+/// instance have the second variable.
 const SCHEDULERS: [(&str, &str); 5] = [
     ("Flux", "FLUX_ENCLOSING_ID"),
     ("Flux", "FLUX_JOB_ID"),

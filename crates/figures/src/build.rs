@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A counter of a processor or of a node that does not change for this time is not counting.
 const STALL_SECONDS_MIN: f64 = 1.0;
-/// With fewer misreadings, no note states that the values are not those of an energy counter.
+/// With fewer misreadings than this, no note states that the values are not those of an energy counter.
 const MISREADINGS_MIN: u64 = 10;
 
 /// In its first sample interval, a counter may also show the joules of this time before, when it stood still.

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_nodes_the_first_have_lanes() {
+    fn only_the_first_of_many_nodes_have_lanes() {
         let of = |at: usize| NodeLanes {
             node: format!("n{at:04}"),
             lanes: vec![Lane::default(); 20],

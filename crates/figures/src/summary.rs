@@ -664,8 +664,8 @@ impl Device {
         self.dynamic_joules.unwrap_or_default().max(of_rows)
     }
 
-    /// Returns what no row of a view is charged: the name of each part, its joules, and the static and the dynamic ones of them where
-    /// these are known. Lost joules are in neither.
+    /// Returns what no row of a view is charged: the name of each part, its joules, and the static and the dynamic ones of them
+    /// where these are known. Lost joules are in neither.
     pub fn rest(&self, view: &View) -> impl Iterator<Item = (&'static str, f64, Option<(f64, f64)>)> {
         let of_others = view.other_jobs_joules;
         let others = (of_others > 0.0).then_some(("(other jobs)", of_others, Some((0.0, of_others))));
@@ -729,7 +729,7 @@ impl Device {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde wants it
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
 fn is_zero(joules: &f64) -> bool {
     *joules == 0.0
 }

@@ -117,8 +117,8 @@ impl Waiting {
     }
 }
 
-/// Adds waiting to the rows of a ranks view. Rows of this view have the number of their location, and that of the call path within
-/// it. Causes of ranks that do not draw from the device get rows of their own.
+/// Adds waiting to the rows of a ranks view. Rows of this view have the number of their location, and that of the call path
+/// within it. Causes of ranks that do not draw from the device get rows of their own.
 pub(crate) fn add_to_rows(attributor: &Attributor, view: ViewIndex, rows: &mut Callpaths) {
     let Some(waiting) = &attributor.waiting else { return };
     let waits = waiting.of_view(view);

@@ -1,7 +1,7 @@
 //! Writes "folded stacks", which flamegraph.pl, inferno and speedscope read: a line for each call path with its weight. The
 //! frames are the device (with its node, if there are several), the location group, and the call path. The weight is the
-//! exclusive energy in whole microjoules. Idle joules, those of other jobs and lost joules have lines of their own, so that a device's lines add up to its
-//! total, to within half a microjoule per line.
+//! exclusive energy in whole microjoules. Idle joules, those of other jobs and lost joules have lines of their own, so that a
+//! device's lines add up to its total, to within half a microjoule per line.
 
 use crate::rows::shortened;
 use ampere_figures::summary::Summary;

@@ -95,8 +95,8 @@ pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Opti
     spreads(summary, views, 1, 1, |_| 0).rows.pop()
 }
 
-/// Returns the joules that each rank used outside MPI. A rank that polls while it waits for another one may use more in MPI than the
-/// other one does in its work.
+/// Returns the joules that each rank used outside MPI. A rank that polls while it waits for another one may use more in MPI than
+/// the other one does in its work.
 pub fn outside_mpi<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
     let is_in_mpi = |path: u32| is_mpi(summary.name(summary.paths.name[path as usize]));
     let both = spreads(summary, views, 2, 2, |path| u32::from(is_in_mpi(path)));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ranks_that_all_differ_none_stands_out() {
+    fn no_rank_stands_out_if_all_differ() {
         let joules: Vec<f64> = (0..32).map(f64::from).collect();
         assert_eq!(spread(&joules).standing_out, []);
         assert_eq!(spread(&[1.0, 100.0]).standing_out, []);

@@ -238,7 +238,7 @@ fn a_total_contains_each_joule_once() {
 }
 
 #[test]
-fn cpu_time_of_a_part_of_the_run_is_called_that() {
+fn cpu_time_of_a_part_of_the_run_is_marked_as_such() {
     let cpu = NodeCpu {
         seconds: 5.0,
         own_busy_seconds: 8.0,

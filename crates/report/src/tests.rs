@@ -72,7 +72,7 @@ fn attributor_of(config: Config, joules: impl Fn(u64) -> u64) -> Attributor {
         })
     };
     let (main, work, send, odd) = (region("main"), region("work"), region("MPI_Send"), region(HOSTILE));
-    // In the order of time: what is entered, or that something is left.
+    // Events in the order of time: the region that is entered, or `None` for a leave.
     let mut events =
         [(1000, Some(main)), (2000, Some(work)), (5000, None), (5000, Some(send)), (6000, Some(odd))]
             .into_iter()
@@ -207,7 +207,7 @@ fn a_parquet_file_has_the_same_rows() {
 
 /// `work` runs from 2 s to 5 s, with samples each 0.1 s; `main` is open for 9 s, in the middle of it for 1 s without a callee.
 #[test]
-fn rows_say_the_least_and_the_most_that_they_can_have_spent() {
+fn rows_have_the_least_and_the_most_that_they_can_have_used() {
     let summary = summary();
     let row = summary.devices[0].views[0].regions.iter().find(|row| &*row.region == "work").unwrap();
     let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
@@ -339,7 +339,7 @@ fn a_recursion_is_one_box_and_its_path_is_short() {
     assert_eq!(picture.matches("<g ").count(), 3, "all devices, main, fib: {picture}");
     let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
     assert!(table.lines().any(|line| line.ends_with("main > fib x7")), "{table}");
-    // Other formats still have each call of itself as a frame.
+    // In other formats, each recursive call is still a frame.
     let rows = String::from_utf8(render(&summary, Format::Csv, Screen::FILE).unwrap()).unwrap();
     assert!(rows.contains("main > fib > fib > fib,fib,"), "{rows}");
 }
@@ -482,7 +482,7 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
 
 /// This takes minutes if each device is compared with all devices or links of the run.
 #[test]
-fn a_table_of_many_nodes_looks_each_of_their_devices_up() {
+fn a_table_of_many_nodes_finds_each_device_by_a_lookup() {
     const NODES: usize = 9000;
     let mut whole = summary();
     let (device, link) = (whole.devices.remove(0), whole.topology.remove(0));

@@ -86,7 +86,7 @@ fn threads_share_the_time_of_their_rank() {
         };
         ranks.callpaths.iter().filter(is_it).map(|row| row.figures.exclusive_joules).sum()
     };
-    // g and h run together for 3 s, then f and h for 1 s: halves.
+    // g and h run together for 3 s, then f and h for 1 s: each gets half.
     assert_eq!((spent("MPI Rank 0", 2), spent("MPI Rank 1", 1)), (1.5, 3.0));
     assert!((spent("MPI Rank 0", 1) - (6.0 + 0.5 + 2.0)).abs() < 1e-12);
 }

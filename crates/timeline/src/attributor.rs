@@ -281,7 +281,8 @@ impl Attributor {
         Some(number)
     }
 
-    /// Finds out what these ranks use while they wait for each other. To be called before there is any device, and before events.
+    /// Finds out what these ranks use while they wait for each other. This must be called before the first device and before any
+    /// event.
     pub fn find_waits(&mut self, ranks: Ranks) {
         self.waiting = Some(Box::new(Waiting::new(ranks, &mut self.engine)));
     }
@@ -513,7 +514,7 @@ impl Attributor {
         self.recorded_steps(location, steps);
     }
 
-    /// Takes steps between which steps of the location's lane end.
+    /// Takes steps, and ends the steps of the location's lane whose end lies between two of them.
     #[cold]
     fn steps_in_lane(&mut self, location: LocationIndex, mut steps: &[Step]) {
         while let Some(at) = steps.iter().position(|step| self.lanes.is_due(location, step.time)) {
@@ -537,8 +538,8 @@ impl Attributor {
         }
     }
 
-    /// Calls `each` with (region, calls, exclusive ticks) for every call path of a location, in the order of [`Engine::nodes`]. An
-    /// open call counts up to the last sample of the devices from which the location may draw.
+    /// Calls `each` with (region, calls, exclusive ticks) for every call path of a location, in the order of [`Engine::nodes`].
+    /// An open call counts up to the last sample of the devices from which the location may draw.
     pub fn each_callpath(&self, location: LocationIndex, each: impl FnMut(RegionRef, u64, u64)) {
         let info = &self.locations[location.0 as usize];
         let kind = if info.kind == LocationKind::Gpu { ViewKind::Kernels } else { ViewKind::Ranks };

@@ -407,12 +407,12 @@ impl PowerLimit {
         self.of_kind = watts_max_of(if self.is_gpu { "gpu" } else { kind });
     }
 
-    /// No reading above this is believed.
+    /// Returns the power above which no reading is believed.
     fn believed(self) -> f64 {
         self.set.or(self.is_energy.then_some(self.of_kind)).unwrap_or(f64::INFINITY)
     }
 
-    /// No more power than this can be shown of the device.
+    /// Returns the highest power that can be shown of the device.
     fn shown(self) -> f64 {
         let has_kind = self.is_energy || self.has_gpu_number;
         self.set.or(has_kind.then_some(self.of_kind)).unwrap_or(f64::INFINITY)

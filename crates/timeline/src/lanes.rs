@@ -122,7 +122,7 @@ impl Lane {
         self.first.saturating_mul(self.step)
     }
 
-    /// The steps in the order of time.
+    /// Returns the steps in the order of time.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -310,9 +310,10 @@ mod tests {
         assert_eq!([first, last], [[(0, 100)], [(1, 100)]]);
     }
 
-    /// The lane does not depend on the number of times that it was read, even with more call paths than are compared in each step.
+    /// The lane does not depend on the number of times that it was read, even with more call paths than are compared in each
+    /// step.
     #[test]
-    fn a_lane_does_not_depend_on_when_it_is_looked_at() {
+    fn a_lane_does_not_depend_on_when_it_is_read() {
         let of = |every: u64| {
             let mut run = Run::new();
             run.step(0, Some(0));

@@ -315,8 +315,8 @@ proptest! {
         std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200)
     ))]
 
-    /// The joules of a kernel do not depend on whether its launch is known, and those below a function of the host are those of the
-    /// kernels that it launched.
+    /// The joules of a kernel do not depend on whether its launch is known, and those below a function of the host are those of
+    /// the kernels that it launched.
     #[test]
     fn a_launch_moves_no_joules(launches in launches()) {
         let with = run_of(&launches, GpuStreams::InTime, 1, &|id, _, kernel| (id, format!("k{kernel}"))).by_path();

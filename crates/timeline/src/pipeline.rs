@@ -379,7 +379,7 @@ impl Pipeline {
         }
     }
 
-    /// All events of a stream before this time have been fed.
+    /// Records that all events of a stream before this time have been fed.
     pub fn quiet_until(&mut self, location: LocationIndex, time: Timestamp) {
         if let Some(stream) = self.streams.get_mut(location.0 as usize) {
             stream.quiet_until = stream.quiet_until.max(time);

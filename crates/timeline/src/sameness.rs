@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn two_counters_that_start_alike_are_two() {
+    fn two_counters_that_start_in_the_same_way_are_two() {
         let one = counter(7_000, 813, (0..400).step_by(10));
         assert_eq!(sameness(&one, &counter(7_000, 502, (2..400).step_by(10)), false), Sameness::Two);
         assert_eq!(sameness(&one, &counter(9_999, 813, (2..400).step_by(10)), false), Sameness::Two);

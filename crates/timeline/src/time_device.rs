@@ -13,7 +13,7 @@ use ampere_settings::Locations;
 /// The name of the device and of its metric.
 pub const TIME: &str = "time";
 
-/// Makes a node's time, with views in the engine.
+/// Makes the device of a node's time, with views in the engine.
 pub(crate) fn new(node: &str, engine: &mut Engine, locations: Locations, ticks_per_second: u64) -> Device {
     let info = DeviceInfo {
         node: node.to_owned(),

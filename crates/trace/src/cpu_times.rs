@@ -78,7 +78,7 @@ impl CpuTimes {
     }
 }
 
-/// The classes with a metric of this name, and its position among their members.
+/// Returns the classes with a metric of this name, and its position among their members.
 pub(crate) fn classes_with(definitions: &Definitions, name: &str) -> HashMap<MetricClassRef, usize> {
     let is_it = |member: &MetricMemberRef| {
         definitions.metric_members.get(*member).is_some_and(|member| member.name == name)

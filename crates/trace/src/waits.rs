@@ -50,8 +50,8 @@ pub fn has_partners(anchor: &Path) -> Result<bool, otf2::Error> {
     Ok(members.any(|members| members.len() > 1))
 }
 
-/// How wrong the times of one node can be on the clock of another, in seconds, in traces that ampere has joined: the nodes' clocks
-/// have only the time of day in common.
+/// How wrong the times of one node can be on the clock of another, in seconds, in traces that ampere has joined: the nodes'
+/// clocks have only the time of day in common.
 const CLOCK_ERROR_SECONDS: f64 = 1e-3;
 
 /// Returns how wrong the times of one node can be on the clock of another, in ticks. Other tools adjust their clocks themselves.

@@ -76,7 +76,8 @@ unsafe impl Send for Library {}
 impl Loaded {
     /// Loads the library and looks up its functions without calling any.
     pub fn open(path: &Path) -> Result<Loaded, LoadError> {
-        // SAFETY: libamd_smi by name, or named by the user as that; its initialisers set up C++ statics.
+        // SAFETY: the library is libamd_smi by its file name or because the user has named it as that; its initialisers set up
+        // C++ statics.
         let library = unsafe { Symbols::open(path) }?;
         // SAFETY: the types are those of amdsmi.h for these names.
         let functions = unsafe {

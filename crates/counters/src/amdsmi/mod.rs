@@ -39,8 +39,8 @@ const LIBRARY: Wanted = Wanted {
              file with AMPERE_AMDSMI_LIBRARY",
 };
 
-/// Whether this library is to be preferred to librocm_smi64: it is of ROCm 7 or later, and the user has named neither. It is loaded,
-/// but not called.
+/// Whether this library is to be preferred to librocm_smi64: it is of ROCm 7 or later, and the user has named neither. It is
+/// loaded, but not called.
 pub(crate) fn is_preferred(settings: &Settings) -> bool {
     let since_rocm_7 = Wanted { names: NAMES.split_at(NAMES_SINCE_ROCM_7).0, ..LIBRARY };
     settings.amdsmi_library.is_none()

@@ -108,7 +108,8 @@ impl From<LoadError> for OpenError {
 impl Library {
     /// Loads the library, looks up its functions and initialises it.
     pub fn open(path: &Path) -> Result<Library, OpenError> {
-        // SAFETY: libnvidia-ml by name, or named by the user as that; its initialisers set up its own state.
+        // SAFETY: the library is libnvidia-ml by its file name or because the user has named it as that; its initialisers set up
+        // its own state.
         let symbols = unsafe { Symbols::open(path) }?;
         // SAFETY: the types are those of nvml.h for these names.
         let (init, mut library) = unsafe {

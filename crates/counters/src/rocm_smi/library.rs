@@ -57,7 +57,8 @@ pub(crate) struct Library(Functions);
 impl Loaded {
     /// Loads the library and looks up its functions without calling any.
     pub fn open(path: &Path) -> Result<Loaded, LoadError> {
-        // SAFETY: librocm_smi64 by name, or named by the user as that; its initialisers set up C++ statics.
+        // SAFETY: the library is librocm_smi64 by its file name or because the user has named it as that; its initialisers set up
+        // C++ statics.
         let library = unsafe { Symbols::open(path) }?;
         // SAFETY: the types are those of rocm_smi.h for these names.
         let functions = unsafe {

@@ -15,8 +15,8 @@ pub(crate) struct Wanted {
     pub advice: &'static str,
 }
 
-/// Returns the possible paths of the library, the best first: in the ROCm that the user chose, the name for the loader to find
-/// (LD_LIBRARY_PATH, the system), and in the usual place.
+/// Returns the possible paths of the library, the best first: those in the ROCm that the user chose, the name alone, by which the
+/// loader searches LD_LIBRARY_PATH and the system, and those in the usual place.
 fn candidates(names: &[&str], rocm_path: Option<&OsStr>) -> Vec<PathBuf> {
     let within = |folder: PathBuf| {
         let files: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();

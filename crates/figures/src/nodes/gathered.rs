@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_tells_ever_new_names_fills_no_memory() {
+    fn a_node_that_reports_ever_new_names_does_not_fill_the_memory() {
         let mut nodes = Nodes::default();
         nodes.add("b");
         for round in 0..200 {

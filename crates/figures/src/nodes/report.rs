@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_reports_are_refused() {
         let good = serde_json::to_value(NodeReport::of(&snapshot(3))).unwrap();
         let read = |change: &dyn Fn(&mut serde_json::Value)| {
             let mut message = good.clone();

@@ -1,5 +1,5 @@
-//! The names of the programs of compared runs. A sampled call path begins with the name of the program's file, and so would have no
-//! counterpart in a run of another version of the program, in a file of another name.
+//! The names of the programs of compared runs. A sampled call path begins with the name of the program's file, and so would have
+//! no counterpart in a run of another version of the program, in a file of another name.
 
 use super::figures::{By, SEPARATOR};
 use ampere_figures::summary::Summary;

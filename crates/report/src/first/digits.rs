@@ -6,7 +6,7 @@ pub const ESTIMATED: usize = 3;
 /// The maximum number of decimals in a column.
 const DECIMALS_MAX: usize = 3;
 
-/// `2.03 kJ`: three digits and a unit.
+/// Formats joules with three digits and a unit: `2.03 kJ`.
 pub fn energy(joules: f64) -> String {
     let units = [(1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ")];
     let (size, unit) =
@@ -14,7 +14,7 @@ pub fn energy(joules: f64) -> String {
     format!("{} {unit}", significant(joules / size, 3))
 }
 
-/// `0.56 Wh`, `1.20 kWh`; `None` below a hundredth of a watt-hour.
+/// Formats joules as watt-hours: `0.56 Wh`, `1.20 kWh`; `None` below a hundredth of a watt-hour.
 pub fn watt_hours(joules: f64) -> Option<String> {
     let hours = joules / 3600.0;
     match hours {
@@ -47,7 +47,7 @@ pub fn column(values: &[f64], digits: usize) -> Vec<String> {
     values.iter().map(text).collect()
 }
 
-/// `16 210`
+/// Formats a count in groups of three digits: `16 210`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let parts: Vec<&str> =
@@ -55,7 +55,7 @@ pub fn count(number: u64) -> String {
     parts.join(" ")
 }
 
-/// `31.2 %`; two decimals, as in `0.03 %`, for a part that would be `0.0 %` with one.
+/// Formats a part in percent: `31.2 %`, or with two decimals, as in `0.03 %`, if it would be `0.0 %` with one.
 pub fn percent(part: f64, whole: f64) -> String {
     match 100.0 * part / whole {
         _ if whole <= 0.0 || whole.is_nan() => "-".to_owned(),

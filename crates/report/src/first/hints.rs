@@ -25,8 +25,8 @@ const STEADY_PART: f64 = 0.8;
 const WAITING_DYNAMIC_PART_MAX: f64 = 0.02;
 /// A device that is this hot lowers its clock soon.
 const HOT_CELSIUS: f64 = 95.0;
-/// If measuring takes at least this part of the program's CPU time, there is a hint. In shorter runs the start of the collector is a
-/// large part.
+/// If measuring takes at least this part of the program's CPU time, there is a hint. In shorter runs the start of the collector
+/// is a large part.
 const MEASURING_PART_MIN: f64 = 0.05;
 const JUDGED_SECONDS_MIN: f64 = 1.0;
 /// If the node's processors are busy for this part of the time, none is free.

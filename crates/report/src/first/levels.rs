@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_what_two_levels_do_not_explain() {
+    fn no_levels_are_reported_that_do_not_explain_the_power() {
         assert_eq!(levels(&[100.0, 500.0].repeat(8), &[100; 16]), None, "it alternates");
         assert_eq!(levels(&[100.0, 500.0, 500.0, 500.0], &[100; 4]), None, "it is too short");
         let twice = [&[100; 4][..], &[0; 4], &[100; 4]].concat();

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_several_names_have_in_common_goes_unless_it_is_a_class() {
+    fn the_common_part_of_several_names_is_removed_unless_it_is_a_class() {
         let shown = |names: &[&str]| shortened(names, 80).0;
         let lammps = ["LAMMPS_NS::PairLJCut::compute(int, int)", "LAMMPS_NS::Neigh::build()", "MPI_Send"];
         assert_eq!(shown(&lammps), ["PairLJCut::compute", "Neigh::build", "MPI_Send"]);

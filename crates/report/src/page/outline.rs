@@ -73,8 +73,8 @@ impl Page {
     }
 }
 
-/// Returns the notes, each once. If notes of several nodes or devices differ only in their figures, the first one is returned, with
-/// the number of the others.
+/// Returns the notes, each once. If notes of several nodes or devices differ only in their figures, the first one is returned,
+/// with the number of the others.
 fn notes(summary: &Summary) -> Vec<String> {
     let is_node = |name: &str| summary.run.nodes.iter().any(|node| node == name);
     let is_device = |name: &str| {

@@ -16,7 +16,8 @@
     return size === 0 ? '0' : size < 0.001 ? '<0.001' : value.toFixed(digits(size));
   }
   const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
-  // Shares are of all joules of the run, or of its dynamic joules. The head of a column, or the words next to a share, name which.
+  // Shares are of all joules of the run, or of its dynamic joules. The head of a column, or the words next to a share, name
+  // which.
   const OF_TOTAL = 'of total', OF_DYNAMIC = 'of dynamic', OF_TIME = 'of time';
   const watts = value => value == null ? '?' : value.toFixed(value < 1000 ? 1 : 0) + ' W';
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
@@ -1060,7 +1061,7 @@
   // ---- the collector ----
 
   // A stream of events ends after half a minute, and the page requests the next one. So no stream of a closed page remains. If a
-  // stream does not end, the collector hangs, or a tunnel to it.
+  // stream does not end, the collector or a tunnel to it hangs.
   const STREAM_MS_MAX = 45000;
   const connection = {
     stop: null, isOver: false, failures: 0,

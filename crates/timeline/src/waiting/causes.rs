@@ -6,7 +6,7 @@ use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
 
 impl LocationWaits {
-    /// Returns the latest wait that overlaps the time from `time` to `end` and that `is_its` accepts.
+    /// Returns the latest wait that overlaps the interval from `time` to `end` and that `is_its` accepts.
     fn at(&self, time: Timestamp, end: Timestamp, is_its: impl Fn(&Wait) -> bool) -> Option<&Wait> {
         let before = self.all.partition_point(|wait| wait.start < end);
         let recent = self.all.range(..before).rev();
@@ -58,7 +58,7 @@ impl Walk<'_> {
         let is_its = |wait: &Wait| self.waiting.is_in_frame(self.engine, location, stay.node, wait);
         let wait = waits.and_then(|waits| waits.at(stay.start, stay.end, is_its));
         let waited = wait.map(|wait| {
-            // The time before the frame was entered is of another stay, unless the start of the frame was moved.
+            // The time before the frame was entered belongs to another stay, unless the start of the frame was moved.
             (wait.start.max(stay.start), wait.end.min(stay.end), wait.late)
         });
         let mut own = stay.end - stay.start;

@@ -25,7 +25,7 @@ impl Kind {
     pub const ALL: [Kind; 6] =
         [Kind::LateSender, Kind::LateReceiver, Kind::Barrier, Kind::AllToAll, Kind::OneToAll, Kind::AllToOne];
 
-    /// Returns a number: of waits for partners that arrive at the same time, the one with the lowest number counts.
+    /// Returns the number of the kind. If several partners arrive at the same time, the wait with the lowest number counts.
     pub(super) fn rank_of_equals(self) -> u8 {
         (self as u8).min(Kind::Barrier as u8)
     }
@@ -69,7 +69,7 @@ pub type ByPath = NumberMap<(LocationIndex, NodeIndex), ByKind>;
 /// The waits of one device. Both sums are the same.
 #[derive(Clone, Debug, Default)]
 pub struct ViewWaits {
-    /// The joules of MPI calls that were used waiting.
+    /// The joules that MPI calls used while they waited.
     pub waited: ByPath,
     /// The same joules, at the call paths that caused the waits. They may be of ranks that do not draw from the device.
     pub caused: ByPath,

@@ -46,7 +46,7 @@ struct Frame {
     enter: Timestamp,
     /// `None` while it is open.
     leave: Option<Timestamp>,
-    /// The number of its events of which the other side is not known yet.
+    /// The number of its events whose other side is not known yet.
     undecided: u32,
     /// The receiver, if the only such event is a blocking send.
     receiver: Option<u32>,
@@ -71,7 +71,7 @@ pub(super) struct Frames {
     free: Vec<u32>,
     /// By location.
     open: Vec<Vec<Open>>,
-    /// Frames that were left, and of which the last event has been matched.
+    /// Frames that were left, and whose last event has been matched.
     decided: Vec<Id>,
     tolerance: Tolerance,
 }
@@ -132,7 +132,7 @@ impl Frames {
         Some((id, frame.events))
     }
 
-    /// The other side of an event is known, or is known to be unknown: then nothing has arrived.
+    /// Sets the other side of an event. It may be known to be unknown: then nothing has arrived.
     pub fn decide(&mut self, event: Option<(Id, u32)>, arrival: Option<Arrival>) {
         let Some((id, number)) = event else { return };
         let Some(frame) = self.get(id) else { return };
@@ -188,7 +188,7 @@ impl Frames {
         wait.map(|wait| (place.location, wait))
     }
 
-    /// Returns the earliest enter of a call of which something is not known yet.
+    /// Returns the earliest enter of a call about which something is not known yet.
     pub fn undecided_since(&self) -> Timestamp {
         self.undecided_enters().min().unwrap_or(Timestamp::MAX)
     }
@@ -252,8 +252,8 @@ impl Frames {
     }
 }
 
-/// Returns the time by which a receive may start after the end of a blocking send that waited for it, because the clocks of processes
-/// differ. It is a part of the send's time, so that a short send that does not wait is not taken for one that does.
+/// Returns the time by which a receive may start after the end of a blocking send that waited for it, because the clocks of
+/// processes differ. It is a part of the send's time, so that a short send that does not wait is not taken for one that does.
 fn tolerance_of_send(enter: Timestamp, leave: Timestamp) -> Timestamp {
     (leave - enter) / 100
 }

@@ -91,7 +91,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// A receive is started.
+    /// Takes the start of a receive.
     pub fn post(&mut self, location: LocationIndex, request: u64, entry: Timestamp) {
         self.started.add(location, request, entry);
     }
@@ -129,7 +129,7 @@ impl Messages {
         }
     }
 
-    /// A non-blocking send of a location has ended, so that it was not cancelled.
+    /// Takes the end of a location's non-blocking send, which shows that the send was not cancelled.
     pub fn end_send(&mut self, frames: &mut Frames, location: LocationIndex, request: u64) {
         let Some(channel) = self.cancellable.remove(&(location, request)) else { return };
         let sends = self.queues.get_mut(&channel).map(|queue| &mut queue.sends);
@@ -197,7 +197,7 @@ impl Messages {
         }
     }
 
-    /// A request of a location is cancelled: if it is a send, there is no such message.
+    /// Takes the cancellation of a location's request: if that is a send, there is no such message.
     pub fn cancel(&mut self, frames: &mut Frames, place: Place, request: u64) {
         self.started.remove(place.location, request);
         self.cancellable.remove(&(place.location, request));
@@ -309,12 +309,12 @@ pub(super) struct Collectives {
 }
 
 impl Collectives {
-    /// A non-blocking operation is started.
+    /// Takes the start of a non-blocking operation.
     pub fn post(&mut self, location: LocationIndex, request: u64, entry: Timestamp) {
         self.started.add(location, request, entry);
     }
 
-    /// A rank takes part in its next operation on a communicator.
+    /// Takes a rank's part in its next operation on a communicator.
     pub fn arrive(
         &mut self,
         ranks: &Ranks,
@@ -375,7 +375,7 @@ impl Instance {
         let parts: Vec<Part> = self.parts.into_iter().flatten().collect();
         let (_, kind, root) = self.what;
         let root = root.map(|root| root as usize).filter(|root| *root < parts.len());
-        // Of members that arrive at the same time, the first one is the last to arrive.
+        // If several members arrive last at the same time, the first of them in the order of ranks counts as the last.
         let later = |a: usize, b: usize| if parts[b].arrival > parts[a].arrival { b } else { a };
         let last = (0..parts.len()).reduce(later);
         let last_but_root = (0..parts.len()).filter(|at| Some(*at) != root).reduce(later);

@@ -1,9 +1,9 @@
 //! What ranks use while they wait for each other in MPI, and which call paths of which rank caused that.
 //!
-//! A *wait* is the time from the enter of an MPI call until another rank arrives: until it starts to send what is received here, to
-//! receive what is sent here, or to take part in the collective operation. Its joules are those that the frame was charged in that
-//! time. They are divided among the call paths that the late rank was in, in proportion to time. Where the late rank itself waited,
-//! its part is passed on to the rank that it waited for.
+//! A *wait* is the time from the enter of an MPI call until another rank arrives: until it starts to send what is received here,
+//! to receive what is sent here, or to take part in the collective operation. Its joules are those that the frame was charged in
+//! that time. They are divided among the call paths that the late rank was in, in proportion to time. Where the late rank itself
+//! waited, its part is passed on to the rank that it waited for.
 //!
 //! ```text
 //! mod.rs          takes the events of all locations, and settles waits once everything about them is known
@@ -53,7 +53,7 @@ struct Wait {
     region: RegionRef,
     /// The call path of the frame, once the engine has reached it.
     node: Option<NodeIndex>,
-    /// The latest end of this wait and of all that start before it on its location.
+    /// The latest end among this wait and all that start before it on its location.
     reach: Timestamp,
     is_settled: bool,
 }
@@ -106,13 +106,14 @@ impl Waiting {
         }
     }
 
-    /// A location enters a region, which is one of MPI or not. All events of a location come in order.
+    /// Takes the enter of a location into a region. `is_mpi`: whether that is a function of MPI. All events of a location come in
+    /// order.
     #[inline]
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, is_mpi: bool) {
         self.frames.enter(location, time, region, is_mpi);
     }
 
-    /// A location leaves its innermost frame.
+    /// Takes the leave of a location's innermost frame.
     #[inline]
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
         if let Some(frame) = self.frames.leave(location, time) {
@@ -120,14 +121,14 @@ impl Waiting {
         }
     }
 
-    /// A location leaves all open frames.
+    /// Takes the leaves of all open frames of a location.
     pub fn close(&mut self, location: LocationIndex, time: Timestamp) {
         while self.frames.is_open(location) {
             self.leave(location, time);
         }
     }
 
-    /// A location communicates, in its innermost frame.
+    /// Takes an event of communication of a location, which is in its innermost frame.
     pub fn communicate(&mut self, location: LocationIndex, time: Timestamp, operation: Operation) {
         let Some(rank) = self.ranks.of(location) else { return };
         let Waiting { ranks, frames, messages, collectives, .. } = self;
@@ -158,7 +159,7 @@ impl Waiting {
         }
     }
 
-    /// Takes the wait of a frame of which everything is known.
+    /// Takes the wait of a frame about which everything is known.
     fn resolve(&mut self, frame: frames::Id) {
         let Some((location, wait)) = self.frames.take_wait(frame, |rank| self.ranks.node(rank)) else {
             return;
@@ -168,7 +169,7 @@ impl Waiting {
         self.waits[at].add(wait);
     }
 
-    /// Settles the waits of which everything is known, if enough has happened since the last time. The engine has been handed
+    /// Settles the waits about which everything is known, if enough has happened since the last time. The engine has been handed
     /// everything before `until`; `views` are those of which prices are recorded.
     pub fn settle(&mut self, engine: &mut Engine, views: impl Iterator<Item = ViewIndex>, until: Timestamp) {
         if engine.moves_kept() < self.figures.settle_at.max(self.moves_min) {
@@ -200,7 +201,7 @@ impl Waiting {
         self.settle_before(engine, Timestamp::MAX, Timestamp::MAX);
     }
 
-    /// Settles the waits that end before all of these times and before a call of which something is not known yet.
+    /// Settles the waits that end before all of these times and before any call about which something is not known yet.
     fn settle_before(&mut self, engine: &Engine, until: Timestamp, priced_until: Timestamp) {
         for (location, waits) in self.waits.iter_mut().enumerate() {
             let location = LocationIndex(location as u32);
@@ -257,8 +258,8 @@ impl Waiting {
         self.figures.causes = causes;
     }
 
-    /// Whether a location that is in this call path is in the frame of the wait itself, and not in one that the frame has called. If
-    /// stacks are sampled, the call path of a frame may change; then its region counts.
+    /// Whether a location that is in this call path is in the frame of the wait itself, and not in one that the frame has called.
+    /// If stacks are sampled, the call path of a frame may change; then its region counts.
     fn is_in_frame(&self, engine: &Engine, location: LocationIndex, node: NodeIndex, wait: &Wait) -> bool {
         let has_region = || engine.caller_of(location, node).1 == wait.region;
         wait.node == Some(node) || (self.ranks.has_samples(location) && !node.is_root() && has_region())
@@ -275,8 +276,8 @@ impl Waiting {
         engine.forget_before(needed);
     }
 
-    /// Makes the engine's history shorter, without a change to what is still to be asked: the times from which calls wait, and the
-    /// waits of each location itself, are kept apart.
+    /// Makes the engine's history shorter, such that questions that are still to be asked have the same answers: it is not merged
+    /// across the times from which calls wait, nor across a location's own waits.
     fn shorten(&self, engine: &mut Engine, until: Timestamp) {
         let unsettled = self.waits.iter().flat_map(|waits| &waits.all).filter(|wait| !wait.is_settled);
         let mut common: Vec<Timestamp> = unsettled.flat_map(|wait| [wait.start, wait.end]).collect();

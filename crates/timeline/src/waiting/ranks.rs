@@ -69,7 +69,8 @@ pub enum Operation {
     Cancelled(u64),
     /// A non-blocking collective operation was started.
     CollectiveRequest(u64),
-    /// A collective operation ends. `operation` is a number that all members have in common, `root` the rank in the communicator.
+    /// A collective operation has ended. `operation` is a number that all members have in common, `root` the rank in the
+    /// communicator.
     Collective {
         comm: u32,
         operation: u8,
@@ -94,8 +95,8 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Takes the ranks by their numbers, and the communicators. `clock_error` is how wrong the time of one node can be on the clock
-    /// of another, in ticks.
+    /// Takes the ranks by their numbers, and the communicators. `clock_error` is how wrong the time of one node can be on the
+    /// clock of another, in ticks.
     pub fn new(
         all: Vec<Rank>,
         comms: impl Iterator<Item = (u32, Comm)>,

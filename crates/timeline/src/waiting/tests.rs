@@ -222,7 +222,7 @@ fn the_cause_is_passed_on_to_the_rank_that_the_late_one_waited_for() {
             ("MPI_Recv on 2".to_owned(), "late sender", 90.0)
         ]
     );
-    // Of 30 to 120: rank 0 is slow until 100, rank 1 receives until 110, and is in main until 120.
+    // From 30 on, rank 0 is slow until 100; then rank 1 receives until 110, and is in main until 120.
     assert_eq!(caused, [row("MPI_Recv on 1", 10.0), row("main on 1", 10.0), row("slow on 0", 90.0 + 70.0)]);
 }
 

@@ -615,7 +615,8 @@ fn is_of_other_jobs(definitions: &Definitions, metric: MetricRef) -> bool {
     })
 }
 
-/// Returns, for every metric class, the members that are devices or other jobs' CPU time: their positions, and their numbers among the replay's metrics.
+/// Returns, for every metric class, the members that are devices or other jobs' CPU time: their positions, and their numbers
+/// among the replay's metrics.
 pub fn numbered_members(
     replay: &Replay,
     definitions: &Definitions,

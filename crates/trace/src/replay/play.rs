@@ -182,20 +182,20 @@ impl<'a> Player<'a> {
             played.contains(&location) || recorders.binary_search(&location.0).is_ok()
         };
         trace.read_events_of(is_played, &mut self)?;
-        while !self.is_over() {
+        while !self.is_stopped() {
             let played_until = self.until;
             let _ = self.finish_step();
             if played_until > self.replay.last {
                 break;
             }
         }
-        if !self.is_over() {
+        if !self.is_stopped() {
             self.end();
         }
         if self.has_collector_ended { Err(CollectorEnded.into()) } else { Ok(()) }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.has_collector_ended || self.stop.load(Ordering::Relaxed)
     }
 
@@ -263,7 +263,7 @@ impl<'a> Player<'a> {
         self.sleep();
         let end = self.replay.last.saturating_add(1);
         self.until = self.until.saturating_add(self.step).min(end);
-        if self.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Ends the steps before an event. CPU time may be known of a time after the last event, which no step reaches.
@@ -281,7 +281,7 @@ impl<'a> Player<'a> {
         let Ok(target) = Duration::try_from_secs_f64(played / times) else { return };
         while let remaining = target.saturating_sub(self.started.elapsed())
             && !remaining.is_zero()
-            && !self.is_over()
+            && !self.is_stopped()
         {
             std::thread::sleep(remaining.min(NAP));
         }
