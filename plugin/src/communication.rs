@@ -186,7 +186,7 @@ unsafe extern "C" fn thread_join(location: *mut Location, timestamp: u64, paradi
     unsafe { communicate(location, timestamp, Communication::ThreadJoin(paradigm as u32)) };
 }
 
-/// A thread that switches recording off is in a region of Score-P's until recording is on again.
+/// Called when a thread switches recording off. The thread is in a region of Score-P's until recording is on again.
 unsafe extern "C" fn recording_off(
     location: *mut Location,
     timestamp: u64,

@@ -46,7 +46,7 @@ fn is_stopped() -> bool {
     std::ptr::eq(GET_DATA.load(Ordering::Relaxed), no_data as *mut ())
 }
 
-/// From now on events are ignored.
+/// Makes the plugin ignore all further events.
 pub fn stop() {
     GET_DATA.store(no_data as *mut (), Ordering::Relaxed);
     known_locations::forget_all();
@@ -126,8 +126,8 @@ pub unsafe extern "C" fn ampere_event_was_abandoned(location: *const Location) {
     unsafe { with_data(location, |inner| inner.writer.event_was_abandoned()) };
 }
 
-/// The next enter on this location has this correlation id: that of a launch, or on a GPU's location, that of what was launched.
-/// Ids are unique in the process; 0 is none.
+/// Sets the correlation id of the next enter on this location: that of a launch, or on a GPU's location, that of what was
+/// launched. Ids are unique in the process; 0 is none.
 ///
 /// # Safety
 /// `location` belongs to the host, and this thread is its ONE WRITER.
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn ampere_plugin_correlation(location: *const Location, id
     unsafe { with_data(location, |inner| inner.writer.correlate_next(id)) };
 }
 
-/// All events of this location before `time` have been recorded.
+/// Records that all events of this location before `time` have been recorded.
 ///
 /// # Safety
 /// `location` belongs to the host, and this thread is its ONE WRITER.
@@ -172,8 +172,8 @@ pub unsafe fn report_last_dropped(location: *const Location) {
     }
 }
 
-/// A thread starts to write events of the location. An event still marked as being written was abandoned by a thread that has
-/// since ended.
+/// Called when a thread starts to write events of the location. An event still marked as being written was abandoned by a thread
+/// that has since ended.
 pub fn activate_location(location: *const Location) {
     if let Some(data) = data_of(location) {
         data.free();
@@ -182,13 +182,13 @@ pub fn activate_location(location: *const Location) {
     }
 }
 
-/// The location's thread stops writing events, perhaps for some time only.
+/// Called when the location's thread stops writing events, perhaps for some time only.
 pub fn deactivate_location(location: *const Location) {
     // SAFETY: Score-P's QUIET LOCATION.
     unsafe { between_events(location, |inner| inner.writer.flush()) };
 }
 
-/// The location will have no further events.
+/// Called when the location will have no further events.
 pub fn delete_location(location: *const Location) {
     // SAFETY: Score-P's QUIET LOCATION.
     unsafe { between_events(location, |inner| inner.writer.flush_last()) };

@@ -13,7 +13,7 @@ pub fn is_inert() -> bool {
     INERT.load(Ordering::Relaxed)
 }
 
-/// From now on the plugin does nothing. The first process of the node prints why.
+/// Makes the plugin do nothing from now on. The first process of the node prints why.
 pub fn become_inert(why: &str) {
     if !INERT.swap(true, Ordering::Relaxed) {
         events::stop();

@@ -80,7 +80,7 @@ pub fn forget(location: *const Location) {
     }
 }
 
-/// From now on no location is found or remembered.
+/// Makes the table find and remember no location from now on.
 pub fn forget_all() {
     for place in PLACES.iter().chain([&FIRST]) {
         place.location.store(CLOSED, Ordering::Relaxed);

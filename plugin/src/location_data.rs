@@ -134,7 +134,7 @@ impl LocationData {
         self.is_free() && self.dropped.load(Ordering::Relaxed) > 0
     }
 
-    /// An event still marked as being written was abandoned. This must be called by the new ONE WRITER.
+    /// Discards the mark of an event that is still being written: it was abandoned. This must be called by the new ONE WRITER.
     pub fn free(&self) {
         self.busy.store(FREE, Ordering::Relaxed);
     }

@@ -81,7 +81,7 @@ impl State {
         self.session.announce();
     }
 
-    /// A location gets no ring: from now on its calls are only counted, and reported at the end.
+    /// Records that a location gets no ring: from now on its calls are only counted, and reported at the end.
     fn refuse_location(&self) {
         self.refused_locations.fetch_add(1, Ordering::Relaxed);
         self.define_unrecorded();
@@ -126,7 +126,7 @@ pub fn give_up(why: &str) {
     }
 }
 
-/// A forked child shares our rings and must not write into them.
+/// Called in a forked child, which shares our rings and must not write into them.
 extern "C" fn forked() {
     become_inert_silently();
 }
@@ -394,8 +394,8 @@ pub fn new_communicator(communicator: Communicator) {
     }
 }
 
-/// An addition to Score-P's interface: the embedded host names the device of a GPU stream before it creates the location with this
-/// id.
+/// An addition to Score-P's interface: the embedded host names the device of a GPU stream before it creates the location with
+/// this id.
 ///
 /// # Safety
 /// The texts are NULL or C strings.

@@ -55,9 +55,9 @@ impl RingSizes {
         RingSizes::of_share(NODE_BYTES / u64::from(ranks.max(1)))
     }
 
-    /// Returns the sizes of a process that does not know the number of ranks on its node. Of the memory for rings that the other
-    /// processes have not used, half is kept for later processes. Of the other half, this process takes one share of
-    /// `others.count` + 1.
+    /// Returns the sizes of a process that does not know the number of ranks on its node. Half of the memory for rings that the
+    /// other processes have not used is kept for later processes. The other half is divided by `others.count` + 1, and this
+    /// process takes one of these shares.
     fn next_to(others: OtherProcesses) -> RingSizes {
         RingSizes::of_share(NODE_BYTES.saturating_sub(others.ring_bytes) / (2 * (others.count + 1)))
     }

@@ -1,8 +1,8 @@
 //! Sees the kernels of CUDA programs: `libampere_cuda.so`.
 //!
-//! CUDA's driver loads this library in `cuInit`, by `CUDA_INJECTION64_PATH`. It opens the libcupti that fits the program's CUDA, and
-//! asks it for records of kernels, copies and memsets, and for callbacks of the calls that launch them, wait and allocate. It is not
-//! linked with anything of NVIDIA's.
+//! CUDA's driver loads this library in `cuInit`, by `CUDA_INJECTION64_PATH`. It opens the libcupti that fits the program's CUDA,
+//! and asks it for records of kernels, copies and memsets, and for callbacks of the calls that launch them, wait and allocate. It
+//! is not linked with anything of NVIDIA's.
 //!
 //! | file | what it is for |
 //! | --- | --- |

@@ -1,8 +1,8 @@
 //! Finds and opens the libcupti that fits the program's CUDA.
 //!
 //! A library that the program has loaded comes first: PyTorch, for example, is linked with it. Then the version of the program's
-//! CUDA runtime is looked for, or that of the driver if the runtime is linked statically: where the runtime is, in CUDA's installation,
-//! among Python's packages, and where the loader looks.
+//! CUDA runtime is looked for, or that of the driver if the runtime is linked statically: where the runtime is, in CUDA's
+//! installation, among Python's packages, and where the loader looks.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr, OsString, c_int, c_void};
@@ -49,7 +49,7 @@ fn open_file(file: &Path, flags: c_int) -> Option<*mut c_void> {
 /// Returns the files of all libraries that are loaded.
 fn loaded_files() -> BTreeSet<PathBuf> {
     unsafe extern "C" fn take(info: *mut libc::dl_phdr_info, _: usize, files: *mut c_void) -> c_int {
-        // SAFETY: the set of the caller below, the loader's structure and its text.
+        // SAFETY: the arguments are the loader's structure with its text, and the set that the call below passes.
         let (files, name) = unsafe { (&mut *files.cast::<BTreeSet<PathBuf>>(), (*info).dlpi_name) };
         if !name.is_null() {
             // SAFETY: as above.

@@ -94,14 +94,14 @@ pub struct Correlation {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Correlation1 {
-    /// As before version 1.0.
+    /// The numbers of a call, as before version 1.0.
     pub since_0: Correlation,
     /// The call that made this one.
     pub ancestor: u64,
 }
 
 structure! {
-    /// Which kernel ran where.
+    /// The kernel that ran, and its place.
     DispatchInfo = "rocprofiler_kernel_dispatch_info_t", Some(size_of::<DispatchInfo>());
     /// Its size without the part that is reserved.
     size = "size": u64,
@@ -122,7 +122,7 @@ structure! {
     /// `BUFFER_KERNEL_DISPATCH`.
     kind = "kind": c_int,
     operation = "operation": c_int,
-    /// From its launch.
+    /// The numbers that it has from its launch.
     correlation = "correlation_id": Correlation,
     thread = "thread_id": u64,
     /// Nanoseconds of `CLOCK_BOOTTIME`.
@@ -140,7 +140,7 @@ structure! {
     kind = "kind": c_int,
     /// See the constants `COPY_`.
     operation = "operation": c_int,
-    /// From its launch.
+    /// The numbers that it has from its launch.
     correlation = "correlation_id": Correlation,
     thread = "thread_id": u64,
     /// Nanoseconds of `CLOCK_BOOTTIME`.
@@ -173,8 +173,8 @@ structure! {
     counts = "cpu_cores_count": [u32; 21],
     vendor = "vendor_id": u16,
     device = "device_id": u16,
-    /// The PCI address without the domain: bus, device and function, 8, 5 and 3 bits. In place of the function is the part's number
-    /// if the GPU is partitioned.
+    /// The PCI address without the domain: bus, device and function, 8, 5 and 3 bits. In place of the function is the part's
+    /// number if the GPU is partitioned.
     location = "location_id": u32,
     domain = "domain": u32,
     more_counts = "drm_render_minor": [u32; 15],

@@ -47,7 +47,7 @@ impl Calls {
         (0..).zip(&self.0).filter_map(|(number, call)| call.as_ref().map(|_| number)).collect()
     }
 
-    /// A call begins. Returns whether its frame has to be closed.
+    /// Handles the start of a call. Returns whether its frame has to be closed.
     pub fn enter(&self, host: &Host, operation: c_int) -> bool {
         let Some(recorded) = self.get(operation) else { return false };
         let number = if recorded.call == Call::Other { 0 } else { next_correlation(paradigm::HIP) };
@@ -62,7 +62,7 @@ impl Calls {
         is_open
     }
 
-    /// A call ends. `is_open` is what [`enter`](Self::enter) returned for it.
+    /// Handles the end of a call. `is_open` is what [`enter`](Self::enter) returned for it.
     pub fn leave(&self, host: &Host, operation: c_int, is_open: bool) {
         let number = LAUNCH.replace(0);
         if number != 0 {

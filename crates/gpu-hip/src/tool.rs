@@ -321,7 +321,7 @@ unsafe extern "C" fn called<C>(record: CallbackRecord<C>, remembered: *mut u64, 
             (CALLBACK_HIP_RUNTIME, PHASE_ENTER) => {
                 let is_open = tool.is_recording() && tool.calls.enter(&tool.host, record.operation);
                 if !remembered.is_null() {
-                    // SAFETY: by the interface, a place that is ours from the call's begin to its end.
+                    // SAFETY: by the interface, a place that is ours from the call's start to its end.
                     unsafe { *remembered = is_open.into() };
                 }
             }

@@ -1,9 +1,9 @@
 //! `libampere_opencl.so`: a layer of OpenCL's loader that sees kernels and copies.
 //!
 //! The loader (ocl-icd from 2.3.1 on, Khronos' from 2021 on) opens the libraries in `OPENCL_LAYERS` and gives each the table of
-//! functions behind it. This layer replaces the functions that make queues and enqueue commands. Queues are made with profiling, and
-//! every command gets an event, whose times are read when it completes: the program need not wait for it. What the program asks of its
-//! own queues and events is answered as if there were no layer.
+//! functions behind it. This layer replaces the functions that make queues and enqueue commands. Queues are made with profiling,
+//! and every command gets an event, whose times are read when it completes: the program need not wait for it. What the program
+//! asks of its own queues and events is answered as if there were no layer.
 //!
 //! ```text
 //! lib.rs         the functions that the loader calls
@@ -14,8 +14,8 @@
 //! queues.rs      queues, and the commands that run on them
 //! ```
 //!
-//! Limits: commands of functions that a program gets by clGetExtensionFunctionAddress are not seen, nor what a kernel enqueues on the
-//! device.
+//! Limits: commands of functions that a program gets by clGetExtensionFunctionAddress are not seen, nor what a kernel enqueues on
+//! the device.
 
 mod abi;
 mod calls;
@@ -96,8 +96,8 @@ unsafe impl Sync for Dispatch {}
 static DISPATCH: Dispatch = Dispatch(UnsafeCell::new([null(); ENTRIES]));
 static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
 
-/// Initialises the layer with the functions behind it. Where nothing is to be recorded, and if the layer is there twice, its table is that
-/// of the functions behind it.
+/// Initialises the layer with the functions behind it. Where nothing is to be recorded, and if the layer is there twice, its
+/// table is that of the functions behind it.
 ///
 /// # Safety
 /// The loader calls this: `target` has `entries` functions, and the results can be written.

@@ -202,7 +202,7 @@ pub fn forget_kernel(kernel: Handle) {
     with_all(|all| all.kernels.remove(&kernel.addr()));
 }
 
-/// Records a command when it completes. `is_ours` says that nobody but us has the event.
+/// Records a command when it completes. `is_ours`: whether nobody but us has the event.
 pub fn follow(queue: Arc<Queue>, event: Handle, is_ours: bool, launch: Launch) {
     // SAFETY: the event is valid, because the call that made it has just succeeded. Nobody but the program itself can release it
     // meanwhile in another thread, which would be an error of the program without us, too.

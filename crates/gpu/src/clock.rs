@@ -16,7 +16,8 @@ const DRIFT_MAX: f64 = 1e-3;
 /// The error of the rate between anchors.
 const RATE_ERROR: f64 = 5e-6;
 
-/// For this time of the device around a time that was converted, the same anchor is used: another one would be better by 5 ns.
+/// For device times within this distance of one that was converted, the same anchor is used: another one would be better by at
+/// most 5 ns.
 const SAME_ANCHOR: u64 = 1_000_000;
 
 /// A reading of a device's clock.

@@ -140,7 +140,7 @@ impl Host {
         unsafe { (self.0.record)(location, frames.as_ptr(), frames.len()) }
     }
 
-    /// All frames of a location that begin before this time have been recorded; see [`Interface::quiet_until`].
+    /// Reports that all frames of a location that begin before this time have been recorded; see [`Interface::quiet_until`].
     pub(crate) fn quiet_until(&self, location: LocationHandle, time: u64) {
         // SAFETY: the host's function, with one of its locations.
         unsafe { (self.0.quiet_until)(location, time) };

@@ -39,8 +39,8 @@ pub struct Interface {
     pub leave: unsafe extern "C" fn(region: RegionHandle),
     /// Records frames of a GPU location, which begin in the order of time and do not overlap. Returns whether they are recorded.
     pub record: unsafe extern "C" fn(location: LocationHandle, frames: *const Frame, count: usize) -> bool,
-    /// All frames of a GPU location that begin before this time, in ticks of the run's clock, have been recorded. Live figures need not
-    /// wait for this location until then.
+    /// Reports that all frames of a GPU location that begin before this time, in ticks of the run's clock, have been recorded.
+    /// Live figures need not wait for this location until then.
     pub quiet_until: unsafe extern "C" fn(location: LocationHandle, time: u64),
     /// Reports how good the records of an adapter are. Every call replaces what the adapter has reported before.
     pub report_quality: unsafe extern "C" fn(*const Quality),

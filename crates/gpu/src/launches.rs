@@ -14,13 +14,13 @@ struct Launched {
 }
 
 impl Launches {
-    /// No launches.
+    /// A list without launches.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Launches {
         Launches([const { Launched { number: AtomicU64::new(0), ticks: AtomicU64::new(0) } }; LAUNCHES_MAX])
     }
 
-    /// A launch with this number, which is not 0, has begun before this time in ticks of the run's clock.
+    /// Records that a launch with this number, which is not 0, has begun before this time in ticks of the run's clock.
     pub fn add(&self, number: u64, ticks: u64) {
         let launched = &self.0[number as usize % LAUNCHES_MAX];
         launched.ticks.store(ticks, Ordering::Relaxed);

@@ -11,27 +11,28 @@
 //! An adapter is a library of its own, which only programs with that runtime load. It learns from the runtime what has run on the
 //! GPU, and calls the embedded host, which plays Score-P's role towards the plugin. An adapter does this:
 //!
-//! 1. When the runtime loads it, it calls [`Host::open`]. `None` means that it stays out: it registers nothing, and the program runs
-//!    as without it.
+//! 1. When the runtime loads it, it calls [`Host::open`]. `None` means that it stays out: it registers nothing, and the program
+//!    runs as without it.
 //! 2. At the first context or queue, not when it is loaded, it calls [`Host::start`] with a function that delivers what is
 //!    still in the runtime's buffers. The host calls this function once, before the measurement ends. Many programs that load a
 //!    GPU runtime never use it, and are not to be measured by calls for that reason alone.
 //! 3. For each call of the runtime that matters (launch, copy, synchronise, allocate), it calls [`Host::enter`] and
-//!    [`Host::leave`] around it, on the program's thread. A launch has a number, from [`next_correlation`]; the kernel's frame gets the
-//!    same number later.
-//! 4. For each stream or queue, it makes a [`Stream`] with the device's PCI address and UUID. From these, and never from an index,
-//!    the collector finds the device's counter. A partition (CPX, MIG) has the PCI address of its socket or the UUID of its GPU.
+//!    [`Host::leave`] around it, on the program's thread. A launch has a number, from [`next_correlation`]; the kernel's frame
+//!    gets the same number later.
+//! 4. For each stream or queue, it makes a [`Stream`] with the device's PCI address and UUID. From these, and never from an
+//!    index, the collector finds the device's counter. A partition (CPX, MIG) has the PCI address of its socket or the UUID of
+//!    its GPU.
 //! 5. For each device, it has a [`DeviceClock`], which it feeds with readings of both clocks about once a second, and which
 //!    converts the runtime's timestamps into the run's ticks. Where the runtime can timestamp by our clock, it is not needed.
 //! 6. A record of a kernel, a copy or a memset becomes a [`Frame`]: [`Stream::push`], and after each batch [`Stream::flush`].
-//!    Records may come late, out of order and overlapping.
-//!    If the adapter knows that all frames before a moment are recorded ([`Known`]), it says so: [`Stream::quiet_until`].
-//!    Otherwise live figures wait for a silent stream, at most for the setting `stream_lag`.
+//!    Records may come late, out of order and overlapping. If the adapter knows that all frames before a moment are recorded
+//!    ([`Known`]), it reports that: [`Stream::quiet_until`]. Otherwise live figures wait for a silent stream, at most for the
+//!    setting `stream_lag`.
 //! 7. Everything that is not recorded is counted, and reported by [`Host::report_quality`] ([`Losses`] does both).
 //!
 //! Regions are made by [`Host::region`], with `scorep_abi::region_type::KERNEL` for kernels, `KERNEL_LAUNCH` for launches, `RMA`
-//! for copies and memsets on the GPU, and `FUNCTION` for other calls of the runtime. The host demangles names. It finds a region by
-//! its name at each call; an adapter that can keep the handle with the kernel does.
+//! for copies and memsets on the GPU, and `FUNCTION` for other calls of the runtime. The host demangles names. It finds a region
+//! by its name at each call; an adapter that can keep the handle with the kernel does.
 //!
 //! ```text
 //! call.rs       which calls of CUDA and HIP are recorded

@@ -42,7 +42,8 @@ impl Losses {
         }
     }
 
-    /// Reports the counts if they have changed. This must be called about once a second while events are recorded, and at the end.
+    /// Reports the counts if they have changed. This must be called about once a second while events are recorded, and at the
+    /// end.
     pub fn report(&self, host: &Host) {
         let [not_recorded, clock_error, clock_drift] =
             [&self.not_recorded, &self.clock_error, &self.clock_drift]

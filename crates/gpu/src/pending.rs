@@ -12,23 +12,25 @@ const UNKNOWN: u64 = 0;
 /// A device's clock is believed to be right to this time, in nanoseconds.
 const CLOCK_ERROR_MAX: f64 = 100_000.0;
 
-/// Counts the commands of each launch that were put into queues and whose records have not come, and launches that are not over.
+/// Counts the commands of each launch that were put into queues and whose records have not come, and launches that have not
+/// ended.
 #[derive(Debug)]
 pub struct Commands([AtomicI32; COUNTS]);
 
 impl Commands {
-    /// No commands.
+    /// A list without commands.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Commands {
         Commands([const { AtomicI32::new(0) }; COUNTS])
     }
 
-    /// A launch with this number begins, or one of its commands is put into a queue, and cannot have begun.
+    /// Records that a launch with this number begins, or that one of its commands is put into a queue. This is called before the
+    /// command can begin.
     pub fn put(&self, launch: u64) {
         self.0[launch as usize % COUNTS].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The launch is over, or the record of such a command has come.
+    /// Records that the launch has ended, or that the record of such a command has come.
     pub fn recorded(&self, launch: u64) {
         self.0[launch as usize % COUNTS].fetch_sub(1, Ordering::Relaxed);
     }
@@ -43,7 +45,7 @@ impl Commands {
 pub struct Known {
     /// All commands of launches before this one are recorded.
     first_pending: u64,
-    /// Launches before this one have been counted among the commands, if they are not over.
+    /// Launches before this one have been counted among the commands, if they have not ended.
     counted: u64,
     /// Moments in ticks of the run's clock, each with the number of the next launch then. What ran before them is not yet known.
     moments: VecDeque<(u64, u64)>,
@@ -62,8 +64,8 @@ impl Known {
         self.moments.push_back((time, next_launch));
     }
 
-    /// Returns the time until which all commands were known at the last delivery, in ticks of the run's clock, if it is later than
-    /// before: by now the collector has seen the streams that were new then. This must be called after each delivery.
+    /// Returns the time until which all commands were known at the last delivery, in ticks of the run's clock, if it is later
+    /// than before: by now the collector has seen the streams that were new then. This must be called after each delivery.
     pub fn until(&mut self, commands: &Commands, ticks_per_nanosecond: f64) -> Option<u64> {
         while self.first_pending < self.counted && commands.are_recorded(self.first_pending) {
             self.first_pending += 1;
@@ -94,7 +96,7 @@ mod tests {
             known.until(&commands, 1.0).map(|time| time / MARGIN + 1)
         };
         assert_eq!((deliver(10, 1), deliver(20, 1)), (None, None));
-        // Two launches are under way; the second is over first.
+        // Two launches are in progress; the second ends first.
         commands.put(1);
         commands.put(2);
         assert_eq!(deliver(30, 3), Some(20));

@@ -92,7 +92,7 @@ impl Stream {
         left_out
     }
 
-    /// Says that all frames that begin before this time, in ticks of the run's clock, have been recorded.
+    /// Reports that all frames that begin before this time, in ticks of the run's clock, have been recorded.
     pub fn quiet_until(&self, host: &Host, time: u64) {
         self.lanes.iter().for_each(|lane| host.quiet_until(lane.location, time));
     }

@@ -121,7 +121,7 @@ static AT_UNLOAD: extern "C" fn() = {
     unloading
 };
 
-/// A forked child shares the parent's rings and must not write into them.
+/// Called in a forked child, which shares the parent's rings and must not write into them.
 extern "C" fn forked() {
     alloc::MEMORY.forked();
     if state() != State::New {

@@ -35,9 +35,9 @@ type DefineStreamDevice =
     unsafe extern "C" fn(location: u32, pci: *const c_char, uuid: *const c_char, model: *const c_char);
 /// An addition to Score-P's interface: reports how good the records of GPUs are.
 type ReportGpuRecords = unsafe extern "C" fn(not_recorded: u64, clock_error: u64, clock_drift: u64);
-/// An addition to Score-P's interface: the next enter on the location is a launch, or a kernel, with this number.
+/// An addition to Score-P's interface: announces that the next enter on the location is a launch, or a kernel, with this number.
 type Correlation = unsafe extern "C" fn(location: *mut Location, id: u64);
-/// An addition to Score-P's interface: all events of the location before this time have been recorded.
+/// An addition to Score-P's interface: reports that all events of the location before this time have been recorded.
 type QuietUntil = unsafe extern "C" fn(location: *mut Location, time: u64);
 
 /// The plugin's functions for GPUs.
@@ -316,7 +316,7 @@ pub fn correlate(location: *mut Location, id: u64) {
     }
 }
 
-/// All events of a GPU's location before this time have been recorded.
+/// Reports that all events of a GPU's location before this time have been recorded.
 pub fn quiet_until(location: *mut Location, time: u64) {
     if let Some(function) = GPU.get().and_then(|gpu| gpu.quiet_until) {
         // SAFETY: the plugin's own function, with a location that this thread writes to.

@@ -196,7 +196,7 @@ fn cpp_names_are_demangled() {
 }
 
 #[test]
-fn thousands_of_functions_are_told_apart() {
+fn thousands_of_functions_are_distinguished() {
     let bench = Bench::new();
     let source = bench.path("many.c");
     let functions: String =

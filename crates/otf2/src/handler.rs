@@ -20,8 +20,8 @@ pub trait EventHandler {
         None
     }
 
-    /// A location entered a region, with this value of the wanted attribute, if the event has it; or with 0, if the region is
-    /// entered again because a region around it was left.
+    /// Receives the enter of a location into a region, with the value of the wanted attribute, if the event has it; or with 0, if
+    /// the region is entered again because a region around it was left.
     fn enter(&mut self, _location: LocationRef, _time: u64, _region: RegionRef, _value: Option<u64>) -> Flow {
         ControlFlow::Continue(())
     }
@@ -37,12 +37,12 @@ pub trait EventHandler {
         ControlFlow::Continue(())
     }
 
-    /// A location left a region.
+    /// Receives the leave of a location from a region.
     fn leave(&mut self, _location: LocationRef, _time: u64, _region: RegionRef) -> Flow {
         ControlFlow::Continue(())
     }
 
-    /// A location recorded the values of a metric, one for each member of the class.
+    /// Receives the values of a metric that a location has recorded, one for each member of the class.
     fn metric(
         &mut self,
         _location: LocationRef,
@@ -53,8 +53,8 @@ pub trait EventHandler {
         ControlFlow::Continue(())
     }
 
-    /// No more events of a location could be read. This directly follows its last event, before any later event of another
-    /// location. Frames that are still open were never left.
+    /// Called when no more events of a location can be read. This directly follows its last event, before any later event of
+    /// another location. Frames that are still open were never left.
     fn end(&mut self, _location: LocationRef) -> Flow {
         ControlFlow::Continue(())
     }
@@ -64,8 +64,8 @@ pub trait EventHandler {
         false
     }
 
-    /// A location sent or received a message, or took part in a collective operation. Starts of collectives, tests of requests,
-    /// and events of communicators and threads are not passed on.
+    /// Receives a message that a location has sent or received, or its part in a collective operation. Starts of collectives,
+    /// tests of requests, and events of communicators and threads are not passed on.
     fn communication(&mut self, _location: LocationRef, _time: u64, _event: Communication) -> Flow {
         ControlFlow::Continue(())
     }
@@ -75,7 +75,7 @@ pub trait EventHandler {
         false
     }
 
-    /// A location recorded another event; `name` is OTF2's, such as `MpiSend`. Events that are passed to
+    /// Receives another event of a location; `name` is OTF2's, such as `MpiSend`. Events that are passed to
     /// [`communication`](EventHandler::communication) are not among these.
     fn other(&mut self, _location: LocationRef, _time: u64, _name: &'static str) -> Flow {
         ControlFlow::Continue(())

@@ -12,7 +12,7 @@ fn region(name: &str) -> Region {
     Region { name: name.to_owned(), canonical_name: name.to_owned(), ..Region::default() }
 }
 
-/// One rank of a world, with a metric and a program's name, whose regions are in this order.
+/// Writes an archive of one rank of a world, with a metric and a program's name. Its regions are numbered in this order.
 fn write(directory: &Path, node: &str, rank: u64, regions: [&str; 3], times: std::ops::Range<u64>) {
     let mut d = Definitions::default();
     d.clock = ClockProperties { global_offset: times.start, trace_length: 100, ..d.clock };
@@ -61,7 +61,8 @@ fn write(directory: &Path, node: &str, rank: u64, regions: [&str; 3], times: std
     archive.finish(&d).unwrap();
 }
 
-/// Joins the second into the first, whose clock was at `from` when the second one's was at `times`.
+/// Joins the second archive into the first. `clock_offsets` are times of the second one's clock, each with the offset to the
+/// first one's.
 fn join(first: &Path, second: &Path, clock_offsets: Vec<(u64, i64)>) {
     let open = |directory: &Path| Trace::open_with_strings(&directory.join("traces.otf2")).unwrap();
     let other = open(second).definitions().clone();
@@ -120,7 +121,7 @@ fn printed(first: &Path) -> Option<String> {
 
 /// Rank 5 has another order of regions, and a clock that runs from 1000 to 1100 while that of rank 2 runs from 0 to 50.
 #[test]
-fn numbers_and_times_become_those_of_the_whole() {
+fn numbers_and_times_are_mapped_to_those_of_the_joined_archive() {
     let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let [first, second] = places.each_ref().map(|place| place.path());
     write(first, "n1", 2, ["main", "a", "b"], 0..50);
@@ -174,7 +175,7 @@ fn numbers_and_times_become_those_of_the_whole() {
 
 /// Two ranks of a world of four in each archive; the second rank of the first archive and the first of the second share a group.
 #[test]
-fn members_that_other_archives_have_are_found_there() {
+fn members_of_a_group_may_be_in_several_archives() {
     let of = |own: [u64; 2], members: [u64; 4], pair: [u64; 2]| {
         let mut d = Definitions::default();
         for rank in own {
@@ -192,7 +193,8 @@ fn members_that_other_archives_have_are_found_there() {
         d
     };
     let members = |d: &Definitions| d.groups.values().map(|group| group.members.clone()).collect::<Vec<_>>();
-    // Ranks 1 and 2, then 0 and 3: in the first archive place 2 is that of the others.
+    // The first archive has ranks 1 and 2, the second one 0 and 3. In the first archive, place 2 stands for the ranks that it
+    // lacks.
     let mut joined = JoinedDefinitions::new(of([1, 2], [2, 0, 1, 2], [0, 2]));
     assert_eq!(members(joined.whole()), [vec![1, 2, 1], vec![2, 0, 1, 2], vec![0, 2]]);
     let added = joined.add(&of([0, 3], [0, 2, 2, 1], [2, 1]), |location| location, true);

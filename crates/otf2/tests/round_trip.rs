@@ -324,7 +324,7 @@ fn a_real_trace_like_python() {
 }
 
 #[test]
-fn a_real_trace_s_definitions() {
+fn the_definitions_of_a_real_trace() {
     let Some(anchor) = real_trace() else {
         return eprintln!("skipped: no ../shared/traces/mi300a-two-kernels");
     };

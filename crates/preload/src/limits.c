@@ -1,4 +1,5 @@
-/* Checks whether the process has enough memory for the host and the plugin, and leaves notes about processes that are not recorded. */
+/* Checks whether the process has enough memory for the host and the plugin, and leaves notes about processes that are not
+ * recorded. */
 #include "stub.h"
 
 /* The host, the plugin and the rings of some threads take 15 to 40 MB. How much the program itself will need is not known:

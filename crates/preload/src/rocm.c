@@ -1,5 +1,5 @@
-/* rocprofiler_set_api_table: rocprofiler-register calls the first function of this name when a ROCm runtime starts in a process for
- * which ROCP_TOOL_LIBRARIES is set.
+/* rocprofiler_set_api_table: rocprofiler-register calls the first function of this name when a ROCm runtime starts in a process
+ * for which ROCP_TOOL_LIBRARIES is set.
  *
  * Without this function, the register looks for rocprofiler-sdk and aborts the program if there is none: some packages of ROCm,
  * such as those for Python, have the register alone. And a library with kernels makes the runtime start before this library's own

@@ -82,7 +82,8 @@ struct definition {
 	/* Several objects define the name differently, and any of them can be meant. */
 	int is_ambiguous;
 };
-/* The definition that a name refers to. is_at_start: whether the object with the reference was loaded when the program started. */
+/* The definition that a name refers to. is_at_start: whether the object with the reference was loaded when the program
+ * started. */
 HIDDEN struct definition definition_of(const char *name, int is_at_start);
 
 enum local { DLSYM, DLOPEN, EXECVE, EXECV, EXECVP, EXECVPE, EXECL, EXECLP, EXECLE, FEXECVE, SPAWN, SPAWNP, LOCALS };
@@ -92,7 +93,8 @@ struct stub {
 	int (*iterate)(visit *, void *);
 	int (*address)(const void *, void *);
 	uintptr_t libc_start, libc_end;
-	/* The number of objects that were loaded when the program started. They are the first in the loader's list, and stay loaded. */
+	/* The number of objects that were loaded when the program started. They are the first in the loader's list, and stay
+	 * loaded. */
 	unsigned start_count;
 	/* The loader's count of opened objects when objects were last treated, and whether they have been. */
 	unsigned long long adds;
@@ -125,7 +127,8 @@ HIDDEN int start_once(void);
 
 struct treatment {
 	int is_at_start;
-	/* Results. needs_host: the host can measure something in this object. is_refused: the system refused to make a page writable. */
+	/* Results. needs_host: the host can measure something in this object. is_refused: the system refused to make a page
+	 * writable. */
 	int needs_host, is_refused;
 };
 /* Names of the functions that this library wraps itself, by enum local. */

@@ -244,8 +244,8 @@ impl Coalescing {
         self.resume_frames(output)
     }
 
-    /// Records a call that has a correlation id, inside enters for the coalesced open frames: a group has no place for ids. `false`
-    /// if there is no room.
+    /// Records a call that has a correlation id, inside enters for the coalesced open frames: a group has no place for ids.
+    /// `false` if there is no room.
     #[cold]
     pub fn enter_correlated(&mut self, output: &mut Output, timestamp: u64, region: u32, id: u64) -> bool {
         if !(self.enter_frames(output, timestamp) && output.has_room(CORRELATED_RECORDS)) {

@@ -185,7 +185,7 @@ impl Numbers {
         }
     }
 
-    /// The numbers of the event that has these records.
+    /// Returns the numbers of the event that has these records.
     #[inline]
     fn of_records(head: Record, payloads: [(u64, u32); PAYLOADS_MAX]) -> Numbers {
         let (event, first) = (head.communication_event(), head.argument());

@@ -474,7 +474,7 @@ impl EventWriter {
         }
     }
 
-    /// All events before `time` have been written.
+    /// Records that all events before `time` have been written.
     pub fn quiet_until(&mut self, time: u64) {
         self.flush();
         self.output.ring.set_quiet_until(time);

@@ -208,7 +208,7 @@ impl Record {
         [self.word0, self.word1]
     }
 
-    /// The record with these words.
+    /// Returns the record with these words.
     #[inline]
     pub const fn from_words(words: [u64; 2]) -> Record {
         Record { word0: words[0], word1: words[1] }
@@ -222,7 +222,7 @@ impl Record {
         bytes
     }
 
-    /// The record with these bytes.
+    /// Returns the record with these bytes.
     #[inline]
     pub fn from_bytes(bytes: &[u8; 16]) -> Record {
         let both = u128::from_le_bytes(*bytes);

@@ -412,8 +412,8 @@ impl RingConsumer {
         self.shared.header().producer.dropped_records.load(Ordering::Relaxed)
     }
 
-    /// The records of all events before this time are in the ring; 0 if the producer does not know. Must be called before
-    /// `copy_out`, not after it.
+    /// Returns the time before which the records of all events are in the ring; 0 if the producer does not know. Must be called
+    /// before `copy_out`, not after it.
     pub fn quiet_until(&self) -> u64 {
         // Pairs with the release in RingProducer::set_quiet_until.
         self.shared.header().producer.quiet_until.load(Ordering::Acquire)

@@ -393,7 +393,7 @@ impl Session {
         page.collector_state.store(state as u32, Ordering::Release);
     }
 
-    /// The collector's state, as it was last set.
+    /// Returns the collector's state, as it was last set.
     pub fn collector_state(&self) -> CollectorState {
         match self.page().collector_state.load(Ordering::Acquire) {
             1 => CollectorState::Starting,
@@ -587,7 +587,7 @@ impl Session {
         self.page().output_length.store(bytes.len() as u32, Ordering::Release);
     }
 
-    /// The output directory, once it is known.
+    /// Returns the output directory, once it is known.
     pub fn output(&self) -> Option<PathBuf> {
         use std::os::unix::ffi::OsStringExt;
         let length = self.page().output_length.load(Ordering::Acquire) as usize;

@@ -1,5 +1,5 @@
-/* Prints, as JSON, what Score-P's public headers define for the names in names.h: sizes of types, offsets of fields, and values of
- * constants. tests/layout.rs writes names.h from the crate's own tables. */
+/* Prints, as JSON, what Score-P's public headers define for the names in names.h: sizes of types, offsets of fields, and values
+ * of constants. tests/layout.rs writes names.h from the crate's own tables. */
 #include <SCOREP_MetricPlugins.h>
 #include <SCOREP_SubstratePlugins.h>
 #include <stddef.h>

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_says_it_is_huge_takes_no_memory() {
+    fn a_file_that_claims_to_be_huge_takes_no_memory() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("huge");
         let mut bytes = own_vdso().expect("a vDSO");

@@ -19,22 +19,24 @@ use crate::walker::Walker;
 
 /// Receives samples, and starts and ends of processes, in the order of time.
 pub trait Sink {
-    /// A thread had this call path after another period of its CPU time. The outermost function comes first. `is_cut_off` is
-    /// whether there are further functions outside it, which are not known.
+    /// Receives the call path of a thread after another period of its CPU time. The outermost function comes first. `is_cut_off`
+    /// is whether there are further functions outside it, which are not known.
     fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], is_cut_off: bool);
-    /// The thread of the next sample has been on a CPU, or has waited for one, since this time.
+    /// Receives the time since which the thread of the next sample has been on a CPU, or has waited for one.
     fn sample_runs_since(&mut self, _since_ns: u64) {}
-    /// A process executes a program with this name. A forked process has no name, and is still a copy of its parent.
+    /// Receives the start of a program with this name in a process. A forked process has no name, and is still a copy of its
+    /// parent.
     fn started(&mut self, process: u32, time_ns: u64, name: Option<&str>);
-    /// A process was forked by this one.
+    /// Receives the fork of a process by this one.
     fn forked(&mut self, _process: u32, _parent: u32) {}
-    /// A thread was on a CPU, or waited for one, during this interval.
+    /// Receives an interval during which a thread was on a CPU, or waited for one.
     fn ran(&mut self, _process: u32, _thread: u32, _from_ns: u64, _until_ns: u64) {}
-    /// A thread was on a CPU during this interval. Longer intervals are passed on in parts, up to the time of each poll.
+    /// Receives an interval during which a thread was on a CPU. Longer intervals are passed on in parts, up to the time of each
+    /// poll.
     fn on_cpu(&mut self, _process: u32, _thread: u32, _from_ns: u64, _until_ns: u64) {}
     /// Records were lost up to now, so no thread is known to run.
     fn lost(&mut self) {}
-    /// A thread has ended; without a thread, the process has.
+    /// Receives the end of a thread, or without a thread, that of the process.
     fn ended(&mut self, process: u32, thread: Option<u32>, time_ns: u64);
 }
 

@@ -164,7 +164,7 @@ impl Walker<'_> {
         Some(self.files.call_before(mapping, address)).filter(|call| *call != Call::None)
     }
 
-    /// The address of the frame with the first return address on the stack.
+    /// Returns the address of the frame with the first return address on the stack.
     fn find_return_address(&mut self, sp: u64, bytes: u64, stack: &Stack) -> Option<u64> {
         let words = (0..bytes).step_by(8).map(|offset| sp.wrapping_add(offset));
         words

@@ -307,7 +307,8 @@ fn other_code_where_a_file_was_has_none_of_its_names() {
     assert!(run.figures.unnamed.iter().any(|of| of.reason == UnnamedReason::Memory), "{:?}", run.figures);
 }
 
-/// Code that is everywhere a loop that ends after some time: `mov $1000000000,%ecx; dec %ecx; jnz; ret`, after `nop`s.
+/// Code that, from whatever address it is entered, runs a loop that ends after some time: `nop`s, and then `mov $1000000000,%ecx;
+/// dec %ecx; jnz; ret`.
 const OTHER_CODE: &str = r#"
     memset((void *) start, 0x90, end - start);
     memcpy((void *) (end - 16), "\xb9\x00\xca\x9a\x3b\xff\xc9\x75\xfc\xc3", 10);

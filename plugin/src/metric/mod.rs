@@ -77,7 +77,7 @@ static INERT: AtomicBool = AtomicBool::new(false);
 /// The process that the state belongs to, to recognise a forked child.
 static PID: AtomicU32 = AtomicU32::new(0);
 
-/// From now on there are no metrics. The first process of the node prints why.
+/// Gives up all metrics from now on. The first process of the node prints why.
 fn give_up(why: &str) {
     if !INERT.swap(true, Ordering::Relaxed) {
         report(why);

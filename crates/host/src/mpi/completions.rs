@@ -69,7 +69,7 @@ pub unsafe fn before(library: &Library, how: Completion, frame: Frame, thread: &
         return not_recorded(thread.location);
     }
     for (at, place) in call.places.all().iter_mut().enumerate() {
-        // SAFETY: the array has as many requests.
+        // SAFETY: the array has more than `at` requests.
         *place = requests::find(unsafe { library.handle_in(frame.word(1), at) });
         // For an array, this shows only whether any of the requests is known.
         call.place |= *place;
@@ -121,7 +121,7 @@ pub unsafe fn after(library: &Library, how: Completion, frame: Frame, thread: &m
             // SAFETY: as for the flag. The number is negative if there was no request.
             let count = usize::try_from(unsafe { frame.int_behind(indices - 1) }).unwrap_or(0);
             for nth in 0..count {
-                // SAFETY: the array has as many indices.
+                // SAFETY: the array has an index for each complete request.
                 let at = unsafe { *(frame.word(indices) as *const i32).add(nth) };
                 if let Some(place) = usize::try_from(at).ok().and_then(|at| places.get(at)) {
                     complete(location, *place, &status_of(nth), false);
@@ -147,7 +147,7 @@ unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread:
     let CallState { place, places, .. } = &mut thread.call;
     let (places, array) = if has_one(how) { (std::slice::from_ref(place), 0) } else { (&*places.all(), 1) };
     for (at, place) in places.iter().enumerate().filter(|(_, place)| **place != NOWHERE) {
-        // SAFETY: the array has as many requests.
+        // SAFETY: the array has more than `at` requests.
         let handle = unsafe { library.handle_in(frame.word(array), at) };
         if requests::find(handle) != *place {
             requests::remove(*place);

@@ -193,15 +193,16 @@ impl Library {
 
     /// Returns the size of `count` elements of a datatype.
     pub fn bytes(&self, count: i64, datatype: usize) -> u64 {
-        // Without elements, the datatype may be invalid. An invalid one is an error of the program's call, and of no call of ours.
+        // Without elements, the datatype may be invalid. An invalid one is an error of the program's call, and of no call of
+        // ours.
         if count <= 0 || !self.is_datatype(datatype) {
             return 0;
         }
         count as u64 * number(self.type_size, datatype).map_or(0, u64::from)
     }
 
-    /// Whether an argument can be a datatype: it is not MPI_DATATYPE_NULL. In the MPICH family, the upper bits of a handle show what
-    /// it is.
+    /// Whether an argument can be a datatype: it is not MPI_DATATYPE_NULL. In the MPICH family, the upper bits of a handle show
+    /// what it is.
     fn is_datatype(&self, datatype: usize) -> bool {
         match self.is_open_mpi {
             true => datatype != 0 && datatype != self.null_datatype,
@@ -254,7 +255,7 @@ impl Library {
         rank == if self.is_open_mpi { -2 } else { -1 }
     }
 
-    /// Whether a request is complete from the start, and no operation's own.
+    /// Whether a request is complete from the start: all such operations share one handle.
     pub fn is_complete(&self, request: usize) -> bool {
         request != 0 && request == self.complete_request
     }

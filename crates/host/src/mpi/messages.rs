@@ -52,7 +52,7 @@ pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         Kind::Start => start(location, unsafe { library.handle_in(frame.word(0), 0) }),
         Kind::StartAll => {
             for at in 0..usize::try_from(frame.int(0)).unwrap_or(0) {
-                // SAFETY: the array has as many requests.
+                // SAFETY: the array has more than `at` requests.
                 start(location, unsafe { library.handle_in(frame.word(1), at) });
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! A handle may be in one of two buckets of eight places each, so that finding one reads two cache lines, and no thread waits for
 //! another. Only the thread that completes a request changes it, as MPI demands. A library can give a handle to a new request
-//! before the thread that has completed the old one removes it here: of several requests with one handle, the newest is found,
+//! before the thread that has completed the old one removes it here. So if several requests have one handle, the newest is found,
 //! and a thread looks its requests up before it completes them.
 
 use crate::alloc;
@@ -44,7 +44,7 @@ impl Request {
 pub enum Operation {
     Send,
     Receive,
-    /// A receive whose status has no source: it is known from the start.
+    /// A receive whose status has no source, because the source is known from the start.
     PartitionedReceive,
     /// A collective, by its value of Score-P's enum `SCOREP_CollectiveType`.
     Collective(i32),

@@ -16,7 +16,8 @@ const MAPPED_MIN: usize = 256;
 pub struct CallState {
     /// The MPI_Status for calls in which the program passes none.
     pub status: [usize; STATUS_WORDS],
-    /// The function whose call from C has the arguments, if the program's call is from Fortran and the call from C has not come yet.
+    /// The function whose call from C has the arguments, if the program's call is from Fortran and the call from C has not come
+    /// yet.
     pub expected: Option<u16>,
     /// The stack address of the call from C inside the program's call from Fortran; 0 if there is none.
     pub inner_stack: usize,
@@ -81,7 +82,7 @@ impl Places {
         if self.memory.is_null() {
             return &mut [];
         }
-        // SAFETY: the memory is a page's start, has room for `capacity` places, which are at least `used`, and zero is valid.
+        // SAFETY: the memory begins at a page and has room for `capacity` places, at least `used`; zero is a valid place.
         unsafe { std::slice::from_raw_parts_mut(self.memory.cast(), self.used) }
     }
 

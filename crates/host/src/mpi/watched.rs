@@ -283,7 +283,7 @@ unsafe fn test_some<const SYMBOL: usize>(
     indices: *mut c_int,
     statuses: usize,
 ) -> c_int {
-    // SAFETY: as in `test`; MPI has written as many indices as it says.
+    // SAFETY: as in `test`; MPI has written the number of indices that it returns.
     unsafe {
         let real: TestSome = real(SYMBOL);
         let Some(library) = Library::get() else {

@@ -1,5 +1,5 @@
-/* Uses functions for the first time in a callback of dl_iterate_phdr, which holds the loader's lock, and at the same time in another
- * thread. */
+/* Uses functions for the first time in a callback of dl_iterate_phdr, which holds the loader's lock, and at the same time in
+ * another thread. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

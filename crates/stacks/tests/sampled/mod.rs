@@ -16,7 +16,7 @@ pub struct Received {
     pub started: Vec<(u32, Option<String>)>,
     pub ended: Vec<(u32, Option<u32>)>,
     pub times: Vec<u64>,
-    /// The process, the thread, the begin and the end of each interval on a CPU.
+    /// The process, the thread, the start and the end of each interval on a CPU.
     pub on_cpu: Vec<(u32, u32, u64, u64)>,
 }
 
