@@ -1,7 +1,8 @@
 //! Lets a launcher start `ampere attribute` several times: `mpirun -n 8 ampere attribute TRACE -o DIR`. Each process attributes
 //! some of the trace's nodes and leaves their figures in the output directory. The last process to finish joins them.
 //!
-//! If a process dies, the figures are not joined. Those of the others are kept, and the same command uses them.
+//! If a process dies, the figures are not joined. The figures of the other processes are kept, and the same command uses them
+//! when it is started again.
 
 use crate::terminal::interrupt::remove_when_interrupted;
 use ampere_collector::run_directory::files::write_whole_with;

@@ -85,8 +85,8 @@ impl Runtime {
 }
 
 impl Installation {
-    /// The library that sees a runtime's kernels, next to the host, if it is installed. The preloaded library compares its path with
-    /// the host's.
+    /// The library that sees a runtime's kernels, next to the host, if it is installed. The preloaded library compares its path
+    /// with the host's.
     pub fn gpu_library(&self, runtime: Runtime) -> Option<PathBuf> {
         Some(self.host.with_file_name(runtime.library())).filter(|path| path.is_file())
     }

@@ -25,7 +25,7 @@ pub(crate) struct LiveTimeline {
     pub watermark: Timestamp,
     /// Everything before this time has been handed to the engine.
     pub done_until: Timestamp,
-    /// The time up to which a location has been read whose ring had more records than can be taken at once.
+    /// If a ring had more records than can be taken at once: the time up to which its location has been read.
     pub behind: Option<Timestamp>,
     /// The last watermark, and the time since which it has not changed.
     waits_at: Option<(Timestamp, Instant)>,

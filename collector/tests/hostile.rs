@@ -123,8 +123,8 @@ fn wrong_definitions_are_noted_and_ignored() {
     assert!(summary.run.notes.len() < 200, "{}", summary.run.notes.len());
 }
 
-/// Returns a run of one location that is written to, two records from `next` at a time, until it is given up with a
-/// note like `why`.
+/// Writes to one location, two records from `next` at a time, until the collector gives it up with a note that contains `why`.
+/// Returns the run.
 fn until_given_up(
     name: &str,
     location_id: u32,
@@ -160,7 +160,7 @@ fn a_stack_that_grows_without_end_is_given_up() {
 
 #[test]
 fn a_call_tree_that_grows_without_end_is_given_up() {
-    // Ever deeper, and each time in a new region.
+    // Each call is one level deeper, and in a new region.
     let new = |step: u32| [step % 4000, step.wrapping_mul(0x9e37_79b9)];
     let (_root, run) = until_given_up("s-growth", 0, "call paths: it is no longer read", new);
     assert!(resident_megabytes() < 1500, "{} MB", resident_megabytes());

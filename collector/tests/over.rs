@@ -38,7 +38,7 @@ impl Made {
         producer
     }
 
-    /// The process ends in order.
+    /// The process ends properly.
     fn end(&mut self) {
         self.main.push_with_room(Record::new(Kind::Leave, usual(), 1));
         self.log.append(&Definition::Finished { left_out: 0 });
@@ -48,7 +48,7 @@ impl Made {
         self.session.join(format!("{}.{id}.ring", std::process::id())).exists()
     }
 
-    /// Another collector, after the death of this one; it has read this many events.
+    /// Replaces the collector by another one, and waits until that has read this number of events.
     fn taken_over(&self, run: LiveRun, trace: bool, read: u64) -> LiveRun {
         drop(run);
         let mut run = made_up_session::run(self.root.path(), Session::open(&self.session).unwrap(), trace);
@@ -76,7 +76,7 @@ fn assert_whole(run: LiveRun, events: u64) {
 #[test]
 fn a_thread_that_is_defined_last_is_read() {
     let (mut made, mut run) = Made::begin("s-last", true);
-    // The next round checks which processes live.
+    // The next round checks which processes are alive.
     std::thread::sleep(std::time::Duration::from_millis(150));
     made.log.append(&region(2));
     let mut other = made.another_thread(1);
@@ -120,7 +120,7 @@ fn without_records_on_disk_a_takeover_notes_the_lost_beginning_once() {
     assert_eq!(notes.iter().filter(|note| note.contains("another one took over")).count(), 1, "{notes:#?}");
 }
 
-/// The process lives and writes on to a file without a name.
+/// The process is still running, and continues to write to a file that no longer has a name.
 #[test]
 fn a_ring_that_was_removed_by_hand_is_noted() {
     let (mut made, mut run) = Made::begin("s-removed", true);

@@ -100,7 +100,7 @@ fn a_connection_serves_one_request() {
 }
 
 #[test]
-fn without_the_token_every_path_is_refused_alike() {
+fn without_the_token_every_path_is_refused_in_the_same_way() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("token");
     std::fs::write(&file, format!("{TOKEN}\n")).unwrap();

@@ -237,7 +237,7 @@ fn a_wave_that_is_too_short_for_the_counter_is_aliased() {
 }
 
 #[test]
-fn a_counter_that_stands_still_says_so() {
+fn a_counter_that_does_not_move_is_reported() {
     let made_up = MadeUp::default();
     for movements in [vec![], vec![(ORIGIN_NS, 5)], vec![(ORIGIN_NS, 5), (ns(3.0), 6), (ns(3.01), 7)]] {
         assert_eq!(estimate(&movements, &made_up.wave(), 0.001).verdict, Verdict::Still, "{movements:?}");

@@ -21,7 +21,7 @@ pub struct Counter {
     pub error: Option<String>,
     /// The time between two readings.
     pub period: Duration,
-    /// The counter is not read again for this time; zero for a counter that is read every time.
+    /// The time after a reading in which the counter is not read; zero for a counter without such a pause.
     pause: Duration,
     due: Instant,
 }

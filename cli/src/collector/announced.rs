@@ -174,7 +174,7 @@ mod tests {
     const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\"r\"";
 
     #[test]
-    fn the_token_of_a_run_is_shown_to_be_known_also_from_another_nodes_results_and_never_sent() {
+    fn knowledge_of_a_runs_token_is_proved_from_any_nodes_results_and_the_token_never_sent() {
         let output = tempfile::tempdir().expect("a directory");
         let of_node = output.path().join("n1");
         std::fs::create_dir(&of_node).expect("a directory");

@@ -58,8 +58,8 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
 /// The variables by which the runtimes of GPUs load libraries for tools.
 pub const GPU_LIBRARIES: [&str; 3] = [ENV_CUDA_INJECTION, "ROCP_TOOL_LIBRARIES", "OPENCL_LAYERS"];
 
-/// Returns the variables that make GPU runtimes load the libraries that are installed, with their values. What the user has set in
-/// a list is kept; CUDA has room for one library only, and the user's wins.
+/// Returns the variables that make GPU runtimes load the libraries that are installed, with their values. What the user has set
+/// in a list is kept; CUDA has room for one library only, and the user's wins.
 fn gpu_variables(
     installation: &Installation,
     is_set: impl Fn(&str) -> Option<OsString>,

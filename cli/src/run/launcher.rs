@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn srun_hands_on_what_is_needed_and_what_the_user_lists() {
+    fn srun_passes_on_what_is_needed_and_what_the_user_lists() {
         let list = |list| slurm_list(list, ["A", "LD_PRELOAD"].map(str::to_owned).into());
         assert_eq!(list("NONE").as_deref(), Some("A,LD_PRELOAD"));
         assert_eq!(list("nil").as_deref(), Some("A,LD_PRELOAD"));

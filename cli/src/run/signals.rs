@@ -44,7 +44,7 @@ enum News {
     Witnessed(usize),
     /// This process received a signal [`TOGETHER`] ago, so the witness will not receive it.
     Due(usize),
-    /// The witness received a signal that long ago, so this process will not receive it.
+    /// The witness received a signal [`TOGETHER`] ago, so this process will not receive it.
     Past(usize),
     /// The witness process has ended.
     Gone,

@@ -33,7 +33,7 @@ pub struct Figures {
     own_line: Job,
     /// The power of each device, one value for each second.
     history: HashMap<String, VecDeque<Option<f64>>>,
-    /// The joules in no function, if the joules of devices are those of the page.
+    /// The joules in no function, if the joules of the devices are taken from the page.
     idle_of_page: Option<f64>,
     /// Whether the run has ended.
     pub has_ended: bool,
@@ -311,7 +311,7 @@ fn by_kernel(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// The unit of the joules by which functions are compared, as at the end of a run: dynamic ones if they are known.
+/// Returns the unit of the joules by which functions are compared, as at the end of a run: dynamic ones if they are known.
 pub fn unit(snapshot: &Snapshot) -> &'static str {
     if dynamic_by_region(snapshot).is_empty() { "J" } else { "dynamic J" }
 }
@@ -322,7 +322,7 @@ pub fn head_of_few(snapshot: &Snapshot) -> String {
     format!("{}, {}", unit(snapshot), shares::head(is_dynamic))
 }
 
-/// The joules of each region in [`unit`], and those of which they are shares.
+/// Returns the joules of each region in [`unit`], and the total of which shares are parts.
 fn own_by_region(snapshot: &Snapshot) -> (Sums<'_>, f64) {
     let (dynamic, whole) = (dynamic_by_region(snapshot), Whole::of_snapshot(snapshot));
     if dynamic.is_empty() {

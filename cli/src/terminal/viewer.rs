@@ -382,7 +382,7 @@ impl Viewer {
     /// Draws the whole picture. `problem` is the reason if the figures are old.
     pub fn draw(&mut self, (width, height): (u16, u16), problem: Option<&str>) -> Buffer {
         let mut picture = empty(width, height);
-        // The final figures are of another moment than those of the header, and help needs the space.
+        // There is no header above the final figures, because it shows another moment, nor above the help, which needs the space.
         let mut lines = Vec::new();
         if !matches!(self.words, Some(Words::Result | Words::Help)) {
             lines = header::lines(&self.figures, width, height);

@@ -438,7 +438,7 @@ fn functions_are_ordered_by_dynamic_joules_where_they_are_known() {
 }
 
 #[test]
-fn functions_with_hardly_any_joules_are_one_row_until_they_are_looked_for() {
+fn functions_with_hardly_any_joules_are_one_row_until_they_are_searched_for() {
     let mut viewer = viewer();
     let mut many = snapshot(14.0);
     let small = (0..30).map(|at| RegionEnergy {

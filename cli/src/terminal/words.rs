@@ -15,8 +15,8 @@ macro_rules! say {
     ($($words:tt)*) => { $crate::terminal::words::eprint_line(&format!($($words)*)) };
 }
 
-/// Prints a warning about a trace. On a terminal it takes at most two lines, because a warning may name many metrics; the notes of
-/// the summary have all of it.
+/// Prints a warning about a trace. On a terminal it takes at most two lines, because a warning may name many metrics; the notes
+/// of the summary have all of it.
 pub fn eprint_warning(line: &str) {
     let stderr = io::stderr();
     let room = 2 * screen_of(&stderr).width - "ampere: ".len();

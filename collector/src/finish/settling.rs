@@ -40,9 +40,9 @@ impl Finish {
         late.into_iter().chain(moved).chain(revised).chain(learned).collect::<Vec<_>>().join("; ")
     }
 
-    /// Computes the final figures from the trace. Live, late events and joules of locations that were not yet linked to a device
-    /// were charged with what was known at that time; the trace has all events in order. Their power is then written into the
-    /// trace, too.
+    /// Computes the final figures from the trace. During the run, late events, and joules of locations that were not yet linked
+    /// to a device, were charged with what was known at that time. The trace has all events in order. Their power is then written
+    /// into the trace, too.
     pub(super) fn settle(
         &mut self,
         summary: &mut Summary,

@@ -349,7 +349,7 @@ impl<'a> RunSummary<'a> {
         ))
     }
 
-    /// A note if another tool's library is loaded by CUDA, which loads only one.
+    /// Returns a note if CUDA loads another tool's library, because it loads only one.
     fn note_of_cuda_library(&self) -> Option<String> {
         let variables = self.run.ingest.processes.iter().flat_map(Process::environment);
         let library = |variable: &String| {

@@ -171,7 +171,7 @@ impl Ingest {
     }
 
     pub fn end_frames(&mut self, at: Place, end: Timestamp, timeline: &mut LiveTimeline) {
-        // The end follows all records of the ring.
+        // The end of the location comes after all records of the ring.
         self.spool_location(at);
         let live = &mut self[at];
         if live.reader.decoder.is_open() {

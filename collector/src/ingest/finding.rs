@@ -242,7 +242,8 @@ fn set_rank(process: &Process, index: LocationIndex, timeline: &mut LiveTimeline
     }
 }
 
-/// Returns the process that records the calls of a sampled process. If it has executed several programs, that of the last one.
+/// Returns the process that records the calls of a sampled process. If that has executed several programs, the process of the
+/// last program is returned.
 fn recorded_process(ingest: &Ingest, sampled: usize) -> Option<(usize, &Process)> {
     let of = &ingest.processes[sampled];
     let is_it = |(_, other): &(usize, &Process)| !other.is_sampled() && of.is_same_process(other);

@@ -158,8 +158,8 @@ impl Ingest {
         self.locations().map(|location| location.reader.decoder.last_time()).max()
     }
 
-    /// Whether further GPU streams may be defined. A stream is defined with its first batch of events: by Score-P, and by the embedded
-    /// host if a library for GPUs has reported to it. A replay defines all of them at once.
+    /// Whether further GPU streams may be defined. A stream is defined with its first batch of events: by Score-P, and by the
+    /// embedded host if a library for GPUs has reported to it. A replay defines all of them at once.
     pub fn awaits_streams(&self) -> bool {
         let may_define = |process: &Process| {
             let has_gpus = process.info.host == "score-p" || process.losses.gpu_records.is_some();

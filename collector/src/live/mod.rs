@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 /// fill up are drained: with hundreds of threads that have few events each, reading a handful at a time would cost more than the
 /// events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(100);
-/// The same while no one requests the figures.
+/// The longest time between two such rounds while no one requests the figures.
 const UNWATCHED_PERIOD: Duration = Duration::from_millis(200);
 /// All rings are also drained after this number of records, so that these are still in the cache when they are attributed.
 const THOROUGH_RECORDS: usize = 1 << 18;

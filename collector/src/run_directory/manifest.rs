@@ -1,8 +1,8 @@
 //! The manifest of a run contains what is needed to finish it, besides its records. It is in `run.json` in the spool, so that
 //! `ampere recover` can make trace and summary from the spool alone.
 //!
-//! It is written before the first record and removed before the last one: a spool with a manifest belongs to an unfinished run,
-//! and a spool without one is being removed.
+//! It is written before the first record, and removed before the records are removed: a spool with a manifest belongs to an
+//! unfinished run, and a spool without one is being removed.
 
 use crate::run_directory::files::{MANIFEST, WriteError, write_own_result};
 use crate::run_directory::spool_place;

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_used_has_a_line() {
+    fn a_place_that_cannot_be_used_has_a_note() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("file");
         std::fs::write(&file, "").unwrap();

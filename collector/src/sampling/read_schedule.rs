@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stands_still_is_not_forgotten() {
+    fn a_counter_that_stands_still_is_not_forgotten() {
         let moves = |tick: u64| tick.is_multiple_of(100) && !(5_000..9_000).contains(&tick);
         let (_, worst) = sample(moves, 20_000, 10_500);
         assert_eq!(worst, 0);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_run_is_there_in_short_steps() {
+    fn a_short_run_is_kept_in_short_steps() {
         let mut history = History::default();
         history.see(0, 100.0, 5.0);
         history.see(0, 101.0, 15.0);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_is_there_as_a_whole_coarser_with_age_and_in_constant_memory() {
+    fn a_long_run_is_kept_as_a_whole_coarser_with_age_in_constant_memory() {
         let mut history = History::default();
         let hours = 30.0;
         let mut seconds = 0.0;

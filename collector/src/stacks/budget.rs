@@ -20,7 +20,7 @@ const SAMPLE_COST: Duration = Duration::from_micros(15);
 /// on virtual machines.
 const SWITCH_COST: Duration = Duration::from_nanos(500);
 
-/// What switches cost is looked at after a run has lasted for this time, and again each time that it has lasted twice as long. It
+/// The cost of switches is checked when a run has lasted for this time, and again each time that it has lasted twice as long. It
 /// needs at least this much CPU time of the program.
 const SWITCHES_AFTER: Duration = Duration::from_secs(2);
 const SWITCHES_CPU_MIN: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const LONGER_MIN: f64 = 1.2;
 /// The CPU time between two samples in the course of a run.
 pub(super) struct Periods {
     pub now: Duration,
-    /// When the cost of switches is looked at next; `None` if the period was not chosen here.
+    /// When the cost of switches is checked next; `None` if the period was not chosen here.
     next_look: Option<Duration>,
     /// The time after which it is doubled next, and those after that.
     next: &'static [Duration],
@@ -91,8 +91,8 @@ impl Periods {
     }
 }
 
-/// Returns the actual CPU time between two samples with which samples that cost `cost` each take this part of the program's CPU
-/// time.
+/// Returns the actual CPU time between two samples for which samples take this part of the program's CPU time, if each of them
+/// costs `cost`.
 fn period_for(cost: Duration, part: f64) -> Duration {
     let steps = match cost.div_duration_f64(STEP) / part / UNEVEN_FACTOR {
         steps if part > 0.0 => steps.ceil(),

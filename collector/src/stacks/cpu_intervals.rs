@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_become_one_with_short_pauses_and_those_that_are_not_over_wait() {
+    fn times_with_short_pauses_between_them_are_joined_and_unfinished_ones_wait() {
         let mut unsampled = CpuIntervals::default();
         for (thread, from, until) in [(7, 10, 20), (8, 5, 15), (9, 22, 30), (9, 50, 60), (9, 70, 90)] {
             unsampled.add(thread, from, until);

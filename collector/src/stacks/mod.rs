@@ -216,7 +216,7 @@ impl StackSampling {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// All samples from before this time are in the rings.
+    /// Returns the time before which all samples are in the rings.
     pub fn watermark(&self) -> Timestamp {
         self.watermark.load(Ordering::Acquire)
     }

@@ -46,7 +46,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// A pause lasts for at least `pause`.
+    /// `pause` is the minimum of [`Timing::pause`], which is longer if the period is long.
     pub fn new(clock: EventClock, period: Duration, pause: Duration) -> Timing {
         let mut timing = Timing { clock, period: 0, pause: 0, records_cpu_times: false };
         timing.set_period(period, pause);
@@ -497,8 +497,8 @@ impl SampledThread {
         }
     }
 
-    /// Changes to the stack of a sample. The thread had this stack since its last sample; but only for one period after a
-    /// pause, or if it is known to have done something else.
+    /// Makes the stack of a sample the thread's stack. The thread is assumed to have had it since its last sample, but only for
+    /// one period after a pause, or if it is known to have done something else.
     fn change_to(&mut self, stack: Vec<u32>, time: u64, runs_since: u64, timing: &Timing, is_recorded: bool) {
         let Timing { clock, period, pause, .. } = timing;
         if time.saturating_sub(self.last) > *pause && !self.runs {
@@ -579,8 +579,8 @@ fn is_call_of_runtime(name: &str) -> bool {
     ["cuda", "cu", "hip", "cl"].iter().any(|prefix| name.strip_prefix(prefix).is_some_and(is_one))
 }
 
-/// Returns the name of an MPI function, without the P of its second symbol and without [`WATCHED`]. Functions that it calls are not shown, as
-/// if its calls were recorded.
+/// Returns the name of an MPI function, without the P of its second symbol and without [`WATCHED`]. Functions that it calls are
+/// not shown, as if its calls were recorded.
 fn mpi_function(name: &str) -> Option<&str> {
     let name = name.strip_prefix(WATCHED).unwrap_or(name);
     let public = name.strip_prefix('P').unwrap_or(name);
@@ -636,7 +636,7 @@ mod tests {
         // Nothing shows that the call is recorded.
         assert_eq!(at(&launch), None);
         assert_eq!(at(&["main", "cluster", "custom", "MPI_Send@libampere_host.so"]), Some(3));
-        // A function that only watches the requests of another one is that one.
+        // A function that only watches the requests of another function is shown as that other function.
         let watched = "ampere_watched_PMPI_Test@/opt/libampere_host.so";
         assert_eq!(at(&["main", watched, "MPI_Test@libmpi.so"]), None);
         assert_eq!(mpi_function("ampere_watched_PMPI_Test"), Some("MPI_Test"));

@@ -50,7 +50,7 @@ fn period_of(figures: &Figures, period: Duration) -> Option<Duration> {
     (figures.samples > 0 && missing > 0.0).then(|| period.mul_f64((taken + missing) / taken))
 }
 
-/// Describes the lost records, and whether they are a part of all that is large enough for the run to be incomplete.
+/// Describes the lost records, and whether they are so large a part of all records that the run is incomplete.
 fn lost(figures: &Figures) -> Option<(String, bool)> {
     let all = figures.lost + figures.samples + figures.switches;
     let part = 100.0 * figures.lost as f64 / all.max(1) as f64;

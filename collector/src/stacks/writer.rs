@@ -18,17 +18,17 @@ use rustc_hash::FxHashMap;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// A thread without a sample for this time has used no CPU time: it is in no function until it does.
+/// A thread without a sample for this time has used no CPU time: it is in no function until it uses some again.
 const PAUSE: Duration = Duration::from_millis(20);
-/// More recent samples may not have been fetched.
+/// Samples that are more recent than this may not have been fetched yet.
 const SLACK: Duration = Duration::from_millis(2);
 /// If only processes that record their functions had samples for this time, the others hardly run.
 const SETTLED_TIME: Duration = Duration::from_millis(300);
-/// A process with fewer samples gets no row of its own.
+/// A process with fewer samples than this gets no row of its own.
 const SAMPLES_MIN: usize = 3;
-/// A process without samples gets no row of its own if it ran for less.
+/// A process without samples gets no row of its own if it ran for less than this.
 const UNSAMPLED_MIN: Duration = Duration::from_millis(10);
-/// The sampler passes on what happened until this time ago.
+/// The sampler passes on what happened at least this long ago.
 const KNOWN_AFTER: Duration = Duration::from_millis(1);
 /// The interval at which the kernel's count of CPU time is read where it reports no switches.
 const COUNTED_PERIOD: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ pub(super) struct Writer {
     /// The kernel's time at which this was made.
     began: u64,
     processes: FxHashMap<u32, SampledProcess>,
-    /// Everything before this time has been written.
+    /// The time before which everything has been written.
     watermark: u64,
     left_out: LeftOut,
     /// The processes that record their own functions now: nothing is written for them.
@@ -166,7 +166,7 @@ impl Writer {
         self.recorded.contains(&process)
     }
 
-    /// Everything before this time has been written.
+    /// Returns the time before which everything has been written.
     pub fn watermark(&self) -> Timestamp {
         self.timing.clock.at(self.watermark)
     }

@@ -317,7 +317,7 @@ fn serve(
     let (address, access) = serving?;
     let first = output.first_nodes_directory(&manifest.node);
     let default = if first.is_some() { Listen::Tcp(NETWORK_ADDRESS) } else { Listen::default() };
-    let is_told = address.is_some();
+    let is_given = address.is_some();
     let mut address = address.unwrap_or(default);
     if address.is_open_to_others() && !access.has_set_token() {
         match Token::of_run(first.as_ref().unwrap_or(&output.directory)) {
@@ -336,7 +336,7 @@ fn serve(
         may_open_on: None,
     });
     let mut server = http::serve(&address, access, latest, summaries, gathering)?;
-    if first.is_some() && !is_told {
+    if first.is_some() && !is_given {
         server.notes.clear(); // this is the case on each node of every such run
     }
     Ok(server)
