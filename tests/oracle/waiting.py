@@ -76,7 +76,7 @@ KINDS = {"BARRIER": "barrier", "BCAST": "1-to-n", "SCATTER": "1-to-n", "SCATTERV
          "GATHER": "n-to-1", "GATHERV": "n-to-1", "REDUCE": "n-to-1"}
 KINDS.update({name: "n-to-n" for name in ("ALLGATHER", "ALLGATHERV", "ALLTOALL", "ALLTOALLV", "ALLTOALLW", "ALLREDUCE",
                                           "REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK", "SCAN", "EXSCAN")})
-# Of several waits of a frame that end at one time, the first in this list counts (rule 6).
+# If several waits of a frame end at the same time, the first in this list counts (rule 6).
 PRECEDENCE = {LATE_SENDER: 0, LATE_RECEIVER: 1}
 
 

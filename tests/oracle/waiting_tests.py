@@ -18,7 +18,8 @@ def case(function):
     return function
 
 
-# Small traces, worked out by hand. Times are milliseconds, and each rank on a node with N ranks has 100 W as long as all N are in a function.
+# Small traces, worked out by hand. Times are milliseconds, and each rank on a node with N ranks has 100 W as long as all N are in
+# a function.
 
 def job(ranks, nodes=None, communicators=None, samples=None):
     """-> a draft in which each rank is in main, and its ranks. The counter of each node shows 100 W for each rank, from 0 to 10 s."""
@@ -134,7 +135,8 @@ def a_cause_is_passed_on():
     send(c, 5000, 5100, to=1)
     waited, caused, _ = computed(draft)
     same(waited, {(0, "MPI_Recv", "late sender"): 420.0, (1, "MPI_Recv", "late sender"): 300.0})
-    # Of a's 4.2 s: 1 s b works, 3 s b waits for c, which works, 0.1 s b receives and does not wait any more, 0.1 s b is in main.
+    # a waits for 4.2 s. Meanwhile b works for 1 s, waits for 3 s for c, which works, receives for 0.1 s without waiting, and is in
+    # main for 0.1 s.
     same(caused, {(1, "some work", "late sender"): 100.0, (2, "long work", "late sender"): 600.0,
                   (1, "MPI_Recv", "late sender"): 10.0, (1, "main", "late sender"): 10.0})
 

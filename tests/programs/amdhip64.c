@@ -3,8 +3,8 @@
  * It registers as the real HIP does, with librocprofiler-register.so if there is one, or as that does it. The table of functions
  * is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work.
  *
- * STAND_IN_GPUS is the number of GPUs: stream I is of GPU I modulo this. STAND_IN_PLAY is the directory that has the times of readings
- * (tests/stand-ins/scripted-counters/src/played.rs). */
+ * STAND_IN_GPUS is the number of GPUs: stream I is of GPU I modulo this. STAND_IN_PLAY is the directory that has the times of
+ * readings (tests/stand-ins/scripted-counters/src/played.rs). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -84,8 +84,8 @@ static void sleep_until(uint64_t time) {
 	while (clock_nanosleep(CLOCK_BOOTTIME, TIMER_ABSTIME, &t, NULL)) {}
 }
 
-/* The time of a place between two readings of a GPU's counter; 0 if that is not yet known. A reading's time may still change until the
- * next one is there. */
+/* The time of a place between two readings of a GPU's counter; 0 if that is not yet known. A reading's time may still change
+ * until the next one is there. */
 static uint64_t time_at(uint64_t agent, double place) {
 	char path[4096];
 	uint64_t times[3] = {0};
@@ -97,7 +97,7 @@ static uint64_t time_at(uint64_t agent, double place) {
 	return is_known ? times[0] + (uint64_t)((place - (long)place) * (times[1] - times[0])) : 0;
 }
 
-/* Takes the earliest command that has ended. Returns when the next one ends otherwise. */
+/* Takes the earliest command that has ended. If none has, returns the time when the next one ends. */
 static uint64_t take(struct command *taken) {
 	uint64_t time = now(), next = time + 1000000;
 	for (unsigned i = 0; i < stream_count; i++) {
@@ -263,7 +263,7 @@ int hipDeviceSynchronize(void) {
 	return 0;
 }
 
-/* The streams of the device are gone, and new ones may be made. */
+/* Resets the device: its streams are gone, and new ones may be made. */
 int hipDeviceReset(void) {
 	uint64_t call = table.begin(RESET);
 	wait_for_all();

@@ -1,7 +1,8 @@
-/* A CUDA program for the stand-in for NVIDIA's libraries (tests/stand-ins/cupti), on whose GPU a kernel takes the time that is given
- * here. It launches two kernels, one of which takes three times as long as the other.
+/* A CUDA program for the stand-in for NVIDIA's libraries (tests/stand-ins/cupti), on whose GPU a kernel takes the time that is
+ * given here. It launches two kernels, one of which takes three times as long as the other.
  *
- * cuda_kernels ROUNDS STREAMS NANOSECONDS [WHAT]    each round launches both on each stream and waits, unless WHAT says otherwise
+ * cuda_kernels ROUNDS STREAMS NANOSECONDS [WHAT]    each round launches both on each stream and waits, unless WHAT asks for
+ *                                                   something else
  *
  * It prints the number of kernels that it has launched. */
 #include <dlfcn.h>

@@ -23,7 +23,7 @@ static void launch(const void *function, double seconds, enum odd odd, void *str
 __attribute__((noinline)) static void first_part(double seconds, void *stream) { launch(larger, 3 * seconds, USUAL, stream); }
 __attribute__((noinline)) static void second_part(double seconds, void *stream) { launch(smaller, seconds, USUAL, stream); }
 
-/* Kernels of 3 to 1, each with a launch, and waits for each pair. */
+/* Launches pairs of kernels, one of which takes three times as long as the other, and waits for each pair. */
 static void three_to_one(int rounds, double seconds) {
 	for (int i = 0; i < rounds; i++) {
 		first_part(seconds, NULL);
@@ -76,8 +76,8 @@ static void odd_records(void) {
 	launch(smaller, 5, WITHOUT_RECORD, NULL);
 }
 
-/* Launches the kernels of the file `kernels`, whose lines have a stream, two places between readings, and a name. Then the readings
- * start, and it waits for their end. */
+/* Launches the kernels of the file `kernels`, whose lines have a stream, two places between readings, and a name. Then the
+ * readings start, and it waits for their end. */
 static void play(const char *directory) {
 	char path[4096], name[4096];
 	struct work work = {.odd = PLAYED};

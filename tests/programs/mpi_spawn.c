@@ -1,4 +1,5 @@
-/* Starts two more ranks of itself. The ranks of each MPI_COMM_WORLD send in a ring, and each of the first two sends to one of the new. */
+/* Starts two more ranks of itself. The ranks of each MPI_COMM_WORLD send in a ring, and each of the first two ranks sends to one
+ * of the new ranks. */
 #include <mpi.h>
 static void ring(void) {
 	int rank, size;

@@ -2,9 +2,9 @@
  *
  * opencl_layer LAYER KERNELS PER_SECOND QUEUES
  *
- * LAYER is the library. It prints the medians of the nanoseconds for each call that enqueues a kernel (with the layer, and without it), and for each
- * completion, which is called as an implementation does, after the kernel. With PER_SECOND 0 there is no pause. A kernel's name has
- * 10,000 characters. */
+ * LAYER is the library. It prints the medians of the nanoseconds for each call that enqueues a kernel (with the layer, and
+ * without it), and for each completion, which is called as an implementation does, after the kernel. With PER_SECOND 0 there is
+ * no pause. A kernel's name has 10,000 characters. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_icd.h>
 #include <dlfcn.h>

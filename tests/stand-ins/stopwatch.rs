@@ -1,5 +1,5 @@
-//! How long a tool's functions take, without the stopwatch's own time. The slowest tenth is left out: other processes have interrupted
-//! these.
+//! How long a tool's functions take, without the stopwatch's own time. The slowest tenth is left out: other processes have
+//! interrupted these.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -20,7 +20,7 @@ impl Stopwatch {
         done
     }
 
-    /// A function that was called at this time has returned. It was for this number of events.
+    /// Takes the return of a function that was called at this time, for this number of events.
     pub fn add(&self, begun: Instant, events: usize) {
         let took = begun.elapsed().as_nanos() as u64;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((took, events));

@@ -436,7 +436,7 @@ fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_begin() {
 }
 
 #[test]
-fn a_collector_in_the_place_of_a_killed_one_samples_on() {
+fn a_collector_that_replaces_a_killed_one_continues_sampling() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let program = place.compile("cc", "work", WORK, &["-O2", "-lm"]);
@@ -468,7 +468,7 @@ fn a_collector_in_the_place_of_a_killed_one_samples_on() {
 }
 
 #[test]
-fn a_collector_in_the_place_of_a_killed_one_puts_samples_on_the_same_ranks() {
+fn a_collector_that_replaces_a_killed_one_puts_samples_on_the_same_ranks() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     skip_unless!(on_path("mpicc"), "no mpicc");
     let place = Place::new();
@@ -543,7 +543,7 @@ fn assert_kernel_pids(node: &Path) {
     std::os::unix::fs::symlink("pid:[4026531836]", node.join("proc/self/ns/pid")).expect("a link");
 }
 
-/// Which program draws from which GPU, and why.
+/// Returns which program draws from which GPU, and why.
 fn gpu_links(summary: &Value) -> BTreeSet<String> {
     let links = list(summary, "topology").iter().map(|link| {
         let consumer = link["consumer"].as_str().expect("a name");
@@ -659,7 +659,7 @@ fn an_invalid_period_is_an_error() {
 }
 
 #[test]
-fn doctor_says_whether_stacks_can_be_sampled() {
+fn doctor_reports_whether_stacks_can_be_sampled() {
     let place = Place::new();
     let done = run(&mut place.ampere(["doctor", "--json"]));
     let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
@@ -897,7 +897,7 @@ fn waits(pid: u32) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn a_job_that_does_nothing_is_seldom_looked_at() {
+fn a_job_that_does_nothing_is_seldom_checked() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let run = start(&mut as_it_is(&place, &["sleep", "6"]));
@@ -1147,7 +1147,7 @@ const ODD_PROGRAMS: &str = r#"
 "#;
 
 #[test]
-fn programs_give_what_they_give_without_samples() {
+fn programs_do_the_same_as_without_samples() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let program = place.compile("cc", "odd", ODD_PROGRAMS, &["-O1", "-pthread", "-lm", "-ldl", "-w"]);
@@ -1371,7 +1371,7 @@ fn kernel_setting(name: &str) -> String {
 }
 
 #[test]
-fn where_no_memory_is_left_to_sample_a_note_says_so() {
+fn where_no_memory_is_left_to_sample_a_note_reports_it() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     skip_unless!(is_root(), "needs root");
     skip_unless!(other_user_may_run(), "another user than root may not run what is built here");

@@ -200,7 +200,7 @@ fn what_open_mpis_launcher_starts_is_one_attribution() {
 }
 
 #[test]
-fn when_a_process_dies_the_same_command_goes_on() {
+fn when_a_process_dies_the_same_command_continues() {
     let place = Place::new();
     let (trace, config) = large_trace(&place);
     let one = good(&mut attribute(&place, &trace, &["--config", &config]));
@@ -226,7 +226,7 @@ fn when_a_process_dies_the_same_command_goes_on() {
 }
 
 #[test]
-fn an_interrupted_attribution_says_so_and_leaves_nothing() {
+fn an_interrupted_attribution_is_reported_and_leaves_nothing() {
     let place = Place::new();
     let (trace, config) = large_trace(&place);
     // The process waits for a settings file that never comes.

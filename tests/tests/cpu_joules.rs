@@ -1,5 +1,5 @@
-//! Under an estimate without idle watts, the joules of a process are its CPU seconds times the watts of a core: whoever used a CPU
-//! gets what it used, as the kernel has counted it (getrusage).
+//! Under an estimate without idle watts, the joules of a process are its CPU seconds times the watts of a core: whoever used a
+//! CPU gets what it used, as the kernel has counted it (getrusage).
 
 use ampere_tests::cpu_time::{is_permitted, stolen};
 use ampere_tests::jobs::{Place, have, run};
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 const WATTS_PER_CORE: f64 = 10.0;
 
-/// `total COMMAND...` executes a command and prints the CPU seconds of itself and of all its children. `work SECONDS` uses a CPU for
-/// this time, `hidden SECONDS` does so after it has cleared PR_SET_DUMPABLE, and `exec SECONDS` once more as another program.
+/// `total COMMAND...` executes a command and prints the CPU seconds of itself and of all its children. `work SECONDS` uses a CPU
+/// for this time, `hidden SECONDS` does so after it has cleared PR_SET_DUMPABLE, and `exec SECONDS` once more as another program.
 /// `vfork COUNT` starts programs that work for 20 ms each, one after the other, `children COUNT` and `threads COUNT` children and
 /// threads that work for 0.7 ms each.
 const PROGRAM: &str = r#"
@@ -133,7 +133,7 @@ fn assert_near(what: &str, joules: f64, seconds: f64, stolen: f64) {
     assert!((joules - expected).abs() <= most, "{what}: {joules} J, {seconds} s, {stolen} s stolen");
 }
 
-/// Whatever the command starts, all of its CPU time has rows, and no more.
+/// Checks that the joules of all rows are those of the CPU time of everything that the command starts.
 #[track_caller]
 fn check_all(place: &Place, what: &str, command: &[&str]) {
     let program = place.path("program");

@@ -1,5 +1,5 @@
-//! Programs that use CUDA, on the stand-in for NVIDIA's libraries: their kernels are seen without Score-P and without a rebuild, and
-//! the programs behave as without ampere.
+//! Programs that use CUDA, on the stand-in for NVIDIA's libraries: their kernels are seen without Score-P and without a rebuild,
+//! and the programs behave as without ampere.
 
 use ampere_tests::artifact;
 use ampere_tests::jobs::{Done, Place, run};
@@ -17,7 +17,7 @@ struct Gpu {
     program: PathBuf,
 }
 
-/// A kernel's row.
+/// The figures of a kernel's row.
 #[derive(Debug, Default)]
 struct Row {
     calls: f64,
@@ -135,7 +135,7 @@ fn launches_by_the_driver_copies_and_memsets_are_seen() {
 }
 
 #[test]
-fn streams_are_told_apart_and_share_the_device() {
+fn streams_are_distinguished_and_share_the_device() {
     let gpu = Gpu::new();
     let summary = gpu.as_without("", &["100", "4", "1000000"]);
     assert_exact(&summary, 400.0, 0.4);
@@ -144,7 +144,7 @@ fn streams_are_told_apart_and_share_the_device() {
     assert!(all < 1.01 * WATTS * 0.4, "kernels of four streams at a time share the power: {all} J");
 }
 
-/// `CUDA[0:7` of the lane `CUDA[0:7:1]`.
+/// The stream of the lane `CUDA[0:7:1]` is `CUDA[0:7`.
 fn stream_of(location: &str) -> &str {
     let end = location.match_indices([':', ']']).nth(1).unwrap().0;
     &location[..end]
@@ -256,7 +256,7 @@ fn a_name_of_ten_thousand_bytes_is_kept() {
 }
 
 #[test]
-fn a_device_that_is_reset_goes_on() {
+fn a_device_that_is_reset_continues() {
     let gpu = Gpu::new();
     assert_exact(&gpu.as_without("", &["20", "1", "1000000", "reset"]), 20.0, 0.02);
 }
@@ -291,17 +291,17 @@ fn the_programs_own_profiler_finds_cupti_free() {
     assert_exact(&gpu.place.summary("out"), 100.0, 0.1);
 }
 
-/// Another tool, which says that it was loaded.
+/// Another tool, which prints that it was loaded.
 const TOOL: &str = r#"
     #include <unistd.h>
     int InitializeInjection(void) { return write(1, "another tool\n", 13) == 13; }
 "#;
 
 #[test]
-fn the_library_of_another_tool_is_loaded_instead_and_a_note_says_so() {
+fn the_library_of_another_tool_is_loaded_instead_and_a_note_reports_it() {
     let gpu = Gpu::new();
     let tool = gpu.place.compile("cc", "libtool.so", TOOL, &["-shared", "-fPIC"]);
-    // Something is recorded of this program without CUDA.
+    // Other parts of this program are recorded without CUDA.
     let cuda = gpu.place.path("libcuda.so.1");
     let options = ["-finstrument-functions", cuda.to_str().unwrap()];
     let program = gpu.place.compile("cc", "instrumented", SOURCE, &options);
@@ -313,7 +313,7 @@ fn the_library_of_another_tool_is_loaded_instead_and_a_note_says_so() {
 }
 
 #[test]
-fn where_cupti_cannot_be_used_a_line_says_why() {
+fn where_cupti_cannot_be_used_a_line_explains_why() {
     let gpu = Gpu::new();
     let arguments = ["10", "1", "1000000"];
     let plain = gpu.plain(&arguments);

@@ -1,5 +1,5 @@
-//! Kernels of OpenCL programs under `ampere run`, without Score-P, on PoCL, which runs them on the CPU's cores. The joules are those
-//! of a simulated counter.
+//! Kernels of OpenCL programs under `ampere run`, without Score-P, on PoCL, which runs them on the CPU's cores. The joules are
+//! those of a simulated counter.
 
 use ampere_tests::collector::announced;
 use ampere_tests::http::get;
@@ -114,7 +114,8 @@ fn live_joules(output: &Path) -> Option<[f64; 2]> {
     }))
 }
 
-/// Runs `kernels.c`, whose kernels have 1 to 3 work, and compares the joules with the times, live, in the summary and in the trace.
+/// Runs `kernels.c`, whose kernels have 1 to 3 work, and compares the joules with the times, live, in the summary and in the
+/// trace.
 fn play(ranks: usize, arguments: &[&str]) {
     let is_mpi = ranks > 1;
     skip_unless!(!is_mpi || (on_path("mpicc.openmpi") && on_path("mpirun.openmpi")), "no Open MPI");
@@ -235,7 +236,7 @@ fn what_a_program_asks_of_its_queues_and_events_is_answered_as_without_ampere() 
 }
 
 #[test]
-fn a_program_that_ends_anyhow_does_so_with_ampere() {
+fn every_way_in_which_a_program_ends_is_the_same_with_ampere() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
     for (way, status, kernel, calls) in
         [("leaves_at_once", 5, "heavy", 3.0), ("crashes", 128 + libc::SIGSEGV, "light", 1.0)]
@@ -353,7 +354,7 @@ fn a_hundred_thousand_kernels_a_second_with_long_names_are_recorded() {
 }
 
 #[test]
-fn the_doctor_says_whether_kernels_will_be_seen() {
+fn the_doctor_reports_whether_kernels_will_be_seen() {
     let place = Place::new();
     let done = run(&mut place.ampere(["doctor", "--json"]));
     let found: Value = serde_json::from_str(&done.stdout).expect("JSON");

@@ -33,7 +33,7 @@ fn without_a_collector_the_job_runs_unmeasured() {
 }
 
 #[test]
-fn the_plugin_says_where_it_looked_for_the_collector() {
+fn the_plugin_reports_where_it_looked_for_the_collector() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));

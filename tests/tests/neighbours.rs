@@ -163,7 +163,7 @@ fn a_collector_that_takes_over_estimates_from_the_runs_own_cpu_time_too() {
 }
 
 #[test]
-fn processes_that_are_over_at_once_are_counted() {
+fn processes_that_end_at_once_are_counted() {
     let place = Place::new();
     let burst =
         "i=0; while [ $i -lt 60 ]; do i=$((i+1)); head -c 3000000 /dev/zero | cksum > /dev/null; done; times";

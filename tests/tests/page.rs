@@ -417,7 +417,7 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
 }
 
 #[test]
-fn names_fit_beside_other_cards_and_invisible_deep_stacks_take_no_rows() {
+fn names_fit_next_to_other_cards_and_invisible_deep_stacks_take_no_rows() {
     skip_unless!(browser::is_there(), browser::WHY);
     if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;

@@ -133,7 +133,7 @@ fn seconds_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64()
 }
 
-/// `None` once the collector has ended, which it may do only when the run has ended.
+/// Scrapes a collector. Returns `None` once the collector has ended, which it may do only when the run has ended.
 fn scrape(target: SocketAddr, run: &mut Running) -> Option<String> {
     match http::get(target, "/metrics") {
         Ok(reply) => {

@@ -402,7 +402,7 @@ fn wrong_input_is_refused() {
 }
 
 #[test]
-fn of_a_truncated_trace_the_rest_is_played() {
+fn the_rest_of_a_truncated_trace_is_played() {
     let place = Place::new();
     let trace = synthetic_trace::write(&place.path("made-up"), &synthetic_trace::Shape::default());
     let events = trace.with_extension("").join(format!("{}.evt", synthetic_trace::MAIN_OF_RANK_1));

@@ -210,7 +210,7 @@ fn threads_and_processes_that_are_too_short_for_a_sample_are_of_their_program() 
 
 /// The user has turned sampling off: this must not be taken for idle time.
 #[test]
-fn a_run_that_is_not_complete_because_sampling_is_off_says_so() {
+fn a_run_that_is_not_complete_because_sampling_is_off_is_reported() {
     let place = Place::new();
     let program = place.compile("cc", "work", &[SPIN, MAIN].concat(), &["-O1"]);
     let done = run(&mut place.ampere_run("out", [program.as_os_str()]));

@@ -39,7 +39,7 @@ fn assert_whole(place: &Place) {
 }
 
 #[test]
-fn open_mpis_launcher_hands_on_what_another_node_needs() {
+fn open_mpis_launcher_passes_on_what_another_node_needs() {
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");
     if !have(&["mpirun.openmpi", "mpicc.openmpi", "unshare"]) {
         return;
@@ -66,7 +66,7 @@ fn open_mpis_launcher_hands_on_what_another_node_needs() {
 const MPICH_ATTEMPTS: usize = 3;
 
 #[test]
-fn mpichs_launcher_hands_on_what_another_node_needs() {
+fn mpichs_launcher_passes_on_what_another_node_needs() {
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");
     if !have(&["mpiexec.hydra", "mpicc.mpich", "unshare"]) {
         return;

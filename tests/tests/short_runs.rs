@@ -173,7 +173,7 @@ fn a_process_without_samples_that_still_runs_is_named() {
 
 /// A program that such a process starts later finds no session any more, which is no error.
 #[test]
-fn a_program_that_begins_after_the_run_says_nothing() {
+fn a_program_that_starts_after_the_run_prints_nothing() {
     let place = Place::new();
     let instrumented = place.compile("cc", "later", WORK, &["-finstrument-functions"]);
     let script = format!(

@@ -56,7 +56,7 @@ fn check_calls(place: &Place, sql: &str, expected: &[(&str, f64, f64, f64)]) {
 }
 
 #[test]
-fn kernels_are_ops_and_calls_are_apis_with_their_joules_beside_them() {
+fn kernels_are_ops_and_calls_are_apis_with_their_joules_next_to_them() {
     skip_unless!(python_with(&["sqlite3"]).is_some(), "no python3 with sqlite3");
     let place = attributed();
     report(&place, &["out", "-f", "sqlite", "-o", "out.rpd"]).said_nothing();

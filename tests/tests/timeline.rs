@@ -280,7 +280,7 @@ print("all")
 "#;
 
 #[test]
-fn what_ran_above_a_power_and_how_evenly_is_what_the_calls_say() {
+fn joules_above_a_power_and_their_balance_are_those_of_the_calls() {
     let python = python_with(&["pandas", "pyarrow"]);
     skip_unless!(python.is_some(), "no Python with pandas and pyarrow");
     let place = Place::new();

@@ -125,7 +125,7 @@ const RUNS_MAX: usize = 6;
 
 /// Each delay is waited for by all other ranks, each of which is charged a third of the device.
 #[test]
-fn delays_of_each_kind_cost_what_others_use_waiting_for_them() {
+fn delays_of_each_kind_cause_the_joules_that_others_use_waiting_for_them() {
     let (compiler, launcher) = ("mpicc.openmpi", "mpirun.openmpi");
     skip_unless!(on_path(compiler) && on_path(launcher), "no {compiler} on the PATH");
     let place = Place::new();

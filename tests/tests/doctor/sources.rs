@@ -66,7 +66,7 @@ fn each_library_shows_its_devices_and_how_they_move() {
 }
 
 #[test]
-fn of_two_sources_with_the_same_counters_one_is_used() {
+fn one_of_two_sources_with_the_same_counters_is_used() {
     let place = Place::new();
     let [rocm_smi, amdsmi, nvml] = STAND_INS;
     let all = |command| stand_in(nvml, "watts=7", stand_in(amdsmi, "", stand_in(rocm_smi, "", command)));

@@ -22,7 +22,7 @@ fn can_unshare(place: &Place) -> bool {
     can
 }
 
-/// `mpirun` of a script that starts the program with `how` in front in the ranks from `first` on.
+/// Returns an `mpirun` of a script that starts the program. In the ranks from `first` on, the command `how` is in front of it.
 fn ranks(place: &Place, how: &str, first: u32) -> Vec<OsString> {
     let program = format!("'{}' none 2000", build_mpi(place).display());
     let text =
@@ -47,7 +47,7 @@ fn cannot_be_seen(done: &Done) -> usize {
 }
 
 #[test]
-fn a_rank_with_its_own_shared_memory_says_so_and_is_missing_from_the_run() {
+fn a_rank_with_its_own_shared_memory_reports_it_and_is_missing_from_the_run() {
     let place = Place::new();
     if !can_unshare(&place) {
         return;
@@ -80,7 +80,7 @@ fn a_rank_with_its_own_shared_memory_says_so_and_is_missing_from_the_run() {
 }
 
 #[test]
-fn collectors_of_one_run_that_cannot_see_each_other_say_so() {
+fn collectors_of_one_run_that_cannot_see_each_other_report_it() {
     let place = Place::new();
     if !can_unshare(&place) {
         return;

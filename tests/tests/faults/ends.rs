@@ -65,7 +65,8 @@ fn threads_that_outlive_main_are_measured_to_their_end() {
         done.said_nothing();
         let summary = check(&place, fault, true);
         let recorded = total_calls(&summary, "in_thread");
-        // Each takes at least a millisecond, for 0.3 s or 0.1 s; there are fewer if other programs use the CPUs.
+        // The thread makes calls for 0.3 s or 0.1 s, each of which takes at least a millisecond. There are fewer calls if other
+        // programs use the CPUs.
         let least = if fault == "outlive" { 60 } else { 10 };
         assert!(recorded >= least, "{fault}: {recorded} calls in the thread");
         place.assert_clean();

@@ -27,7 +27,8 @@ fn a_program_that_may_not_open_anything_runs_unmeasured() {
     let place = Place::new();
     let program = build_serial(&place);
     let without = without_ampere(&place, &[program.clone().into(), "none".into(), "500".into()]);
-    // The limits range from what the loader needs, which closes what it opens, to what a session, a log and a ring need.
+    // The smallest limit is what the loader needs for the files that it opens and closes; the largest is enough for a session, a
+    // log and a ring.
     for limit in 4..9 {
         let script = format!("ulimit -n {limit}; exec '{}' none 500", program.display());
         let alone = run(place.command("bash").args(["-c", &script]));
@@ -39,7 +40,7 @@ fn a_program_that_may_not_open_anything_runs_unmeasured() {
     }
 }
 
-/// Energy that the second process uses is charged to the first one, which must be reported.
+/// The energy of the second process is charged to the first one. This must be reported.
 #[test]
 fn a_process_that_cannot_be_measured_makes_the_run_of_others_incomplete() {
     let place = Place::new();
@@ -55,11 +56,11 @@ fn a_process_that_cannot_be_measured_makes_the_run_of_others_incomplete() {
         let summary = place.summary(name);
         assert_conserved(&summary);
         let notes = summary["run"]["notes"].to_string();
-        let is_told = summary["run"]["complete"] == false && notes.contains("could not be");
+        let is_noted = summary["run"]["complete"] == false && notes.contains("could not be");
         // Without a descriptor for the session's page, nothing can be reported there.
-        let is_said = name == "descriptors" && done.stderr.contains("energy is not measured");
+        let is_printed = name == "descriptors" && done.stderr.contains("energy is not measured");
         let is_measured = total_calls(&summary, "step") == 1000;
-        assert!(is_told != is_measured || is_said, "{name}: {notes} {}", done.stderr);
+        assert!(is_noted != is_measured || is_printed, "{name}: {notes} {}", done.stderr);
         place.assert_clean();
     }
 }
@@ -93,7 +94,8 @@ fn a_program_with_a_small_address_space_runs_as_without_ampere() {
     let place = Place::new();
     let program = build_serial(&place);
     let without = without_ampere(&place, &[program.clone().into(), "none".into(), "500".into()]);
-    // The limits are in kilobytes. They range in steps from one at which the program alone starts to one at which all is well.
+    // The limits are in kilobytes. They rise in steps from one with which the program alone can start to one with which
+    // everything works.
     for limit in [8_000, 12_000, 16_000, 24_000, 48_000] {
         let script = format!("ulimit -v {limit}; exec '{}' none 500", program.display());
         let alone = run(place.command("bash").args(["-c", &script]));

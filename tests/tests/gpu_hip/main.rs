@@ -1,6 +1,6 @@
 //! HIP programs without Score-P: kernels, copies and calls by rocprofiler-sdk. Neither is on this machine: the stand-in for
-//! rocprofiler-sdk is in `tests/stand-ins/rocprofiler`, those for HIP and a program are `tests/programs/amdhip64.c` and `hip_kernels.c`.
-//! `played.rs` plays recorded runs.
+//! rocprofiler-sdk is in `tests/stand-ins/rocprofiler`, those for HIP and a program are `tests/programs/amdhip64.c` and
+//! `hip_kernels.c`. `played.rs` plays recorded runs.
 
 mod played;
 
@@ -29,7 +29,7 @@ impl Hip {
         hip
     }
 
-    /// As ROCm's packages for Python have it.
+    /// Makes the program with a HIP that has no rocprofiler-sdk next to it, as in ROCm's packages for Python.
     fn without_rocprofiler() -> Hip {
         let place = Place::new();
         let source =
@@ -68,7 +68,7 @@ impl Hip {
         run(self.place.command(&self.program).args(words).env("LD_LIBRARY_PATH", self.place.directory()))
     }
 
-    /// Runs the program, which has to do the same as without ampere, and returns the summary.
+    /// Runs the program, checks that it does the same as without ampere, and returns the summary.
     #[track_caller]
     fn runs(&self, words: &[&str], variable: &str) -> (Value, Done) {
         let done = run(self.measured(words).env("STAND_IN_ROCPROFILER", variable));
@@ -78,7 +78,7 @@ impl Hip {
     }
 }
 
-/// What a row of a view has.
+/// The figures of a row of a view.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     joules: f64,
@@ -124,7 +124,7 @@ fn assert_three_to_one(summary: &Value, pairs: f64) {
     let kernels = rows(summary, "kernels");
     let (larger, smaller) = (kernels[LARGER], kernels[SMALLER]);
     assert_eq!((larger.calls, smaller.calls), (pairs, pairs), "{kernels:#?}");
-    // All of these kernels' time is at the same power, except what a busy machine adds to a kernel's time: nothing.
+    // These kernels all run at the same power, and a busy machine does not lengthen them, because the stand-in sets their times.
     let ratio = larger.joules / smaller.joules;
     assert!((ratio - 3.0).abs() < 0.05, "{ratio}: {kernels:#?}");
     assert_eq!(unrecorded(summary), 0.0);
@@ -322,7 +322,7 @@ fn a_program_that_forks_exits_or_crashes_does_as_without_ampere() {
 }
 
 #[test]
-fn a_rocm_without_rocprofiler_sdk_runs_the_program_and_a_note_says_that_kernels_are_not_recorded() {
+fn a_rocm_without_rocprofiler_sdk_runs_the_program_and_a_note_reports_that_kernels_are_not_recorded() {
     let hip = Hip::without_rocprofiler();
     let done = run(&mut hip.measured(&["three_to_one", "5"]));
     done.as_without(&hip.plain(&["three_to_one", "5"]));
@@ -334,7 +334,7 @@ fn a_rocm_without_rocprofiler_sdk_runs_the_program_and_a_note_says_that_kernels_
 }
 
 #[test]
-fn an_unknown_version_and_a_function_that_fails_are_said_in_one_line() {
+fn an_unknown_version_and_a_function_that_fails_are_reported_in_one_line() {
     let hip = Hip::new();
     for (variable, words) in [
         ("version=20000", ["rocprofiler-sdk 2.0.0 is not known"]),
@@ -413,7 +413,7 @@ fn rocprofiler_registers_own_library_finds_and_configures_ours() {
     std::os::unix::fs::symlink(register, hip.place.path("librocprofiler-register.so.0")).expect("a link");
     let (summary, _) = hip.runs(&["three_to_one", "10"], "");
     assert_three_to_one(&summary, 10.0);
-    // And where it would abort the program, because it finds no rocprofiler-sdk.
+    // This is also tried where it would abort the program, because it finds no rocprofiler-sdk.
     std::fs::remove_file(hip.place.path("librocprofiler-sdk.so")).expect("a link");
     std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
     let (summary, _) = hip.runs(&["three_to_one", "10"], "");

@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// A reading counts for the middle of the time that it took, in seconds. It is repeated if it was interrupted for longer than this.
+/// A reading counts for the middle of the time that it took, in seconds. It is repeated if it was interrupted for longer than
+/// this.
 const READING_ERROR_MAX: f64 = 100e-6;
 
-/// A kernel: its name, when it begins and when it ends.
+/// A kernel: its name, and the times of its start and end.
 type Kernel = (String, u64, u64);
 
 /// What a trace has of a GPU.
@@ -124,7 +125,8 @@ impl Gpu {
         (next - 1) as f64 + (time - from) as f64 / (to - from) as f64
     }
 
-    /// Returns the places of kernels. A reading and the begin of a kernel at the same moment are in no known order, so there are none.
+    /// Returns the places of kernels. They are moved away from the readings, because the order of a reading and of the start of a
+    /// kernel at the same moment is not known.
     fn places(&self) -> Vec<(&str, f64, f64)> {
         let inside = |place: f64| place.floor() + place.fract().clamp(0.05, 0.95);
         let place = |time| inside(self.place(time));
@@ -185,8 +187,8 @@ fn assert_equal(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) {
 }
 
 /// Plays the kernels and readings of a trace, and compares: the values of all readings, the kernels, and their joules. With the
-/// policy `busy_only`, these depend on the readings between which a kernel begins and ends, and must be equal. With `time_sliced`,
-/// they depend on the very moments: each trace has the joules between those that are in it.
+/// policy `busy_only`, these depend on the readings between which a kernel begins and ends, and must be equal. With
+/// `time_sliced`, they depend on the exact moments: each trace has the joules between those that are in it.
 #[track_caller]
 fn assert_played_is_recorded(hip: &Hip, recorded: &Path) {
     let record = Gpus::of(recorded);

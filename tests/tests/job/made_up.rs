@@ -362,7 +362,7 @@ fn the_dashboard_of_nodes_shows_them() {
 }
 
 #[test]
-fn a_node_that_is_not_well_holds_nothing_back() {
+fn a_defective_node_does_not_delay_the_others() {
     use Manner::*;
     const WORDS: [(Manner, &str); 10] = [
         (Hangs, "does not answer (timed out)"),

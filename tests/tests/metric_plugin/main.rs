@@ -169,7 +169,7 @@ fn odd_calls_of_the_host_do_no_harm() {
 
 /// Memory is passed, used and freed by the rules of C; and a program in a debugger does not crash.
 #[test]
-fn under_valgrind_there_is_nothing_to_complain_about() {
+fn valgrind_reports_no_error() {
     skip_unless!(on_path("valgrind"), "no valgrind");
     let host = Host::new();
     let plain = host.simulated("usual", "0.3", "ns", &["*", "A2*"], "watts=300,150");

@@ -49,7 +49,7 @@ fn ours(directory: &Path, policy: &str) -> Value {
 }
 
 #[test]
-fn random_traces_give_what_the_definition_says() {
+fn random_traces_give_the_figures_of_the_definition() {
     skip_unless!(has_python_otf2(), "no python3-otf2");
     let (traces, seed) = (setting("AMPERE_ORACLE_TRACES", 200), setting("AMPERE_ORACLE_SEED", 1));
     let mut rows = 0;

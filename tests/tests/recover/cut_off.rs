@@ -114,7 +114,7 @@ fn killed_run() -> Place {
 }
 
 #[test]
-fn what_no_record_says_is_taken_from_the_figures_that_were_left() {
+fn facts_that_are_in_no_record_are_taken_from_the_figures_that_were_left() {
     let place = killed_run();
     let before = figures_on_disk(&place).expect("figures");
     let done = run(place.ampere(["report", "out"]).current_dir(place.path("")));
@@ -131,7 +131,7 @@ fn what_no_record_says_is_taken_from_the_figures_that_were_left() {
 
 /// The node is gone, with the records on its disk.
 #[test]
-fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
+fn the_last_figures_are_shown_of_a_run_whose_records_are_gone() {
     let place = killed_run();
     std::fs::remove_dir_all(session_directory(&place)).expect("the shared memory");
     let spools = std::fs::read_dir(place.path("out")).expect("the output").flatten();

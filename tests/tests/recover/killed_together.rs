@@ -144,7 +144,7 @@ fn after_a_reboot_a_run_is_finished_from_its_records_on_disk() {
 
 /// The contents of a node's own disk may be gone with the job.
 #[test]
-fn a_run_whose_records_are_gone_says_so() {
+fn a_run_whose_records_are_gone_is_reported() {
     let place = Place::new();
     kill_everything(&place, true);
     for directory in ["shm", "tmp"] {

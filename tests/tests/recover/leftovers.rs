@@ -164,7 +164,7 @@ fn a_node_that_cannot_be_finished_does_not_keep_the_others_from_it() {
 
 /// The other recoveries remove nothing that it has written.
 #[test]
-fn of_several_recoveries_at_once_one_finishes_the_run() {
+fn one_of_several_recoveries_at_once_finishes_the_run() {
     for shared_memory_is_gone in [false, true] {
         let place = Place::new();
         let published = killed_together::kill_everything(&place, true);

@@ -261,7 +261,7 @@ fn a_program_that_waits_for_room_in_a_ring_continues_when_nothing_reads_it() {
 }
 
 #[test]
-fn without_a_trace_the_summary_says_that_earlier_figures_are_lost() {
+fn without_a_trace_a_note_reports_that_earlier_figures_are_lost() {
     let place = Place::new();
     let program = program(&place, WAITS);
     let mut command = place.ampere_run("out", [&program]);
@@ -357,7 +357,7 @@ fn the_last_process_replaces_a_collector_killed_with_ampere_run() {
 /// What the dead collector has left in the session's page must not be taken for an answer of the new one, which takes the
 /// session's lock before it writes its own.
 #[test]
-fn a_replacement_is_ready_only_when_it_says_so_itself() {
+fn a_replacement_is_ready_only_when_it_has_announced_itself() {
     let place = Place::new();
     let program = program(&place, WAITS);
     // When the starter returns, the page must name the new collector.

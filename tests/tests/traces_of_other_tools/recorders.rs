@@ -55,7 +55,7 @@ fn gpus_that_each_rank_sees_as_number_0_are_each_a_device() {
 }
 
 #[test]
-fn ranks_that_share_a_gpu_are_told_from_those_that_do_not() {
+fn ranks_that_share_a_gpu_are_distinguished_from_those_that_do_not() {
     let mut trace = Trace::new();
     ranks_with(&mut trace, GPU, &[100.0, 100.0, 300.0, 300.0]);
     let summary = trace.everywhere();
@@ -70,7 +70,7 @@ fn ranks_that_share_a_gpu_are_told_from_those_that_do_not() {
 /// Two GPUs with the same work are each read by two ranks at times of their own: the counters change every 15 ms, and differ only
 /// by the noise of their power.
 #[test]
-fn ranks_that_share_a_gpu_are_told_by_what_they_read_at_odd_times() {
+fn ranks_that_share_a_gpu_are_found_by_what_they_read_at_odd_times() {
     const UPDATE: u64 = 15_000;
     let mut seed = 1u64;
     let mut random = move |limit: u64| {

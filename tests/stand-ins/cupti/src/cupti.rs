@@ -71,7 +71,7 @@ static ENABLED: AtomicU32 = AtomicU32::new(0);
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 static NEXT_CORRELATION: AtomicU32 = AtomicU32::new(1);
 
-/// The times of the tool's functions for launches: at the begin and the end of a call of the driver, and of one of the runtime.
+/// The times of the tool's functions for launches: at the start and the end of a call of the driver, and of one of the runtime.
 static CALLS: [Stopwatch; 4] = [const { Stopwatch::new() }; 4];
 /// The times for records: of the functions that give and take buffers.
 static RECORDS: [Stopwatch; 2] = [const { Stopwatch::new() }; 2];
@@ -82,7 +82,7 @@ fn is_timed() -> bool {
     *IS_WANTED.get_or_init(|| entry("timed") > 0)
 }
 
-/// Says how long the tool's functions took.
+/// Prints how long the tool's functions took.
 pub extern "C" fn say_times() {
     if is_timed() {
         let mean = |all: &[Stopwatch]| all.iter().map(Stopwatch::mean).sum::<f64>();

@@ -59,7 +59,7 @@ impl Buffer {
 
 #[derive(Default)]
 pub struct Gpu {
-    /// When each stream is free.
+    /// The time from which on each stream is free.
     streams: HashMap<u32, u64>,
     pub context: u32,
     pub streams_made: u32,
@@ -81,7 +81,7 @@ pub fn gpu() -> MutexGuard<'static, Gpu> {
 }
 
 impl Gpu {
-    /// Puts work that takes this time on a stream. Returns when it begins and ends.
+    /// Puts work that takes this time on a stream. Returns the times of its start and end.
     pub fn enqueue(&mut self, stream: u32, nanoseconds: u64) -> (u64, u64) {
         let free = self.streams.entry(stream).or_default();
         let start = (*free).max(now() + LATENCY);
@@ -89,7 +89,7 @@ impl Gpu {
         (start, *free)
     }
 
-    /// When a stream, or all of them, is free.
+    /// Returns the time from which on a stream, or all of them, is free.
     pub fn free_at(&self, stream: Option<u32>) -> u64 {
         match stream {
             Some(stream) => self.streams.get(&stream).copied().unwrap_or(0),
@@ -97,7 +97,7 @@ impl Gpu {
         }
     }
 
-    /// The device is reset: streams and contexts are gone.
+    /// Resets the device, which removes its streams and contexts.
     pub fn reset(&mut self) {
         self.streams.clear();
         self.context += 1;

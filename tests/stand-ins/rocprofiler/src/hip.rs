@@ -45,7 +45,7 @@ pub(crate) struct Command {
     end: u64,
 }
 
-/// Says how long the tools' functions took.
+/// Prints how long the tools' functions took.
 pub(crate) fn say_times() {
     if word("timed").is_some() {
         let calls: f64 = [BEGIN, PUT, END].iter().map(|which| SPENT[*which].mean()).sum();

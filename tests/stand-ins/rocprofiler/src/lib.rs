@@ -1,10 +1,10 @@
 //! A stand-in for `librocprofiler-sdk.so`. The one for `libamdhip64.so` (`tests/programs/amdhip64.c`) calls it as the real HIP
 //! does: through rocprofiler-register, and a table of functions.
 //!
-//! It does what version 1.0 does: it finds tools as that does (also that the last part of `ROCP_TOOL_LIBRARIES` is lost if there is
-//! a colon, and that the program is aborted if a library cannot be opened), delivers buffers from a thread of its own,
-//! when the watermark is reached or when the tool asks for it, and has writers wait while a lossless buffer is full. The types are
-//! those of `crates/gpu-hip/src/abi.rs`, which a test compares with the real headers.
+//! It does what version 1.0 does: it finds tools as that version does (even that the last part of `ROCP_TOOL_LIBRARIES` is lost
+//! if there is a colon, and that the program is aborted if a library cannot be opened), delivers buffers from a thread of its
+//! own, when the watermark is reached or when the tool asks for it, and has writers wait while a lossless buffer is full. The
+//! types are those of `crates/gpu-hip/src/abi.rs`, which a test compares with the real headers.
 //!
 //! ```text
 //! tools.rs   how tools are found, configured and ended
@@ -13,9 +13,9 @@
 //! ```
 //!
 //! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
-//! the opposite order, `dropped=7` counts 7 records as dropped, `without=NAME` makes a function fail,
-//! `partitions` shows all GPUs as parts of one, `swapped` gives them the other order than that of counters, and `timed` prints how long the tools' functions took for a call and for
-//! a record. `STAND_IN_GPUS` is the number of GPUs.
+//! the opposite order, `dropped=7` counts 7 records as dropped, `without=NAME` makes a function fail, `partitions` shows all GPUs
+//! as parts of one, `swapped` gives them another order than that of the counters, and `timed` prints how long the tools'
+//! functions took for a call and for a record. `STAND_IN_GPUS` is the number of GPUs.
 
 #[allow(dead_code)]
 #[path = "../../../../crates/gpu-hip/src/abi.rs"]
@@ -83,8 +83,8 @@ fn version() -> u32 {
     *VERSION.get_or_init(|| word("version").and_then(|text| text.parse().ok()).unwrap_or(10_000))
 }
 
-/// The times of the tools' functions for the begin of a call, for a command that is put into a queue, for the end of a call, and for
-/// records.
+/// The times of the tools' functions for the start of a call, for a command that is put into a queue, for the end of a call, and
+/// for records.
 static SPENT: [Stopwatch; 4] = [const { Stopwatch::new() }; 4];
 const BEGIN: usize = 0;
 const PUT: usize = 1;

@@ -1,9 +1,9 @@
 //! Counters that show recorded readings one after the other, at times that are known: see `play=` in [`crate::script`].
 //!
-//! The directory has a file `values.N` for device N, with one value on each line. The counters show their first values until there is
-//! a file `start`. Each value is then shown for at least [`SHOWN_MIN`], and in any case until it has been read. The time of each
-//! value's reading is in `times.N`: 8 bytes for each, nanoseconds of CLOCK_BOOTTIME. After the last value there are some more times,
-//! so that whoever waits for a value can also wait for the next two. At the end there is a file `end`.
+//! The directory has a file `values.N` for device N, with one value on each line. The counters show their first values until
+//! there is a file `start`. Each value is then shown for at least [`SHOWN_MIN`], and in any case until it has been read. The time
+//! of each value's reading is in `times.N`: 8 bytes for each, nanoseconds of CLOCK_BOOTTIME. After the last value there are some
+//! more times, so that whoever waits for a value can also wait for the next two. At the end there is a file `end`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The least time between the first readings of two values, in nanoseconds.
 const SHOWN_MIN: u64 = 3_000_000;
-/// A reader that was interrupted for longer than this repeats the reading at once: within the second of these times. The repetition
-/// then is the one that counts.
+/// A reader that was interrupted for longer than this repeats the reading at once: within the second of these times. Then the
+/// repetition counts.
 const INTERRUPTION: u64 = 100_000;
 /// Number of times after the last value.
 const AFTER_LAST: usize = 4;

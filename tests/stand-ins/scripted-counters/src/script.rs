@@ -103,7 +103,7 @@ pub struct Script {
     pub play: Option<String>,
 }
 
-/// When a library fails for good.
+/// The moment at which a library crashes or hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     Init,
