@@ -1,5 +1,6 @@
-// Threads that are switched often. "pair ROUNDS WORK": two threads on one CPU wake each other through pipes; one adds WORK numbers in each
-// round. Prints the CPU time of the process. "sleepers PROCESSES SECONDS": processes that wake a thousand times a second.
+// Threads that are switched often. "pair ROUNDS WORK": two threads on one CPU wake each other through pipes; one adds WORK
+// numbers in each round. Prints the CPU time of the process. "sleepers PROCESSES SECONDS": processes that wake a thousand times a
+// second.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

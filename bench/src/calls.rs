@@ -8,7 +8,7 @@ const EVENTS: u64 = 16_000_000;
 /// A trace has 12 bytes for each event, and the table about 40 bytes for each row (two events).
 const BYTES: u64 = EVENTS * 12 + EVENTS * 20;
 const ROUNDS: usize = 3;
-const MILLION_LEAST: f64 = 3.0;
+const MILLIONS_MIN: f64 = 3.0;
 const MEGABYTES_MAX: f64 = 200.0;
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
@@ -43,7 +43,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             "million",
             million(with - without),
             "at least",
-            MILLION_LEAST,
+            MILLIONS_MIN,
         ),
         figure(
             "attribute --calls: rows per second of all CPU time",

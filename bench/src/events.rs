@@ -96,7 +96,7 @@ unsafe extern "C" fn counting(_: *mut Location, _: u64, _: AnyHandle, _: *mut u6
 
 impl Functions {
     /// # Safety
-    /// `info` is that of a plugin after its init.
+    /// `info` belongs to a plugin whose `init` has returned.
     unsafe fn of(info: &SubstratePluginInfo) -> Functions {
         // SAFETY: the calls are made in Score-P's order, and the entries have these types.
         unsafe {

@@ -1,5 +1,6 @@
-//! Programs without a measurement system and under one, with and without a plugin: HPL with every function instrumented, and a
-//! loop of calls of an empty function. The measurement systems are the embedded host, and a real Score-P if one is on the PATH.
+//! Measures programs without and with a measurement system, and with and without a plugin: HPL with every function instrumented,
+//! and a loop of calls of an empty function. The measurement systems are the embedded host, and a real Score-P if one is on the
+//! PATH.
 
 use crate::results::{Quality, Run};
 use crate::{Missing, child, least, median};
@@ -32,7 +33,7 @@ const SCOREP: &str = "Score-P";
 pub const MPI_VARIABLES: [(&str, &str); 3] =
     [("OPENBLAS_NUM_THREADS", "1"), ("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
 
-/// The way that cannot be run on this machine, and why.
+/// A way to run a program that this machine does not have, and the reason.
 type Missed = Option<(&'static str, anyhow::Error)>;
 
 /// One way to run a program.

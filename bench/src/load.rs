@@ -60,7 +60,8 @@ pub struct Feed {
 struct FedLocation {
     ring: RingProducer,
     gauge: RingGauge,
-    /// Positions that have been written and were not yet seen as read, with the time of the write.
+    /// Positions up to which records have been written and which the consumer has not been seen to reach, with the times of
+    /// writing.
     written: VecDeque<(u64, Instant)>,
     /// Position in the pattern.
     at: usize,

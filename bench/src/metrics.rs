@@ -109,7 +109,7 @@ const WATCH: Duration = Duration::from_secs(8);
 const WATCH_ROUNDS: usize = 5;
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// Measures the CPU time of the collector with clients, minus the CPU time without clients, in turn. A client that reads the
+/// Measures the CPU time of the collector with and without clients, in turn, and returns the difference. A client that reads the
 /// stream of events acts like a browser; a client that sends the requests of `ampere top` acts like `ampere top` with call paths
 /// shown.
 pub fn viewers() -> anyhow::Result<Vec<Figure>> {

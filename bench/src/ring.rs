@@ -1,4 +1,4 @@
-//! Records through a ring with a consumer on another core: ampere's ring in shared memory, and that of ringbuf on the heap.
+//! Passes records through a ring to a consumer on another core: ampere's ring in shared memory, and ringbuf's ring on the heap.
 
 use crate::ring_size::RingSizes;
 use crate::{Figure, in_turn};

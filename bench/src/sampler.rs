@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let [eight, _] = measure("devices=8;busy_us=20")?;
     let [one, missed] = measure("devices=1")?;
-    // On a loaded machine some readings are left out: this is the cost of all of them.
+    // On a loaded machine some readings are left out. This is the cost if none is.
     let at_1_khz = |seconds_per_reading: f64, devices: f64| 100.0 * seconds_per_reading * devices * 1000.0;
     Ok(vec![
         Figure {

@@ -51,7 +51,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// `ampere run` with options, up to the command. The results of an earlier run are removed.
+/// `ampere run` with options; the program is still to be added. The results of an earlier run are removed.
 fn ampere(place: &Path, options: &[&str]) -> Command {
     let _ = std::fs::remove_dir_all(place.join("out"));
     let mut command = Command::new(child::sibling("ampere"));

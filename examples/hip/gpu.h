@@ -1,5 +1,5 @@
-/* Definitions that the examples share: the GPU interface (HIP, CUDA, or a replacement on the CPU), errors in one line, and MPI if it
- * is used.
+/* Definitions that the examples share: the GPU interface (HIP, CUDA, or a replacement on the CPU), errors in one line, and MPI if
+ * it is used.
  *
  * Kernels work with any number of threads: each begins at item `first_item()` and takes every `item_stride()`th one. A GPU runs
  * them with thousands of threads, a CPU with one. There a launch is one call of a function that has the kernel's name, so

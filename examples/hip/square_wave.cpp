@@ -11,7 +11,7 @@
  * and nothing else begins with "edge". Compare with the counter's samples in ampere's trace. Look for:
  *   - delay: joules of idle_phase above the idle power come from the counter's lag; [[device]] delay in ampere.toml corrects it;
  *   - aliasing: with a period near the counter's own (1 to 100 ms) or below, each sample has both phases in it: their watts
- *     approach each other, resolved joules go to 0, and ampere says "below resolution".
+ *     approach each other, resolved joules go to 0, and ampere shows "below resolution".
  */
 #include "gpu.h"
 
