@@ -400,7 +400,8 @@ fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
     for device in list(summary, "devices") {
         let view = list(device, "views").iter().find(|view| view["view"] == "ranks").expect("the view");
-        for row in list(view, "callpaths") {
+        // Others have caused waiting of these ranks, and used nothing.
+        for row in list(view, "callpaths").iter().filter(|row| number(row, "exclusive_joules") > 0.0) {
             let word = |value: &Value| value.as_str().expect("a word").to_owned();
             *all.entry((word(&device["name"]), word(&row["location_group"]))).or_insert(0.0) +=
                 number(row, "exclusive_joules");
