@@ -6,6 +6,7 @@ use crate::run_directory::other_runs::Neighbours;
 use ampere_counters::{ProcessCpu, Queues, RunCpu, Settings, SharedRunCpu, UsedGpus};
 use ampere_figures::summary::NodeCpu;
 use ampere_model::Quality;
+use ampere_stacks::TaskClock;
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,11 @@ impl NodeWatch {
     /// Starts to count. `cpus`: the number of CPUs that the run may use. `launcher`: the `ampere run` that started the run.
     pub fn begin(session: &Path, settings: &Settings, cpus: usize, launcher: Option<u32>) -> NodeWatch {
         let mut run_cpu = RunCpu::new(settings, cpus);
-        launcher.iter().for_each(|launcher| run_cpu.add_launcher(*launcher));
+        if let Some(launcher) = launcher {
+            run_cpu.add_launcher(launcher);
+            let clock = TaskClock::of_commands(launcher);
+            clock.into_iter().for_each(|clock| run_cpu.add_total_clock(Box::new(move || clock.read())));
+        }
         NodeWatch {
             run_cpu: Arc::new(Mutex::new(run_cpu)),
             queues: Queues::open(&settings.sys_root),
@@ -57,7 +62,7 @@ impl NodeWatch {
 
     /// Reads the CPU time of the run's processes.
     pub(crate) fn read_processes(&self) {
-        self.with(RunCpu::look);
+        self.with(|run| run.look());
     }
 
     pub(crate) fn processes(&self) -> Vec<ProcessCpu> {

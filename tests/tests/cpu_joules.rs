@@ -151,7 +151,6 @@ fn program() -> (Place, String) {
 }
 
 #[test]
-#[ignore = "not reached yet: up to 20 ms of CPU time of a process that ends counts as idle"]
 fn a_shell_pipeline_and_make_have_the_joules_of_all_their_processes() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     let (place, program) = program();
@@ -166,7 +165,6 @@ fn a_shell_pipeline_and_make_have_the_joules_of_all_their_processes() {
 }
 
 #[test]
-#[ignore = "not reached yet: up to 20 ms of CPU time of a process that ends counts as idle"]
 fn threads_and_children_of_less_than_a_millisecond_have_their_joules() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     let (place, program) = program();
@@ -175,7 +173,6 @@ fn threads_and_children_of_less_than_a_millisecond_have_their_joules() {
 }
 
 #[test]
-#[ignore = "not reached yet: up to 20 ms of CPU time of a process that ends counts as idle"]
 fn programs_that_become_others_or_hide_have_their_joules() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     let (place, program) = program();
@@ -185,7 +182,6 @@ fn programs_that_become_others_or_hide_have_their_joules() {
 }
 
 #[test]
-#[ignore = "not reached yet: up to 20 ms of CPU time of a process that ends counts as idle"]
 fn openmp_threads_and_a_pool_of_python_have_their_joules() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     let (place, _) = program();
@@ -218,7 +214,7 @@ fn check_ranks(compiler: &str, launcher: &[&str], count: usize) {
 }
 
 #[test]
-#[ignore = "not reached yet: up to 20 ms of CPU time of a process that ends counts as idle"]
+#[ignore = "beside other programs that use all CPUs, one rank in fifty differs by up to 2.2 %, for an unknown reason"]
 fn eight_ranks_on_two_cores_that_yield_while_they_wait_have_their_joules() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     skip_unless!(have(&["mpirun.openmpi", "mpicc.openmpi"]), "no Open MPI");
@@ -227,7 +223,6 @@ fn eight_ranks_on_two_cores_that_yield_while_they_wait_have_their_joules() {
 }
 
 #[test]
-#[ignore = "not reached yet: up to 20 ms of CPU time of a process that ends counts as idle"]
 fn ranks_of_mpich_have_their_joules() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     skip_unless!(have(&["mpirun.mpich", "mpicc.mpich"]), "no MPICH");

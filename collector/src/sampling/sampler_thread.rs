@@ -105,6 +105,8 @@ pub(super) type GpuUsers = BTreeMap<String, Vec<u32>>;
 #[derive(Default)]
 struct Slot {
     last: Option<(u64, Instant)>,
+    /// The time and value of a sample that is made when the next one follows.
+    held: Option<(u64, u64)>,
     schedule: ReadSchedule,
     /// The tick at which it is read next.
     due: u64,
@@ -417,6 +419,8 @@ impl SamplerThread {
         let (time, reading, took) = self.read_undisturbed(at, device);
         let now = Instant::now();
         let (shortest, retry) = (self.shortest_period(at, device), self.ticks(RETRY_PERIOD));
+        // What the run's last processes used becomes known in the last reading, whose interval must contain their last work.
+        let is_held = self.is_estimate_by_cpu_time(at, device);
         let counters = &mut self.counters[at];
         let planned = counters.slots[device].due.max(counters.rest.until());
         counters.rest.add(tick, took);
@@ -433,8 +437,14 @@ impl SamplerThread {
                 let changed = slot.last.is_none_or(|(value, _)| value != reading.nanojoules);
                 let is_due = slot.last.is_some_and(|(_, at)| now.duration_since(at) >= UNCHANGED_PERIOD);
                 if changed || is_due || is_last {
-                    slot.last = Some((reading.nanojoules, now));
-                    self.samples.add(number, time, reading.nanojoules);
+                    let is_first = slot.last.replace((reading.nanojoules, now)).is_none();
+                    let new = (time, reading.nanojoules);
+                    let sample = match is_held {
+                        true if is_first => Some(new),
+                        true if !is_last => slot.held.replace(new),
+                        _ => Some(new),
+                    };
+                    sample.into_iter().for_each(|(time, value)| self.samples.add(number, time, value));
                 }
                 slot.due = if shortest > 1 {
                     tick + shortest
@@ -448,6 +458,7 @@ impl SamplerThread {
             }
             Err(error) => {
                 add(&figures.failed_readings, 1);
+                slot.held.take().into_iter().for_each(|(time, value)| self.samples.add(number, time, value));
                 slot.failures = slot.failures.saturating_add(1);
                 slot.schedule.forget();
                 slot.due = tick + if slot.failures < FAILURES_MAX { 1 } else { retry };
@@ -469,9 +480,12 @@ impl SamplerThread {
         let is_calm = self.reports.is_calm.load(Ordering::Relaxed);
         let period =
             if is_calm { source.shortest_calm_period(device) } else { source.shortest_period(device) };
-        let is_estimate = source.devices()[device].quality == Quality::Estimated;
-        let least = if self.by_cpu_time && is_estimate { ESTIMATE_PERIOD } else { Duration::ZERO };
-        self.ticks(period.max(least))
+        let is_estimate = self.is_estimate_by_cpu_time(at, device);
+        self.ticks(if is_estimate { period.max(ESTIMATE_PERIOD) } else { period })
+    }
+
+    fn is_estimate_by_cpu_time(&self, at: usize, device: usize) -> bool {
+        self.by_cpu_time && self.counters[at].source.devices()[device].quality == Quality::Estimated
     }
 }
 

@@ -41,7 +41,7 @@
 //! vendor/       loads vendor libraries, locks calls     amd/          common parts of rocm_smi and amdsmi, gauges
 //! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
 //! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
-//! other_jobs.rs CPU time of all others on the node
+//! other_jobs.rs CPU time of all others on the node      late_time.rs  CPU time of ended processes that is not yet known
 //! processes.rs  which GPUs a process uses               cpu_time.rs   CPU time of the node
 //! ```
 #![deny(unsafe_code)]
@@ -59,6 +59,7 @@ mod estimate;
 mod file;
 mod gauge;
 mod hwmon;
+mod late_time;
 mod nvml;
 mod other_jobs;
 mod processes;
@@ -73,6 +74,7 @@ pub use amd::queues::Queues;
 pub use ampere_model::{COUNTER_SOURCES, Quality};
 pub use ampere_settings::SourceSettings as Settings;
 pub use gauge::{Gauge, Quantity};
+pub use late_time::TotalClock;
 pub use other_jobs::OtherJobs;
 pub use processes::UsedGpus;
 pub use run_cpu::{BusyTime, ProcessCpu, RunCpu, SharedRunCpu, Stat};

@@ -8,10 +8,12 @@
 //! between the last such reading and its end, and the time of processes that are too short to be seen at all, are in the sums
 //! that the kernel adds to the parent that waits for them (`cutime` and `cstime`). If these increase by more than was counted of
 //! ended children, the difference is counted for the parent. If a process' parent does not wait for it or does not belong to the
-//! run, the last moments of the process are lost, and nothing else.
+//! run, the last moments of the process are lost, and nothing else. These sums have steps of 10 ms; until they show it, the time
+//! is taken from a clock of all processes together, if there is one ([`RunCpu::add_total_clock`]).
 
 use crate::Settings;
 use crate::cpu_time::{CpuTime, now_ns};
+use crate::late_time::{LateTime, TotalClock};
 use ampere_model::time_namespace::ticks_since_boot;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -73,8 +75,13 @@ pub struct RunCpu {
     cpus: (usize, usize),
     /// The living processes, by pid.
     members: HashMap<u32, Member>,
-    /// The CPU time of processes that have ended.
+    /// The CPU time of processes that have ended, and that of their children beyond it.
     ended_ns: u64,
+    ended_unseen_ns: u64,
+    /// The CPU time that is not yet in the sums of parents.
+    late: Option<LateTime>,
+    /// The highest result so far.
+    own_ns: u64,
     /// The whole CPU time of an ended command, to the microsecond.
     command_ns: u64,
     ended: Vec<ProcessCpu>,
@@ -123,6 +130,9 @@ impl RunCpu {
             cpus: (cpus, cpus_of(&settings.sys_root).max(cpus).max(1)),
             members: HashMap::new(),
             ended_ns: 0,
+            ended_unseen_ns: 0,
+            late: None,
+            own_ns: 0,
             command_ns: 0,
             ended: Vec::new(),
             began: ticks_since_boot(
@@ -170,6 +180,11 @@ impl RunCpu {
         }
     }
 
+    /// Adds a clock of all processes together, which starts at 0.
+    pub fn add_total_clock(&mut self, clock: TotalClock) {
+        self.late = Some(LateTime::new(clock));
+    }
+
     /// Sets the CPU time of the ended command of `ampere run`, including the children that it waited for. The kernel shows the
     /// launcher's sum only in steps of 10 ms.
     pub fn command_used(&mut self, cpu_ns: u64) {
@@ -198,11 +213,28 @@ impl RunCpu {
     pub fn own_ns(&mut self) -> u64 {
         let (last, took) = self.searched;
         // The parent of a process that has ended has the rest of its time, in the same interval as its last work.
-        if Instant::now() >= self.next_search || self.read_clocks() && last.elapsed() >= took * ENDED_SHARE {
-            self.look();
+        let is_due = Instant::now() >= self.next_search;
+        let mut has_ended = self.read_clocks();
+        let looks = is_due || has_ended && last.elapsed() >= took * ENDED_SHARE;
+        if looks {
+            has_ended |= self.look();
         }
-        let living: u64 = self.members.values().map(|member| member.own + member.unseen).sum();
-        self.ended_ns + living
+        let sum = |of: fn(&Member) -> u64| self.members.values().map(of).sum::<u64>();
+        let direct_ns = self.ended_ns + sum(|member| member.own);
+        let unseen_ns = self.ended_unseen_ns + sum(|member| member.unseen);
+        // Each sum of user or system time that the kernel shows has steps of a tick.
+        let not_shown_ns = 2 * tick_ns() * self.members.len() as u64;
+        let late_ns = self.late.as_mut().map_or(0, |late| {
+            late.update(direct_ns, unseen_ns, has_ended);
+            if looks {
+                late.limit(unseen_ns + not_shown_ns);
+            }
+            late.ns()
+        });
+        // At the end, all is known.
+        let late_ns = if self.command_ns > 0 { 0 } else { late_ns };
+        self.own_ns = self.own_ns.max(direct_ns + late_ns.max(unseen_ns));
+        self.own_ns
     }
 
     /// Returns the running processes, and those that have ended, except the smallest.
@@ -241,8 +273,8 @@ impl RunCpu {
         0
     }
 
-    /// Searches for new processes, and for the last CPU time of ended ones.
-    pub fn look(&mut self) {
+    /// Searches for new processes, and for the last CPU time of ended ones. Returns whether a process has ended.
+    pub fn look(&mut self) -> bool {
         let begun = Instant::now();
         // Parents' sums are read before ended processes are searched for, so that a process that ends in between is counted once.
         let mut waited_for = Vec::new();
@@ -261,8 +293,9 @@ impl RunCpu {
                 None => {}
             }
         }
+        let mut has_ended = !replaced.is_empty();
         replaced.into_iter().for_each(|pid| self.end(pid));
-        self.read_clocks();
+        has_ended |= self.read_clocks();
         let mut found_late_ns = 0;
         for (pid, children_ns) in waited_for {
             let Some(member) = self.members.get_mut(&pid) else { continue };
@@ -279,7 +312,7 @@ impl RunCpu {
                 children_of(pid, &mut children);
             }
         }
-        self.read_clocks();
+        has_ended |= self.read_clocks();
         self.searched = (Instant::now(), begun.elapsed());
         let age = Duration::from_nanos(now_ns().saturating_sub(self.began_ns));
         self.next_search = Instant::now()
@@ -287,6 +320,7 @@ impl RunCpu {
                 true => age / 2,
                 false => SEARCH_PERIOD.max(begun.elapsed() * SEARCH_SHARE),
             };
+        has_ended
     }
 
     /// Reads the clocks of all processes. Returns whether one has ended.
@@ -310,7 +344,8 @@ impl RunCpu {
         if counted >= KEPT_NS && !member.is_launcher && self.ended.len() < KEPT_MAX {
             self.ended.push(member.cpu(pid));
         }
-        self.ended_ns += counted;
+        self.ended_ns += member.own;
+        self.ended_unseen_ns += member.unseen;
         if let Some(parent) = self.members.get_mut(&member.parent) {
             // This is all that the kernel has added to the parent's sum.
             parent.reaped += counted + member.reaped + member.base + member.children_base;
@@ -342,6 +377,11 @@ fn cpu_time_ns(pid: u32) -> Option<u64> {
     // SAFETY: the call writes to the structure that it is given, and keeps no pointer to it.
     let is_read = unsafe { libc::clock_gettime(clock, &mut time) == 0 };
     is_read.then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Returns the steps of the kernel's sums.
+fn tick_ns() -> u64 {
+    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
 /// Returns the number of the node's CPUs, from the lines of `/proc/stat`.
@@ -394,8 +434,7 @@ impl Stat {
         let (begin, end) = (text.find('(')?, text.rfind(')')?);
         let fields: Vec<&str> = text.get(end + 1..)?.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
-        let time = |user: usize| Some((number(user)? + number(user + 1)?) * tick_ns);
+        let time = |user: usize| Some((number(user)? + number(user + 1)?) * tick_ns());
         Some(Stat {
             name: text.get(begin + 1..end)?.to_owned(),
             parent: number(4)? as u32,

@@ -43,6 +43,7 @@ struct Attributes {
 
 const SOFTWARE: u32 = 1;
 const CPU_CLOCK: u64 = 0;
+const TASK_CLOCK: u64 = 1;
 const DUMMY: u64 = 9;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
@@ -118,10 +119,23 @@ fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
+/// The number that means any CPU.
+const ANY_CPU: u32 = u32::MAX;
+
+/// Opens an event that counts the CPU time of the programs that a thread, and what it starts, executes from now on.
+pub(crate) fn count_commands(thread: u32) -> io::Result<OwnedFd> {
+    let attributes = Attributes {
+        kind: SOFTWARE,
+        size: size_of::<Attributes>() as u32,
+        config: TASK_CLOCK,
+        flags: DISABLED | INHERIT | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | ENABLE_ON_EXEC,
+        ..Attributes::default()
+    };
+    open(&attributes, thread, ANY_CPU)
+}
+
 /// Opens an event that samples the calling thread from now on, and its ring.
 pub(crate) fn sample_this_thread(options: &Options) -> io::Result<(OwnedFd, Ring)> {
-    /// The number that means any CPU.
-    const ANY_CPU: u32 = u32::MAX;
     let attributes = known_attributes(attributes(options));
     // A ring of an event on any CPU cannot be inherited.
     let event = open(&Attributes { flags: attributes.flags & !INHERIT, ..attributes }, 0, ANY_CPU)?;

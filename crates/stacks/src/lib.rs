@@ -26,6 +26,7 @@
 //! debug_info.rs  debug information: source lines, and functions that were inlined
 //! foreign.rs     reads files of the program that may never answer
 //! figures.rs     counts samples, and those that were cut off, by reason
+//! task_clock.rs  the CPU time of everything that a process starts
 //! cost.rs        measures the cost of a sample for the sampled thread
 //! fuzzing.rs     a sample and a file of any bytes, for fuzz targets
 //! ```
@@ -68,6 +69,7 @@ mod rules;
 mod sampler;
 mod source;
 mod stack;
+mod task_clock;
 mod walker;
 
 pub use cost::sample_cost;
@@ -76,3 +78,4 @@ pub use figures::{CutOff, CutReason, Figures, Unnamed, UnnamedReason};
 pub use functions::{Function, FunctionId};
 pub use options::{Options, StacksError};
 pub use sampler::{Sampler, Sink};
+pub use task_clock::TaskClock;
