@@ -34,6 +34,10 @@ Messages
  8. A cancelled MpiIsend is no message. A cancelled request to receive has no MpiIrecv.
  9. Each pair is a matched message. Each send without a receive and each receive without a send is an unmatched one, and waits for nothing.
 10. Late sender: the frame of the receiving event waits for the entry of the send.
+    A rank that asks for a message before it receives it waits where it asks. The frame of MPI_Probe or MPI_Mprobe (in Fortran's names,
+    too) that was left last belongs to the first receive of its location that was entered after that, or whose request was made after
+    that, and that has a known sender. If the entry of that receive's send is not after the enter of the receive's own frame, the frame
+    of the probe waits for it. [D]
 11. Late receiver: the frame of an MpiSend waits for the entry of the receive if it is left after that entry, or before it by at most 1 % of
     its own duration [D]: a send that did not wait is much shorter than that. For an MpiIrecv, the entry is that of its MpiIrecvRequest;
     without one there is no late receiver. An MpiIsend does not wait.
@@ -101,15 +105,23 @@ class Send:
 
 
 class Receive:
-    """`entry` is when the receive was entered or its request was made, or None if that is not known."""
-    def __init__(self, frame, entry, rank, order):
-        self.frame, self.entry, self.rank, self.order = frame, entry, rank, order
+    """`entry` is when the receive was entered or its request was made, or None if that is not known. `probe` is the frame that asked for
+    the message."""
+    def __init__(self, frame, entry, rank, order, probe=None):
+        self.frame, self.entry, self.rank, self.order, self.probe = frame, entry, rank, order, probe
 
 
 class Arrival:
     """A rank's part in a collective: when it came, and the frame in which it may wait for the others."""
     def __init__(self, frame, entry, rank, order, operation):
         self.frame, self.entry, self.rank, self.order, self.operation = frame, entry, rank, order, operation
+
+
+def is_probe(region):
+    name = region.lower().rstrip("_")
+    for suffix in "_f08ts", "_f08":
+        name = name.removesuffix(suffix)
+    return name in ("mpi_probe", "mpi_mprobe")
 
 
 def group_of(location):
@@ -123,7 +135,7 @@ class Trace:
         self.receives = defaultdict(list)
         self.collectives = defaultdict(lambda: defaultdict(list))   # per communicator and non-blocking or not, then per member
         self.samples, self.units = defaultdict(list), {}
-        self.stacks, self.opened, self.requests = defaultdict(list), {}, {}
+        self.stacks, self.opened, self.requests, self.probes = defaultdict(list), {}, {}, {}
         with otf2.reader.open(path) as reader:
             directory = os.path.splitext(path)[0]
             present = [l for l in reader.definitions.locations if os.path.exists(os.path.join(directory, f"{l._ref}.evt"))]
@@ -165,7 +177,10 @@ class Trace:
 
     def leave(self, location, time):
         self.piece(location, time)
-        self.stacks[location].pop().leave = time
+        frame = self.stacks[location].pop()
+        frame.leave = time
+        if is_probe(frame.path[-1]):
+            self.probes[location] = frame
 
     def metric(self, location, event):
         for member, value in zip(event.metric.members, event.values):
@@ -188,8 +203,12 @@ class Trace:
         elif kind in ("MpiRecv", "MpiIrecv"):
             entered = entry if kind == "MpiRecv" else self.requests.get(request)
             entered = None if isinstance(entered, Send) else entered
-            receive = Receive(frame, entered, rank, order)
-            self.receives[self.key(event, self.other(event, rank, event.sender), rank)].append(receive)
+            sender, probe = self.other(event, rank, event.sender), self.probes.get(location)
+            if probe is None or entered is None or entered < probe.leave or isinstance(sender, str):
+                probe = None
+            else:
+                del self.probes[location]
+            self.receives[self.key(event, sender, rank)].append(Receive(frame, entered, rank, order, probe))
         elif kind in ("MpiCollectiveEnd", "NonBlockingCollectiveComplete"):
             blocking = kind == "MpiCollectiveEnd"
             if not blocking and not isinstance(self.requests.get(request, entry), Send):
@@ -251,6 +270,9 @@ class Waits:
             self.unmatched += len(sent) + len(received) - 2 * len(pairs)
             for send, receive in pairs:
                 self.consider(receive, send.rank, send.entry, LATE_SENDER)
+                if receive.probe is not None and (receive.frame is None or send.entry <= receive.frame.enter):
+                    asked = Receive(receive.probe, None, receive.rank, receive.order)
+                    self.consider(asked, send.rank, send.entry, LATE_SENDER)
                 if send.blocking and receive.entry is not None:
                     self.consider(send, receive.rank, receive.entry, LATE_RECEIVER)
 

@@ -116,6 +116,40 @@ def a_blocking_send_waits_for_its_receive():
 
 
 @case
+def a_rank_waits_where_it_asks_for_a_message():
+    for ask, waits in ("MPI_Probe", True), ("mpi_mprobe_", True), ("MPI_Probe_f08ts", True), ("MPI_Iprobe", False):
+        draft, (a, b) = job(2)
+        work(a, 1000, 4100, ask)
+        receive(a, 4200, 4300, of=1)
+        work(b, 500, 4000, "f")
+        send(b, 4000, 4100, to=0)
+        waited, caused, _ = computed(draft)
+        same(waited, {(0, ask, "late sender"): 300.0} if waits else {})
+        same(caused, {(1, "f", "late sender"): 300.0} if waits else {})
+
+
+@case
+def a_rank_that_waits_in_the_receive_did_not_ask_for_its_message():
+    draft, (a, b) = job(2)
+    work(a, 1000, 2000, "MPI_Probe")
+    receive(a, 3000, 4100, of=1)
+    send(b, 4000, 4100, to=0)
+    same(computed(draft)[0], {(0, "MPI_Recv", "late sender"): 100.0})
+    draft, (a, b) = job(2)                      # a receive that was started before
+    a.call(500, 600, "MPI_Irecv", ("mpi_irecv_request", 1))
+    work(a, 1000, 4100, "MPI_Probe")
+    a.call(4200, 4300, "MPI_Wait", ("mpi_irecv", 1, "world", 7, 8, 1))
+    send(b, 4000, 4100, to=0)
+    same(computed(draft)[0], {})
+    draft, (a, b) = job(2)                      # the last one that asked is the one that found it
+    work(a, 1000, 4100, "MPI_Probe")
+    work(a, 4150, 4180, "MPI_Probe")
+    receive(a, 4200, 4300, of=1)
+    send(b, 4000, 4100, to=0)
+    same(computed(draft)[0], {})
+
+
+@case
 def a_send_that_ends_before_its_receive_waits_for_nothing():
     for end, joules in (1500, None), (2980, None), (2981, 198.1), (3000, 200.0), (3001, 200.0):        # 1 % of 2 s is 20 ms
         draft, (a, b) = job(2)

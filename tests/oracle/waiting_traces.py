@@ -283,6 +283,26 @@ class RandomProgram:
             return self.call(line, "MPI_Send", [("mpi_send", *receive["send"])], [], self.end(line, receive["entry"]))
         self.isend(line, receive["send"])
 
+    def probe(self):
+        """A rank asks for a message and receives it, with something between or not."""
+        name, i, j, a, b = self.two()
+        if a is b:
+            return
+        tag, sent, asks = 20 + self.below(2), self.clocks[a], ["MPI_Probe", "MPI_Mprobe", "mpi_probe_", "MPI_Iprobe"]
+        self.call(b, self.random.choice(asks), [], [], self.end(b, sent))
+        self.call(a, "MPI_Send", [("mpi_send", j, name, tag, 8)], [], self.end(a))
+        for between in self.compute, self.wait:
+            if self.one_in(4):
+                between()
+        if self.one_in(6):
+            self.call(b, "MPI_Probe", [], [], self.end(b, sent))
+        if self.one_in(3):
+            request = self.request()
+            self.call(b, "MPI_Imrecv", [], [("mpi_irecv_request", request)], self.end(b))
+            self.call(b, "MPI_Wait", [], [("mpi_irecv", i, name, tag, 8, request)], self.end(b, sent))
+        elif not self.one_in(6):
+            self.call(b, "MPI_Recv", [], [("mpi_recv", i, name, tag, 8)], self.end(b, sent))
+
     def isend(self, line, send):
         request = self.request()
         self.call(line, "MPI_Isend", [], [("mpi_isend", *send, request)], self.end(line))
@@ -368,7 +388,7 @@ class RandomProgram:
     def generate(self):
         """-> the draft and what waiting.py and `ampere attribute` are to be asked about it"""
         actions = [self.compute] * 5 + [self.message] * 4 + [self.ring, self.chain] + [self.receive_later, self.send_to_later, self.wait] * 2 \
-            + [self.collective] * 4 + [self.cancel, self.to_myself, self.thread]
+            + [self.collective] * 4 + [self.cancel, self.to_myself, self.thread, self.probe, self.probe]
         for _ in range(5 + self.below(40)):
             self.random.choice(actions)()
         for line in self.draft.lines:

@@ -1,8 +1,12 @@
 //! The times at which locations and other jobs used CPU time, as far as they are known.
 
+use crate::hint::Hint;
 use crate::steps::LocationIndex;
 use ampere_model::Timestamp;
 use std::collections::VecDeque;
+
+/// Fewer points are not worth the time that it takes to release them from the middle.
+const RELEASED_MIN: usize = 32;
 
 /// A CPU time as a function of time. It rises evenly between two points, and not at all before the first and after the
 /// last one.
@@ -10,6 +14,7 @@ use std::collections::VecDeque;
 pub(crate) struct CpuTime {
     /// Times, and the CPU time up to them in ticks. Neither decreases.
     points: VecDeque<(Timestamp, f64)>,
+    hint: Hint,
 }
 
 impl CpuTime {
@@ -23,7 +28,7 @@ impl CpuTime {
     /// Returns the CPU time up to a time.
     #[inline]
     pub fn at(&self, time: Timestamp) -> Ticks {
-        let next = self.points.partition_point(|point| point.0 <= time);
+        let next = self.hint.partition_point(&self.points, |point| point.0 <= time);
         match (next.checked_sub(1).and_then(|last| self.points.get(last)), self.points.get(next)) {
             (Some(last), Some(next)) => {
                 let (passed, length, used) =
@@ -35,6 +40,20 @@ impl CpuTime {
             (Some(only), None) | (None, Some(only)) => Ticks { at_point: only.1, since: 0.0 },
             (None, None) => Ticks::default(),
         }
+    }
+
+    /// Releases the points between `start` and `end`: the CPU time of these two times and of those outside stays known.
+    fn release_between(&mut self, start: Timestamp, end: Timestamp) {
+        let end = end.min(self.points.back().map_or(0, |last| last.0));
+        let first = self.points.partition_point(|point| point.0 <= start);
+        let last = self.points.partition_point(|point| point.0 < end);
+        if last < first + RELEASED_MIN {
+            return;
+        }
+        let [from, to] = [start, end].map(|time| (time, self.at(time).since(Ticks::default())));
+        self.points.drain(first..last);
+        self.points.insert(first, to);
+        self.points.insert(first, from);
     }
 
     /// Releases the points that are not needed for this time and later ones.
@@ -100,6 +119,18 @@ impl CpuTimes {
         self.of_other_jobs[number as usize].at(time)
     }
 
+    /// Returns the number of points.
+    pub fn len(&self) -> usize {
+        let all = self.of_locations.iter().flatten().chain(&self.of_other_jobs);
+        all.map(|cpu_time| cpu_time.points.len()).sum()
+    }
+
+    /// Releases the points between two times (see [`CpuTime::release_between`]).
+    pub fn release_between(&mut self, start: Timestamp, end: Timestamp) {
+        let all = self.of_locations.iter_mut().flatten().chain(&mut self.of_other_jobs);
+        all.for_each(|cpu_time| cpu_time.release_between(start, end));
+    }
+
     pub fn release_before(&mut self, time: Timestamp) {
         let all = self.of_locations.iter_mut().flatten().chain(&mut self.of_other_jobs);
         all.for_each(|cpu_time| cpu_time.release_before(time));
@@ -122,6 +153,23 @@ mod tests {
         cpu_time.add(day + 1_000_000_007, day as f64 / 3.0 + 1_000_000_007.0);
         let at = |time| cpu_time.at(day + time);
         assert_eq!(at(900_000_101).since(at(900_000_000)), 101.0);
+    }
+
+    #[test]
+    fn released_points_change_no_other_time() {
+        let mut cpu_time = CpuTime::default();
+        (0..100).for_each(|at| cpu_time.add(10 * at, (3 * at * at % 700).max(at) as f64));
+        let mut before = cpu_time.clone();
+        cpu_time.release_between(205, 781);
+        assert_eq!(cpu_time.points.len(), before.points.len() - 58 + 2);
+        for time in (0..=205).chain(781..1000) {
+            assert!((total(&cpu_time, time) - total(&before, time)).abs() < 1e-9, "at {time}");
+        }
+        cpu_time.release_between(785, 5000);
+        for all in [&mut cpu_time, &mut before] {
+            all.add(2000, 5000.0);
+        }
+        assert!((total(&cpu_time, 1500) - total(&before, 1500)).abs() < 1e-9, "the last point is kept");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex, Step, ViewIndex};
 use crate::view::{IdleIntervals, LocationCalls, Spent, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Counts of contradictions in the input, which do no harm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -602,6 +603,22 @@ impl Engine {
     /// Returns the CPU time of a location, if it is known.
     pub(crate) fn cpu_time_of(&self, location: LocationIndex) -> Option<&CpuTime> {
         self.cpu_times.of(location.0)
+    }
+
+    pub(crate) fn cpu_times(&self) -> &CpuTimes {
+        &self.cpu_times
+    }
+
+    pub(crate) fn cpu_times_mut(&mut self) -> &mut CpuTimes {
+        &mut self.cpu_times
+    }
+
+    pub(crate) fn views(&self) -> impl Iterator<Item = &View> {
+        self.views.iter()
+    }
+
+    pub(crate) fn shorten_prices_of(&mut self, view: ViewIndex, parts: &mut [Range<Timestamp>]) {
+        self.views[view.0 as usize].shorten_prices(parts, &self.cpu_times);
     }
 
     pub(crate) fn views_mut(&mut self) -> impl Iterator<Item = &mut View> {

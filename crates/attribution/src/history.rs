@@ -2,9 +2,12 @@
 //! in, and what each view charged for it. It serves to find the joules and the call paths of an earlier time.
 
 use crate::engine::Engine;
+use crate::hint::Hint;
 use crate::steps::{LocationIndex, Move, NodeIndex, ViewIndex};
+use crate::view::View;
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// From `start` to `end`, this call path was the innermost one of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +18,18 @@ pub struct Stay {
     pub node: NodeIndex,
 }
 
+/// The times at which a call path became the innermost one of a location.
+#[derive(Clone, Debug, Default)]
+struct Moves {
+    all: VecDeque<(Timestamp, NodeIndex)>,
+    hint: Hint,
+}
+
 /// The moves of the locations that are recorded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// By location: the times at which a call path became the innermost one. `None`: the location is not recorded.
-    moves: Vec<Option<VecDeque<(Timestamp, NodeIndex)>>>,
+    /// By location. `None`: the location is not recorded.
+    moves: Vec<Option<Moves>>,
     /// Everything from this time on is kept.
     kept_since: Timestamp,
 }
@@ -27,7 +37,7 @@ pub(crate) struct History {
 impl History {
     #[inline]
     pub fn add(&mut self, location: LocationIndex, moves: &[Move]) {
-        let Some(Some(all)) = self.moves.get_mut(location.0 as usize) else { return };
+        let Some(Some(Moves { all, .. })) = self.moves.get_mut(location.0 as usize) else { return };
         let mut last = all.back().map_or(0, |(time, _)| *time);
         all.extend(moves.iter().map(|to| {
             last = last.max(to.time);
@@ -39,7 +49,7 @@ impl History {
         self.kept_since
     }
 
-    fn of(&self, location: LocationIndex) -> Option<&VecDeque<(Timestamp, NodeIndex)>> {
+    fn of(&self, location: LocationIndex) -> Option<&Moves> {
         self.moves.get(location.0 as usize)?.as_ref()
     }
 }
@@ -91,17 +101,29 @@ impl Engine {
         self.view_mut(view).prices.get_or_insert_default();
     }
 
-    /// Returns the number of moves that are kept.
-    pub fn moves_kept(&self) -> usize {
+    /// Returns the length of the history: the number of moves, prices and CPU times that are kept.
+    pub fn history_kept(&self) -> usize {
         let all = self.history.iter().flat_map(|history| history.moves.iter().flatten());
-        all.map(VecDeque::len).sum()
+        let moves: usize = all.map(|moves| moves.all.len()).sum();
+        let prices: usize = self.views().map(View::prices_kept).sum();
+        moves + prices + self.cpu_times().len()
+    }
+
+    /// Makes the recorded prices and CPU times fewer: between two of the times in `cuts`, which are in order, each location is
+    /// charged the same, but evenly. Everything up to the last of them must have been charged.
+    pub fn shorten_prices(&mut self, cuts: &[Timestamp]) {
+        let mut settled: Vec<Range<Timestamp>> = cuts.windows(2).map(|part| part[0]..part[1]).collect();
+        for view in 0..self.views().count() {
+            self.shorten_prices_of(ViewIndex(view as u32), &mut settled);
+        }
+        settled.iter().for_each(|part| self.cpu_times_mut().release_between(part.start, part.end));
     }
 
     /// Makes the history of a location shorter: between two of the times in `cuts`, which are in order, the stays in each call
     /// path become one stay. A question about the time from one of these to another has the same answer as before.
     pub fn shorten_moves(&mut self, location: LocationIndex, cuts: &[Timestamp]) {
         let moves = self.history.as_mut().and_then(|history| history.moves.get_mut(location.0 as usize));
-        let Some(Some(moves)) = moves else { return };
+        let Some(Some(Moves { all: moves, .. })) = moves else { return };
         let mut short = Shortened { moves: VecDeque::new(), start: 0, stays: Vec::new() };
         let mut cuts = cuts.iter().copied().peekable();
         for at in 0..moves.len().saturating_sub(1) {
@@ -124,7 +146,7 @@ impl Engine {
     pub fn forget_before(&mut self, time: Timestamp) {
         if let Some(history) = &mut self.history {
             history.kept_since = time;
-            for moves in history.moves.iter_mut().flatten() {
+            for Moves { all: moves, .. } in history.moves.iter_mut().flatten() {
                 let next = moves.partition_point(|(start, _)| *start <= time);
                 moves.drain(..next.saturating_sub(1)); // the last of these is the innermost one at `time`
             }
@@ -141,8 +163,9 @@ impl Engine {
         end: Timestamp,
         mut each: impl FnMut(Stay),
     ) {
-        let Some(moves) = self.history.as_ref().and_then(|history| history.of(location)) else { return };
-        let first = moves.partition_point(|(time, _)| *time <= start).saturating_sub(1);
+        let recorded = self.history.as_ref().and_then(|history| history.of(location));
+        let Some(Moves { all: moves, hint }) = recorded else { return };
+        let first = hint.partition_point(moves, |(time, _)| *time <= start).saturating_sub(1);
         let mut at = moves.range(first..).copied().peekable();
         while let Some((from, node)) = at.next() {
             if from >= end {
@@ -159,8 +182,8 @@ impl Engine {
     /// Returns the call path of the frame of this region that a location entered at `time` or was in then, if the moves of that
     /// time are recorded.
     pub fn entered(&self, location: LocationIndex, time: Timestamp, region: RegionRef) -> Option<NodeIndex> {
-        let moves = self.history.as_ref()?.of(location)?;
-        let first = moves.partition_point(|(at, _)| *at < time);
+        let Moves { all: moves, hint } = self.history.as_ref()?.of(location)?;
+        let first = hint.partition_point(moves, |(at, _)| *at < time);
         let then = moves.range(first..).take_while(|(at, _)| *at == time);
         let before = first.checked_sub(1).and_then(|before| moves.get(before));
         let paths = &self.location(location.0).paths;

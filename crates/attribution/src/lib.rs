@@ -33,6 +33,7 @@
 //! intervals.rs   the usual length of intervals
 //! calls.rs       single calls, if they are recorded
 //! history.rs     recent moves of locations, and what was charged for them, if they are recorded
+//! hint.rs        where a search in such a history starts
 //! steps.rs       steps of locations, and their numbers
 //! cpu_time.rs    when locations used CPU time
 //! ```
@@ -44,6 +45,7 @@ mod calls;
 mod counter;
 mod cpu_time;
 mod engine;
+mod hint;
 mod history;
 mod intervals;
 mod policy;
@@ -55,6 +57,7 @@ mod view_table;
 pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample};
 pub use cpu_time::OtherJobs;
 pub use engine::{Engine, Oddities};
+pub use hint::Hint;
 pub use history::Stay;
 pub use policy::{Policy, Sharing};
 pub use steps::{LocationIndex, NodeIndex, Step, ViewIndex};

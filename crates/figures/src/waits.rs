@@ -19,6 +19,10 @@ pub struct Waiting {
     pub matched_messages: u64,
     /// The number of messages of which only one side is known: waiting for them is not counted.
     pub unmatched_messages: u64,
+    /// The number of receives that were completed after one with the same ranks and tag that was started later: the waiting for these
+    /// two messages may have been exchanged.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reordered_receives: u64,
     /// The number of calls that were so long that only the last part of their waiting is counted, or none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shortened_calls: u64,
@@ -51,6 +55,7 @@ impl Waiting {
         let mut all = Waiting {
             matched_messages: counts.matched_messages,
             unmatched_messages: counts.unmatched_messages,
+            reordered_receives: counts.reordered_receives,
             shortened_calls: counts.cut_calls + counts.forgotten_waits,
             kinds: Kind::ALL.iter().map(|kind| (kind.as_str().to_owned(), 0.0)).collect(),
             ..Waiting::default()
@@ -85,6 +90,7 @@ impl Waiting {
         self.joules += more.joules;
         self.matched_messages += more.matched_messages;
         self.unmatched_messages += more.unmatched_messages;
+        self.reordered_receives += more.reordered_receives;
         self.shortened_calls += more.shortened_calls;
         for (kind, joules) in &more.kinds {
             *self.kinds.entry(kind.clone()).or_default() += joules;

@@ -61,8 +61,15 @@ pub fn lower_bound(waiting: &Waiting) -> Option<String> {
         let part = percent(waiting.unmatched_messages as f64, all);
         return Some(format!("{part} of the messages are unmatched: waiting is a lower bound"));
     }
-    (shortened > 0).then(|| {
-        format!("{shortened} calls were too long to be followed from their start: waiting is a lower bound")
+    if shortened > 0 {
+        return Some(format!(
+            "{shortened} calls were too long to be followed from their start: waiting is a lower bound"
+        ));
+    }
+    let (reordered, all) = (waiting.reordered_receives as f64, waiting.matched_messages as f64);
+    (reordered >= UNMATCHED_PART_MIN * all && reordered > 0.0).then(|| {
+        let part = percent(reordered, all);
+        format!("{part} of the messages were received in another order than was asked for: their waiting is uncertain")
     })
 }
 

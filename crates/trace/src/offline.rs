@@ -22,7 +22,7 @@ use ampere_attribution::CounterFigures;
 use ampere_figures::losses::Losses;
 use ampere_figures::summary::{Run, Summary};
 use ampere_model::numbers::NumberTable;
-use ampere_model::{Region, RegionRef};
+use ampere_model::{Region, RegionRef, regions};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
 use ampere_timeline::baseline::Baseline;
@@ -574,8 +574,14 @@ impl<'a> Feed<'a> {
             .for_each(|(device, baseline)| attributor.learn_baseline(device, baseline));
         let shift = shift_of(attributor.config(), attributor.ticks_per_second);
         let regions = add_regions(definitions, attributor);
-        let is_mpi = |region: &Region| i32::from(region.paradigm) == paradigm::MPI;
+        let is_mpi =
+            |region: &Region| i32::from(region.paradigm) == paradigm::MPI || regions::is_mpi(&region.name);
         let wants_waits = attributor.waiting.is_some();
+        if let Some(waiting) = &mut attributor.waiting {
+            for (number, region) in (0..).zip(attributor.regions.all()) {
+                waiting.add_region(RegionRef(number), &region.name);
+            }
+        }
         let is_mpi = attributor.regions.all().iter().map(is_mpi).filter(|_| wants_waits).collect();
         Feed {
             locations,

@@ -2,9 +2,12 @@
 
 use super::View;
 use super::active::Price;
-use crate::cpu_time::CpuTime;
+use super::consumer::Consumer;
+use crate::cpu_time::{CpuTime, CpuTimes};
+use crate::hint::Hint;
 use ampere_model::Timestamp;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A time in which the share clock was a straight line and all ticks had one price.
@@ -29,6 +32,7 @@ pub(crate) struct PriceLog {
     running: Vec<VecDeque<(Timestamp, u32)>>,
     /// Energy without time, between two samples of one time, and the joules of each consumer that ran just before.
     at_once: VecDeque<(Timestamp, Vec<(u32, f64)>)>,
+    hint: Hint,
 }
 
 impl PriceLog {
@@ -50,6 +54,33 @@ impl PriceLog {
         let piece =
             |(start, end, rate)| Piece { start, end, rate, price, of_consumers: of_consumers.cloned() };
         self.pieces.extend(self.open.drain(..).map(piece));
+    }
+
+    /// Replaces some of the pieces.
+    fn replace(&mut self, parts: &[(Range<usize>, Piece)]) {
+        let mut pieces = VecDeque::new();
+        let mut done = 0;
+        for (old, new) in parts {
+            pieces.extend(self.pieces.range(done..old.start).cloned());
+            pieces.push_back(new.clone());
+            done = old.end;
+        }
+        pieces.extend(self.pieces.range(done..).cloned());
+        self.pieces = pieces;
+        let part_of = |time: Timestamp| {
+            let next = parts.partition_point(|(_, new)| new.end < time);
+            parts.get(next).filter(|(_, new)| new.start < time).map(|_| next)
+        };
+        // The new pieces contain these joules.
+        self.at_once.retain(|(time, _)| part_of(*time).is_none());
+        for changes in &mut self.running {
+            let times: Vec<Option<usize>> = changes.iter().map(|(time, _)| part_of(*time)).collect();
+            let mut at = 0;
+            changes.retain(|_| {
+                at += 1;
+                times[at - 1].is_none() || times.get(at) != times.get(at - 1)
+            });
+        }
     }
 
     /// Returns the share of one member of a group in what the group is due from `start` to `end`, in ticks.
@@ -113,6 +144,50 @@ impl View {
         }
     }
 
+    pub fn prices_kept(&self) -> usize {
+        let kept = |log: &PriceLog| {
+            let running: usize = log.running.iter().map(VecDeque::len).sum();
+            log.pieces.len() + log.at_once.len() + running
+        };
+        self.prices.as_deref().map_or(0, kept)
+    }
+
+    /// Makes one piece of the pieces in each of these parts of time, with a price of its own for each consumer, for which no CPU time
+    /// is needed any more. Shortens each part to the time for which that is so.
+    pub fn shorten_prices(&mut self, parts: &mut [Range<Timestamp>], cpu_times: &CpuTimes) {
+        let Some(log) = &self.prices else { return };
+        let pieces_of = |part: &mut Range<Timestamp>| {
+            let first = log.pieces.partition_point(|piece| piece.start < part.start);
+            let last = log.pieces.partition_point(|piece| piece.end <= part.end);
+            let before = first.checked_sub(1).and_then(|before| log.pieces.get(before));
+            let after = log.pieces.get(last);
+            part.start = before.map_or(part.start, |piece| piece.end.max(part.start));
+            part.end = after.map_or(part.end, |piece| piece.start.min(part.end));
+            first..last
+        };
+        let pieces: Vec<_> = parts.iter_mut().map(pieces_of).filter(|pieces| !pieces.is_empty()).collect();
+        let parts: Vec<_> =
+            pieces.into_iter().map(|some| (some.clone(), self.as_one(some, cpu_times))).collect();
+        if let Some(log) = &mut self.prices {
+            log.replace(&parts);
+        }
+    }
+
+    /// Returns a piece in which each consumer is charged what it is in all of these.
+    fn as_one(&self, pieces: Range<usize>, cpu_times: &CpuTimes) -> Piece {
+        let own = self
+            .prices
+            .as_ref()
+            .and_then(|log| Some((log.pieces.get(pieces.start)?.start, log.pieces.get(pieces.end - 1)?.end)));
+        let (start, end) = own.unwrap_or_default();
+        let price = |(consumer, of): (u32, &Consumer)| {
+            let joules = self.joules_during(consumer, start, end, cpu_times.of(of.location));
+            Price { open: joules / (end - start) as f64, ..Price::default() }
+        };
+        let prices = (0..).zip(&self.consumers.all).map(price).collect();
+        Piece { start, end, rate: 0.0, price: Price::default(), of_consumers: Some(prices) }
+    }
+
     /// Returns the joules that a consumer with an open frame was charged from `start` to `end`, as far as they are recorded.
     pub fn joules_during(
         &self,
@@ -123,7 +198,7 @@ impl View {
     ) -> f64 {
         let Some(log) = &self.prices else { return 0.0 };
         let group = self.consumers.all[consumer as usize].group;
-        let first = log.pieces.partition_point(|piece| piece.end <= start);
+        let first = log.hint.partition_point(&log.pieces, |piece| piece.end <= start);
         let pieces = log.pieces.range(first..).take_while(|piece| piece.start < end);
         let joules = |piece: &Piece| {
             let (start, end) = (piece.start.max(start), piece.end.min(end));

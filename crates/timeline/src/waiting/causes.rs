@@ -3,12 +3,16 @@
 use super::{LocationWaits, Wait, Waiting};
 use ampere_attribution::{Engine, LocationIndex, NodeIndex, Stay};
 use ampere_model::Timestamp;
-use ampere_model::numbers::NumberMap;
+
+/// Call paths, and the ticks that each caused. One may be there several times.
+pub(super) type Causes = Vec<((LocationIndex, NodeIndex), u64)>;
+/// With this number of entries, it is worth the time to make one of those of each call path.
+const MANY: usize = 32;
 
 impl LocationWaits {
     /// Returns the latest wait that overlaps the interval from `time` to `end` and that `is_its` accepts.
     fn at(&self, time: Timestamp, end: Timestamp, is_its: impl Fn(&Wait) -> bool) -> Option<&Wait> {
-        let before = self.all.partition_point(|wait| wait.start < end);
+        let before = self.hint.partition_point(&self.all, |wait| wait.start < end);
         let recent = self.all.range(..before).rev();
         let mut recent = recent.take_while(|wait| wait.reach > time);
         recent.find(|wait| wait.end > time && is_its(wait))
@@ -21,7 +25,7 @@ struct Walk<'a> {
     engine: &'a Engine,
     /// The ranks on the way so far, which are not followed again.
     passed: Vec<u32>,
-    found: &'a mut NumberMap<(LocationIndex, NodeIndex), u64>,
+    found: &'a mut Causes,
 }
 
 impl Waiting {
@@ -31,11 +35,19 @@ impl Waiting {
         engine: &Engine,
         location: LocationIndex,
         wait: Wait,
-        found: &mut NumberMap<(LocationIndex, NodeIndex), u64>,
+        found: &mut Causes,
     ) {
         let passed = self.ranks.of(location).into_iter().collect();
         let mut walk = Walk { waiting: self, engine, passed, found };
         walk.follow(wait.late, wait.start, wait.end);
+        if found.len() > MANY {
+            found.sort_unstable_by_key(|(cause, _)| *cause);
+            found.dedup_by(|(next, ticks), (cause, sum)| {
+                let is_same = next == cause;
+                *sum += if is_same { *ticks } else { 0 };
+                is_same
+            });
+        }
     }
 }
 
@@ -44,11 +56,11 @@ impl Walk<'_> {
     fn follow(&mut self, rank: u32, start: Timestamp, end: Timestamp) {
         let Some(location) = self.waiting.ranks.main(rank) else { return };
         self.passed.push(rank);
-        let mut stays = Vec::new();
-        self.engine.each_stay(location, start, end, |stay| stays.push(stay));
-        for stay in stays.into_iter().filter(|stay| !stay.node.is_root()) {
-            self.add(location, stay);
-        }
+        self.engine.each_stay(location, start, end, |stay| {
+            if !stay.node.is_root() {
+                self.add(location, stay);
+            }
+        });
         self.passed.pop();
     }
 
@@ -67,7 +79,7 @@ impl Walk<'_> {
             self.follow(late, start, end);
         }
         if own > 0 {
-            *self.found.entry((location, stay.node)).or_default() += own;
+            self.found.push(((location, stay.node), own));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The joules of waits, and of their causes.
 
+use super::causes::Causes;
 use ampere_attribution::{LocationIndex, NodeIndex, ViewIndex};
 use ampere_model::numbers::NumberMap;
 
@@ -82,6 +83,9 @@ pub struct Counts {
     pub matched_messages: u64,
     /// The number of messages of which only one side is known.
     pub unmatched_messages: u64,
+    /// The number of receives that were completed after one with the same ranks and tag that was started later. They are matched in
+    /// the order of completion, so that the two may have each other's messages.
+    pub reordered_receives: u64,
     /// The number of calls that took so long that their start was moved to a later time.
     pub cut_calls: u64,
     /// The number of waits whose call path was no longer known.
@@ -93,10 +97,11 @@ pub struct Counts {
 pub(super) struct Figures {
     of_views: Vec<Option<ViewWaits>>,
     pub counts: Counts,
-    /// The number of moves in the engine's history at which waits are settled next.
+    /// The length of the history at which waits are settled next.
     pub settle_at: usize,
-    /// The causes of a wait in ticks, kept to save allocations.
-    pub causes: NumberMap<(LocationIndex, NodeIndex), u64>,
+    /// The causes of a wait and the joules of its own call paths, kept to save allocations.
+    pub causes: Causes,
+    pub own: Vec<(NodeIndex, f64)>,
 }
 
 impl Figures {

@@ -40,6 +40,9 @@ pub(super) struct Arrival {
     pub kind: Kind,
 }
 
+/// A free slot keeps room for this number of arrivals.
+const ARRIVALS_KEPT: usize = 4;
+
 struct Frame {
     place: Place,
     region: RegionRef,
@@ -62,6 +65,8 @@ struct Open {
     enter: Timestamp,
     region: RegionRef,
     is_mpi: bool,
+    /// Whether it is a call that waits for a message without receiving it.
+    is_probe: bool,
     id: Option<Id>,
 }
 
@@ -82,12 +87,18 @@ impl Frames {
     }
 
     #[inline]
-    pub fn enter(&mut self, location: LocationIndex, enter: Timestamp, region: RegionRef, is_mpi: bool) {
+    pub fn enter(
+        &mut self,
+        location: LocationIndex,
+        enter: Timestamp,
+        region: RegionRef,
+        [is_mpi, is_probe]: [bool; 2],
+    ) {
         let at = location.0 as usize;
         if at >= self.open.len() {
             self.open.resize_with(at + 1, Vec::new);
         }
-        self.open[at].push(Open { enter, region, is_mpi, id: None });
+        self.open[at].push(Open { enter, region, is_mpi, is_probe, id: None });
     }
 
     /// Leaves the innermost frame. Returns it if its wait can be taken.
@@ -97,6 +108,18 @@ impl Frames {
         let frame = self.get(id)?;
         frame.leave = Some(time);
         (frame.undecided == 0).then_some(id)
+    }
+
+    /// Whether the innermost frame waits for a message without receiving it.
+    #[inline]
+    pub fn is_probe(&self, location: LocationIndex) -> bool {
+        let open = self.open.get(location.0 as usize);
+        open.and_then(|open| open.last()).is_some_and(|innermost| innermost.is_probe)
+    }
+
+    /// Returns the number of frames for which there is room.
+    pub fn slots(&self) -> usize {
+        self.all.len()
     }
 
     pub fn is_open(&self, location: LocationIndex) -> bool {
@@ -132,17 +155,20 @@ impl Frames {
         Some((id, frame.events))
     }
 
-    /// Sets the other side of an event. It may be known to be unknown: then nothing has arrived.
-    pub fn decide(&mut self, event: Option<(Id, u32)>, arrival: Option<Arrival>) {
-        let Some((id, number)) = event else { return };
-        let Some(frame) = self.get(id) else { return };
-        let (enter, own) = (frame.enter, frame.place.rank);
-        let arrival = arrival.filter(|arrival| arrival.time > enter && arrival.rank != own);
-        frame.arrivals.extend(arrival.map(|arrival| (arrival, number)));
+    /// Sets the other side of an event. It may be known to be unknown: then nothing has arrived. Returns whether it arrived after the
+    /// frame was entered.
+    pub fn decide(&mut self, event: Option<(Id, u32)>, arrival: Option<Arrival>) -> bool {
+        let Some((id, number)) = event else { return false };
+        let Some(frame) = self.get(id) else { return false };
+        let own = frame.place.rank;
+        let arrival = arrival.filter(|arrival| arrival.time > frame.enter);
+        let has_arrived = arrival.is_some();
+        frame.arrivals.extend(arrival.filter(|arrival| arrival.rank != own).map(|arrival| (arrival, number)));
         frame.undecided -= 1;
         if frame.undecided == 0 && frame.leave.is_some() {
             self.decided.push(id);
         }
+        has_arrived
     }
 
     /// Returns a frame whose wait can be taken now.
@@ -182,7 +208,8 @@ impl Frames {
             reach: end,
             is_settled: false,
         });
-        frame.arrivals = Vec::new();
+        frame.arrivals.clear();
+        frame.arrivals.shrink_to(ARRIVALS_KEPT);
         frame.generation += 1;
         self.free.push(id.slot);
         wait.map(|wait| (place.location, wait))

@@ -1,6 +1,6 @@
 //! Matches the two sides of messages, and the members' parts of collective operations, in the order of each channel.
 
-use super::figures::Kind;
+use super::figures::{Counts, Kind};
 use super::frames::{Arrival, Frames, Id, Place};
 use super::ranks::{CollectiveKind, Message, Ranks};
 use ampere_attribution::LocationIndex;
@@ -37,6 +37,8 @@ struct Side {
     request: Option<u64>,
     /// Whether it may still be cancelled, so that another send is the one that was received.
     may_be_cancelled: bool,
+    /// Of a receive: the call before it that may have waited for the message.
+    probe: Event,
 }
 
 /// The sides that wait. Both can be there only if the first send may still be cancelled.
@@ -47,6 +49,8 @@ struct Queue {
     /// The number of sends that were given up and whose receives are to come, and the reverse.
     given_up_sends: u64,
     given_up_receives: u64,
+    /// When the last of the receives so far was started.
+    last_start: Timestamp,
 }
 
 impl Queue {
@@ -85,9 +89,12 @@ pub(super) struct Messages {
     /// Channels whose first send is non-blocking and was received at `held_at`: an event of the same time may still cancel it.
     held: Vec<Channel>,
     held_at: Timestamp,
+    /// By location: the last call that waited for a message without receiving it, and its end.
+    probes: NumberMap<LocationIndex, (Event, Timestamp)>,
     waiting: usize,
     matched: u64,
     unmatched: u64,
+    reordered: u64,
 }
 
 impl Messages {
@@ -115,17 +122,19 @@ impl Messages {
         let queue = self.queues.entry(channel).or_default();
         if queue.given_up_receives > 0 {
             queue.given_up_receives -= 1;
-            return frames.decide(event, None);
+            frames.decide(event, None);
+            return;
         }
         // A receive that is there before the send may be that of a later one.
         let may_be_cancelled = !is_blocking && !queue.receives.is_empty();
-        queue.sends.push_back(Side { entry, event, request: message.request, may_be_cancelled });
+        let side = Side { entry, event, request: message.request, may_be_cancelled, probe: None };
+        queue.sends.push_back(side);
         self.waiting += 1;
         match message.request.filter(|_| may_be_cancelled) {
             Some(request) => {
                 self.cancellable.insert((place.location, request), channel);
             }
-            None => self.pair_up(frames, channel),
+            None => pair_up(queue, frames, channel, &mut self.waiting, &mut self.matched),
         }
     }
 
@@ -154,21 +163,50 @@ impl Messages {
             self.unmatched += 1;
             return;
         };
-        let event = frames.add(place, None);
+        let (event, probe) = (frames.add(place, None), self.probe_before(place.location, entry));
         let channel = Channel { comm: message.comm, sender, receiver: place.rank, tag: message.tag };
         let queue = self.queues.entry(channel).or_default();
         if queue.given_up_sends > 0 {
             queue.given_up_sends -= 1;
-            return frames.decide(event, None);
+            for event in [event, probe] {
+                frames.decide(event, None);
+            }
+            return;
         }
-        queue.receives.push_back(Side { entry, event, request: None, may_be_cancelled: false });
+        let start = entry.unwrap_or(queue.last_start);
+        self.reordered += u64::from(start < queue.last_start);
+        queue.last_start = queue.last_start.max(start);
+        queue.receives.push_back(Side { entry, event, request: None, may_be_cancelled: false, probe });
         self.waiting += 1;
         if queue.sends.front().is_some_and(|send| send.request.is_some()) {
             self.held_at = time;
             self.held.push(channel);
         } else {
-            self.pair_up(frames, channel);
+            pair_up(queue, frames, channel, &mut self.waiting, &mut self.matched);
         }
+    }
+
+    /// A call ends that may have waited for a message, which the next receive of its location takes.
+    pub fn find(&mut self, frames: &mut Frames, place: Place, time: Timestamp) {
+        let event = frames.add(place, None);
+        if let Some((before, _)) = self.probes.insert(place.location, (event, time)) {
+            frames.decide(before, None);
+        }
+    }
+
+    /// Returns the call that may have waited for the message of a receive, which started at `entry`.
+    fn probe_before(&mut self, location: LocationIndex, entry: Option<Timestamp>) -> Event {
+        if self.probes.is_empty() || self.probes.get(&location)?.1 > entry? {
+            return None;
+        }
+        self.probes.remove(&location)?.0
+    }
+
+    /// Waits no longer for the receives that follow such calls.
+    pub fn forget_probes(&mut self, frames: &mut Frames) {
+        self.probes.drain().for_each(|(_, (event, _))| {
+            frames.decide(event, None);
+        });
     }
 
     /// Matches what was held before `time`.
@@ -182,18 +220,8 @@ impl Messages {
 
     /// Matches what is there of a channel.
     fn pair_up(&mut self, frames: &mut Frames, channel: Channel) {
-        let Some(queue) = self.queues.get_mut(&channel) else { return };
-        let arrival = |entry: Option<Timestamp>, rank, kind| Some(Arrival { time: entry?, rank, kind });
-        while let (Some(send), Some(receive)) =
-            (queue.sends.front().copied(), queue.receives.front().copied())
-            && !send.may_be_cancelled
-        {
-            queue.sends.pop_front();
-            queue.receives.pop_front();
-            self.waiting -= 2;
-            self.matched += 1;
-            frames.decide(receive.event, arrival(send.entry, channel.sender, Kind::LateSender));
-            frames.decide(send.event, arrival(receive.entry, channel.receiver, Kind::LateReceiver));
+        if let Some(queue) = self.queues.get_mut(&channel) {
+            pair_up(queue, frames, channel, &mut self.waiting, &mut self.matched);
         }
     }
 
@@ -226,6 +254,12 @@ impl Messages {
         all
     }
 
+    /// Returns the times at which operations started that are not matched.
+    pub fn entries(&self) -> impl Iterator<Item = Timestamp> + '_ {
+        let sides = self.queues.values().flat_map(|queue| queue.sends.iter().chain(&queue.receives));
+        sides.filter_map(|side| side.entry).chain(self.started.0.values().copied())
+    }
+
     /// Gives up the oldest messages if there are too many.
     pub fn limit(&mut self, frames: &mut Frames) {
         if self.waiting > WAITING_MAX {
@@ -256,16 +290,39 @@ impl Messages {
         self.queues.clear();
     }
 
-    /// Returns the number of messages of which both sides are known, and of those of which one is.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.matched, self.unmatched)
+    /// Sets the number of messages of which both sides are known, of those of which one is, and of the receives that were completed
+    /// after one of their channel that was started later.
+    pub fn count(&self, counts: &mut Counts) {
+        counts.matched_messages = self.matched;
+        counts.unmatched_messages = self.unmatched;
+        counts.reordered_receives = self.reordered;
+    }
+}
+
+/// Matches what is there of a channel.
+fn pair_up(queue: &mut Queue, frames: &mut Frames, channel: Channel, waiting: &mut usize, matched: &mut u64) {
+    let arrival = |entry: Option<Timestamp>, rank, kind| Some(Arrival { time: entry?, rank, kind });
+    while let (Some(send), Some(receive)) = (queue.sends.front().copied(), queue.receives.front().copied())
+        && !send.may_be_cancelled
+    {
+        queue.sends.pop_front();
+        queue.receives.pop_front();
+        *waiting -= 2;
+        *matched += 1;
+        let sent = arrival(send.entry, channel.sender, Kind::LateSender);
+        let has_waited = frames.decide(receive.event, sent);
+        frames.decide(receive.probe, sent.filter(|_| !has_waited));
+        frames.decide(send.event, arrival(receive.entry, channel.receiver, Kind::LateReceiver));
     }
 }
 
 /// Removes the sides that started up to `cut`. Returns their number.
 fn give_up(sides: &mut VecDeque<Side>, frames: &mut Frames, cut: Timestamp) -> u64 {
     let count = sides.partition_point(|side| side.entry.unwrap_or(0) <= cut);
-    sides.drain(..count).for_each(|side| frames.decide(side.event, None));
+    for side in sides.drain(..count) {
+        frames.decide(side.event, None);
+        frames.decide(side.probe, None);
+    }
     count as u64
 }
 
@@ -354,6 +411,13 @@ impl Collectives {
         while self.waiting > WAITING_MAX && self.give_up_oldest(frames) {}
     }
 
+    /// Returns the times at which members came to operations in which others have not taken part yet.
+    pub fn entries(&self) -> impl Iterator<Item = Timestamp> + '_ {
+        let instances = self.sequences.values().flat_map(|sequence| &sequence.instances);
+        let parts = instances.flat_map(|instance| instance.parts.iter().flatten());
+        parts.map(|part| part.arrival).chain(self.started.0.values().copied())
+    }
+
     /// Gives up the oldest half of the longest sequence. Returns whether there was something to give up.
     fn give_up_oldest(&mut self, frames: &mut Frames) -> bool {
         let cost = |sequence: &Sequence| sequence.instances.len() * sequence.counts.len();
@@ -363,7 +427,9 @@ impl Collectives {
         sequence.first += count as u64;
         self.waiting -= count * sequence.counts.len();
         for instance in sequence.instances.drain(..count) {
-            instance.parts.into_iter().flatten().for_each(|part| frames.decide(part.event, None));
+            instance.parts.into_iter().flatten().for_each(|part| {
+                frames.decide(part.event, None);
+            });
         }
         true
     }

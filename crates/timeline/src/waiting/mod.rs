@@ -16,8 +16,9 @@
 //! ```
 //!
 //! Memory is bounded: the engine's history is kept only as long as an MPI call is open or a match is missing. If that is too long
-//! ([`MOVES_MAX`]), it is shortened, and if that does not help, the start of these calls is moved to a later time; if too many
-//! messages wait for their other side ([`matching::WAITING_MAX`]), the oldest ones are given up. Both are counted.
+//! ([`HISTORY_LONG`]), it is shortened: between the times from or until which such a call may wait, only sums are kept. If that does
+//! not help ([`HISTORY_MAX`]), the start of these calls is moved to a later time; if too many messages wait for their other side
+//! ([`matching::WAITING_MAX`]), the oldest ones are given up. Both are counted.
 
 mod causes;
 mod figures;
@@ -30,17 +31,19 @@ mod tests;
 pub use figures::{ByKind, Counts, Kind, ViewWaits};
 pub use ranks::{CollectiveKind, Comm, Message, Operation, Rank, Ranks};
 
-use ampere_attribution::{Engine, LocationIndex, NodeIndex, ViewIndex};
+use ampere_attribution::{Engine, Hint, LocationIndex, NodeIndex, ViewIndex};
 use ampere_model::{RegionRef, Timestamp};
 use figures::Figures;
 use frames::{Frames, Place};
 use matching::{Collectives, Messages};
 use std::collections::VecDeque;
 
-/// Waits are settled when at least this many moves are in the engine's history.
-const MOVES_MIN: usize = 1 << 16;
-/// The maximum number of moves in the engine's history.
-const MOVES_MAX: usize = 1 << 22;
+/// Waits are settled when the engine's history and the waits have at least this length.
+const HISTORY_MIN: usize = 1 << 13;
+/// A longer history is shortened.
+const HISTORY_LONG: usize = 1 << 18;
+/// If the history is longer, the start of calls is moved.
+const HISTORY_MAX: usize = 1 << 22;
 
 /// A rank's wait for another one.
 #[derive(Clone, Copy, Debug)]
@@ -62,11 +65,17 @@ struct Wait {
 #[derive(Default)]
 struct LocationWaits {
     all: VecDeque<Wait>,
+    hint: Hint,
 }
 
 impl LocationWaits {
     fn add(&mut self, wait: Wait) {
-        let place = self.all.partition_point(|other| other.start <= wait.start);
+        let is_last = self.all.back().is_none_or(|last| last.start <= wait.start);
+        let place = if is_last {
+            self.all.len()
+        } else {
+            self.all.partition_point(|other| other.start <= wait.start)
+        };
         self.all.insert(place, wait);
         let mut reach = place.checked_sub(1).map_or(0, |before| self.all[before].reach);
         for wait in self.all.range_mut(place..) {
@@ -85,9 +94,12 @@ pub struct Waiting {
     /// By location.
     waits: Vec<LocationWaits>,
     figures: Figures,
-    /// See [`MOVES_MIN`] and [`MOVES_MAX`].
-    moves_min: usize,
-    moves_max: usize,
+    /// By region: whether it waits for a message without receiving it.
+    probes: Vec<bool>,
+    /// See [`HISTORY_MIN`], [`HISTORY_LONG`] and [`HISTORY_MAX`].
+    history_min: usize,
+    history_long: usize,
+    history_max: usize,
 }
 
 impl Waiting {
@@ -101,8 +113,21 @@ impl Waiting {
             collectives: Collectives::default(),
             waits: Vec::new(),
             figures: Figures::default(),
-            moves_min: MOVES_MIN,
-            moves_max: MOVES_MAX,
+            probes: Vec::new(),
+            history_min: HISTORY_MIN,
+            history_long: HISTORY_LONG,
+            history_max: HISTORY_MAX,
+        }
+    }
+
+    /// Adds a region. If it is `MPI_Probe` or `MPI_Mprobe`, it waits for a message that a later call receives.
+    pub fn add_region(&mut self, region: RegionRef, name: &str) {
+        let name = name.to_ascii_lowercase();
+        let name = name.trim_end_matches('_').trim_end_matches("_f08ts").trim_end_matches("_f08");
+        if ["mpi_probe", "mpi_mprobe"].contains(&name) {
+            let at = region.0 as usize;
+            self.probes.resize(self.probes.len().max(at + 1), false);
+            self.probes[at] = true;
         }
     }
 
@@ -110,12 +135,20 @@ impl Waiting {
     /// order.
     #[inline]
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, is_mpi: bool) {
-        self.frames.enter(location, time, region, is_mpi);
+        let is_probe = self.probes.get(region.0 as usize).copied().unwrap_or_default();
+        self.frames.enter(location, time, region, [is_mpi, is_probe]);
     }
 
     /// Takes the leave of a location's innermost frame.
     #[inline]
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
+        if self.frames.is_probe(location)
+            && let Some(rank) = self.ranks.of(location)
+        {
+            let place = Place { location, rank, node: self.ranks.node(rank) };
+            self.messages.find(&mut self.frames, place, time);
+            self.resolve_decided();
+        }
         if let Some(frame) = self.frames.leave(location, time) {
             self.resolve(frame);
         }
@@ -172,7 +205,7 @@ impl Waiting {
     /// Settles the waits about which everything is known, if enough has happened since the last time. The engine has been handed
     /// everything before `until`; `views` are those of which prices are recorded.
     pub fn settle(&mut self, engine: &mut Engine, views: impl Iterator<Item = ViewIndex>, until: Timestamp) {
-        if engine.moves_kept() < self.figures.settle_at.max(self.moves_min) {
+        if self.kept(engine) < self.figures.settle_at.max(self.history_min) {
             return;
         }
         self.messages.release(&mut self.frames, until);
@@ -183,13 +216,21 @@ impl Waiting {
         let priced_until = priced.min().unwrap_or(Timestamp::MAX);
         self.settle_before(engine, until, priced_until);
         self.forget(engine, until);
-        if engine.moves_kept() > self.moves_max {
-            self.shorten(engine, until);
-            if engine.moves_kept() > self.moves_max / 2 {
-                self.cut(engine, until);
-            }
+        if self.kept(engine) > self.history_long {
+            self.messages.forget_probes(&mut self.frames);
+            self.resolve_decided();
+            self.shorten(engine, until, priced_until);
         }
-        self.figures.settle_at = 2 * engine.moves_kept();
+        if self.kept(engine) > self.history_max {
+            self.cut(engine, until);
+        }
+        // The frames' slots and the locations are looked at each time.
+        self.figures.settle_at = 2 * self.kept(engine) + self.frames.slots();
+    }
+
+    /// Returns the length of the engine's history, and the number of waits.
+    fn kept(&self, engine: &Engine) -> usize {
+        engine.history_kept() + self.waits.iter().map(|waits| waits.all.len()).sum::<usize>()
     }
 
     /// Settles all waits: no event and no sample follows.
@@ -232,11 +273,11 @@ impl Waiting {
             return;
         }
         let mut causes = std::mem::take(&mut self.figures.causes);
+        let mut own = std::mem::take(&mut self.figures.own);
         self.find_causes(engine, location, wait, &mut causes);
-        let all: u64 = causes.values().sum();
+        let all: u64 = causes.iter().map(|(_, ticks)| ticks).sum();
         if all > 0 {
             for view in engine.priced_views(location) {
-                let mut own: Vec<(NodeIndex, f64)> = Vec::new();
                 engine.each_stay(location, wait.start, wait.end, |stay| {
                     if self.is_in_frame(engine, location, stay.node, &wait) {
                         let joules = engine.joules_during(view, location, stay.start, stay.end);
@@ -245,7 +286,7 @@ impl Waiting {
                 });
                 let joules: f64 = own.iter().map(|(_, joules)| joules).sum();
                 let view = self.figures.of_mut(view);
-                for (node, joules) in own {
+                for (node, joules) in own.drain(..) {
                     view.waited.entry((location, node)).or_default().add(wait.kind, joules);
                 }
                 for (cause, ticks) in &causes {
@@ -255,7 +296,7 @@ impl Waiting {
             }
         }
         causes.clear();
-        self.figures.causes = causes;
+        (self.figures.causes, self.figures.own) = (causes, own);
     }
 
     /// Whether a location that is in this call path is in the frame of the wait itself, and not in one that the frame has called.
@@ -277,12 +318,18 @@ impl Waiting {
     }
 
     /// Makes the engine's history shorter, such that questions that are still to be asked have the same answers: it is not merged
-    /// across the times from which calls wait, nor across a location's own waits.
-    fn shorten(&self, engine: &mut Engine, until: Timestamp) {
+    /// across the times from or until which calls may wait, nor across a location's own waits.
+    fn shorten(&self, engine: &mut Engine, until: Timestamp, priced_until: Timestamp) {
         let unsettled = self.waits.iter().flat_map(|waits| &waits.all).filter(|wait| !wait.is_settled);
         let mut common: Vec<Timestamp> = unsettled.flat_map(|wait| [wait.start, wait.end]).collect();
         common.extend(self.frames.undecided_enters());
+        common.extend(self.messages.entries().chain(self.collectives.entries()));
         common.push(until);
+        common.sort_unstable();
+        common.dedup();
+        let until = until.min(priced_until);
+        let priced = common.iter().copied().take_while(|time| *time < until);
+        engine.shorten_prices(&priced.chain([until]).collect::<Vec<_>>());
         for location in self.ranks.locations() {
             let own = self.waits.get(location.0 as usize).into_iter().flat_map(|waits| &waits.all);
             let mut cuts: Vec<Timestamp> =
@@ -310,7 +357,8 @@ impl Waiting {
 
     /// Returns what was matched, and what was not.
     pub fn counts(&self) -> Counts {
-        let (matched_messages, unmatched_messages) = self.messages.counts();
-        Counts { matched_messages, unmatched_messages, ..self.figures.counts }
+        let mut counts = self.figures.counts;
+        self.messages.count(&mut counts);
+        counts
     }
 }

@@ -4,7 +4,6 @@ use super::frames::Tolerance;
 use ampere_attribution::LocationIndex;
 use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
-use std::collections::HashMap;
 
 /// A process that takes part in MPI.
 #[derive(Clone, Debug, Default)]
@@ -90,7 +89,8 @@ struct Members {
 pub struct Ranks {
     all: Vec<Rank>,
     comms: NumberMap<u32, Option<Members>>,
-    of_locations: HashMap<LocationIndex, u32>,
+    /// By location.
+    of_locations: Vec<Option<u32>>,
     tolerance: Tolerance,
 }
 
@@ -103,10 +103,13 @@ impl Ranks {
         clock_error: Timestamp,
         ticks_per_second: u64,
     ) -> Ranks {
-        let of_locations = (0..)
-            .zip(&all)
-            .flat_map(|(number, rank)| rank.locations.iter().map(move |location| (*location, number)));
-        let of_locations = of_locations.collect();
+        let mut of_locations = Vec::new();
+        for (number, rank) in (0..).zip(&all) {
+            for location in rank.locations.iter().map(|location| location.0 as usize) {
+                of_locations.resize(of_locations.len().max(location + 1), None);
+                of_locations[location] = Some(number);
+            }
+        }
         let members = |comm| match comm {
             Comm::Own => None,
             Comm::Members(ranks) => {
@@ -129,7 +132,7 @@ impl Ranks {
 
     #[inline]
     pub(super) fn of(&self, location: LocationIndex) -> Option<u32> {
-        self.of_locations.get(&location).copied()
+        self.of_locations.get(location.0 as usize).copied().flatten()
     }
 
     pub(super) fn node(&self, rank: u32) -> u32 {

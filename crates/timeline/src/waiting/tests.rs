@@ -34,8 +34,12 @@ use Do::{Collective, Complete, Enter, Leave, Receive, Send, Start};
 
 impl Run {
     fn of(nodes: &[u32], clock_error: Timestamp) -> Run {
+        Run::by(Policy::TimeSliced, nodes, clock_error)
+    }
+
+    fn by(policy: Policy, nodes: &[u32], clock_error: Timestamp) -> Run {
         let mut engine = Engine::new();
-        let view = engine.add_view(Policy::TimeSliced, Sharing::Independent);
+        let view = engine.add_view(policy, Sharing::Independent);
         engine.record_prices(view);
         let locations: Vec<LocationIndex> = nodes.iter().map(|_| engine.add_location()).collect();
         locations.iter().for_each(|location| engine.bind(view, *location));
@@ -62,6 +66,7 @@ impl Run {
             Enter(name) => {
                 let region = self.regions.add(&Region { name: name.to_owned(), ..region() });
                 self.engine.enter(location, time, region);
+                self.waiting.add_region(region, name);
                 return self.waiting.enter(location, time, region, name.starts_with("MPI_"));
             }
             Leave => {
@@ -189,6 +194,71 @@ fn a_blocking_send_waits_for_the_start_of_the_receive() {
     assert_eq!(caused, [row("main on 1", 80.0)]);
 }
 
+/// Rank 1 asks for a message from 20 to 101, which rank 0 sends at 100, and receives it from 105 on.
+fn late_send_to_a_probe() -> Vec<(Timestamp, usize, Do<'static>)> {
+    vec![
+        (0, 0, Enter("main")),
+        (0, 1, Enter("main")),
+        (20, 1, Enter("MPI_Probe")),
+        (100, 0, Enter("MPI_Send")),
+        (101, 0, Send(1)),
+        (101, 1, Leave),
+        (102, 0, Leave),
+        (105, 1, Enter("MPI_Recv")),
+        (109, 1, Receive(0)),
+        (110, 1, Leave),
+        (200, 0, Leave),
+        (200, 1, Leave),
+    ]
+}
+
+#[test]
+fn the_call_that_looks_for_a_message_waits_for_it_instead_of_the_receive() {
+    let of_probe =
+        || (vec![("MPI_Probe on 1".to_owned(), "late sender", 80.0)], vec![row("main on 0", 80.0)]);
+    assert_eq!(waits(2, &late_send_to_a_probe()), of_probe());
+    for name in ["MPI_Mprobe", "mpi_probe_", "mpi_mprobe__", "MPI_PROBE"] {
+        let mut events = late_send_to_a_probe();
+        events[2].2 = Enter(name);
+        assert_eq!(waits(2, &events).0, [(format!("{name} on 1"), "late sender", 80.0)]);
+    }
+    let mut events = late_send_to_a_probe();
+    events[2].2 = Enter("MPI_Iprobe");
+    assert_eq!(waits(2, &events), (vec![], vec![]), "it does not wait");
+    // Another call between them, and a receive that completes later.
+    let mut events = late_send_to_a_probe();
+    let calls = [
+        (102, 1, Enter("MPI_Get_count")),
+        (103, 1, Leave),
+        (105, 1, Enter("MPI_Irecv")),
+        (105, 1, Start(3)),
+        (106, 1, Leave),
+        (107, 1, Enter("MPI_Wait")),
+        (109, 1, Complete(3, 0)),
+    ];
+    events.splice(7..9, calls);
+    assert_eq!(waits(2, &events), of_probe());
+}
+
+#[test]
+fn a_message_that_a_call_did_not_look_for_is_none_of_its_waiting() {
+    // The receive itself waits.
+    let mut events = late_send_to_a_probe();
+    (events[5].0, events[7].0) = (31, 35);
+    events.sort_by_key(|event| event.0);
+    assert_eq!(waits(2, &events).0, [("MPI_Recv on 1".to_owned(), "late sender", 65.0)]);
+    // The receive was started before.
+    let mut events = late_send_to_a_probe();
+    let before = [(10, 1, Enter("MPI_Irecv")), (11, 1, Start(4)), (12, 1, Leave)];
+    events.splice(2..2, before);
+    (events[10].2, events[11].2) = (Enter("MPI_Wait"), Complete(4, 0));
+    assert_eq!(waits(2, &events), (vec![], vec![]));
+    // A later call that looks for a message is the one that finds it.
+    let mut events = late_send_to_a_probe();
+    events.splice(7..7, [(103, 1, Enter("MPI_Probe")), (104, 1, Leave)]);
+    assert_eq!(waits(2, &events), (vec![], vec![]));
+}
+
 /// Rank 2 waits for rank 1 from 30 to 120. From 10 to 100, rank 1 itself waits for rank 0.
 #[test]
 fn the_cause_is_passed_on_to_the_rank_that_the_late_one_waited_for() {
@@ -263,6 +333,68 @@ fn nothing_is_invented_for_a_message_without_its_other_side() {
     assert_eq!(alone.end(), (vec![], vec![]));
     let counts = alone.waiting.counts();
     assert_eq!((counts.matched_messages, counts.unmatched_messages), (0, 1));
+}
+
+/// Two receives are started, and the second is completed first.
+#[test]
+fn receives_that_are_completed_in_another_order_are_counted() {
+    for (requests, reordered) in [([1, 2], 0), ([2, 1], 1)] {
+        let mut events = vec![(0, 0, Enter("main")), (0, 1, Enter("main"))];
+        for (time, request) in [(5, 1), (8, 2)] {
+            events.extend([
+                (time, 1, Enter("MPI_Irecv")),
+                (time + 1, 1, Start(request)),
+                (time + 2, 1, Leave),
+            ]);
+        }
+        for (time, request) in [(20, requests[0]), (40, requests[1])] {
+            events.extend([
+                (time, 1, Enter("MPI_Wait")),
+                (time + 10, 0, Enter("MPI_Send")),
+                (time + 10, 0, Send(1)),
+                (time + 11, 0, Leave),
+                (time + 15, 1, Complete(request, 0)),
+                (time + 15, 1, Leave),
+            ]);
+        }
+        let mut run = run(2, &events);
+        run.end();
+        let counts = run.waiting.counts();
+        assert_eq!((counts.matched_messages, counts.reordered_receives), (2, reordered));
+    }
+}
+
+/// Communicators between two groups of ranks are not known here.
+#[test]
+fn messages_of_an_unknown_communicator_are_counted_and_wait_for_nothing() {
+    let mut run = Run::of(&[0; 2], 0);
+    for (time, rank, action) in late_send() {
+        let message = Message { peer: 0, comm: 9, tag: 7, request: None };
+        let operation = match action {
+            Send(_) => Operation::Send(message),
+            Receive(_) => Operation::Receive(message),
+            other => {
+                run.act(rank, time, &other);
+                continue;
+            }
+        };
+        run.waiting.communicate(run.locations[rank], time, operation);
+    }
+    assert_eq!(run.end(), (vec![], vec![]));
+    let counts = run.waiting.counts();
+    assert_eq!((counts.matched_messages, counts.unmatched_messages), (0, 2));
+}
+
+/// As it is with the receive of MPI_Isendrecv: the next receive is matched with this send, which was earlier, and nothing is invented.
+#[test]
+fn a_receive_that_was_not_recorded_leaves_a_send_unmatched() {
+    let mut events = late_send();
+    let before = [(5, 0, Enter("MPI_Isendrecv")), (5, 0, Send(1)), (6, 0, Leave)];
+    events.splice(2..2, before);
+    let mut run = run(2, &events);
+    assert_eq!(run.end(), (vec![], vec![]));
+    let counts = run.waiting.counts();
+    assert_eq!((counts.matched_messages, counts.unmatched_messages), (1, 1));
 }
 
 #[test]
@@ -341,7 +473,7 @@ fn waits_are_settled_in_constant_memory() {
     let rounds = 3000;
     let figures = [(usize::MAX, usize::MAX), (0, usize::MAX), (64, 4096)].map(|(least, most)| {
         let mut run = Run::of(&[0; 3], 0);
-        (run.waiting.moves_min, run.waiting.moves_max) = (least, most);
+        (run.waiting.history_min, run.waiting.history_long) = (least, most);
         let (mut kept, mut next) = (0, 10_000);
         ring(rounds, |time, rank, action| {
             if time >= next {
@@ -351,7 +483,7 @@ fn waits_are_settled_in_constant_memory() {
             run.act(rank, time, &action);
             let view = run.view;
             run.waiting.settle(&mut run.engine, [view].into_iter(), time);
-            kept = kept.max(run.engine.moves_kept());
+            kept = kept.max(run.engine.history_kept());
         });
         run.sample(100 * rounds);
         run.waiting.end(&mut run.engine);
@@ -373,7 +505,7 @@ fn waits_are_settled_in_constant_memory() {
 #[test]
 fn a_long_wait_has_all_of_its_causes() {
     let mut run = Run::of(&[0; 2], 0);
-    (run.waiting.moves_min, run.waiting.moves_max) = (0, 100);
+    (run.waiting.history_min, run.waiting.history_long) = (0, 100);
     let view = run.view;
     run.act(0, 0, &Enter("main"));
     run.act(1, 0, &Enter("main"));
@@ -382,7 +514,7 @@ fn a_long_wait_has_all_of_its_causes() {
     for time in 9..800 {
         run.act(0, time, &if time % 2 == 1 { Enter("f") } else { Leave });
         run.waiting.settle(&mut run.engine, [view].into_iter(), time);
-        kept = kept.max(run.engine.moves_kept());
+        kept = kept.max(run.engine.history_kept());
     }
     for (time, rank, action) in [
         (800, 0, Enter("MPI_Send")),
@@ -397,4 +529,44 @@ fn a_long_wait_has_all_of_its_causes() {
     assert_eq!(waited, [("MPI_Recv on 1".to_owned(), "late sender", 793.0)]);
     assert_eq!(caused, [row("f on 0", 396.0), row("main on 0", 397.0)]);
     assert!(run.waiting.counts().cut_calls == 0 && kept < 220, "{kept} moves");
+}
+
+/// While a rank waits, there are many readings and CPU times. The sums of its joules are exact in a history of constant length.
+#[test]
+fn a_long_wait_has_the_joules_of_all_readings() {
+    for policy in [Policy::TimeSliced, Policy::BusyOnly, Policy::Active] {
+        let [all, short] = [usize::MAX, 100].map(|long| {
+            let mut run = Run::by(policy, &[0; 2], 0);
+            (run.waiting.history_min, run.waiting.history_long) = (0, long);
+            run.act(0, 0, &Enter("main"));
+            run.act(1, 0, &Enter("main"));
+            run.act(1, 7, &Enter("MPI_Recv"));
+            let (view, mut kept, mut cpu_time) = (run.view, 0, 0.0);
+            for time in 9..900 {
+                cpu_time += (time % 7) as f64 / 7.0;
+                run.engine.add_cpu_time(run.locations[1], time, cpu_time);
+                run.engine.sample(view, time, Increase::Joules((time % 13) as f64));
+                run.waiting.settle(&mut run.engine, [view].into_iter(), time);
+                kept = kept.max(run.engine.history_kept());
+            }
+            run.last_sample = 899;
+            for (time, rank, action) in [
+                (920, 0, Enter("MPI_Send")),
+                (920, 0, Send(1)),
+                (921, 0, Leave),
+                (922, 1, Receive(0)),
+                (923, 1, Leave),
+            ] {
+                run.act(rank, time, &action);
+            }
+            (run.end(), kept)
+        });
+        let joules = |((waited, _), _): &((Waited, Caused), usize)| waited[0].2;
+        let (exact, found) = (joules(&all), joules(&short));
+        assert!(
+            exact > 100.0 && (exact - found).abs() < 1e-9 * exact,
+            "{policy:?}: {found} J are not {exact} J"
+        );
+        assert!(all.1 > 800 && short.1 < 300, "{policy:?}: {} and {} are kept", all.1, short.1);
+    }
 }
