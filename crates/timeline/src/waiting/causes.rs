@@ -1,11 +1,10 @@
 //! The call paths that caused a wait.
 
+use super::figures::Causes;
 use super::{LocationWaits, Wait, Waiting};
-use ampere_attribution::{Engine, LocationIndex, NodeIndex, Stay};
+use ampere_attribution::{Engine, LocationIndex, Stay};
 use ampere_model::Timestamp;
 
-/// Call paths, and the ticks that each caused. One may be there several times.
-pub(super) type Causes = Vec<((LocationIndex, NodeIndex), u64)>;
 /// With this number of entries, it is worth the time to make one of those of each call path.
 const MANY: usize = 32;
 

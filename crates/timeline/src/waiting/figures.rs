@@ -1,6 +1,5 @@
 //! The joules of waits, and of their causes.
 
-use super::causes::Causes;
 use ampere_attribution::{LocationIndex, NodeIndex, ViewIndex};
 use ampere_model::numbers::NumberMap;
 
@@ -63,6 +62,9 @@ impl ByKind {
         self.0.iter().sum()
     }
 }
+
+/// Call paths, and the ticks that each caused. One may be there several times.
+pub(super) type Causes = Vec<((LocationIndex, NodeIndex), u64)>;
 
 /// The joules of call paths, by location.
 pub type ByPath = NumberMap<(LocationIndex, NodeIndex), ByKind>;
