@@ -191,7 +191,7 @@ fn the_next_run_under_score_p_is_without_tiny_functions() {
     let whole = under_score_p("whole", None);
     assert_eq!(calls(&place.summary("whole"), "tiny"), Some(3e6));
     let filter = filter_of(&place, "whole");
-    assert!(filter.contains("  EXCLUDE tiny\n") && filter.contains("75 ns a call"), "{filter}");
+    assert!(filter.contains("  EXCLUDE tiny\n") && filter.contains("at 75 ns per call"), "{filter}");
     let file = place.write("tiny.filter", &filter);
     let filtered = under_score_p("filtered", Some(&file));
     let summary = place.summary("filtered");
