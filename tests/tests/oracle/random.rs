@@ -127,13 +127,8 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
         }
         let gpus = if recorders == Recorders::Node { random.below(3) } else { 0 };
         let mut streams = Vec::new();
-        // The process of each context may be known.
-        let has_creators = random.one_in(2);
         for gpu in 0..gpus {
             let group = trace.group(tree, format!("HIP Context {gpu}"), LocationGroupType::Accelerator);
-            let creator = has_creators.then(|| random.of(&groups));
-            trace.definitions.location_groups.get_mut(group).expect("a group").creating_location_group =
-                creator;
             for stream in 0..1 + random.below(3) {
                 let name = format!("HIP[{gpu}:{stream}]");
                 trace.calls(random, group, &name, LocationType::AcceleratorStream)?;
