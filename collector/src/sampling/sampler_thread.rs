@@ -105,8 +105,6 @@ pub(super) type GpuUsers = BTreeMap<String, Vec<u32>>;
 #[derive(Default)]
 struct Slot {
     last: Option<(u64, Instant)>,
-    /// The time and value of a sample that is made when the next one follows.
-    held: Option<(u64, u64)>,
     schedule: ReadSchedule,
     /// The tick at which it is read next.
     due: u64,
@@ -135,6 +133,9 @@ struct Samples {
     timer: Timer,
     /// The number of each device in the ring, by the sampler's number.
     numbers: Vec<u32>,
+    /// The sampler's number, time and nanojoules of a sample that is put into the ring when the next one follows: the samples of
+    /// all devices are there in the order of time.
+    held: Option<(usize, u64, u64)>,
 }
 
 impl Counters {
@@ -153,13 +154,38 @@ impl Counters {
 
 impl Samples {
     fn add(&mut self, number: usize, time: u64, nanojoules: u64) {
+        self.release();
         self.ring.sample(time, self.numbers[number], nanojoules);
+        self.add_to_series(number, time, nanojoules);
+    }
+
+    /// Puts the sample into the ring only when the next one follows.
+    fn hold(&mut self, number: usize, time: u64, nanojoules: u64) {
+        self.release();
+        self.held = Some((number, time, nanojoules));
+        self.add_to_series(number, time, nanojoules);
+    }
+
+    /// Puts the held sample into the ring.
+    fn release(&mut self) {
+        if let Some((number, time, nanojoules)) = self.held.take() {
+            self.ring.sample(time, self.numbers[number], nanojoules);
+        }
+    }
+
+    /// Leaves out the held sample of a device: the next one stands for it.
+    fn drop_held(&mut self, device: usize) {
+        self.held.take_if(|(number, ..)| *number == device);
+    }
+
+    fn add_to_series(&mut self, number: usize, time: u64, nanojoules: u64) {
         let usual = Timer::usual();
         let time = if self.timer == usual { time } else { usual.now() };
         self.series.add(self.numbers[number] as usize, time, nanojoules);
     }
 
     fn close(&mut self) {
+        self.release();
         self.series.flush(Timer::usual().now());
         self.ring.close();
     }
@@ -233,6 +259,7 @@ impl SamplerThread {
             series,
             timer,
             numbers: devices.iter().map(|device| device.index).collect(),
+            held: None,
         };
         let thread = SamplerThread {
             users: UsersSchedule {
@@ -318,6 +345,7 @@ impl SamplerThread {
         series.due = now + OTHER_JOBS_PERIOD;
         let cpu_ns = series.jobs.cpu_ns();
         let number = self.samples.numbers.len() - 1;
+        self.samples.release();
         self.samples.ring.sample(self.samples.timer.now(), self.samples.numbers[number], cpu_ns);
     }
 
@@ -438,13 +466,13 @@ impl SamplerThread {
                 let is_due = slot.last.is_some_and(|(_, at)| now.duration_since(at) >= UNCHANGED_PERIOD);
                 if changed || is_due || is_last {
                     let is_first = slot.last.replace((reading.nanojoules, now)).is_none();
-                    let new = (time, reading.nanojoules);
-                    let sample = match is_held {
-                        true if is_first => Some(new),
-                        true if !is_last => slot.held.replace(new),
-                        _ => Some(new),
-                    };
-                    sample.into_iter().for_each(|(time, value)| self.samples.add(number, time, value));
+                    if is_held && is_last {
+                        self.samples.drop_held(number);
+                    }
+                    match is_held && !is_first && !is_last {
+                        true => self.samples.hold(number, time, reading.nanojoules),
+                        false => self.samples.add(number, time, reading.nanojoules),
+                    }
                 }
                 slot.due = if shortest > 1 {
                     tick + shortest
@@ -458,7 +486,7 @@ impl SamplerThread {
             }
             Err(error) => {
                 add(&figures.failed_readings, 1);
-                slot.held.take().into_iter().for_each(|(time, value)| self.samples.add(number, time, value));
+                self.samples.release();
                 slot.failures = slot.failures.saturating_add(1);
                 slot.schedule.forget();
                 slot.due = tick + if slot.failures < FAILURES_MAX { 1 } else { retry };
