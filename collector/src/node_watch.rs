@@ -29,8 +29,9 @@ impl NodeWatch {
         let mut run_cpu = RunCpu::new(settings, cpus);
         if let Some(launcher) = launcher {
             run_cpu.add_launcher(launcher);
-            let clock = TaskClock::of_commands(launcher);
-            clock.into_iter().for_each(|clock| run_cpu.add_total_clock(Box::new(move || clock.read())));
+            if let Some(clock) = TaskClock::of_commands(launcher) {
+                run_cpu.add_total_clock(Box::new(move || clock.read()));
+            }
         }
         NodeWatch {
             run_cpu: Arc::new(Mutex::new(run_cpu)),

@@ -74,11 +74,14 @@ impl Opencl {
     }
 }
 
+fn kernels_view(summary: &Value) -> &Value {
+    let views = list(&list(summary, "devices")[0], "views");
+    views.iter().find(|view| view["view"] == "kernels").expect("kernels")
+}
+
 /// The calls and joules of what has run on the GPU. A row without calls is code that launched it.
 fn kernels(summary: &Value) -> Vec<(String, f64, f64)> {
-    let views = list(&list(summary, "devices")[0], "views");
-    let view = views.iter().find(|view| view["view"] == "kernels").expect("kernels");
-    let rows = list(view, "regions").iter().map(|row| {
+    let rows = list(kernels_view(summary), "regions").iter().map(|row| {
         let region = row["region"].as_str().unwrap_or_default().to_owned();
         (region, number(row, "calls"), number(row, "exclusive_joules"))
     });
@@ -91,10 +94,8 @@ fn calls_of(summary: &Value, name: &str) -> f64 {
 
 /// The time of both kernels.
 fn seconds_of(summary: &Value) -> [f64; 2] {
-    let views = list(&list(summary, "devices")[0], "views");
-    let view = views.iter().find(|view| view["view"] == "kernels").expect("kernels");
     ["light", "heavy"].map(|name| {
-        let rows = list(view, "regions").iter().filter(|row| row["region"] == name);
+        let rows = list(kernels_view(summary), "regions").iter().filter(|row| row["region"] == name);
         rows.map(|row| number(row, "exclusive_seconds")).sum()
     })
 }
@@ -295,10 +296,8 @@ fn calls_of_the_runtime_are_frames_of_the_thread_that_makes_them() {
 
 /// The call paths of kernels and their calls, innermost frame last.
 fn kernel_paths(summary: &Value) -> BTreeMap<Vec<String>, f64> {
-    let views = list(&list(summary, "devices")[0], "views");
-    let view = views.iter().find(|view| view["view"] == "kernels").expect("kernels");
     let name = |frame: &Value| frame.as_str().expect("a name").to_owned();
-    let rows = list(view, "callpaths").iter().filter(|row| number(row, "calls") > 0.0);
+    let rows = list(kernels_view(summary), "callpaths").iter().filter(|row| number(row, "calls") > 0.0);
     rows.map(|row| (list(row, "path").iter().map(name).collect(), number(row, "calls"))).collect()
 }
 

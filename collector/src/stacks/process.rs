@@ -306,9 +306,9 @@ impl SampledProcess {
             let of = Made { kind: LocationKind::CpuThread, id, named, thread: 0 };
             let mut writer = make_location(session, log, name, of)?;
             // Its threads and children used no CPU time, unless that is recorded, too.
-            let begin =
-                due.first().filter(|_| timing.records_cpu_times).map(|(from, _)| timing.clock.at(*from));
-            begin.into_iter().for_each(|begin| writer.cpu_time(begin, 0, 0));
+            if let Some((from, _)) = due.first().filter(|_| timing.records_cpu_times) {
+                writer.cpu_time(timing.clock.at(*from), 0, 0);
+            }
             self.intervals.set_writer(writer);
         }
         self.intervals.write(&due, PROGRAM, |ns| timing.clock.at(ns));

@@ -28,7 +28,7 @@ struct Moves {
 /// The moves of the locations that are recorded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// By location. `None`: the location is not recorded.
+    /// The moves of each location; `None` if the location is not recorded.
     moves: Vec<Option<Moves>>,
     /// Everything from this time on is kept.
     kept_since: Timestamp,

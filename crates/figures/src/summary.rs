@@ -398,7 +398,7 @@ impl NodeCpu {
         )
     }
 
-    /// The CPU time of other programs, including the operating system.
+    /// Returns the CPU time of other programs, including the operating system.
     fn busy_seconds_of_others(&self) -> f64 {
         self.node_busy_seconds - self.own_busy_seconds - self.collector_busy_seconds
     }
@@ -409,8 +409,8 @@ impl NodeCpu {
         others > OTHERS_CORES_MIN * self.seconds && others > OTHERS_PART_MIN * self.node_busy_seconds
     }
 
-    /// Returns the cores that other programs used on average, unless these are few on each of so many nodes, or the time was too
-    /// short to tell.
+    /// Returns the cores that other programs used on average, unless these are few for this number of nodes, or the time was
+    /// too short to tell.
     pub fn cores_of_others(&self, nodes: usize) -> Option<f64> {
         let cores = self.busy_seconds_of_others() / self.seconds;
         (self.seconds >= OTHERS_SECONDS_MIN && cores > OTHERS_CORES_MIN * nodes.max(1) as f64)

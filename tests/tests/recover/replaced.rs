@@ -4,6 +4,9 @@ use super::*;
 use ampere_tests::random::rounds;
 use std::path::Path;
 
+/// A shell command that prints the collector's pid from the session's page, in a script that gets a collector's arguments.
+const READ_COLLECTOR: &str = "od -A n -t u4 -j 24 -N 4 \"$3/session\"";
+
 /// Collectors are killed up to four times in a run, at random moments: while they start, sample, take over, or write.
 #[test]
 fn collectors_killed_at_random_moments_lose_nothing() {
@@ -363,7 +366,7 @@ fn a_replacement_is_ready_only_when_it_has_announced_itself() {
     // When the starter returns, the page must name the new collector.
     let script = format!(
         "#!/bin/sh\ntouch '{0}/starts'\nwhile [ ! -e '{0}/locked' ]; do sleep 0.01; done\n'{1}' \"$@\"\ncode=$?\n\
-         od -A n -t u4 -j 24 -N 4 \"$3/session\" > '{0}/ready'\nexit $code\n",
+         {READ_COLLECTOR} > '{0}/ready'\nexit $code\n",
         place.path("").display(),
         built().join("ampere-collector").display()
     );
@@ -397,7 +400,7 @@ fn a_collector_killed_as_soon_as_it_is_ready_is_replaced() {
     let place = Place::new();
     let program = program(&place, STEPS);
     let script = format!(
-        "#!/bin/sh\n'{}' \"$@\" || exit\npid=$(od -A n -t u4 -j 24 -N 4 \"$3/session\")\nkill -9 $pid\n\
+        "#!/bin/sh\n'{}' \"$@\" || exit\npid=$({READ_COLLECTOR})\nkill -9 $pid\n\
          while kill -0 $pid 2>/dev/null; do :; done\nexit 0\n",
         built().join("ampere-collector").display()
     );

@@ -74,7 +74,7 @@ struct Open {
 pub(super) struct Frames {
     all: Vec<Frame>,
     free: Vec<u32>,
-    /// By location.
+    /// The open frames of each location.
     open: Vec<Vec<Open>>,
     /// Frames that were left, and whose last event has been matched.
     decided: Vec<Id>,

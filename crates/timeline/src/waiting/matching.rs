@@ -37,7 +37,7 @@ struct Side {
     request: Option<u64>,
     /// Whether it may still be cancelled, so that another send is the one that was received.
     may_be_cancelled: bool,
-    /// Of a receive: the call before it that may have waited for the message.
+    /// The call before a receive that may have waited for its message.
     probe: Event,
 }
 
@@ -49,7 +49,7 @@ struct Queue {
     /// The number of sends that were given up and whose receives are to come, and the reverse.
     given_up_sends: u64,
     given_up_receives: u64,
-    /// When the last of the receives so far was started.
+    /// The time at which the latest of the receives so far was started.
     last_start: Timestamp,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Messages {
     /// Channels whose first send is non-blocking and was received at `held_at`: an event of the same time may still cancel it.
     held: Vec<Channel>,
     held_at: Timestamp,
-    /// By location: the last call that waited for a message without receiving it, and its end.
+    /// The last call of each location that waited for a message without receiving it, and its end.
     probes: NumberMap<LocationIndex, (Event, Timestamp)>,
     waiting: usize,
     matched: u64,

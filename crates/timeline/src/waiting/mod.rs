@@ -91,10 +91,10 @@ pub struct Waiting {
     frames: Frames,
     messages: Messages,
     collectives: Collectives,
-    /// By location.
+    /// The waits of each location.
     waits: Vec<LocationWaits>,
     figures: Figures,
-    /// By region: whether it waits for a message without receiving it.
+    /// Whether each region waits for a message without receiving it.
     probes: Vec<bool>,
     /// See [`HISTORY_MIN`], [`HISTORY_LONG`] and [`HISTORY_MAX`].
     history_min: usize,

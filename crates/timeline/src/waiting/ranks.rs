@@ -89,7 +89,7 @@ struct Members {
 pub struct Ranks {
     all: Vec<Rank>,
     comms: NumberMap<u32, Option<Members>>,
-    /// By location.
+    /// The rank of each location.
     of_locations: Vec<Option<u32>>,
     tolerance: Tolerance,
 }

@@ -385,7 +385,8 @@ fn messages_of_an_unknown_communicator_are_counted_and_wait_for_nothing() {
     assert_eq!((counts.matched_messages, counts.unmatched_messages), (0, 2));
 }
 
-/// As it is with the receive of MPI_Isendrecv: the next receive is matched with this send, which was earlier, and nothing is invented.
+/// The receive of MPI_Isendrecv is such a receive. The next one is matched with this send, which was earlier, and nothing is
+/// invented.
 #[test]
 fn a_receive_that_was_not_recorded_leaves_a_send_unmatched() {
     let mut events = late_send();
