@@ -214,7 +214,6 @@ fn check_ranks(compiler: &str, launcher: &[&str], count: usize) {
 }
 
 #[test]
-#[ignore = "beside other programs that use all CPUs, one rank in fifty differs by up to 2.2 %, for an unknown reason"]
 fn eight_ranks_on_two_cores_that_yield_while_they_wait_have_their_joules() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     skip_unless!(have(&["mpirun.openmpi", "mpicc.openmpi"]), "no Open MPI");

@@ -167,8 +167,19 @@ fn put_samples_on_recorded(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
             };
             let (Some(of_samples), Some(on)) = (location.index, recorded.index) else { continue };
             timeline.pipeline.put_samples_on(of_samples, on);
-            let samples = SampledFrames::On(number, recorded.definition.id);
-            ingest.processes[process].locations[at].samples = samples;
+            let id = recorded.definition.id;
+            let of = &mut ingest.processes[process];
+            of.locations[at].samples = SampledFrames::On(number, id);
+            // The CPU time of the thread was that of its samples as long as nothing else was known of it.
+            let is_its = |location: &&mut LiveLocation| {
+                location.definition.kind == LocationKind::CpuTime && location.index == Some(of_samples)
+            };
+            for cpu_time in of.locations.iter_mut().filter(is_its) {
+                (cpu_time.index, cpu_time.cpu_time_of) = (Some(on), Some(CpuTimeOf::Location(number, id)));
+            }
+            if let Some(total) = ingest.cpu_totals.remove(&of_samples) {
+                ingest.cpu_totals.entry(on).or_insert(total);
+            }
         }
     }
 }

@@ -105,6 +105,16 @@ impl CpuTimes {
         self.of_locations[at].get_or_insert_default().add(time, ticks);
     }
 
+    /// Gives `other` the CPU time of a location so far, unless its own is known.
+    pub fn give(&mut self, location: LocationIndex, other: LocationIndex) {
+        let Some(so_far) = self.of(location.0).cloned() else { return };
+        let at = other.0 as usize;
+        if at >= self.of_locations.len() {
+            self.of_locations.resize(at + 1, None);
+        }
+        self.of_locations[at].get_or_insert(so_far);
+    }
+
     pub fn add_other_jobs(&mut self) -> OtherJobs {
         self.of_other_jobs.push(CpuTime::default());
         OtherJobs((self.of_other_jobs.len() - 1) as u32)

@@ -189,6 +189,11 @@ impl Engine {
         self.cpu_times.add(location, time, ticks);
     }
 
+    /// Gives `other` the CPU time of a location so far, unless its own is known. Later points are added to the other one.
+    pub fn give_cpu_time(&mut self, location: LocationIndex, other: LocationIndex) {
+        self.cpu_times.give(location, other);
+    }
+
     /// Adds the other jobs of a node. They have used no CPU time yet.
     pub fn add_other_jobs(&mut self) -> OtherJobs {
         self.cpu_times.add_other_jobs()

@@ -387,9 +387,14 @@ impl Pipeline {
     }
 
     /// Puts the frames of `samples` on the location where calls of the same thread are recorded: from now on the frames of each
-    /// depend on all steps of the other.
+    /// depend on all steps of the other. The CPU time of the thread so far is that of `recorded`.
     pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         self.attributor.put_samples_on(samples, recorded);
+        self.attributor.engine.give_cpu_time(samples, recorded);
+        let last_cpu_time = self.streams.get(samples.0 as usize).and_then(|stream| stream.last_cpu_time);
+        self.stream(recorded)
+            .into_iter()
+            .for_each(|stream| stream.last_cpu_time = stream.last_cpu_time.or(last_cpu_time));
         for location in [samples, recorded] {
             self.stream(location).into_iter().for_each(Stream::always_break);
         }
@@ -817,6 +822,18 @@ mod tests {
         pipeline.advance_ranks(20);
         pipeline.stream_of(location).leave(15);
         assert_eq!(pipeline.late(), 1);
+    }
+
+    #[test]
+    fn a_location_on_which_samples_are_put_has_the_cpu_time_of_their_thread() {
+        let (mut pipeline, [samples, recorded]) = pipeline();
+        pipeline.add_cpu_time(samples, 10, 0.0);
+        pipeline.put_samples_on(samples, recorded);
+        assert!(pipeline.attributor.engine.knows_cpu_time(recorded));
+        pipeline.stream_of(recorded).enter(15, RegionRef(0), 1);
+        pipeline.advance_ranks(20);
+        pipeline.add_cpu_time(recorded, 30, 0.0);
+        assert_eq!(pipeline.late(), 0, "the thread has waited since the last point");
     }
 
     #[test]
