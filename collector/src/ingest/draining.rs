@@ -146,6 +146,9 @@ impl Ingest {
                 let total = self.cpu_totals.entry(index).or_default();
                 for record in self.cpu_times.drain(..) {
                     cpu_time_of.get_or_insert(CpuTimeOf::Itself);
+                    if total.is_late(cpu_time, record) {
+                        timeline.pipeline.count_late_point();
+                    }
                     total.add(cpu_time, record, |time, ns| {
                         timeline.pipeline.add_cpu_time(index, time, ns as f64 * 1e-9);
                     });

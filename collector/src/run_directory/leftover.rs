@@ -266,7 +266,10 @@ pub fn logs_in(directory: &Path) -> Vec<PathBuf> {
     let is_log = |path: &PathBuf| {
         path.extension().is_some_and(|e| e == "defs") && !path.ends_with(crate::sampling::sampler::LOG_NAME)
     };
-    files(directory).filter(is_log).collect()
+    let mut logs: Vec<PathBuf> = files(directory).filter(is_log).collect();
+    // A directory in memory lists the newest file first.
+    logs.sort_unstable_by(|one, other| (one.as_os_str().len(), one).cmp(&(other.as_os_str().len(), other)));
+    logs
 }
 
 /// Returns the numbers of processes and ranks, and the pid of a living process.
@@ -311,6 +314,17 @@ fn records_in_spool(spool: &Path, manifest: &Manifest) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logs_of_one_process_are_in_the_order_of_their_numbers() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = ["7.defs", "7-2.defs", "7-10.defs", "7-s1.defs", "7-s9.defs", "7-s10.defs"];
+        names.iter().for_each(|name| std::fs::write(directory.path().join(name), "").unwrap());
+        let logs = logs_in(directory.path());
+        let place = |name: &str| logs.iter().position(|log| log.ends_with(name)).unwrap();
+        let [own, sampled] = [&names[..3], &names[3..]];
+        assert!(own.is_sorted_by_key(|name| place(name)) && sampled.is_sorted_by_key(|name| place(name)));
+    }
 
     #[test]
     fn a_spool_of_another_node_is_in_use_while_its_manifest_changes() {

@@ -86,7 +86,9 @@ pub struct OtherJobs(pub(crate) u32);
 /// The CPU times of all locations, and those of other jobs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CpuTimes {
-    of_locations: Vec<Option<CpuTime>>,
+    of_threads: Vec<Option<CpuTime>>,
+    /// The thread of each location, as an index of `of_threads`.
+    threads: Vec<u32>,
     of_other_jobs: Vec<CpuTime>,
 }
 
@@ -94,25 +96,33 @@ impl CpuTimes {
     /// Returns the CPU time of a location, if it is known.
     #[inline]
     pub fn of(&self, location: u32) -> Option<&CpuTime> {
-        self.of_locations.get(location as usize).and_then(Option::as_ref)
+        let thread = *self.threads.get(location as usize)?;
+        self.of_threads[thread as usize].as_ref()
     }
 
     pub fn add(&mut self, location: LocationIndex, time: Timestamp, ticks: f64) {
-        let at = location.0 as usize;
-        if at >= self.of_locations.len() {
-            self.of_locations.resize(at + 1, None);
-        }
-        self.of_locations[at].get_or_insert_default().add(time, ticks);
+        let thread = self.thread(location);
+        self.of_threads[thread].get_or_insert_default().add(time, ticks);
     }
 
-    /// Gives `other` the CPU time of a location so far, unless its own is known.
-    pub fn give(&mut self, location: LocationIndex, other: LocationIndex) {
-        let Some(so_far) = self.of(location.0).cloned() else { return };
-        let at = other.0 as usize;
-        if at >= self.of_locations.len() {
-            self.of_locations.resize(at + 1, None);
+    /// Gives two locations of one thread the same CPU time: that of `recorded`, if it is known, otherwise that of `samples`.
+    pub fn share(&mut self, samples: LocationIndex, recorded: LocationIndex) {
+        let [of_samples, of_recorded] = [samples, recorded].map(|location| self.thread(location));
+        let (from, to) = match self.of_threads[of_recorded] {
+            Some(_) => (of_samples, of_recorded),
+            None => (of_recorded, of_samples),
+        };
+        let locations = self.threads.iter_mut().filter(|thread| **thread == from as u32);
+        locations.for_each(|thread| *thread = to as u32);
+    }
+
+    fn thread(&mut self, location: LocationIndex) -> usize {
+        let at = location.0 as usize;
+        for new in self.threads.len()..=at {
+            self.threads.push(new as u32);
+            self.of_threads.push(None);
         }
-        self.of_locations[at].get_or_insert(so_far);
+        self.threads[at] as usize
     }
 
     pub fn add_other_jobs(&mut self) -> OtherJobs {
@@ -131,18 +141,18 @@ impl CpuTimes {
 
     /// Returns the number of points.
     pub fn len(&self) -> usize {
-        let all = self.of_locations.iter().flatten().chain(&self.of_other_jobs);
+        let all = self.of_threads.iter().flatten().chain(&self.of_other_jobs);
         all.map(|cpu_time| cpu_time.points.len()).sum()
     }
 
     /// Releases the points between two times (see [`CpuTime::release_between`]).
     pub fn release_between(&mut self, start: Timestamp, end: Timestamp) {
-        let all = self.of_locations.iter_mut().flatten().chain(&mut self.of_other_jobs);
+        let all = self.of_threads.iter_mut().flatten().chain(&mut self.of_other_jobs);
         all.for_each(|cpu_time| cpu_time.release_between(start, end));
     }
 
     pub fn release_before(&mut self, time: Timestamp) {
-        let all = self.of_locations.iter_mut().flatten().chain(&mut self.of_other_jobs);
+        let all = self.of_threads.iter_mut().flatten().chain(&mut self.of_other_jobs);
         all.for_each(|cpu_time| cpu_time.release_before(time));
     }
 }
@@ -163,6 +173,26 @@ mod tests {
         cpu_time.add(day + 1_000_000_007, day as f64 / 3.0 + 1_000_000_007.0);
         let at = |time| cpu_time.at(day + time);
         assert_eq!(at(900_000_101).since(at(900_000_000)), 101.0);
+    }
+
+    #[test]
+    fn locations_of_one_thread_share_its_cpu_time() {
+        let [samples, recorded, later] = [0, 1, 2].map(LocationIndex);
+        for known in [samples, recorded] {
+            let mut cpu_times = CpuTimes::default();
+            cpu_times.add(known, 10, 1.0);
+            cpu_times.share(samples, recorded);
+            cpu_times.add(recorded, 20, 6.0);
+            cpu_times.share(later, recorded);
+            for location in [samples, recorded, later] {
+                assert_eq!(total(cpu_times.of(location.0).unwrap(), 15), 3.5, "{location:?} of {known:?}");
+            }
+        }
+        let mut cpu_times = CpuTimes::default();
+        cpu_times.share(samples, recorded);
+        assert!(cpu_times.of(samples.0).is_none());
+        cpu_times.add(recorded, 10, 1.0);
+        assert!(cpu_times.of(samples.0).is_some());
     }
 
     #[test]

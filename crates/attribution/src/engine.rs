@@ -189,9 +189,9 @@ impl Engine {
         self.cpu_times.add(location, time, ticks);
     }
 
-    /// Gives `other` the CPU time of a location so far, unless its own is known. Later points are added to the other one.
-    pub fn give_cpu_time(&mut self, location: LocationIndex, other: LocationIndex) {
-        self.cpu_times.give(location, other);
+    /// Gives two locations of one thread the same CPU time: that of `recorded`, if it is known, otherwise that of `samples`.
+    pub fn share_cpu_time(&mut self, samples: LocationIndex, recorded: LocationIndex) {
+        self.cpu_times.share(samples, recorded);
     }
 
     /// Adds the other jobs of a node. They have used no CPU time yet.

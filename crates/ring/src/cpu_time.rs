@@ -15,6 +15,11 @@ pub struct CpuTotal {
 pub struct CpuSource(u64);
 
 impl CpuTotal {
+    /// Whether a record is of CPU time before the last point, which another ring has given.
+    pub fn is_late(&self, source: &CpuSource, (time, _, ns): (Timestamp, u32, u64)) -> bool {
+        ns > source.0 && self.last.is_some_and(|(last, _)| last > time)
+    }
+
     /// Adds a record of a ring ([`crate::decoder::Event::CpuTime`]) and passes on the points that follow from it: times and
     /// nanoseconds from 0, which never decrease, between which the CPU time rises evenly.
     pub fn add(
@@ -61,6 +66,18 @@ mod tests {
     fn the_records_of_a_collector_that_takes_over_continue_those_of_the_killed_one() {
         let records = [(0, 100, 30, 30), (1, 200, 10, 10), (1, 210, 10, 20)];
         assert_eq!(points_of(&records), [(70, 0), (100, 30), (190, 30), (200, 40), (210, 50)]);
+    }
+
+    #[test]
+    fn cpu_time_before_a_point_of_another_ring_is_late() {
+        let (mut total, mut earlier, mut later) =
+            (CpuTotal::default(), CpuSource::default(), CpuSource::default());
+        total.add(&mut later, (100, 10, 10), |_, _| {});
+        assert!(total.is_late(&earlier, (90, 10, 10)));
+        assert!(!total.is_late(&earlier, (90, 0, 0)), "it did not rise");
+        assert!(!total.is_late(&earlier, (110, 10, 10)));
+        total.add(&mut earlier, (110, 10, 10), |_, _| {});
+        assert!(!total.is_late(&later, (120, 10, 20)));
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub struct Stream {
     depth: usize,
     last_released: Timestamp,
     done_until: Timestamp,
+    /// The streams with the samples of its thread.
+    samples: Vec<usize>,
     /// The last point of its CPU time: the time, and the seconds.
     last_cpu_time: Option<(Timestamp, f64)>,
     late: u64,
@@ -115,6 +117,7 @@ impl Stream {
             depth: 0,
             last_released: 0,
             done_until: 0,
+            samples: Vec::new(),
             last_cpu_time: None,
             late: 0,
         }
@@ -387,14 +390,15 @@ impl Pipeline {
     }
 
     /// Puts the frames of `samples` on the location where calls of the same thread are recorded: from now on the frames of each
-    /// depend on all steps of the other. The CPU time of the thread so far is that of `recorded`.
+    /// depend on all steps of the other. Both have the CPU time of the thread.
     pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         self.attributor.put_samples_on(samples, recorded);
-        self.attributor.engine.give_cpu_time(samples, recorded);
-        let last_cpu_time = self.streams.get(samples.0 as usize).and_then(|stream| stream.last_cpu_time);
-        self.stream(recorded)
-            .into_iter()
-            .for_each(|stream| stream.last_cpu_time = stream.last_cpu_time.or(last_cpu_time));
+        self.attributor.engine.share_cpu_time(samples, recorded);
+        let last_cpu_time = self.stream(samples).and_then(|stream| stream.last_cpu_time);
+        if let Some(stream) = self.stream(recorded) {
+            stream.samples.push(samples.0 as usize);
+            stream.last_cpu_time = stream.last_cpu_time.or(last_cpu_time);
+        }
         for location in [samples, recorded] {
             self.stream(location).into_iter().for_each(Stream::always_break);
         }
@@ -404,10 +408,13 @@ impl Pipeline {
     /// rises evenly; before the first and after the last one it does not rise. The points of one location come in the order of
     /// time, and before the events and samples of later times are handed over.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, seconds: f64) {
-        let Some(stream) = self.streams.get_mut(location.0 as usize) else { return };
+        let Some(stream) = self.streams.get(location.0 as usize) else { return };
+        let mut samples = stream.samples.iter().map(|samples| &self.streams[*samples]);
+        let has_begun = stream.has_handed_over() || samples.any(Stream::has_handed_over);
+        let stream = &mut self.streams[location.0 as usize];
         // Until its first point comes, a location is taken as active whenever a frame is open. CPU time that was used before its
         // first frame opened changes nothing.
-        let is_late = stream.has_handed_over()
+        let is_late = has_begun
             && stream.last_cpu_time.is_none_or(|(before, used)| {
                 // A thread that has waited for long is known not to have used CPU time since the last point.
                 before < stream.done_until && used < seconds
@@ -416,6 +423,11 @@ impl Pipeline {
         stream.late += u64::from(is_late);
         let ticks = self.attributor.cpu_ticks_of(seconds);
         self.attributor.engine.add_cpu_time(location, time, ticks);
+    }
+
+    /// Counts a point of CPU time that came after later ones of its thread.
+    pub fn count_late_point(&mut self) {
+        self.late_points += 1;
     }
 
     /// Adds a point of the CPU time of other jobs on a node, with the rules of [`Pipeline::add_cpu_time`].
@@ -834,6 +846,16 @@ mod tests {
         pipeline.advance_ranks(20);
         pipeline.add_cpu_time(recorded, 30, 0.0);
         assert_eq!(pipeline.late(), 0, "the thread has waited since the last point");
+    }
+
+    #[test]
+    fn cpu_time_of_a_thread_is_late_if_samples_of_its_time_were_handed_over() {
+        let (mut pipeline, [samples, recorded]) = pipeline();
+        pipeline.put_samples_on(samples, recorded);
+        pipeline.stream_of(samples).enter(15, RegionRef(0), 1);
+        pipeline.advance_ranks(20);
+        pipeline.add_cpu_time(recorded, 18, 1e-9);
+        assert_eq!(pipeline.late(), 1);
     }
 
     #[test]
