@@ -89,6 +89,8 @@ pub(crate) struct CpuTimes {
     of_threads: Vec<Option<CpuTime>>,
     /// The thread of each location, as an index of `of_threads`.
     threads: Vec<u32>,
+    /// Whether several locations are of this thread.
+    has_several: Vec<bool>,
     of_other_jobs: Vec<CpuTime>,
 }
 
@@ -114,6 +116,13 @@ impl CpuTimes {
         };
         let locations = self.threads.iter_mut().filter(|thread| **thread == from as u32);
         locations.for_each(|thread| *thread = to as u32);
+        self.has_several[to] = true;
+    }
+
+    /// Returns the thread of a location, if other locations are of the same thread.
+    pub fn thread_of_several(&self, location: u32) -> Option<u32> {
+        let thread = *self.threads.get(location as usize)?;
+        self.has_several[thread as usize].then_some(thread)
     }
 
     fn thread(&mut self, location: LocationIndex) -> usize {
@@ -121,6 +130,7 @@ impl CpuTimes {
         for new in self.threads.len()..=at {
             self.threads.push(new as u32);
             self.of_threads.push(None);
+            self.has_several.push(false);
         }
         self.threads[at] as usize
     }

@@ -423,9 +423,9 @@ impl Engine {
     pub fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
         let locations = &self.locations;
         let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
-        self.views[view.0 as usize].sample(time, increase, &self.cpu_times, region_of);
-        if let Some(twin) = self.views[view.0 as usize].twin {
-            self.views[twin.0 as usize].sample(time, increase, &self.cpu_times, region_of);
+        let has_run = |location: u32| locations[location as usize].paths.len() > 1;
+        for view in self.with_twin(view) {
+            self.views[view.0 as usize].sample(time, increase, &self.cpu_times, region_of, has_run);
         }
     }
 

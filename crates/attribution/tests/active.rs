@@ -305,6 +305,32 @@ fn a_location_that_sleeps_in_a_frame_uses_static_joules_only() {
     assert_eq!(joules, [(works, 40.0, 30.0, 30.0), (sleeps, 10.0, 0.0, 0.0)]);
 }
 
+/// A thread whose samples have a row of their own, until its first call is recorded on a further location.
+#[test]
+fn a_thread_works_either_in_its_samples_or_for_the_main_thread() {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::Active, Sharing::Shared);
+    let [main, samples, recorded] = [(); 3].map(|()| engine.add_location());
+    engine.bind(view, main);
+    engine.bind(view, samples);
+    engine.add_worker(view, recorded, main);
+    engine.share_cpu_time(samples, recorded);
+    engine.add_cpu_time(main, 0, 0.0);
+    engine.add_cpu_time(recorded, 0, 0.0);
+    engine.add_cpu_time(recorded, 30, 30.0);
+    engine.enter(main, 0, RegionRef(0));
+    engine.sample(view, 0, Increase::First);
+    engine.enter(samples, 2, RegionRef(1)); // it has used the first ticks before its first sample
+    engine.sample(view, 10, Increase::Joules(10.0));
+    engine.leave(samples, 14);
+    engine.enter(recorded, 14, RegionRef(2));
+    engine.sample(view, 20, Increase::Joules(10.0));
+    engine.sample(view, 30, Increase::Joules(10.0));
+    let rows = engine.report(view).callpaths;
+    let joules: Vec<_> = rows.iter().map(|row| (row.location, row.exclusive_joules)).collect();
+    assert_eq!(joules, [(main, 16.0), (samples, 14.0)]);
+}
+
 /// A run of one location that computes all the time, next to other jobs that use this many ticks of every ten.
 fn besides(other_jobs: f64) -> (Engine, ViewIndex) {
     let mut engine = Engine::new();

@@ -394,6 +394,10 @@ impl Pipeline {
     pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         self.attributor.put_samples_on(samples, recorded);
         self.attributor.engine.share_cpu_time(samples, recorded);
+        // What such a thread does outside its samples counts for the main thread, and has so since the interval began.
+        let works_for_main = !self.attributor.locations[recorded.0 as usize].main;
+        let has_begun = self.stream(samples).is_some_and(|stream| stream.has_handed_over());
+        self.late_points += u64::from(works_for_main && has_begun);
         let last_cpu_time = self.stream(samples).and_then(|stream| stream.last_cpu_time);
         if let Some(stream) = self.stream(recorded) {
             stream.samples.push(samples.0 as usize);

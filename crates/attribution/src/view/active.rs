@@ -7,6 +7,7 @@ use crate::cpu_time::{CpuTime, CpuTimes, OtherJobs, Ticks};
 use crate::policy::Sharing;
 use crate::steps::NodeIndex;
 use ampere_model::{RegionRef, Timestamp};
+use std::collections::HashMap;
 
 /// The ticks that a frame or a call is due in the open interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -187,15 +188,20 @@ impl View {
     }
 
     /// Returns the ticks for which workers and other jobs have worked since the last sample.
-    pub(super) fn worked(&mut self, cpu_times: &CpuTimes) -> Worked {
+    pub(super) fn worked(&mut self, cpu_times: &CpuTimes, has_run: impl Fn(u32) -> bool) -> Worked {
         let mut worked = vec![0.0; self.consumers.all.len()];
+        let in_samples = self.worked_in_samples(cpu_times);
         let start = self.interval.start.unwrap_or(self.clock.now);
         for Worker { location, consumer, own, cpu_ticks } in &mut self.workers {
             let Some(cpu) = cpu_times.of(*location) else { continue };
             let now = cpu.at(self.clock.now);
             let has_frames = |own: u32| !self.consumers.all[own as usize].accounts.is_empty();
-            if !own.is_some_and(has_frames) {
-                worked[*consumer as usize] += now.since(cpu_ticks.unwrap_or_else(|| cpu.at(start)));
+            let of_samples = cpu_times.thread_of_several(*location).map(|thread| in_samples.get(&thread));
+            // Before its first call is recorded, a thread has its own row, or none.
+            let is_row = of_samples.is_some() && !has_run(*location);
+            if !own.is_some_and(has_frames) && !is_row {
+                let ticks = now.since(cpu_ticks.unwrap_or_else(|| cpu.at(start)));
+                worked[*consumer as usize] += ticks - of_samples.flatten().copied().unwrap_or(0.0).min(ticks);
             }
             *cpu_ticks = Some(now);
         }
@@ -205,6 +211,21 @@ impl View {
             now.since(before)
         });
         Worked { of_consumers: worked, of_other_jobs }
+    }
+
+    /// Returns the ticks since the last sample in which threads ran in frames that are samples, where others of their frames are
+    /// recorded on a location of their own.
+    fn worked_in_samples(&self, cpu_times: &CpuTimes) -> HashMap<u32, f64> {
+        let mut ticks = HashMap::default();
+        if self.workers.is_empty() {
+            return ticks;
+        }
+        for (active, consumer) in self.actives.iter().zip(&self.consumers.all) {
+            let Some(thread) = cpu_times.thread_of_several(consumer.location) else { continue };
+            let of_frames = consumer.listed.iter().map(|node| active.due(*node).active);
+            *ticks.entry(thread).or_default() += of_frames.sum::<f64>();
+        }
+        ticks
     }
 
     /// Charges an interval's joules to the frames that are listed; if there is none, all of them are idle. `worked`: see

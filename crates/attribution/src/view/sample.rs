@@ -10,13 +10,15 @@ use crate::steps::NodeIndex;
 use ampere_model::{RegionRef, Timestamp};
 
 impl View {
-    /// Takes a sample. `region_of` returns the region of a location's call path.
+    /// Takes a sample. `region_of` returns the region of a location's call path, `has_run` whether a frame was ever entered on a
+    /// location.
     pub fn sample(
         &mut self,
         time: Timestamp,
         increase: Increase,
         cpu_times: &CpuTimes,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+        has_run: impl Fn(u32) -> bool,
     ) {
         let time = self.clock.timely(time, true);
         self.advance(time);
@@ -27,7 +29,8 @@ impl View {
             }
         }
         let ticks = self.interval.start.map_or(0, |start| self.clock.now - start);
-        let worked = if self.policy == Policy::Active { self.worked(cpu_times) } else { Worked::default() };
+        let worked =
+            if self.policy == Policy::Active { self.worked(cpu_times, has_run) } else { Worked::default() };
         self.recorder.begin_charging(&self.totals);
         match increase {
             Increase::Joules(joules) => {
