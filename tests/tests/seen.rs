@@ -189,6 +189,43 @@ fn a_process_is_sampled_after_its_recording_has_ended() {
 }
 
 #[test]
+fn a_sampled_thread_that_makes_calls_is_counted_once() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("mpicc") && on_path("mpirun"), "mpicc is not installed");
+    let place = Place::new();
+    let main = r#"
+        #include <mpi.h>
+        #include <pthread.h>
+        static void *start(void *none) {
+            spin(0.4);
+            for (int i = 0; i < 3; i++) {
+                MPI_Comm copy;
+                MPI_Comm_dup(MPI_COMM_SELF, &copy);
+                MPI_Comm_free(&copy);
+                spin(0.1);
+            }
+            return 0;
+        }
+        int main(int count, char **arguments) {
+            int provided;
+            MPI_Init_thread(&count, &arguments, MPI_THREAD_MULTIPLE, &provided);
+            pthread_t thread;
+            pthread_create(&thread, 0, start, 0);
+            pthread_join(thread, 0);
+            MPI_Finalize();
+            return 0;
+        }
+    "#;
+    // The time of a thread, and not of the process.
+    let spin = SPIN.replace("CLOCK_PROCESS_CPUTIME_ID", "CLOCK_THREAD_CPUTIME_ID");
+    let program = place.compile("mpicc", "calls", &[&spin, main].concat(), &["-O1", "-pthread"]);
+    let (summary, idle) = measured(&place, &["mpirun", "-n", "1", &program.to_string_lossy()]);
+    assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
+    assert!(share(&summary, "calls") < 0.1, "{}: {summary:#}", share(&summary, "calls"));
+    assert!(share(&summary, "spin") > 0.7, "{}: {summary:#}", share(&summary, "spin"));
+}
+
+#[test]
 fn threads_and_processes_that_are_too_short_for_a_sample_are_of_their_program() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     for (arguments, name) in [(&[][..], "threads"), (&["children"][..], "children")] {
