@@ -3,7 +3,7 @@
 use crate::baseline;
 use crate::first::digits::{energy, significant};
 use crate::first::{facts, hints, names};
-use crate::{other_jobs, over_ranks};
+use crate::{other_jobs, over_ranks, waits};
 use ampere_figures::summary::{Device, Figures, Region, Summary, View, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
@@ -214,6 +214,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
             energy(*part)
         ));
     }
+    all.extend(waits::words(summary).into_iter().filter(|words| !words.is_empty()));
     all.extend(hints(summary));
     all
 }

@@ -55,7 +55,7 @@ pub struct Page {
     pub run: RunWords,
     /// Sums over the devices that are not part of another device.
     pub totals: Totals,
-    /// At most eleven sentences with the most important facts.
+    /// At most fourteen sentences with the most important facts.
     pub sentences: Vec<String>,
     /// Notes for readers, one line each.
     pub notes: Vec<String>,
@@ -290,6 +290,12 @@ pub struct Rows {
     pub seconds: Vec<f64>,
     /// The number of calls; 0 if it was sampled.
     pub calls: Vec<u64>,
+    /// The part of the joules that was used waiting in MPI; empty, like the next column, if nothing was.
+    #[serde(default)]
+    pub waited_joules: Vec<f64>,
+    /// The joules that other ranks used waiting for this function.
+    #[serde(default)]
+    pub caused_waiting_joules: Vec<f64>,
     /// The standard error of a sampled function's joules.
     #[serde(default)]
     pub sampled_error_joules: Vec<Option<f64>>,
@@ -350,6 +356,12 @@ pub struct PathRow {
     pub ranks: usize,
     /// The sum of calls over all ranks.
     pub calls: u64,
+    /// The sum of joules that all ranks used waiting in MPI.
+    #[serde(default)]
+    pub waited_joules: f64,
+    /// The sum of joules that other ranks used waiting for it.
+    #[serde(default)]
+    pub caused_waiting_joules: f64,
     /// Ranks that stand out, as text.
     pub far: String,
 }

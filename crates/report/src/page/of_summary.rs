@@ -61,7 +61,8 @@ fn tables(summary: &Summary) -> Tables {
         let spreads = over_ranks::callpaths(summary, &views, PATHS_MAX);
         let whole = over_ranks::whole(summary, &views);
         let joules = whole.as_ref().map_or(0.0, |whole| whole.joules);
-        tables.paths = rows::of_paths(summary, &spreads, joules, &mut names);
+        let waits = waits(summary, &views);
+        tables.paths = rows::of_paths(summary, &spreads, (joules, &waits), &mut names);
         let unit = own_unit(sums.dynamic.is_some(), "J");
         let words = whole.map(|whole| rows::whole_words(&whole, &unit, |group| summary.name(group)));
         tables.ranks.words = words.unwrap_or_default();
@@ -101,6 +102,8 @@ fn more<'a>(
             let row = all.entry(region).or_insert_with(|| More { most_joules: Some(0.0), ..More::default() });
             row.least_joules += figures.resolved_joules;
             row.most_joules = row.most_joules.zip(figures.possible_joules).map(|(sum, more)| sum + more);
+            row.waited_joules += figures.waited_joules.unwrap_or_default();
+            row.caused_waiting_joules += figures.caused_waiting_joules.unwrap_or_default();
         }
     }
     let (regions, paths) = over_devices::sums(summary, views);
@@ -109,6 +112,17 @@ fn more<'a>(
         (row.inclusive_joules, row.seconds, row.calls) = (inclusive, seconds, count as u64);
     }
     (all, paths)
+}
+
+/// Returns the joules that each call path used waiting, and those that others used waiting for it.
+fn waits(summary: &Summary, views: &[(&Device, &View)]) -> Vec<[f64; 2]> {
+    let mut waits = vec![[0.0; 2]; summary.paths.len()];
+    for row in views.iter().flat_map(|(_, view)| view.callpaths.all()) {
+        let [waited, caused] = &mut waits[row.path as usize];
+        *waited += row.figures.waited_joules.unwrap_or_default();
+        *caused += row.figures.caused_waiting_joules.unwrap_or_default();
+    }
+    waits
 }
 
 /// The ranks of some views, and the group of each.

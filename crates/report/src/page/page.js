@@ -142,7 +142,7 @@
   // ---- tables that sort and search ----
 
   // Titles as words, for screen readers.
-  const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'dynamic J': 'dynamic joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', '±': 'standard error' };
+  const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'dynamic J': 'dynamic joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', waited: 'joules waited', caused: 'joules of waiting caused', '±': 'standard error' };
 
   // In tables of functions, the first rows are those with at least this part of the total.
   const FIRST_ROWS = 15, MORE_ROWS = 100, PART_MIN = 0.001;
@@ -223,21 +223,30 @@
   // Functions are in the order of what they used themselves.
   const orderOf = of => of.dynamic_joules && of.dynamic_joules.length ? { sort: 'dynamic_joules' } : {};
 
+  const WAITED = 'the part of the joules that was used waiting for other ranks in MPI', CAUSED = 'the joules that other ranks used waiting for this';
+  // `isEmpty`: whether a row has no such figures.
+  const waitColumns = isEmpty => [['waited_joules', 'waited', WAITED], ['caused_waiting_joules', 'caused', CAUSED]]
+    .map(([key, title, help]) => number(key, title, joules, { minor: true, where: 'in-middle', help, show: row => isEmpty(row) || !row[key] ? '' : joules(row[key]) }));
+
   // Columns of functions or kernels; a column without data is left out.
   function rowColumns(of, what, unit, base) {
-    const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules, { minor: has('dynamic_joules'), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
+    const has = key => of[key] && of[key].length > 0, hasWaits = has('waited_joules');
+    // The columns of waiting need the room of others.
+    const [wide, roomy] = hasWaits ? ['in-widest', { where: 'in-roomy' }] : ['in-wide', {}];
+    const columns = [number('joules', unit, joules, { minor: has('dynamic_joules'), ...(has('dynamic_joules') ? roomy : {}), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
     if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, joules, { help: STATIC, show: row => row.dynamic_joules == null ? '' : joules(row.dynamic_joules) }));
     if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
     columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, BAR);
     // Sampled rows have no bounds.
     const isSampled = row => row.sampled_error_joules != null, anyBound = !has('sampled_error_joules') || of.sampled_error_joules.includes(null);
-    const bound = (key, title, help) => number(key, title, joules, { minor: true, where: 'in-wide', help, show: row => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : joules(row[key]) });
+    const bound = (key, title, help) => number(key, title, joules, { minor: true, where: wide, help, show: row => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : joules(row[key]) });
     if (has('least_joules') && anyBound) columns.push(bound('least_joules', 'least', LEAST));
     if (has('most_joules') && anyBound) columns.push(bound('most_joules', 'most', MOST));
-    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true, where: 'in-middle' }));
+    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true, where: hasWaits ? wide : 'in-middle' }));
+    if (hasWaits) columns.push(...waitColumns(row => row.last));
     if (what === 'kernel' && has('seconds') && unit === 'J') columns.push(number('mean_watts', 'mean W', value => value.toFixed(1), { help: 'the joules of the kernel, divided by the time that it ran', show: row => row.mean_watts == null ? '' : row.mean_watts.toFixed(1) }));
-    if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true, ...(has('dynamic_joules') ? { where: 'in-wide' } : {}) }));
-    if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true }));
+    if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true, ...(has('dynamic_joules') || hasWaits ? { where: wide } : {}) }));
+    if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true, ...roomy }));
     if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples belonged to it alone' }));
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), title_of: row => row.words });
     return columns;
@@ -245,7 +254,7 @@
   // `dynamic`: the dynamic joules of all rows and of what is idle, where they are known: then shares are of `of_dynamic`, and
   // otherwise of `whole`.
   function rowsOf(of, whole, idle, others, lost, dynamic, of_dynamic = dynamic) {
-    const keys = ['dynamic_joules', 'sampled_error_joules', 'least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'watts'].filter(key => of[key] && of[key].length);
+    const keys = ['dynamic_joules', 'sampled_error_joules', 'least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'waited_joules', 'caused_waiting_joules', 'watts'].filter(key => of[key] && of[key].length);
     const rows = of.name.map((at, index) => {
       const row = { words: of.words ? of.words[index] : name(at), joules: of.joules[index], last: 0 };
       for (const key of keys) row[key] = of[key][index];
@@ -644,7 +653,9 @@
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
     text('kernels-rest', `${baseWords(kernels)} GPUs with kernels have ${joules(totals.gpu_joules)} J of these, ${joules(totals.kernel_joules)} J while a kernel ran.`);
     text('functions-base', baseWords(functions) + (orderOf(functions).sort ? ` ${STATIC}` : ''));
-    $('functions-rest').classList.toggle('in-wide', !job);
+    const hasWaits = !job && tables.functions.waited_joules?.length > 0;
+    $('functions-rest').classList.toggle('in-wide', !job && !hasWaits);
+    $('functions-rest').classList.toggle('in-widest', hasWaits);
     text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : [tables.functions.least_joules.length && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
   }
 
@@ -937,7 +948,7 @@
     const all = tables.dynamic_joules ?? page.totals.joules;
     // The call paths of a launcher belong to no rank.
     const ofRanks = (key, title, more) => number(key, title, joules, { show: row => row.ranks ? joules(row[key]) : '', ...more });
-    tableOf('paths-table', [number('joules', ownUnit(), joules), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
+    tableOf('paths-table', [number('joules', ownUnit(), joules), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
       .set(of.rows.map(row => ({ ...row, words: endOf(row.path.map(name)), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
     text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${joules(of.others.joules)} ${ownUnit()} in all` : '');
   }

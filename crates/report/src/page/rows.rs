@@ -47,6 +47,8 @@ pub(crate) struct More {
     pub most_joules: Option<f64>,
     pub seconds: f64,
     pub calls: u64,
+    pub waited_joules: f64,
+    pub caused_waiting_joules: f64,
 }
 
 /// Makes rows of names with joules, most joules first, and their further figures.
@@ -71,6 +73,8 @@ pub(super) fn of_names(
             table.most_joules.push(more.most_joules);
             table.seconds.push(rounded(more.seconds));
             table.calls.push(more.calls);
+            table.waited_joules.push(rounded(more.waited_joules));
+            table.caused_waiting_joules.push(rounded(more.caused_waiting_joules));
         }
     }
     let (count, joules) = crate::text::left_out(rows.iter().map(|row| row.1), ROWS_MAX);
@@ -89,6 +93,9 @@ impl Rows {
         }
         if self.most_joules.iter().all(|most| most.is_none_or(|joules| joules == 0.0)) {
             (self.least_joules, self.most_joules) = (Vec::new(), Vec::new());
+        }
+        if self.waited_joules.iter().chain(&self.caused_waiting_joules).all(|joules| *joules == 0.0) {
+            (self.waited_joules, self.caused_waiting_joules) = (Vec::new(), Vec::new());
         }
         for column in [&mut self.watts, &mut self.sampled_error_joules] {
             if column.iter().all(Option::is_none) {
@@ -109,6 +116,8 @@ pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
         table.inclusive_joules.push(figures.inclusive_joules);
         table.seconds.push(figures.exclusive_seconds);
         table.calls.push(figures.calls);
+        table.waited_joules.push(rounded(figures.waited_joules.unwrap_or_default()));
+        table.caused_waiting_joules.push(rounded(figures.caused_waiting_joules.unwrap_or_default()));
         table.sampled_error_joules.push(*sampled_error_joules);
         table.watts.push(watts.resolved_watts);
         if !is_time {
@@ -135,8 +144,13 @@ pub(super) fn of_all(
     )
 }
 
-/// Call paths over all ranks.
-pub(super) fn of_paths(summary: &Summary, spreads: &Spreads, whole: f64, names: &mut Names) -> Paths {
+/// Call paths over all ranks. `waits` has the waited and the caused joules of each call path.
+pub(super) fn of_paths(
+    summary: &Summary,
+    spreads: &Spreads,
+    (whole, waits): (f64, &[[f64; 2]]),
+    names: &mut Names,
+) -> Paths {
     let rows = spreads.rows.iter().map(|spread| PathRow {
         path: crate::rows::shortened(summary, spread.what).iter().map(|name| names.number(name)).collect(),
         joules: rounded(spread.joules),
@@ -145,6 +159,8 @@ pub(super) fn of_paths(summary: &Summary, spreads: &Spreads, whole: f64, names: 
         most: rounded(spread.most),
         ranks: spread.ranks,
         calls: spread.calls,
+        waited_joules: rounded(waits[spread.what as usize][0]),
+        caused_waiting_joules: rounded(waits[spread.what as usize][1]),
         far: if spread.joules >= SHARE_MIN * whole {
             far(spread, |group| summary.name(group))
         } else {
