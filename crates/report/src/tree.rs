@@ -45,6 +45,8 @@ pub struct Sum {
     /// The joules of the frame itself.
     pub exclusive: f64,
     pub calls: u64,
+    /// The joules that the frame itself used waiting in MPI, and those that others used waiting for it.
+    pub waits: [f64; 2],
     /// The number of frames: itself, and the frames inside it that were called.
     pub frames: u64,
 }
@@ -98,6 +100,11 @@ impl<'a> Frames<'a> {
                 sum.exclusive += row.figures.exclusive_joules;
                 sum.calls = sum.calls.saturating_add(row.figures.calls);
                 sum.frames = 1;
+            }
+            for row in view.callpaths.all() {
+                let sum = &mut sums[self.of_path[row.path as usize] as usize];
+                sum.waits[0] += row.figures.waited_joules.unwrap_or_default();
+                sum.waits[1] += row.figures.caused_waiting_joules.unwrap_or_default();
             }
             idle += view.idle_joules;
             lost += view.lost_joules;

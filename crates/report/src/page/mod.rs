@@ -384,6 +384,12 @@ pub struct Flame {
     /// Exclusive joules of each box.
     pub joules: Vec<f64>,
     pub calls: Vec<u64>,
+    /// The joules that each box itself used waiting in MPI; empty, like the next column, if none was used.
+    #[serde(default)]
+    pub waited_joules: Vec<f64>,
+    /// The joules that other ranks used waiting for each box itself.
+    #[serde(default)]
+    pub caused_waiting_joules: Vec<f64>,
     /// Indices of boxes that are the sum of smaller ones.
     pub small: Vec<u32>,
     /// Exclusive joules of each of [`Tables::ranks`]: a list by box; empty where that is not known.

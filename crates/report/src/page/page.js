@@ -77,7 +77,7 @@
   const colours = {};
   function readColours() {
     const style = getComputedStyle(document.documentElement);
-    for (const key of ['card', 'line', 'text', 'soft', 'accent', 'bar', 'function', 'mpi', 'kernel', 'rest', 'match', 'ink', 'focus', 'heat-0', 'heat-1', 'heat-2', 'heat-3'])
+    for (const key of ['card', 'line', 'text', 'soft', 'accent', 'bar', 'function', 'mpi', 'kernel', 'rest', 'match', 'waited', 'caused', 'ink', 'focus', 'heat-0', 'heat-1', 'heat-2', 'heat-3'])
       colours[key] = style.getPropertyValue('--' + key).trim();
     colours.size = parseFloat(style.fontSize);
     colours.isDark = matchMedia('(prefers-color-scheme: dark)').matches;
@@ -412,9 +412,9 @@
     const raw = most / about, ten = Math.pow(10, Math.floor(Math.log10(raw || 1)));
     return ten * [1, 2, 2.5, 5, 10].find(factor => factor * ten >= raw);
   }
-  function heatColour(part) {
-    const stops = ['heat-0', 'heat-1', 'heat-2', 'heat-3'].map(key => parseInt(colours[key].slice(1), 16));
-    const place = Math.max(0, Math.min(0.9999, part)) * 3, from = stops[Math.floor(place)], to = stops[Math.floor(place) + 1], mix = place % 1;
+  function heatColour(part, keys = ['heat-0', 'heat-1', 'heat-2', 'heat-3']) {
+    const stops = keys.map(key => parseInt(colours[key].slice(1), 16));
+    const place = Math.max(0, Math.min(0.9999, part)) * (stops.length - 1), from = stops[Math.floor(place)], to = stops[Math.floor(place) + 1], mix = place % 1;
     const channel = shift => Math.round((from >> shift & 255) * (1 - mix) + (to >> shift & 255) * mix);
     return `rgb(${channel(16)} ${channel(8)} ${channel(0)})`;
   }
@@ -736,16 +736,18 @@
   // ---- flame graph ----
 
   // For each picture: its name, the zoomed box, the focused box, and the search words.
-  const flame = { of: null, rank: '', path: [], focused: [], focus: 0, search: '', boxes: [], tree: null };
+  const flame = { of: null, rank: '', byWaits: false, path: [], focused: [], focus: 0, search: '', boxes: [], tree: null };
   // Boxes of the chosen flame: [{caller, words, kind, own, sum, calls, below: []}], callers first.
   function makeTree(of, column) {
     const own = column < 0 ? of.joules : of.by_rank[column], kernel = of.view === 'kernels' ? 'kernel' : 'function';
+    // What each box itself waited, and what others waited for it, is only known for all ranks.
+    const waits = column < 0 ? [of.waited_joules, of.caused_waiting_joules] : [[], []];
     const small = new Set(of.small), boxes = of.name.map((at, index) => {
       const words = index === 0 ? of.title : name(at);
-      return { caller: of.caller[index], words, kind: index === 0 ? 'whole' : small.has(index) ? 'small' : isMpi.has(words.replace(/ x\d+$/, '')) ? 'mpi' : kernel, own: own[index] || 0, sum: 0, calls: column < 0 ? of.calls[index] : null, below: [] };
+      return { caller: of.caller[index], words, kind: index === 0 ? 'whole' : small.has(index) ? 'small' : isMpi.has(words.replace(/ x\d+$/, '')) ? 'mpi' : kernel, own: own[index] || 0, sum: 0, calls: column < 0 ? of.calls[index] : null, waited: waits[0][index] || 0, caused: waits[1][index] || 0, below: [] };
     });
     if (column < 0) for (const [words, value] of [['idle', of.idle_joules], ['lost', of.lost_joules]])
-      if (value > 0) boxes.push({ caller: 0, words, kind: 'rest', own: value, sum: 0, calls: null, below: [] });
+      if (value > 0) boxes.push({ caller: 0, words, kind: 'rest', own: value, sum: 0, calls: null, waited: 0, caused: 0, below: [] });
     for (let at = boxes.length - 1; at > 0; at--) {
       const box = boxes[at];
       box.sum += box.own;
@@ -814,12 +816,23 @@
     draw.font = `${0.8 * size}px ui-monospace, "DejaVu Sans Mono", monospace`;
     const letter = draw.measureText('m').width, search = flame.search.toLowerCase();
     let found = 0, inside = new Set();
+    const mostWaits = boxes.reduce((most, box) => Math.max(most, box.waited, box.caused), 0), byWaits = flame.byWaits && mostWaits > 0;
+    show('flame-colour-label', mostWaits > 0);
+    $('flame-keys').querySelector('.of-kind').hidden = byWaits;
+    $('flame-keys').querySelector('.of-waits').hidden = !byWaits;
+    const waitColour = (value, key) => heatColour(Math.sqrt(value / mostWaits), ['rest', key]);
     for (const { at, x, width: wide, row } of placed) {
       const box = boxes[at], is = search && box.kind !== 'whole' && box.words.toLowerCase().includes(search);
-      draw.fillStyle = is ? colours.match : boxColour(box.kind, box.words);
+      draw.fillStyle = is ? colours.match : byWaits ? waitColour(box.caused, 'caused') : boxColour(box.kind, box.words);
       const isFaded = search && !is;
       draw.globalAlpha = isFaded ? 0.35 : row < callers.length - 1 ? 0.7 : 1;
-      draw.fillRect(x, row * high, wide > 3 ? wide - 1 : Math.max(0.5, wide), high - 1);
+      const painted = wide > 3 ? wide - 1 : Math.max(0.5, wide);
+      draw.fillRect(x, row * high, painted, high - 1);
+      // A box that waited and was waited for has both colours, in proportion.
+      if (byWaits && !is && box.waited > 0) {
+        draw.fillStyle = waitColour(box.waited, 'waited');
+        draw.fillRect(x, row * high, painted * box.waited / (box.waited + box.caused), high - 1);
+      }
       const room = Math.floor((wide - 6) / letter);
       if (room >= 3) { draw.globalAlpha = 1; draw.fillStyle = isFaded ? colours.text : colours.ink; draw.fillText(clip(box.words, room), x + 3, row * high + high / 2); }
     }
@@ -846,16 +859,17 @@
     boxes.forEach((box, at) => {
       if (at !== zoom && !inside.has(box.caller)) return;
       inside.add(at);
-      if (at !== 0) rows.push({ words: clip(pathOf(boxes, at).join(' > '), 400), joules: box.own, sum: box.sum, part: whole > 0 ? box.own / whole : 0, calls: box.calls, last: 0 });
+      if (at !== 0) rows.push({ words: clip(pathOf(boxes, at).join(' > '), 400), joules: box.own, sum: box.sum, part: whole > 0 ? box.own / whole : 0, calls: box.calls, waited_joules: box.waited, caused_waiting_joules: box.caused, last: 0 });
     });
-    const at = tableOf('flame-table', [number('joules', 'J', joules), BAR, number('sum', 'inclusive J', joules), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
+    const hasWaits = rows.some(row => row.waited_joules || row.caused_waiting_joules);
+    const at = tableOf('flame-table', [number('joules', 'J', joules), BAR, number('sum', 'inclusive J', joules), ...(hasWaits ? waitColumns(() => false) : []), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
     at.set(rows);
     at.search(flame.search);
   }
   // A run without an energy counter has shares of time. Then the first box is all of it.
   const shareOfRun = part => page.totals.joules > 0 ? `${share(part, page.totals.joules)} ${OF_TOTAL}` : `${share(part, flame.tree[0].sum)} ${OF_TIME}`;
   function boxWords(box, isShort) {
-    const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${joules(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : 'sampled'}`;
+    const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${joules(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : 'sampled'}${box.waited ? `\n${joules(box.waited)} J of them waiting in MPI` : ''}${box.caused ? `\nothers used ${joules(box.caused)} J waiting for it` : ''}`;
     return `${clip(box.words, 300)}: ${joules(box.sum)} J, ${shareOfRun(box.sum)}${own}`;
   }
   function readFlame() {
@@ -1059,6 +1073,7 @@
   $('flame-path').addEventListener('click', event => { const { row } = event.target.dataset; if (row) { zoomTo(find(flame.tree, flame.path.slice(0, row))); flamePicture.focus(); } });
   $('flame-search').addEventListener('input', event => { flame.search = event.target.value.trim(); drawFlame(); say($('flame-path').querySelector('b')?.textContent || ''); });
   $('flame-of').addEventListener('change', event => { flame.of = +event.target.value; flame.path = flame.focused = []; drawFlame(); });
+  $('flame-colour').addEventListener('change', event => { flame.byWaits = event.target.value === 'waits'; drawFlame(); });
   $('flame-rank').addEventListener('change', event => { flame.rank = event.target.value; if (isLive) connection.again(); drawFlame(); });
   document.addEventListener('keydown', event => {
     if (event.key !== '/' || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
