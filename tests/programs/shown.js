@@ -34,6 +34,7 @@ async function main([url, width, search]) {
     now: [...document.querySelectorAll('#now-bars li')].map(bar => bar.textContent),
     others: document.getElementById('now-others').textContent,
     heat: document.getElementById('heat-picture').getAttribute('aria-label'),
+    waits: [document.getElementById('waits-picture').getAttribute('aria-label'), document.getElementById('waits-whole').textContent],
     heat_rest: document.getElementById('heat-rest').textContent,
     words: document.getElementById('heat-whole').textContent,
     paths: [...document.querySelectorAll('#paths-table tbody tr .name')].map(path => path.textContent),
@@ -44,6 +45,16 @@ async function main([url, width, search]) {
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
   }));
   const result = { ...await shown(), errors, updates: await page.evaluate(() => window.updates) };
+  const flame = () => page.evaluate(() => document.getElementById('flame-picture').toDataURL());
+  if (await page.isVisible('#flame-colour')) {
+    const before = await flame();
+    await page.selectOption('#flame-colour', 'waits');
+    result.recoloured = await flame() !== before && await page.isVisible('#flame-keys .of-waits');
+    // The cell of the second rank that caused the first one to wait.
+    await page.focus('#waits-picture');
+    await page.keyboard.press('ArrowRight');
+    result.cell = await page.evaluate(() => document.getElementById(document.getElementById('waits-picture').getAttribute('aria-activedescendant')).textContent);
+  }
   const session = await page.context().newCDPSession(page);
   await session.send('HeapProfiler.collectGarbage');
   result.heap = (await session.send('Runtime.getHeapUsage')).usedSize;

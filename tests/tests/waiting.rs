@@ -7,7 +7,7 @@ use ampere_tests::runs::{
     assert_same_figures, attribute, has_python_otf2, list, number, on_path, oracle, relative, succeed, text,
 };
 use ampere_tests::stand_ins::with_rocm_smi;
-use ampere_tests::{artifact, skip_unless};
+use ampere_tests::{artifact, browser, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -194,14 +194,52 @@ fn a_run_finds_at_its_end_what_ranks_used_waiting() {
         let table = std::fs::read_to_string(directory.join("summary.txt")).expect("a summary");
         assert_eq!((is_in(&printed), is_in(&table)), (is_wanted, is_wanted), "{printed}\n{table}");
         assert_eq!(table.contains("what ranks waited for"), is_wanted, "{table}");
+        let page = std::fs::read_to_string(directory.join("report.html")).expect("a page");
+        assert_eq!(page.contains(") were used waiting in MPI"), is_wanted);
         if is_wanted {
             check_sums(&own);
             assert_eq!(own["run"]["waiting"], of_trace["run"]["waiting"]);
             assert_eq!(rows(&own), rows(&of_trace));
+            check_page(&place, &output, &own["run"]["waiting"]);
         } else {
             assert_eq!(own["run"]["waiting"], Value::Null);
         }
         place.assert_clean();
+    }
+}
+
+/// Checks that the page shows the columns, the colour and the heat map, and that nothing is cut.
+fn check_page(place: &Place, output: &str, waiting: &Value) {
+    let pairs = &waiting["pairs"];
+    assert_eq!(pairs["ranks"], Value::from(vec![1; RANKS]), "{pairs}");
+    let pair = |waiting: usize, cause: usize| {
+        let places = list(pairs, "waiting").iter().zip(list(pairs, "cause"));
+        let mut all = places.zip(list(pairs, "joules"));
+        all.find(|(of, _)| *of == (&waiting.into(), &cause.into())).and_then(|(_, joules)| joules.as_f64())
+    };
+    let all: f64 = list(pairs, "joules").iter().filter_map(Value::as_f64).sum();
+    assert!(relative(all, number(waiting, "joules")) < 1e-8, "{waiting}");
+    assert!(
+        pair(1, 0) > pair(2, 1) && pair(2, 1) > pair(0, 0),
+        "rank 0 is late four times, rank 1 twice: {pairs}"
+    );
+    if !browser::is_there() {
+        return;
+    }
+    let url = format!("file://{}", place.path(output).join("report.html").display());
+    for width in [400, 1200, 1600, 1900, 2500] {
+        let shown = browser::shown(place, &url, width, None);
+        let heads = shown["function_heads"].to_string();
+        assert!(heads.contains("\"waited\",\"caused\""), "{heads}");
+        assert_eq!(shown["recoloured"], true);
+        let [label, whole] = [0, 1].map(|at| shown["waits"][at].as_str().unwrap_or_default());
+        assert!(label.starts_with("Joules that 3 ranks or groups of ranks used waiting"), "{label}");
+        assert!(whole.contains(" J were used waiting in MPI. "), "{whole}");
+        let cell = shown["cell"].as_str().unwrap_or_default();
+        assert!(
+            cell.starts_with("rank 0 waited for rank 1:") && cell.ends_with(" % of all waiting"),
+            "{cell}"
+        );
     }
 }
 

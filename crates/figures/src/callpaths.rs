@@ -293,7 +293,7 @@ const EXACT_PLACES: i32 = 22;
 const PLACES_OF_SECONDS: i32 = 10;
 
 /// Returns the nearest figure with nine significant digits and at most `most_places` decimal places.
-fn rounded(figure: f64, most_places: i32) -> f64 {
+pub(crate) fn rounded(figure: f64, most_places: i32) -> f64 {
     if figure == 0.0 || !figure.is_finite() {
         return figure;
     }

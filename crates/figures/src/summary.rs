@@ -141,6 +141,7 @@ impl Summary {
         let flaw = self.paths.flaw(names);
         let all_there = self.views_mut().all(|view| view.callpaths.all().all(is_there));
         let all_there = all_there && self.lanes.iter().all(NodeLanes::is_sound);
+        let all_there = all_there && self.run.waiting.iter().all(|waiting| waiting.pairs.is_sound());
         flaw.or((!all_there).then_some("a row has a path or a name that does not exist"))
     }
 

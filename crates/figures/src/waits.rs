@@ -1,10 +1,10 @@
 //! What ranks used while they waited for each other in MPI: in the rows of a view, and for the run.
 
-use crate::callpaths::{Callpath, Callpaths, Figures, Name};
+use crate::callpaths::{Callpath, Callpaths, Figures, Name, rounded};
 use crate::summary::Region;
-use ampere_attribution::ViewIndex;
+use ampere_attribution::{LocationIndex, ViewIndex};
 use ampere_timeline::attributor::{Attributor, Unit};
-use ampere_timeline::waiting::{ByKind, Kind};
+use ampere_timeline::waiting::{ByKind, GROUPS_MAX, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,6 +30,90 @@ pub struct Waiting {
     pub kinds: BTreeMap<String, f64>,
     /// The functions that caused the most, each on one rank.
     pub causes: Vec<Cause>,
+    /// Which ranks have waited for which. Summaries of older versions do not have this.
+    #[serde(default)]
+    pub pairs: Pairs,
+}
+
+/// Which ranks have waited for which: two tables, each as columns. With more than [`GROUPS_MAX`] ranks, ranks that follow each other
+/// are a group. What a rank passes on, because it waited itself, counts at the rank that it waited for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pairs {
+    /// The location group of the first rank of each group, such as "MPI Rank 0".
+    pub first: Vec<Name>,
+    /// That of the last rank.
+    pub last: Vec<Name>,
+    /// The number of ranks of each group.
+    pub ranks: Vec<u32>,
+    /// The group that has waited.
+    pub waiting: Vec<u32>,
+    /// The group that it has waited for, which may be the same.
+    pub cause: Vec<u32>,
+    pub joules: Vec<f64>,
+}
+
+impl Pairs {
+    fn group(&self, at: usize) -> (Name, Name, u32) {
+        (self.first[at].clone(), self.last[at].clone(), self.ranks[at])
+    }
+
+    /// Whether its columns fit together.
+    pub(crate) fn is_sound(&self) -> bool {
+        let (groups, pairs) = (self.ranks.len(), self.joules.len());
+        let in_range = |at: &u32| (*at as usize) < groups;
+        groups <= GROUPS_MAX
+            && [self.first.len(), self.last.len()] == [groups; 2]
+            && [self.waiting.len(), self.cause.len()] == [pairs; 2]
+            && self.waiting.iter().chain(&self.cause).all(in_range)
+    }
+
+    fn push_group(&mut self, (first, last, ranks): (Name, Name, u32)) {
+        self.first.push(first);
+        self.last.push(last);
+        self.ranks.push(ranks);
+    }
+
+    /// Sets the joules that are not 0, by the groups that have waited and those that they have waited for.
+    fn set_joules(&mut self, joules: &BTreeMap<(u32, u32), f64>) {
+        (self.waiting, self.cause, self.joules) = Default::default();
+        for ((waiting, cause), joules) in joules.iter().filter(|(_, joules)| **joules > 0.0) {
+            self.waiting.push(*waiting);
+            self.cause.push(*cause);
+            self.joules.push(rounded(*joules, i32::MAX));
+        }
+    }
+
+    /// Iterates over the two groups and the joules of each pair.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32, f64)> + '_ {
+        let groups = self.waiting.iter().copied().zip(self.cause.iter().copied());
+        groups.zip(&self.joules).map(|((waiting, cause), joules)| (waiting, cause, *joules))
+    }
+
+    /// Adds the pairs of other nodes.
+    fn with(&self, more: &Pairs) -> Pairs {
+        let parts = [self, more];
+        let mut groups: Vec<(Name, Name, u32)> =
+            parts.iter().flat_map(|part| (0..part.first.len()).map(|at| part.group(at))).collect();
+        groups.sort_by(|a, b| (a.0.len(), a).cmp(&(b.0.len(), b)));
+        groups.dedup();
+        let size = groups.len().div_ceil(GROUPS_MAX).max(1);
+        let mut all = Pairs::default();
+        for of in groups.chunks(size) {
+            let ranks = of.iter().map(|group| group.2).sum();
+            all.push_group((of[0].0.clone(), of[of.len() - 1].1.clone(), ranks));
+        }
+        let new: HashMap<_, u32> =
+            groups.iter().zip(0..).map(|(group, at)| (group, at / size as u32)).collect();
+        let mut joules: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+        for part in parts {
+            for (waiting, cause, more) in part.iter() {
+                let pair = [waiting, cause].map(|at| new[&part.group(at as usize)]);
+                *joules.entry(pair.into()).or_default() += more;
+            }
+        }
+        all.set_joules(&joules);
+        all
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde wants it
@@ -61,6 +145,7 @@ impl Waiting {
             ..Waiting::default()
         };
         let mut causes: HashMap<(u32, u32), f64> = HashMap::new();
+        let mut pairs: BTreeMap<(u32, u32), f64> = BTreeMap::new();
         for (number, device) in attributor.devices.iter().enumerate() {
             let counts = attributor.counts(number) && device.info.unit == Unit::Joules;
             let waits = waiting.of_view(device.views.ranks).filter(|_| counts);
@@ -75,7 +160,21 @@ impl Waiting {
                 let (_, region) = attributor.engine.caller_of(*location, *node);
                 *causes.entry((location.0, region.0)).or_default() += joules.sum();
             }
+            for (waiting, row) in (0..).zip(&waits.pairs) {
+                for (cause, joules) in (0..).zip(row) {
+                    *pairs.entry((waiting, cause)).or_default() += joules;
+                }
+            }
         }
+        for ranks in waiting.groups() {
+            let name = |location: LocationIndex| -> Name {
+                attributor.locations[location.0 as usize].group.as_str().into()
+            };
+            if let (Some(first), Some(last)) = (ranks.first().copied(), ranks.last().copied()) {
+                all.pairs.push_group((name(first), name(last), ranks.len() as u32));
+            }
+        }
+        all.pairs.set_joules(&pairs);
         let cause = |((location, region), joules): ((u32, u32), f64)| Cause {
             region: attributor.regions.name(ampere_model::RegionRef(region)).into(),
             location_group: attributor.locations[location as usize].group.as_str().into(),
@@ -92,6 +191,7 @@ impl Waiting {
         self.unmatched_messages += more.unmatched_messages;
         self.reordered_receives += more.reordered_receives;
         self.shortened_calls += more.shortened_calls;
+        self.pairs = self.pairs.with(&more.pairs);
         for (kind, joules) in &more.kinds {
             *self.kinds.entry(kind.clone()).or_default() += joules;
         }
@@ -166,4 +266,37 @@ pub(crate) fn add_to_regions(attributor: &Attributor, view: ViewIndex, regions: 
         sampled_error_joules: None,
         watts: Default::default(),
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the pairs of a node with these ranks, the first of which has waited for each.
+    fn node(ranks: std::ops::Range<u32>) -> Pairs {
+        let mut pairs = Pairs::default();
+        let groups = ranks.len() as u32;
+        for rank in ranks {
+            let name: Name = format!("MPI Rank {rank}").into();
+            pairs.push_group((name.clone(), name, 1));
+        }
+        pairs.set_joules(&(0..groups).map(|cause| ((0, cause), f64::from(cause))).collect());
+        pairs
+    }
+
+    #[test]
+    fn pairs_of_several_nodes_are_one_table() {
+        let few = node(0..2).with(&node(9..12));
+        let names: Vec<&str> = few.first.iter().map(|name| &**name).collect();
+        assert_eq!(names, ["MPI Rank 0", "MPI Rank 1", "MPI Rank 9", "MPI Rank 10", "MPI Rank 11"]);
+        assert_eq!(few.iter().collect::<Vec<_>>(), [(0, 1, 1.0), (2, 3, 1.0), (2, 4, 2.0)]);
+        assert!(few.is_sound());
+        assert_eq!(few.with(&few).first, few.first, "the same ranks are not listed twice");
+        let many = node(0..100).with(&node(100..200));
+        assert_eq!((many.ranks.len(), &*many.first[1], &*many.last[1]), (100, "MPI Rank 2", "MPI Rank 3"));
+        assert_eq!(many.iter().map(|(.., joules)| joules).sum::<f64>(), 2.0 * 99.0 * 50.0);
+        assert!(many.is_sound());
+        let damaged = Pairs { cause: vec![200; many.cause.len()], ..many };
+        assert!(!damaged.is_sound());
+    }
 }

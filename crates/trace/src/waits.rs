@@ -90,6 +90,7 @@ pub(crate) fn ranks_of(
         rank.has_samples |= index.is_some_and(|index| attributor.has_samples(index));
         if is_first {
             rank.main = index;
+            rank.number = index.and_then(|index| attributor.locations[index.0 as usize].rank);
         }
     }
     let comms = comms.into_iter().filter_map(|(number, members)| {

@@ -256,6 +256,9 @@ pub struct Tables {
     pub ranks: Ranks,
     /// Joules of the largest functions on each group of ranks.
     pub heat: Heat,
+    /// Which ranks have waited for which in MPI; empty while the run continues, and if none has.
+    #[serde(default)]
+    pub waits: Waits,
     /// The largest call paths, over all ranks; empty while the run continues.
     pub paths: Paths,
     /// Pictures of call paths; the first is of all devices.
@@ -329,6 +332,18 @@ pub struct Heat {
     pub name: Vec<u32>,
     /// Exclusive joules: a list for each function, with a sum for each of [`Tables::ranks`].
     pub joules: Vec<Vec<f64>>,
+}
+
+/// The joules that ranks used waiting in MPI, as a table of pairs of ranks, or of groups of ranks that follow each other.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Waits {
+    /// The label of each group: "3", or "16-31".
+    pub label: Vec<String>,
+    /// The index of the group that has waited.
+    pub waiting: Vec<u32>,
+    /// The index of the group that caused it.
+    pub cause: Vec<u32>,
+    pub joules: Vec<f64>,
 }
 
 /// Call paths over all ranks.

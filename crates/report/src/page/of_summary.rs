@@ -5,7 +5,7 @@ use super::lanes;
 use super::outline::largest;
 use super::ranks::{Groups, heat};
 use super::rows::{self, More, Names, rounded};
-use super::{Flame, Page, Ranks, Tables, ViewRows};
+use super::{Flame, Page, Ranks, Tables, ViewRows, Waits};
 use crate::highlights::Sums;
 use crate::over_devices::{self, Sum};
 use crate::over_ranks;
@@ -67,6 +67,7 @@ fn tables(summary: &Summary) -> Tables {
         let words = whole.map(|whole| rows::whole_words(&whole, &unit, |group| summary.name(group)));
         tables.ranks.words = words.unwrap_or_default();
     }
+    tables.waits = crate::waits::of(summary).map(|waiting| Waits::of(&waiting.pairs)).unwrap_or_default();
     tables.flames = flames(summary, (&views, &calls), &ranks, &mut names);
     tables.ranks = Ranks { words: tables.ranks.words, ..ranks.groups.ranks };
     let (shown, _) = largest(summary);

@@ -661,7 +661,49 @@
 
   // ---- heat map ----
 
-  let cell = null, isWholeHeat = false;
+  let isWholeHeat = false;
+  // The pictures of this kind: what is shown, the selected cell, and the words about a cell.
+  const grids = { heat: { shown: heatShown, words: cellWords, cell: null, draw: drawHeat }, waits: { shown: waitsShown, words: waitWords, cell: null, draw: drawWaits } };
+  // Draws the values of rows, which are `row` pixels high. The strongest colour is that of the row's `scale`.
+  function drawGrid(id, { rows, label }, { row, nameWidth, scale }) {
+    const grid = grids[id], size = colours.size, head = 1.5 * size, { draw, width } = canvas(id + '-picture', row * rows.length + head);
+    draw.font = `${0.78 * size}px ui-monospace, "DejaVu Sans Mono", monospace`;
+    const left = Math.min(nameWidth * size, width * 0.38), wide = (width - left) / label.length;
+    grid.place = (x, y) => [Math.floor((x - left) / wide), Math.floor((y - head) / row)];
+    draw.fillStyle = colours.soft;
+    const longest = label.reduce((most, words) => Math.max(most, draw.measureText(clip(words, 12)).width), 0);
+    const every = Math.ceil((longest + 0.6 * size) / wide), everyRow = Math.ceil(0.9 * size / row), gap = row > 4 ? 1 : 0;
+    label.forEach((words, at) => { if (at % every === 0 && left + at * wide + draw.measureText(words).width < width) draw.fillText(clip(words, 12), left + at * wide + 1, head / 2); });
+    rows.forEach(({ name, values }, at) => {
+      const most = scale(values), y = head + at * row;
+      draw.fillStyle = colours.text;
+      if (at % everyRow === 0) draw.fillText(fit(draw, name, left - 8), 0, y + row / 2);
+      values.forEach((value, column) => {
+        draw.fillStyle = heatColour(most > 0 ? value / most : 0);
+        draw.fillRect(left + column * wide, y, wide > 4 ? wide - 1 : wide + 0.4, row - gap + 0.4 * (1 - gap));
+      });
+    });
+    if (grid.cell && !isCell(id, grid.cell)) grid.cell = null;
+    if (grid.cell) {
+      draw.strokeStyle = colours.focus; draw.lineWidth = 2;
+      draw.strokeRect(left + grid.cell[0] * wide, head + grid.cell[1] * row, Math.max(3, wide - 1), Math.max(3, row - 1));
+    }
+    if (document.activeElement !== $(id + '-picture')) readGrid(id);
+  }
+  function readGrid(id) {
+    const { cell, shown, words } = grids[id], [column, row] = cell || [0, 0], { rows, label } = shown();
+    read(id + '-picture', place => element('div', { id: place, role: 'option', 'aria-setsize': rows.length * label.length, 'aria-posinset': row * label.length + column + 1 }, words([column, row])));
+  }
+  function toCell(id, at) {
+    if (!isCell(id, at)) return;
+    grids[id].cell = at;
+    grids[id].draw();
+    readGrid(id);
+  }
+  function isCell(id, at) {
+    const { rows, label } = grids[id].shown();
+    return at && at[0] >= 0 && at[1] >= 0 && at[0] < label.length && at[1] < rows.length;
+  }
   const ownUnit = () => tables.dynamic_joules == null ? 'J' : 'dynamic J';
   // Only ranks are shown side by side; functions with few joules only on request.
   function heatShown() {
@@ -679,30 +721,9 @@
     show('heat-more', shown.isCut);
     text('heat-more', isWholeHeat ? 'Show less' : `Show more (${shown.small})`);
     text('heat-rest', shown.rest > 0.0005 * shown.own ? `functions that are not shown: ${joules(shown.rest)} ${ownUnit()}, ${share(shown.rest, shown.own)}` : '');
-    const size = colours.size, row = 1.55 * size, head = 1.5 * size, most = shown.rows.reduce((most, row) => Math.max(most, ...row.values), 0);
-    const { draw, width } = canvas('heat-picture', row * shown.rows.length + head);
-    draw.font = `${0.78 * size}px ui-monospace, "DejaVu Sans Mono", monospace`;
-    const left = Math.min(15 * size, width * 0.38), wide = (width - left) / shown.label.length, byRow = $('heat-scale').value === 'row';
-    drawHeat.place = (x, y) => [Math.floor((x - left) / wide), Math.floor((y - head) / row)];
-    draw.fillStyle = colours.soft;
-    const every = Math.ceil(3.4 * size / wide);
-    shown.label.forEach((words, at) => { if (at % every === 0 && left + at * wide + draw.measureText(words).width < width) draw.fillText(clip(words, 12), left + at * wide + 1, head / 2); });
-    shown.rows.forEach(({ name, values }, at) => {
-      const scale = byRow ? Math.max(...values) : most, y = head + at * row;
-      draw.fillStyle = colours.text;
-      draw.fillText(fit(draw, name, left - 8), 0, y + row / 2);
-      values.forEach((value, rank) => {
-        draw.fillStyle = heatColour(scale > 0 ? value / scale : 0);
-        draw.fillRect(left + rank * wide, y, wide > 4 ? wide - 1 : wide + 0.4, row - 1);
-      });
-    });
-    if (cell && !isCell(cell)) cell = null;
-    if (cell) {
-      draw.strokeStyle = colours.focus; draw.lineWidth = 2;
-      draw.strokeRect(left + cell[0] * wide, head + cell[1] * row, Math.max(3, wide - 1), row - 1);
-    }
+    const most = shown.rows.reduce((most, row) => Math.max(most, ...row.values), 0), byRow = $('heat-scale').value === 'row';
     describe('heat-picture', { 'aria-label': `Joules of ${shown.rows.length} functions on ${shown.label.length} ranks or groups of ranks` });
-    if (document.activeElement !== $('heat-picture')) readHeat();
+    drawGrid('heat', shown, { row: 1.55 * colours.size, nameWidth: 15, scale: values => byRow ? Math.max(...values) : most });
     if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', ownUnit(), joules), number('least', 'least', joules, { minor: true }), number('mean', 'mean', joules, { minor: true }), number('most', 'most', joules), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
       .set(shown.rows.map(({ name, values }) => {
         const each = values.map((value, rank) => value / ranks.count[rank]), top = Math.max(...each), sum = values.reduce((a, b) => a + b, 0);
@@ -713,19 +734,29 @@
     const { ranks } = tables, { name, values } = heatShown().rows[row], value = values[rank], each = ranks.count[rank] > 1 ? `, ${joules(value / ranks.count[rank])} ${ownUnit()} each of ${ranks.count[rank]} ranks` : '';
     return `${name}\nrank ${ranks.label[rank]}: ${joules(value)} ${ownUnit()}${each}`;
   }
-  function readHeat() {
-    const [rank, row] = cell || [0, 0], { rows, label } = heatShown();
-    read('heat-picture', id => element('div', { id, role: 'option', 'aria-setsize': rows.length * label.length, 'aria-posinset': row * label.length + rank + 1 }, cellWords([rank, row])));
+
+  // ---- who waits for whom ----
+
+  const ranksOf = label => `rank${label.includes('-') ? 's' : ''} ${label}`;
+  function waitsShown() {
+    const { label, waiting, cause, joules } = tables.waits, rows = label.map(name => ({ name, values: label.map(() => 0) }));
+    joules.forEach((value, at) => { rows[waiting[at]].values[cause[at]] += value; });
+    return { rows, label, all: joules.reduce((sum, value) => sum + value, 0) };
   }
-  function toCell(at) {
-    if (!isCell(at)) return;
-    cell = at;
-    drawHeat();
-    readHeat();
+  function waitWords([column, row]) {
+    const { rows, label, all } = waitsShown(), value = rows[row].values[column];
+    return `${ranksOf(label[row])} waited for ${ranksOf(label[column])}:\n${joules(value)} J, ${share(value, all)} of all waiting`;
   }
-  function isCell(at) {
-    const { rows, label } = heatShown();
-    return at && at[0] >= 0 && at[1] >= 0 && at[0] < label.length && at[1] < rows.length;
+  function drawWaits() {
+    const { waits } = tables, is = waits.joules.length > 0;
+    show('waits', is);
+    if (!is) return;
+    const shown = waitsShown(), size = colours.size, most = Math.max(...waits.joules);
+    text('waits-whole', `${joules(shown.all)} J were used waiting in MPI. Each row is a rank that waited, each column the rank that caused it; the ${colours.isDark ? 'brightest' : 'darkest'} is ${joules(most)} J.`);
+    describe('waits-picture', { 'aria-label': `Joules that ${shown.label.length} ranks or groups of ranks used waiting, by the rank that caused it` });
+    drawGrid('waits', shown, { row: Math.max(3, Math.min(1.55 * size, 30 * size / shown.label.length)), nameWidth: 5.5, scale: () => most });
+    if ($('waits-table').parentNode.open) tableOf('waits-table', [number('joules', 'J', joules), number('share', 'of waiting', value => value.toFixed(1) + ' %'), BAR, { key: 'words', title: 'waiting rank' }, { key: 'cause', title: 'caused by' }], { caption: 'Joules of waiting by the ranks that waited and that caused it' })
+      .set(waits.joules.map((value, at) => ({ words: waits.label[waits.waiting[at]], cause: waits.label[waits.cause[at]], joules: value, part: value / shown.all, share: 100 * value / shown.all, last: 0 })));
   }
   function fit(draw, words, width) {
     if (draw.measureText(words).width <= width) return words;
@@ -987,7 +1018,7 @@
     drawNodes();
     drawPower();
     drawNow();
-    if (tables) { drawRows(); drawHeat(); drawChoices(); drawFlame(); drawDevices(); drawPaths(); }
+    if (tables) { drawRows(); drawHeat(); drawWaits(); drawChoices(); drawFlame(); drawDevices(); drawPaths(); }
     drawFacts();
   }
   function take(next) {
@@ -1012,7 +1043,7 @@
   for (const id of ['nodes', 'functions', 'kernels']) $(id + '-search').addEventListener('input', event => { const found = made.get(id + '-table')?.table.search(event.target.value); say(`${found} found`); });
   $('heat-scale').addEventListener('change', () => drawHeat());
   $('heat-more').addEventListener('click', () => { isWholeHeat = !isWholeHeat; drawHeat(); });
-  for (const id of ['heat', 'flame', 'now']) $(id + '-table').parentNode.addEventListener('toggle', () => page && draw());
+  for (const id of ['heat', 'waits', 'flame', 'now']) $(id + '-table').parentNode.addEventListener('toggle', () => page && draw());
   $('power-form').addEventListener('click', () => { asStrips = $('power-form').getAttribute('aria-pressed') !== 'true'; drawPower(); });
   const powerPicture = $('power-picture');
   powerPicture.addEventListener('pointermove', event => {
@@ -1044,17 +1075,19 @@
     event.preventDefault();
     readPower(Math.max(first, Math.min(last, to)));
   });
-  const heatPicture = $('heat-picture');
-  heatPicture.addEventListener('pointermove', event => { const at = drawHeat.place(event.offsetX, event.offsetY); tip(event, isCell(at) ? cellWords(at) : ''); });
-  heatPicture.addEventListener('pointerleave', () => tip());
-  heatPicture.addEventListener('click', event => toCell(drawHeat.place(event.offsetX, event.offsetY)));
-  heatPicture.addEventListener('focus', () => toCell(cell || [0, 0]));
-  heatPicture.addEventListener('keydown', event => {
-    const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-    if (!move) return;
-    event.preventDefault();
-    toCell([cell[0] + move[0], cell[1] + move[1]]);
-  });
+  for (const [id, grid] of Object.entries(grids)) {
+    const picture = $(id + '-picture');
+    picture.addEventListener('pointermove', event => { const at = grid.place(event.offsetX, event.offsetY); tip(event, isCell(id, at) ? grid.words(at) : ''); });
+    picture.addEventListener('pointerleave', () => tip());
+    picture.addEventListener('click', event => toCell(id, grid.place(event.offsetX, event.offsetY)));
+    picture.addEventListener('focus', () => toCell(id, grid.cell || [0, 0]));
+    picture.addEventListener('keydown', event => {
+      const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (!move) return;
+      event.preventDefault();
+      toCell(id, [grid.cell[0] + move[0], grid.cell[1] + move[1]]);
+    });
+  }
   const flamePicture = $('flame-picture');
   const boxAt = event => flame.boxes.find(box => box.row === Math.floor(event.offsetY / flame.high) && event.offsetX >= box.x && event.offsetX < box.x + Math.max(1, box.width));
   flamePicture.addEventListener('pointermove', event => { const box = boxAt(event); tip(event, box ? boxWords(flame.tree[box.at]) : ''); });

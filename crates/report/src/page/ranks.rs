@@ -1,8 +1,10 @@
 //! Ranks side by side: in groups if there are many, and the joules of each function on each of them.
 
 use super::rows::{Names, rounded};
-use super::{Heat, Now, NowCell, NowFunction, RANKS_MAX, Ranks};
+use super::{Heat, Now, NowCell, NowFunction, RANKS_MAX, Ranks, Waits};
 use crate::over_ranks::is_compared;
+use ampere_figures::callpaths::Name;
+use ampere_figures::waits::Pairs;
 use ampere_model::text::{printable, short};
 use std::collections::HashMap;
 
@@ -66,6 +68,22 @@ pub(super) fn heat(mut functions: Vec<(&str, Vec<f64>)>, names: &mut Names) -> H
         heat.joules.push(joules.into_iter().map(rounded).collect());
     }
     heat
+}
+
+impl Waits {
+    pub(super) fn of(pairs: &Pairs) -> Waits {
+        let groups = pairs.first.iter().zip(&pairs.last).zip(&pairs.ranks);
+        let label = |((first, last), ranks): ((&Name, &Name), &u32)| match ranks {
+            1 => label(first),
+            _ => format!("{}-{}", label(first), label(last)),
+        };
+        Waits {
+            label: groups.map(label).collect(),
+            waiting: pairs.waiting.clone(),
+            cause: pairs.cause.clone(),
+            joules: pairs.joules.iter().copied().map(rounded).collect(),
+        }
+    }
 }
 
 impl Now {

@@ -4,6 +4,7 @@ use crate::page::ranks::Groups;
 use crate::page::rows::Names;
 use ampere_figures::losses::Losses;
 use ampere_figures::summary::{Device, Run, Summary};
+use ampere_figures::waits::{Pairs, Waiting};
 use proptest::prelude::*;
 
 /// Name, caller's name, joules and calls of each box.
@@ -126,6 +127,58 @@ fn a_live_page_has_the_dynamic_joules_of_the_summary() {
     let of_nothing =
         Page::of(&Summary::new(&crate::tests::active(""), None, Run::default(), Losses::default()));
     assert_eq!(of_nothing.power[0].baseline_watts, None, "what is not known is no line at 0 W");
+}
+
+/// MPI_Send used 0.5 J waiting, which `main` and `work` caused.
+#[test]
+fn a_page_has_what_was_used_waiting() {
+    let mut summary = Summary::new(&crate::tests::attributor(), None, Run::default(), Losses::default());
+    let tables = Page::of(&summary).tables.unwrap();
+    assert!(tables.functions.waited_joules.is_empty() && tables.flames[0].waited_joules.is_empty());
+    assert!(tables.waits.label.is_empty());
+    let names: Vec<String> =
+        summary.paths.name.iter().map(|name| summary.names[*name as usize].to_string()).collect();
+    let waits = |name: &str| match name {
+        "MPI_Send" => [0.5, 0.0],
+        "main" => [0.0, 0.25],
+        "work" => [0.0, 0.25],
+        _ => [0.0; 2],
+    };
+    let view = &mut summary.devices[0].views[0];
+    let all = view.callpaths.iter_mut().map(|row| (names[row.path as usize].as_str(), &mut row.figures));
+    let all = all.chain(view.regions.iter_mut().map(|row| (&*row.region, &mut row.figures)));
+    for (name, figures) in all {
+        let [waited, caused] = waits(name);
+        (figures.waited_joules, figures.caused_waiting_joules) = (Some(waited), Some(caused));
+    }
+    let name = |rank: u32| format!("MPI Rank {rank}").into();
+    let pairs = Pairs {
+        first: vec![name(0), name(1)],
+        last: vec![name(0), name(8)],
+        ranks: vec![1, 8],
+        waiting: vec![0],
+        cause: vec![1],
+        joules: vec![0.5],
+    };
+    summary.run.waiting = Some(Waiting { joules: 0.5, pairs, ..Waiting::default() });
+    let page = Page::of(&summary);
+    assert!(page.sentences.iter().any(|words| words.ends_with("were used waiting in MPI")), "{page:?}");
+    let tables = page.tables.unwrap();
+    let name = |at: &u32| tables.names[*at as usize].as_str();
+    let of = &tables.functions;
+    for (at, words) in of.name.iter().map(name).enumerate() {
+        assert_eq!([of.waited_joules[at], of.caused_waiting_joules[at]], waits(words), "{words}");
+    }
+    let flame = &tables.flames[0];
+    for (at, words) in flame.name.iter().map(name).enumerate().skip(1) {
+        assert_eq!([flame.waited_joules[at], flame.caused_waiting_joules[at]], waits(words), "{words}");
+    }
+    assert_eq!(tables.views[0].rows.waited_joules.iter().sum::<f64>(), 0.5);
+    let Waits { label, waiting, cause, joules } = &tables.waits;
+    assert_eq!(
+        (&label[..], &waiting[..], &cause[..], &joules[..]),
+        (&["0".into(), "1-8".into()][..], &[0][..], &[1][..], &[0.5][..])
+    );
 }
 
 #[test]

@@ -76,6 +76,20 @@ pub struct ViewWaits {
     pub waited: ByPath,
     /// The same joules, at the call paths that caused the waits. They may be of ranks that do not draw from the device.
     pub caused: ByPath,
+    /// The same joules, by the group of ranks that waited and the group of those that caused it. Groups of which no rank has waited
+    /// have empty lists.
+    pub pairs: Vec<Vec<f64>>,
+}
+
+impl ViewWaits {
+    /// Adds joules that a group of ranks used waiting, at the group that caused it.
+    pub(super) fn add_pair(&mut self, waiting: u32, cause: u32, joules: f64) {
+        let [waiting, cause] = [waiting, cause].map(|group| group as usize);
+        self.pairs.resize_with(self.pairs.len().max(waiting + 1), Vec::new);
+        let causes = &mut self.pairs[waiting];
+        causes.resize(causes.len().max(cause + 1), 0.0);
+        causes[cause] += joules;
+    }
 }
 
 /// What was matched, and what was not.

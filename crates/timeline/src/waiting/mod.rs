@@ -29,7 +29,7 @@ mod ranks;
 mod tests;
 
 pub use figures::{ByKind, Counts, Kind, ViewWaits};
-pub use ranks::{CollectiveKind, Comm, Message, Operation, Rank, Ranks};
+pub use ranks::{CollectiveKind, Comm, GROUPS_MAX, Message, Operation, Rank, Ranks};
 
 use ampere_attribution::{Engine, Hint, LocationIndex, NodeIndex, ViewIndex};
 use ampere_model::{RegionRef, Timestamp};
@@ -276,6 +276,7 @@ impl Waiting {
         let mut own = std::mem::take(&mut self.figures.own);
         self.find_causes(engine, location, wait, &mut causes);
         let all: u64 = causes.iter().map(|(_, ticks)| ticks).sum();
+        let group = self.ranks.group(location);
         if all > 0 {
             for view in engine.priced_views(location) {
                 engine.each_stay(location, wait.start, wait.end, |stay| {
@@ -292,6 +293,9 @@ impl Waiting {
                 for (cause, ticks) in &causes {
                     let part = joules * (*ticks as f64 / all as f64);
                     view.caused.entry(*cause).or_default().add(wait.kind, part);
+                    if let (Some(waiting), Some(cause)) = (group, self.ranks.group(cause.0)) {
+                        view.add_pair(waiting, cause, part);
+                    }
                 }
             }
         }
@@ -353,6 +357,11 @@ impl Waiting {
     /// Returns the waits of a view's device.
     pub fn of_view(&self, view: ViewIndex) -> Option<&ViewWaits> {
         self.figures.of(view)
+    }
+
+    /// Returns the locations of each group of ranks in [`ViewWaits::pairs`], one of each rank.
+    pub fn groups(&self) -> impl Iterator<Item = Vec<LocationIndex>> + '_ {
+        self.ranks.groups()
     }
 
     /// Returns what was matched, and what was not.

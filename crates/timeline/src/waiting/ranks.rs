@@ -5,6 +5,9 @@ use ampere_attribution::LocationIndex;
 use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
 
+/// Who waits for whom is kept for at most this number of groups of ranks that follow each other.
+pub const GROUPS_MAX: usize = 128;
+
 /// A process that takes part in MPI.
 #[derive(Clone, Debug, Default)]
 pub struct Rank {
@@ -14,6 +17,8 @@ pub struct Rank {
     pub locations: Vec<LocationIndex>,
     /// Whether frames around recorded calls are samples, so that the call path of a call may change meanwhile.
     pub has_samples: bool,
+    /// Its number in `MPI_COMM_WORLD`, if it is known.
+    pub number: Option<u32>,
     /// The number of its node: clocks of different nodes may differ.
     pub node: u32,
 }
@@ -91,6 +96,11 @@ pub struct Ranks {
     comms: NumberMap<u32, Option<Members>>,
     /// The rank of each location.
     of_locations: Vec<Option<u32>>,
+    /// The ranks of communicators with several members, by their numbers, and the number of them in each group but the last.
+    in_order: Vec<u32>,
+    group_size: usize,
+    /// The group of each rank.
+    group_of: Vec<Option<u32>>,
     tolerance: Tolerance,
 }
 
@@ -117,9 +127,31 @@ impl Ranks {
                 Some(Members { ranks, places })
             }
         };
-        let comms = comms.map(|(number, comm)| (number, members(comm))).collect();
+        let comms: NumberMap<u32, Option<Members>> =
+            comms.map(|(number, comm)| (number, members(comm))).collect();
+        let mut is_member = vec![false; all.len()];
+        let members = comms.values().flatten().flat_map(|members| &members.ranks);
+        members.for_each(|rank| is_member[*rank as usize] = true);
+        let mut in_order: Vec<u32> = (0..all.len() as u32).filter(|rank| is_member[*rank as usize]).collect();
+        in_order.sort_by_key(|rank| (all[*rank as usize].number.unwrap_or(u32::MAX), *rank));
+        let group_size = in_order.len().div_ceil(GROUPS_MAX).max(1);
+        let mut group_of = vec![None; all.len()];
+        for (group, ranks) in (0..).zip(in_order.chunks(group_size)) {
+            ranks.iter().for_each(|rank| group_of[*rank as usize] = Some(group));
+        }
         let tolerance = Tolerance { clock_error, within_node: ticks_per_second / 1000 };
-        Ranks { all, comms, of_locations, tolerance }
+        Ranks { all, comms, of_locations, in_order, group_size, group_of, tolerance }
+    }
+
+    /// Returns the locations of each group's ranks, one of each rank.
+    pub(super) fn groups(&self) -> impl Iterator<Item = Vec<LocationIndex>> + '_ {
+        let location = |rank: &u32| self.all[*rank as usize].locations.first().copied();
+        self.in_order.chunks(self.group_size).map(move |ranks| ranks.iter().filter_map(location).collect())
+    }
+
+    /// Returns the number of a location's group of ranks.
+    pub(super) fn group(&self, location: LocationIndex) -> Option<u32> {
+        self.group_of[self.of(location)? as usize]
     }
 
     pub(super) fn locations(&self) -> impl Iterator<Item = LocationIndex> + '_ {

@@ -47,6 +47,7 @@ impl Run {
             main: Some(*location),
             locations: vec![*location],
             has_samples: false,
+            number: Some(location.0),
             node: *node,
         };
         let all = locations.iter().zip(nodes).map(rank).collect();
@@ -168,6 +169,22 @@ fn a_receive_waits_for_the_start_of_the_send() {
     let (waited, caused) = waits(2, &late_send());
     assert_eq!(waited, [("MPI_Recv on 1".to_owned(), "late sender", 80.0)]);
     assert_eq!(caused, [row("compute on 0", 70.0), row("main on 0", 10.0)]);
+}
+
+/// With 300 ranks, three that follow each other are a group.
+#[test]
+fn pairs_are_of_groups_if_there_are_many_ranks() {
+    let ranks = |from: usize, to: usize| move |(time, rank, action)| (time, [from, to][rank], action);
+    let far = late_send().into_iter().map(ranks(0, 299)).map(|(time, rank, action)| match action {
+        Send(_) => (time, rank, Send(299)),
+        action => (time, rank, action),
+    });
+    let mut far = run(300, &far.collect::<Vec<_>>());
+    far.end();
+    let pairs = &far.waiting.of_view(far.view).expect("waits").pairs;
+    assert_eq!((far.waiting.groups().count(), pairs.len()), (100, 100));
+    assert_eq!(pairs[99], [80.0]);
+    assert!(pairs[..99].iter().all(Vec::is_empty));
 }
 
 #[test]
