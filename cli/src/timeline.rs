@@ -118,11 +118,17 @@ impl Run<'_> {
         ensure!(bins <= BINS_MAX as f64, "that would be {bins:.0} bins, and at most {BINS_MAX} are allowed");
         let by = arguments.by.unwrap_or_default();
         ensure!(
-            by != By::Balance || arguments.above.is_none(),
-            "--above cannot be used with --by balance, which compares the whole time"
+            !matches!(by, By::Balance | By::Waiting) || arguments.above.is_none(),
+            "--above cannot be used with --by {}, which is about the whole time",
+            by.as_str()
+        );
+        ensure!(
+            by != By::Waiting || self.only() != Some(ViewKind::Kernels),
+            "only ranks wait in MPI: --by waiting cannot be used with --view kernels"
         );
         let kept = Kept::default();
-        self.attribute(&begins, (&kept, |kept: &mut Vec<Series>| kept), |clock, begin, part| {
+        let waits = by == By::Waiting;
+        self.attribute((&begins, waits), (&kept, |kept: &mut Vec<Series>| kept), |clock, begin, part| {
             let devices = match by {
                 // Devices that are contained in others are left out, because no joule may be counted twice.
                 By::Balance if self.choice.devices.is_empty() => {
@@ -134,6 +140,9 @@ impl Run<'_> {
             Box::new(Bins::new(clock, begin, wanted, kept.clone()))
         })?;
         let series = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits && series.is_empty() {
+            say!("ampere: no rank has used joules waiting for another one in MPI");
+        }
         let by_name = ("by", by.as_str().into());
         if let Some(watts) = arguments.above {
             if series.is_empty() {
@@ -151,7 +160,7 @@ impl Run<'_> {
         let region = find_region(region, &names.collect())?;
         let kept = Kept::<RegionCalls>::default();
         self.attribute(
-            &begins(spans),
+            (&begins(spans), false),
             (&kept, |kept: &mut RegionCalls| &mut kept.calls),
             |clock, begin, _| {
                 let sink = RegionSink::new(region, begin, self.choice.devices.clone(), kept.clone());
@@ -179,10 +188,10 @@ impl Run<'_> {
         ViewKind::BOTH.into_iter().find(|kind| kind.as_str() == wanted)
     }
 
-    /// Attributes the traces of all parts again. The recorders add rows to `kept`, which `rows` finds there.
+    /// Attributes the traces of all parts again, with their waits if these are wanted. The recorders add rows to `kept`, which `rows` finds there.
     fn attribute<T, Row>(
         &self,
-        begins: &[f64],
+        (begins, waits): (&[f64], bool),
         (kept, rows): (&Kept<T>, impl Fn(&mut T) -> &mut Vec<Row>),
         recorder: impl Fn(Clock, f64, &Part) -> Box<dyn Recorder>,
     ) -> anyhow::Result<()> {
@@ -198,7 +207,7 @@ impl Run<'_> {
             let how = How {
                 config: self.config,
                 only: self.only(),
-                waits: false,
+                waits,
                 recorder: Some(Box::new(make)),
                 threads: offline::cores(),
                 progress: &mut progress,

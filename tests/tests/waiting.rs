@@ -201,6 +201,7 @@ fn a_run_finds_at_its_end_what_ranks_used_waiting() {
             assert_eq!(own["run"]["waiting"], of_trace["run"]["waiting"]);
             assert_eq!(rows(&own), rows(&of_trace));
             check_page(&place, &output, &own["run"]["waiting"]);
+            check_times(&place, &output, &own["run"]["waiting"]);
         } else {
             assert_eq!(own["run"]["waiting"], Value::Null);
         }
@@ -241,6 +242,28 @@ fn check_page(place: &Place, output: &str, waiting: &Value) {
             "{cell}"
         );
     }
+}
+
+/// Checks that `--by waiting` has the joules of each kind, and that the delay of 0.4 s before the broadcast is in several bins.
+fn check_times(place: &Place, output: &str, waiting: &Value) {
+    let file = place.path("waits.json");
+    let mut report =
+        place.ampere(["report", output, "-f", "timeline", "--by", "waiting", "--every", "100ms"]);
+    succeed(report.arg("-o").arg(&file).current_dir(place.path("")));
+    let table: Value = serde_json::from_slice(&std::fs::read(file).expect("a table")).expect("JSON");
+    let mut kinds: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for row in list(&table, "rows") {
+        assert_eq!(row["view"], "ranks");
+        let kind = row["waiting"].as_str().expect("a kind").to_owned();
+        kinds.entry(kind).or_default().push(number(row, "joules"));
+    }
+    for (kind, bins) in &kinds {
+        let sum: f64 = bins.iter().sum();
+        assert!(relative(sum, number(&waiting["kinds"], kind)) < 1e-8, "{kind}: {bins:?} {waiting}");
+    }
+    assert_eq!(kinds.len(), 6, "{table}");
+    let bins = kinds["1-to-n"].iter().filter(|joules| **joules > 0.0).count();
+    assert!((2..=6).contains(&bins), "{kinds:?}");
 }
 
 /// Checks that as much was caused as was used waiting, that only MPI functions waited, and that there were waits of each kind.

@@ -17,6 +17,8 @@ pub enum By {
     Device,
     /// The innermost regions
     Region,
+    /// The kinds of waits in MPI: only the joules that ranks used waiting for each other
+    Waiting,
     /// All ranks together: how unevenly they share the joules of all devices
     Balance,
 }
@@ -28,6 +30,7 @@ impl By {
             By::Rank => "rank",
             By::Device => "device",
             By::Region => "region",
+            By::Waiting => "waiting",
             By::Balance => "balance",
         }
     }

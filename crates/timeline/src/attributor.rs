@@ -51,6 +51,11 @@ pub trait Recorder: Send {
     /// Called for a new device, whose views have no consumers yet.
     fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device);
 
+    /// Whether [`Waiting::take_spans`] is to return the waits, if they are looked for.
+    fn wants_waits(&self) -> bool {
+        false
+    }
+
     /// Called after a sample of a device's view, and of the twin of this view if it has one.
     fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()>;
 
@@ -284,7 +289,11 @@ impl Attributor {
     /// Finds out what these ranks use while they wait for each other. This must be called before the first device and before any
     /// event.
     pub fn find_waits(&mut self, ranks: Ranks) {
-        self.waiting = Some(Box::new(Waiting::new(ranks, &mut self.engine)));
+        let mut waiting = Waiting::new(ranks, &mut self.engine);
+        if self.recording.as_ref().is_some_and(|recording| recording.recorder.wants_waits()) {
+            waiting.record_spans();
+        }
+        self.waiting = Some(Box::new(waiting));
     }
 
     /// Settles waits. Everything before `until` has been handed over.

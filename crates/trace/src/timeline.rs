@@ -6,6 +6,7 @@ use ampere_report::call_table::{CallRow, NameNumber, Names, Paths, Place};
 use ampere_report::timeline::{By, RegionCall, RegionCalls, Series};
 use ampere_timeline::attributor::{Attributor, Device, ViewKind};
 use ampere_timeline::recorder::Recorder;
+use ampere_timeline::waiting::Span;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,8 +62,8 @@ impl Bins {
     pub fn new(clock: Clock, begin_seconds: f64, wanted: Wanted, kept: Kept<Vec<Series>>) -> Bins {
         let Wanted { devices, only, by, seconds, above } = wanted;
         let kinds = ViewKind::BOTH.into_iter().filter(|kind| only.is_none_or(|only| only == *kind));
-        // Undivided joules are the same in both views, so the first one is enough.
-        let most = if matches!(by, By::Device | By::Balance) { 1 } else { 2 };
+        // Undivided joules are the same in both views, and only ranks wait, so the first one is enough.
+        let most = if matches!(by, By::Device | By::Balance | By::Waiting) { 1 } else { 2 };
         Bins {
             clock,
             seconds,
@@ -77,14 +78,27 @@ impl Bins {
         }
     }
 
+    /// Returns the place of a time, in bins.
+    fn place(&self, time: u64) -> f64 {
+        let ticks = time as f64 - self.clock.begin as f64;
+        (ticks / self.clock.ticks_per_second as f64 + self.begin_seconds) / self.seconds
+    }
+
+    /// Adds the waits that are known now.
+    fn add_waits(&mut self, attributor: &mut Attributor) {
+        let spans = attributor.waiting.as_mut().map(|waiting| waiting.take_spans()).unwrap_or_default();
+        for Span { view, kind, start, end, joules } in spans {
+            let (span, name) = ((self.place(start), self.place(end)), self.names.number(kind.as_str()));
+            if let Some(Some(bins)) = self.views.get_mut(view.0 as usize) {
+                spread(bins.series.entry(name).or_default(), span, joules);
+            }
+        }
+    }
+
     fn add(&mut self, attributor: &Attributor, bins: &mut ViewBins) {
         let view = attributor.devices[bins.device].view(bins.kind);
         let Some(interval) = attributor.engine.charged_interval(view) else { return };
-        let place = |time: u64| {
-            let ticks = time as f64 - self.clock.begin as f64;
-            (ticks / self.clock.ticks_per_second as f64 + self.begin_seconds) / self.seconds
-        };
-        let mut span = (place(interval.start), place(interval.end));
+        let mut span = (self.place(interval.start), self.place(interval.end));
         if let Some(above) = self.above {
             let ticks = interval.end.saturating_sub(interval.start);
             let seconds = ticks as f64 / self.clock.ticks_per_second as f64;
@@ -104,6 +118,7 @@ impl Bins {
         };
         match self.by {
             By::Device => return put("", *joules),
+            By::Waiting => return,
             By::Rank | By::Balance => {
                 charges.iter().for_each(|c| put(attributor.owner_of(c.location.0 as usize), c.joules))
             }
@@ -142,14 +157,26 @@ impl Recorder for Bins {
             return;
         }
         for kind in self.kinds.clone() {
-            engine.record_intervals(device.view(kind));
-            let at = device.views.sampled(kind).0 as usize;
+            let at = if self.by == By::Waiting {
+                device.views.ranks.0 as usize
+            } else {
+                engine.record_intervals(device.view(kind));
+                device.views.sampled(kind).0 as usize
+            };
             self.views.resize_with(self.views.len().max(at + 1), || None);
             self.views[at] = Some(ViewBins { device: number, kind, series: BTreeMap::new(), seconds: 0.0 });
         }
     }
 
+    fn wants_waits(&self) -> bool {
+        self.by == By::Waiting
+    }
+
     fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()> {
+        if self.by == By::Waiting {
+            self.add_waits(attributor);
+            return Ok(());
+        }
         let at = view.0 as usize;
         if let Some(mut bins) = self.views.get_mut(at).and_then(Option::take) {
             self.add(attributor, &mut bins);
@@ -163,6 +190,7 @@ impl Recorder for Bins {
     }
 
     fn end(&mut self, attributor: &mut Attributor) -> io::Result<()> {
+        self.add_waits(attributor);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         for bins in self.views.drain(..).flatten() {
             let info = &attributor.devices[bins.device].info;

@@ -1,6 +1,7 @@
 //! The joules of waits, and of their causes.
 
 use ampere_attribution::{LocationIndex, NodeIndex, ViewIndex};
+use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
 
 /// The kinds of waits.
@@ -92,6 +93,16 @@ impl ViewWaits {
     }
 }
 
+/// What a call path used waiting, in a time in which it did not change.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    pub view: ViewIndex,
+    pub kind: Kind,
+    pub start: Timestamp,
+    pub end: Timestamp,
+    pub joules: f64,
+}
+
 /// What was matched, and what was not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -113,6 +124,8 @@ pub struct Counts {
 pub(super) struct Figures {
     of_views: Vec<Option<ViewWaits>>,
     pub counts: Counts,
+    /// The spans that were not taken yet, if they are recorded.
+    pub spans: Option<Vec<Span>>,
     /// The length of the history at which waits are settled next.
     pub settle_at: usize,
     /// The causes of a wait and the joules of its own call paths, kept to save allocations.

@@ -28,7 +28,7 @@ mod ranks;
 #[cfg(test)]
 mod tests;
 
-pub use figures::{ByKind, Counts, Kind, ViewWaits};
+pub use figures::{ByKind, Counts, Kind, Span, ViewWaits};
 pub use ranks::{CollectiveKind, Comm, GROUPS_MAX, Message, Operation, Rank, Ranks};
 
 use ampere_attribution::{Engine, Hint, LocationIndex, NodeIndex, ViewIndex};
@@ -274,6 +274,7 @@ impl Waiting {
         }
         let mut causes = std::mem::take(&mut self.figures.causes);
         let mut own = std::mem::take(&mut self.figures.own);
+        let mut spans = self.figures.spans.take();
         self.find_causes(engine, location, wait, &mut causes);
         let all: u64 = causes.iter().map(|(_, ticks)| ticks).sum();
         let group = self.ranks.group(location);
@@ -282,6 +283,8 @@ impl Waiting {
                 engine.each_stay(location, wait.start, wait.end, |stay| {
                     if self.is_in_frame(engine, location, stay.node, &wait) {
                         let joules = engine.joules_during(view, location, stay.start, stay.end);
+                        let span = Span { view, kind: wait.kind, start: stay.start, end: stay.end, joules };
+                        spans.iter_mut().for_each(|spans| spans.push(span));
                         own.push((stay.node, joules));
                     }
                 });
@@ -300,7 +303,7 @@ impl Waiting {
             }
         }
         causes.clear();
-        (self.figures.causes, self.figures.own) = (causes, own);
+        (self.figures.causes, self.figures.own, self.figures.spans) = (causes, own, spans);
     }
 
     /// Whether a location that is in this call path is in the frame of the wait itself, and not in one that the frame has called.
@@ -357,6 +360,16 @@ impl Waiting {
     /// Returns the waits of a view's device.
     pub fn of_view(&self, view: ViewIndex) -> Option<&ViewWaits> {
         self.figures.of(view)
+    }
+
+    /// Records the time of the waits.
+    pub(crate) fn record_spans(&mut self) {
+        self.figures.spans.get_or_insert_default();
+    }
+
+    /// Returns the waits that were settled since the last time; none unless they are recorded.
+    pub fn take_spans(&mut self) -> Vec<Span> {
+        self.figures.spans.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Returns the locations of each group of ranks in [`ViewWaits::pairs`], one of each rank.
