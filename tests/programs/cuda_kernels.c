@@ -26,6 +26,7 @@ extern int cuInit(unsigned), cudaMalloc(void **, size_t), cudaFree(void *), cuda
 extern int cudaLaunchKernel(const struct kernel *, struct dim3, struct dim3, void **, size_t, void *);
 extern int cuLaunchKernel(const struct kernel *, void *), cudaMemcpyAsync(void *, const void *, size_t, int, void *);
 extern int cudaMemsetAsync(void *, int, size_t, void *), cudaDeviceSynchronize(void), cudaDeviceReset(void);
+extern int cudaStreamSynchronize(void *);
 
 static struct kernel light = {"_Z5lightPf", 0}, heavy = {"_Z5heavyPf", 0};
 static unsigned long launched;
@@ -54,6 +55,15 @@ static void at_rate(double per_second, double seconds, void **streams, int count
 	double start = now(), at;
 	while ((at = now() - start) < seconds)
 		while (launched < at * per_second) launch(&light, streams[launched % count]);
+}
+
+/* The first stream has one kernel, and the second one is busy until there is a file. */
+static void one_is_silent(const char *stop, void **streams) {
+	launch(&heavy, streams[0]);
+	while (access(stop, F_OK)) {
+		launch(&light, streams[1]);
+		cudaStreamSynchronize(streams[1]);
+	}
 }
 
 static void copies(void) {
@@ -99,6 +109,7 @@ int main(int argc, char **argv) {
 		memset(name, 'n', sizeof name - 1);
 		heavy.name = name;
 	}
+	if (is(what, "silent")) one_is_silent(argv[5], streams);
 	if (is(what, "rate")) at_rate(atof(argv[5]), atof(argv[6]), streams, count);
 	for (int round = 0; round < rounds; round++) {
 		for (int i = 0; i < count; i++) solve(streams[i]);

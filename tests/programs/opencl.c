@@ -215,6 +215,17 @@ static void many(void) {
     for (int q = 0; q < QUEUES; q++) check(CL(clFinish)(on[q]), "finish");
 }
 
+/* The first queue has one kernel, and the second one is busy until there is a file called "over". */
+static void one_is_silent(void) {
+    cl_command_queue first = queue(0), second = queue(0);
+    run(first, "heavy", 0, NULL);
+    check(CL(clFinish)(first), "finish");
+    while (access("over", F_OK)) {
+        run(second, "light", 1, NULL);
+        check(CL(clFinish)(second), "finish");
+    }
+}
+
 static const struct {
     const char *name;
     void (*way)(void);
@@ -222,7 +233,7 @@ static const struct {
     {"waits", waits},           {"never_waits", never_waits}, {"out_of_order", out_of_order}, {"released_early", released_early},
     {"long_name", long_name},   {"copies", copies},           {"properties", properties},     {"forks", forks},
     {"leaves_at_once", leaves_at_once}, {"crashes", crashes}, {"closes", closes}, {"ends_meanwhile", ends_meanwhile},
-    {"many", many},
+    {"many", many},             {"one_is_silent", one_is_silent},
 };
 
 int main(int argc, char **argv) {

@@ -35,6 +35,16 @@ pub fn parse(body: &str) -> Result<Vec<Sample>, String> {
     Ok(samples)
 }
 
+/// Returns the joules of a kernel, on all devices, in a scrape; 0 if it has none.
+///
+/// # Panics
+/// Panics if the body is no scrape.
+pub fn kernel_joules(body: &str, kernel: &str) -> f64 {
+    let samples = parse(body).expect("metrics");
+    let kernels = samples.iter().filter(|sample| sample.name == "ampere_kernel_energy_joules_total");
+    kernels.filter(|sample| sample.label("kernel") == kernel).map(|sample| sample.value).sum()
+}
+
 fn parse_line(line: &str) -> Option<Sample> {
     let (name, mut rest) = line.split_once('{')?;
     let mut labels = Labels::new();

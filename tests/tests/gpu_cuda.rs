@@ -3,10 +3,13 @@
 
 use ampere_tests::artifact;
 use ampere_tests::jobs::{Done, Place, run};
+use ampere_tests::process::{Running, wait_for};
 use ampere_tests::runs::{list, number, relative};
+use ampere_tests::{http, openmetrics};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 const SOURCE: &str = include_str!("../programs/cuda_kernels.c");
 const WATTS: f64 = 200.0;
@@ -178,6 +181,27 @@ fn a_stream_belongs_to_the_counter_with_its_gpus_address_and_parts_of_a_gpu_shar
         assert_eq!(done.code, 0, "{done:#?}");
         assert_eq!(streams_of_devices(&gpu.place.summary("out")), expected, "{script}");
     }
+}
+
+/// A silent stream is waited for up to 60 s, unless it is known that nothing is missing.
+#[test]
+fn a_stream_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
+    let gpu = Gpu::new();
+    let (stop, address) = (gpu.place.path("stop"), http::free_address());
+    let program = gpu.program.to_str().unwrap();
+    let words = [program, "0", "2", "10000000", "silent", stop.to_str().unwrap()];
+    let mut command = gpu.place.ampere_run("out", words);
+    let command = gpu.with(&mut command, "").env("AMPERE_LISTEN", address.to_string());
+    let mut running = Running::start(command);
+    wait_for("joules of the stream that is busy", Duration::from_secs(30), || {
+        let joules = openmetrics::kernel_joules(&http::get(address, "/metrics").ok()?.body, "light(float*)");
+        (joules > 10.0).then_some(())
+    });
+    std::fs::write(&stop, "").unwrap();
+    assert!(running.wait(Duration::from_secs(60)).is_some_and(|status| status.success()));
+    let summary = gpu.place.summary("out");
+    assert_eq!((number(&summary["quality"], "late_events"), unrecorded(&summary)), (0.0, 0.0));
+    assert_eq!(both(&summary)[1].calls, 1.0);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use ampere_tests::collector::announced;
 use ampere_tests::http::get;
 use ampere_tests::jobs::{Done, Place, run};
-use ampere_tests::openmetrics::parse;
+use ampere_tests::openmetrics::kernel_joules;
 use ampere_tests::process::{Running, wait_for};
 use ampere_tests::runs::{attribute, list, number, on_path, relative};
 use ampere_tests::stand_ins::with_rocm_smi;
@@ -108,11 +108,7 @@ fn joules_of(summary: &Value) -> [f64; 2] {
 /// Joules of both kernels in the live metrics.
 fn live_joules(output: &Path) -> Option<[f64; 2]> {
     let body = get(announced(output)?.address(), "/metrics").ok()?.body;
-    let samples = parse(&body).ok()?;
-    Some(["light", "heavy"].map(|name| {
-        let kernels = samples.iter().filter(|sample| sample.name == "ampere_kernel_energy_joules_total");
-        kernels.filter(|sample| sample.label("kernel") == name).map(|sample| sample.value).sum()
-    }))
+    Some(["light", "heavy"].map(|name| kernel_joules(&body, name)))
 }
 
 /// Runs `kernels.c`, whose kernels have 1 to 3 work, and compares the joules with the times, live, in the summary and in the
@@ -131,8 +127,6 @@ fn play(ranks: usize, arguments: &[&str]) {
     words.push(opencl.program.clone().into());
     words.extend(arguments.iter().map(Into::into));
     let mut command = opencl.prepared(place.ampere_run("out", words));
-    // No kernel takes as long: what a stream has not reported after this time is not waited for.
-    command.env("AMPERE_STREAM_LAG", "3s");
     let mut running = Running::start(&mut command);
     // The program waits after its kernels have run.
     let live = wait_for("all kernels in the live metrics", LIMIT, || {
@@ -184,6 +178,25 @@ fn kernels_of_three_to_one_work_have_three_to_one_joules() {
 fn kernels_of_several_queues_have_joules_by_their_work() {
     play(1, &["2", "3"]);
     play(1, &["2", "3", "late"]);
+}
+
+/// A silent queue is waited for up to 60 s, unless it is known that nothing is missing.
+#[test]
+fn a_queue_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    let place = &opencl.place;
+    let words = [opencl.program.as_os_str(), "one_is_silent".as_ref()];
+    let mut running = Running::start(&mut opencl.prepared(place.ampere_run("out", words)));
+    wait_for("joules of the queue that is busy", LIMIT / 2, || {
+        let [light, heavy] = live_joules(&place.path("out"))?;
+        (heavy > 0.0 && light > 3.0 * heavy).then_some(())
+    });
+    std::fs::write(place.path("over"), "").expect("room for a file");
+    assert!(running.wait(LIMIT).is_some_and(|status| status.code() == Some(7)));
+    let summary = place.summary("out");
+    assert_eq!(calls_of(&summary, "heavy"), 1.0);
+    let quality = &summary["quality"];
+    assert_eq!((number(quality, "late_events"), number(quality, "unrecorded_kernels")), (0.0, 0.0));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::cupti::{API_ENTER, CallbackData, Cupti, DRIVER_API, RUNTIME_API, Subscriber};
 use crate::{HOST, correlation, start};
-use ampere_gpu::{Call, Launches, guarded};
+use ampere_gpu::{Call, Expected, Launches, Pending, guarded};
 use scorep_abi::{paradigm, region_type};
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -16,9 +16,29 @@ const FUNCTIONS_MAX: usize = 2048;
 static FUNCTIONS: [[AtomicU64; FUNCTIONS_MAX]; 2] =
     [const { [const { AtomicU64::new(0) }; FUNCTIONS_MAX] }; 2];
 const HAS_RECORDS: u64 = 1 << 32;
+/// With [`HAS_RECORDS`]: the function copies or sets memory, or launches a graph.
+const COPIES: u64 = 1 << 33;
+const LAUNCHES_GRAPH: u64 = 1 << 34;
 
 /// The times of the latest launches, by CUPTI's numbers.
 pub static LAUNCHES: Launches = Launches::new();
+
+/// The launches whose records have not come, by CUPTI's numbers, continued by [`number`].
+pub static PENDING: Pending = Pending::new();
+
+/// The number after the largest one so far.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Returns CUPTI's number of a launch as one that does not begin again after 2^32.
+pub fn number(correlation: u32) -> u64 {
+    let next = NEXT.load(Ordering::Relaxed);
+    next.wrapping_add_signed((correlation.wrapping_sub(next as u32) as i32).into())
+}
+
+/// Returns a number that is larger than those of all launches so far.
+pub fn next_number() -> u64 {
+    NEXT.load(Ordering::Relaxed)
+}
 
 thread_local! {
     /// Whether this thread is in a recorded call. Calls inside it are not recorded, because functions of the runtime call those
@@ -68,7 +88,13 @@ pub unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *co
         let is_recorded = unsafe { data.kept.replace(0) } == 1;
         if is_recorded && let Some(host) = HOST.get() {
             IS_INSIDE.set(false);
-            host.leave(function.load(Ordering::Relaxed) as u32);
+            let known = function.load(Ordering::Relaxed);
+            host.leave(known as u32);
+            // SAFETY: by CUPTI, the result of the function, which is a number, or null.
+            if known & HAS_RECORDS != 0 && unsafe { data.result.as_ref() }.is_some_and(|result| *result != 0)
+            {
+                PENDING.ended(number(data.correlation));
+            }
         }
     }
 }
@@ -85,6 +111,16 @@ fn enter(function: &AtomicU64, data: &CallbackData) -> bool {
     if known & HAS_RECORDS == 0 {
         return known != 0 && host.enter(known as u32, 0);
     }
+    let number = number(data.correlation);
+    PENDING.put(
+        number,
+        match known & (COPIES | LAUNCHES_GRAPH) {
+            0 => Expected::One,
+            COPIES => Expected::AtMostOne,
+            _ => Expected::Any,
+        },
+    );
+    NEXT.fetch_max(number + 1, Ordering::Relaxed);
     let is_recorded = host.enter(known as u32, correlation(data.correlation));
     LAUNCHES.add(data.correlation.into(), host.now());
     is_recorded
@@ -104,5 +140,12 @@ unsafe fn define(data: &CallbackData) -> u64 {
     let name = name.to_bytes();
     let plain = name.strip_prefix(b"__").unwrap_or(name);
     let region = host.region(plain, kind, paradigm::CUDA);
-    u64::from(region) | if call == Call::Other || region == 0 { 0 } else { HAS_RECORDS }
+    let records = match call {
+        _ if region == 0 => 0,
+        Call::Launch if plain.windows(5).any(|part| part == b"Graph") => HAS_RECORDS | LAUNCHES_GRAPH,
+        Call::Launch => HAS_RECORDS,
+        Call::Transfer => HAS_RECORDS | COPIES,
+        Call::Other => 0,
+    };
+    u64::from(region) | records
 }

@@ -81,7 +81,9 @@ pub const COPIES: [&str; 11] = [
 pub struct CallbackData {
     pub site: u32,
     pub function: *const c_char,
-    _parameters: [*const c_void; 2],
+    _parameters: *const c_void,
+    /// The number that the function returns; null or undefined at the entry.
+    pub result: *const c_int,
     _symbol: *const c_char,
     _context: *mut c_void,
     _context_id: u32,
@@ -162,6 +164,7 @@ pub const LAYOUTS: &[Layout] = &[
         &[
             ("callbackSite", offset_of!(CallbackData, site)),
             ("functionName", offset_of!(CallbackData, function)),
+            ("functionReturnValue", offset_of!(CallbackData, result)),
             ("correlationData", offset_of!(CallbackData, kept)),
             ("correlationId", offset_of!(CallbackData, correlation)),
         ],

@@ -29,7 +29,7 @@ mod devices;
 mod library;
 mod records;
 
-use ampere_gpu::{Host, Losses, guarded};
+use ampere_gpu::{Host, Losses, guarded, regularly};
 use cupti::{Cupti, FLUSH_FORCED, MULTIPLE_SUBSCRIBERS, SUCCESS, Status, Subscriber, VERSION_MIN, kind};
 use scorep_abi::paradigm;
 use std::ffi::c_int;
@@ -156,7 +156,11 @@ fn start() -> Option<&'static Host> {
     let host = HOST.get()?;
     let start = || {
         devices::find();
-        host.start(flush)
+        let is_started = host.start(flush);
+        if is_started {
+            regularly("ampere-cuda", records::report_known);
+        }
+        is_started
     };
     IS_STARTED.get_or_init(start).then_some(host)
 }

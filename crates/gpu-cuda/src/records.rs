@@ -4,11 +4,11 @@
 
 use crate::cupti::{self, COPIES, Cupti, SUCCESS, kind};
 use crate::{CUPTI, HOST, LOSSES, calls, clock, correlation, devices};
-use ampere_gpu::{Frame, Host, Stream, guarded};
+use ampere_gpu::{Frame, Host, Known, Stream, guarded};
 use rustc_hash::FxHashMap;
 use scorep_abi::{paradigm, region_type};
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Empty buffers for CUPTI, and the number of records that each is to hold.
 ///
@@ -38,6 +38,11 @@ const PERIOD: u64 = 100_000_000;
 const BUFFERS_WANTED: u128 = 8;
 /// If CUPTI asks for this number of buffers in a period, buffers become larger at once.
 const BUFFERS_MAX: u32 = 16;
+
+/// The times, in nanoseconds, after which the record of a kernel is no longer expected, and that of a copy or a graph. Launches
+/// that are captured into a graph have none, nor have copies of nothing.
+const KERNEL_MAX: u64 = 60_000_000_000;
+const COPY_MAX: u64 = 5_000_000_000;
 
 /// A shorter overlap of work on a stream, in nanoseconds, is an error of the times.
 const OVERLAP_MAX: u64 = 1000;
@@ -140,6 +145,22 @@ pub unsafe extern "C" fn on_complete(
     });
 }
 
+/// Reports until when all work is known, if it is more than before. Returns whether there can be more work.
+pub fn report_known() -> bool {
+    let Some(host) = HOST.get().filter(|host| host.is_recording()) else { return false };
+    let mut records = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Records { known, streams, .. } = records.get_or_insert_with(Records::default);
+    let now = host.now();
+    known.remember(now, calls::next_number());
+    let before = |age| known.launch_before(now.saturating_sub(clock::ticks_in(age)));
+    let (kernels, others) = (before(KERNEL_MAX), before(COPY_MAX));
+    let are_recorded = |launch| calls::PENDING.are_recorded(launch, kernels, others);
+    if let Some(time) = known.until(are_recorded, host.ticks_per_nanosecond()) {
+        streams.values().for_each(|known| known.stream.quiet_until(host, time));
+    }
+    true
+}
+
 /// Work on a device, as a record describes it.
 struct Work {
     start: u64,
@@ -157,13 +178,20 @@ struct Place {
     stream: u32,
 }
 
+/// A stream, and the end and the number of the last work that was recorded on it.
+struct KnownStream {
+    stream: Stream,
+    end: u64,
+    correlation: u32,
+}
+
 /// What is known from records so far.
 #[derive(Default)]
 struct Records {
     /// The contexts of each device, in the order of their first record.
     contexts: FxHashMap<u32, Vec<u32>>,
-    /// The streams, each with the end of the last work that was recorded on it.
-    streams: FxHashMap<Place, (Stream, u64)>,
+    streams: FxHashMap<Place, KnownStream>,
+    known: Known,
     /// Kernels by the addresses of their names. A name may be replaced when a module is unloaded, and is compared.
     kernels: FxHashMap<usize, (CString, u32)>,
     /// Copies by their kind, and memsets.
@@ -198,6 +226,7 @@ impl Records {
     /// Takes the record of work on a device. Returns `false` if the record cannot be true, and is left out: CUPTI sets times that
     /// it does not know to 0.
     fn push(&mut self, work: Work) -> bool {
+        calls::PENDING.recorded(calls::number(work.correlation));
         if work.start == 0 || work.end < work.start {
             return false;
         }
@@ -208,18 +237,23 @@ impl Records {
             begin = launch + 1;
             end = end.max(begin);
         }
-        let (stream, last_end) = self.stream(work.place);
+        let KnownStream { stream, end: last_end, correlation: last } = self.stream(work.place);
         // Work on one stream does not overlap, apart from errors of the device's times.
         let overlap = last_end.saturating_sub(begin);
         if overlap < clock::ticks_in(OVERLAP_MAX) && *last_end <= end {
             begin += overlap;
         }
         *last_end = end;
+        let before = std::mem::replace(last, work.correlation);
+        if before != work.correlation {
+            // What was launched before on this stream has ended, even if it was a graph.
+            calls::PENDING.ended(calls::number(before));
+        }
         let frame = Frame { begin, end, correlation: correlation(work.correlation), region: work.region };
         stream.push(frame)
     }
 
-    fn stream(&mut self, place: Place) -> &mut (Stream, u64) {
+    fn stream(&mut self, place: Place) -> &mut KnownStream {
         let Records { contexts, streams, .. } = self;
         streams.entry(place).or_insert_with(|| {
             let contexts = contexts.entry(place.device).or_default();
@@ -232,13 +266,16 @@ impl Records {
                 0 => place.device.to_string(),
                 _ => format!("{}.{number}", place.device),
             };
-            (Stream::new("CUDA", &context, place.stream.into(), devices::of(place.device)), 0)
+            let stream = Stream::new("CUDA", &context, place.stream.into(), devices::of(place.device));
+            KnownStream { stream, end: 0, correlation: 0 }
         })
     }
 
     /// Passes on the frames that still wait in the streams.
     fn deliver(&mut self, host: &Host) {
-        for (stream, _) in self.streams.values_mut() {
+        // All new streams are known before the first of them has frames: live figures wait for all that are known.
+        self.streams.values_mut().for_each(|known| known.stream.open(host));
+        for KnownStream { stream, .. } in self.streams.values_mut() {
             if stream.waiting() > 0 {
                 LOSSES.count(stream.flush(host));
             }

@@ -166,7 +166,7 @@ impl Streams {
 
     /// Reports until when all commands are known, after a delivery.
     pub fn report_known(&mut self, host: &Host) {
-        if let Some(time) = self.known.until(&COMMANDS, self.clock.nominal()) {
+        if let Some(time) = self.known.until(|launch| COMMANDS.are_recorded(launch), self.clock.nominal()) {
             self.streams.values().for_each(|known| known.stream.quiet_until(host, time));
         }
     }

@@ -9,7 +9,7 @@ use crate::calls::{self, COMMANDS, Calls};
 use crate::devices::gpus;
 use crate::library::{Callback, Library};
 use crate::records::{Kernels, Streams};
-use ampere_gpu::{Host, Losses, guarded};
+use ampere_gpu::{Host, Losses, guarded, regularly};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -20,8 +20,6 @@ use std::time::Duration;
 const BUFFER_BYTES: usize = 256 * 1024;
 /// The buffer is delivered when this much is in it, by a thread of rocprofiler-sdk.
 const WATERMARK_BYTES: usize = BUFFER_BYTES / 4;
-/// The period of deliveries. It is short, so that joules of kernels are shown within a second.
-const DELIVERY_PERIOD: Duration = Duration::from_millis(100);
 /// The period, and the maximum number, of the last deliveries at the end, while records are missing.
 const LAST_DELIVERIES_PERIOD: Duration = Duration::from_millis(2);
 const LAST_DELIVERIES_MAX: usize = 50;
@@ -175,7 +173,7 @@ impl Tool {
             self.read_clock();
             // The collector knows from now on that there will be streams.
             self.losses.report(&self.host);
-            start_deliveries();
+            regularly("ampere-hip", deliver_regularly);
         }
         is_started
     }
@@ -243,28 +241,10 @@ impl Tool {
     }
 }
 
-/// Starts the thread that asks for the buffered records. It handles no signal of the program.
-fn start_deliveries() {
-    // SAFETY: `all` and `before` are places for sets of signals; the mask of this thread is restored.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        let mut before = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        // Without the thread, the buffer is delivered only when the watermark is reached, and at the end.
-        let _ = std::thread::Builder::new()
-            .name("ampere-hip".to_owned())
-            .stack_size(256 * 1024)
-            .spawn(deliver_regularly);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
-    }
-}
-
-fn deliver_regularly() {
-    while let Some(tool) = TOOL.get().filter(|tool| !tool.is_ended.load(Ordering::Acquire)) {
-        std::thread::sleep(DELIVERY_PERIOD);
-        guarded((), || tool.deliver());
-    }
+/// Delivers records while there can be some. Without this, they come only when the watermark is reached, and at the end.
+fn deliver_regularly() -> bool {
+    let tool = TOOL.get().filter(|tool| !tool.is_ended.load(Ordering::Acquire));
+    tool.map(Tool::deliver).is_some()
 }
 
 /// Called by the host before the measurement ends.

@@ -95,7 +95,8 @@ fn enqueue<T>(
         let correlation = next_correlation(paradigm::OPENCL);
         let call = host.enter(of_call, correlation).then_some(of_call);
         let host_times = HostTimes::wanted(&host);
-        Some(Enqueued { host, queue, call, region, correlation, host_times, before: host.now() })
+        let before = queue.call_begins(&host);
+        Some(Enqueued { host, queue, call, region, correlation, host_times, before })
     });
     let Some(started) = started else { return run(event) };
     let mut own: Handle = null_mut();
@@ -112,8 +113,9 @@ fn enqueue<T>(
             // SAFETY: the call has succeeded, so it has written the event.
             let event = unsafe { *place };
             let launch = Launch { region, correlation, called: (before, after), host_times };
-            queues::follow(queue, event, is_ours, launch);
+            queues::follow(queue.clone(), event, is_ours, launch);
         }
+        queue.call_ends(before);
     });
     result
 }
@@ -245,7 +247,7 @@ unsafe fn create(
     make: impl Fn(u64, *mut i32) -> Handle,
 ) -> Handle {
     let is_seen = asked.bits & CL_QUEUE_ON_DEVICE == 0
-        && guarded(false, || layer().is_some_and(|layer| layer.host.start(queues::flush)));
+        && guarded(false, || layer().is_some_and(|layer| queues::start(&layer.host)));
     if !is_seen {
         return make(asked.bits, code);
     }

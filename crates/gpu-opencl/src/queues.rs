@@ -7,13 +7,13 @@ use crate::abi::{
 use crate::devices::describe;
 use crate::host_times::HostTimes;
 use crate::{CL_SUCCESS, Layer, layer};
-use ampere_gpu::{Device, DeviceClock, Frame, Host, Losses, Stream, guarded};
+use ampere_gpu::{Device, DeviceClock, Frame, Host, Losses, Stream, guarded, regularly};
 use rustc_hash::FxHashMap;
 use scorep_abi::paradigm;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 const CL_COMPLETE: i32 = 0;
 const CL_EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
@@ -53,6 +53,8 @@ pub struct Asked {
 struct Records {
     stream: Stream,
     pending: Vec<*mut Command>,
+    /// When the calls began that are enqueueing a command now, in ticks.
+    calls: Vec<u64>,
 }
 
 // SAFETY: the commands are used under the lock of their queue.
@@ -135,13 +137,63 @@ pub fn add(queue: Handle, device: Handle, asked: Option<Asked>, has_times: bool)
         if let Some(layer) = layer() {
             stream.open(&layer.host);
         }
-        let records = Mutex::new(Records { stream, pending: Vec::new() });
+        let records = Mutex::new(Records { stream, pending: Vec::new(), calls: Vec::new() });
         Arc::new(Queue { asked, has_times, device, records })
     });
     let former = with_all(|all| all.queues.insert(queue.addr(), new.clone()));
     drop(former);
     if has_times {
         set_clock(new, queue);
+    }
+}
+
+/// The process that has started the measurement.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// Whether the last commands are being recorded.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Starts the measurement. Returns whether events are recorded.
+pub fn start(host: &Host) -> bool {
+    static ONCE: Once = Once::new();
+    let is_started = host.start(flush);
+    if is_started {
+        ONCE.call_once(|| {
+            PROCESS.store(std::process::id(), Ordering::Relaxed);
+            regularly("ampere-opencl", report_known);
+        });
+    }
+    is_started
+}
+
+/// Reports until when all commands of each queue are known. Returns whether there can be more commands.
+fn report_known() -> bool {
+    let Some(host) = layer().map(|layer| layer.host).filter(Host::is_recording) else { return false };
+    let now = host.now();
+    let queues: Vec<Arc<Queue>> = with_all(|all| {
+        all.free.iter().for_each(|(_, stream)| stream.quiet_until(&host, now));
+        all.queues.values().cloned().collect()
+    });
+    for queue in queues {
+        lock(&queue.records).report_known(&host, now);
+    }
+    true
+}
+
+impl Queue {
+    /// A call begins that enqueues a command. Returns its time: the command begins later.
+    pub fn call_begins(&self, host: &Host) -> u64 {
+        let mut records = lock(&self.records);
+        let now = host.now();
+        records.calls.push(now);
+        now
+    }
+
+    /// A call has ended that began at this time.
+    pub fn call_ends(&self, began: u64) {
+        let calls = &mut lock(&self.records).calls;
+        if let Some(place) = calls.iter().position(|call| *call == began) {
+            calls.swap_remove(place);
+        }
     }
 }
 
@@ -164,8 +216,16 @@ fn set_clock(queue: Arc<Queue>, handle: Handle) {
     }
 }
 
+/// Whether this process is a child of the measured one, in which another thread of it may have held the lock.
+fn is_forked() -> bool {
+    PROCESS.load(Ordering::Relaxed) != std::process::id()
+}
+
 /// Forgets a queue whose last reference the program releases. Commands that are still running keep it.
 pub fn forget(queue: Handle) {
+    if is_forked() {
+        return;
+    }
     drop(with_all(|all| all.queues.remove(&queue.addr())));
 }
 
@@ -199,6 +259,9 @@ pub fn kernel(kernel: Handle, define: impl FnOnce() -> u32) -> u32 {
 
 /// Forgets a kernel that the program releases, because another one may get the same handle.
 pub fn forget_kernel(kernel: Handle) {
+    if is_forked() {
+        return;
+    }
     with_all(|all| all.kernels.remove(&kernel.addr()));
 }
 
@@ -283,6 +346,20 @@ impl Records {
         }
     }
 
+    /// Reports until when all commands are known: those that are being enqueued, that run, or whose frames wait begin later.
+    fn report_known(&mut self, host: &Host, now: u64) {
+        if IS_ENDING.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.stream.waiting() > 0 && self.is_due(host) {
+            LOSSES.count(self.stream.flush(host));
+        }
+        // SAFETY: commands on the list live; this does not change.
+        let running = self.pending.iter().map(|command| unsafe { (**command).launch.called.0 });
+        let first = running.chain(self.calls.iter().copied()).chain(self.stream.oldest()).min();
+        self.stream.quiet_until(host, first.map_or(now, |first| first.min(now)));
+    }
+
     /// Whether the waiting frames are to be recorded now, because no running command can have begun before them, or because they
     /// have waited long enough.
     fn is_due(&self, host: &Host) -> bool {
@@ -343,6 +420,7 @@ fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<F
 pub extern "C" fn flush() {
     guarded((), || {
         let Some(host) = layer().map(|layer| layer.host) else { return };
+        IS_ENDING.store(true, Ordering::Relaxed);
         let queues: Vec<Arc<Queue>> = with_all(|all| all.queues.values().cloned().collect());
         for queue in queues {
             let pending = {

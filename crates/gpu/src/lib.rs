@@ -42,6 +42,7 @@
 //! launches.rs   when the latest launches were
 //! losses.rs     the counts of what is not recorded
 //! pending.rs    until when everything is known
+//! regular.rs    a thread for what is done regularly
 //! streams.rs    streams and their lanes
 //! ```
 //!
@@ -57,6 +58,7 @@ pub mod interface;
 mod launches;
 mod losses;
 mod pending;
+mod regular;
 mod streams;
 
 pub use call::Call;
@@ -65,7 +67,8 @@ pub use host::{Device, ENV_GPU, Host};
 pub use interface::{Frame, Quality};
 pub use launches::Launches;
 pub use losses::Losses;
-pub use pending::{Commands, Known};
+pub use pending::{Commands, Expected, Known, Pending};
+pub use regular::regularly;
 pub use streams::Stream;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Which launches have commands that have not been recorded, and so until when everything that runs on the GPUs is known.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Commands are counted by the number of their launch modulo this. If two launches have one count, both are waited for.
 const COUNTS: usize = 1 << 14;
@@ -35,8 +35,67 @@ impl Commands {
         self.0[launch as usize % COUNTS].fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn are_recorded(&self, launch: u64) -> bool {
+    /// Returns whether the launch has ended and all its records have come.
+    pub fn are_recorded(&self, launch: u64) -> bool {
         self.0[launch as usize % COUNTS].load(Ordering::Relaxed) == 0
+    }
+}
+
+/// How many records a launch has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// A kernel.
+    One = 1,
+    /// A copy, which may have nothing to do.
+    AtMostOne,
+    /// A graph.
+    Any,
+}
+
+/// Launches whose records have not come, where the runtime does not report what it puts into queues.
+#[derive(Debug)]
+pub struct Pending([AtomicU64; COUNTS]);
+
+impl Pending {
+    /// A list without launches.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Pending {
+        Pending([const { AtomicU64::new(0) }; COUNTS])
+    }
+
+    fn slot(&self, launch: u64) -> &AtomicU64 {
+        &self.0[launch as usize % COUNTS]
+    }
+
+    /// Records that a launch with this number, which is not 0, begins. An older launch in its place counts as recorded.
+    pub fn put(&self, launch: u64, expected: Expected) {
+        self.slot(launch).store(launch << 2 | expected as u64, Ordering::Relaxed);
+    }
+
+    /// Records that a record of this launch has come. Only [`ended`](Self::ended) shows that a graph has no more.
+    pub fn recorded(&self, launch: u64) {
+        if self.expects(launch).is_some_and(|expected| expected != Expected::Any as u64) {
+            self.ended(launch);
+        }
+    }
+
+    /// Records that no more records of this launch will come.
+    pub fn ended(&self, launch: u64) {
+        if self.expects(launch).is_some() {
+            self.slot(launch).store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn expects(&self, launch: u64) -> Option<u64> {
+        let slot = self.slot(launch).load(Ordering::Relaxed);
+        (slot != 0 && slot >> 2 == launch).then_some(slot & 3)
+    }
+
+    /// Returns whether all records of a launch have come, or are no longer expected: kernels before the launch `kernels` are given
+    /// up, and what may have no record before the launch `others`.
+    pub fn are_recorded(&self, launch: u64, kernels: u64, others: u64) -> bool {
+        self.expects(launch)
+            .is_none_or(|expected| launch < if expected == Expected::One as u64 { kernels } else { others })
     }
 }
 
@@ -64,16 +123,22 @@ impl Known {
         self.moments.push_back((time, next_launch));
     }
 
+    /// Returns the number of the next launch at the last moment before this time; 0 if the commands of all later moments are known.
+    pub fn launch_before(&self, time: u64) -> u64 {
+        let before = self.moments.partition_point(|(moment, _)| *moment < time);
+        before.checked_sub(1).map_or(0, |last| self.moments[last].1)
+    }
+
     /// Returns the time until which all commands were known at the last delivery, in ticks of the run's clock, if it is later
     /// than before: by now the collector has seen the streams that were new then. This must be called after each delivery.
-    pub fn until(&mut self, commands: &Commands, ticks_per_nanosecond: f64) -> Option<u64> {
-        while self.first_pending < self.counted && commands.are_recorded(self.first_pending) {
+    pub fn until(&mut self, are_recorded: impl Fn(u64) -> bool, ticks_per_nanosecond: f64) -> Option<u64> {
+        while self.first_pending < self.counted && are_recorded(self.first_pending) {
             self.first_pending += 1;
         }
         let mut known = None;
         while let Some(&(time, next_launch)) = self.moments.front()
             && next_launch <= self.first_pending
-            && commands.are_recorded(UNKNOWN)
+            && are_recorded(UNKNOWN)
         {
             known = Some(time.saturating_sub((CLOCK_ERROR_MAX * ticks_per_nanosecond) as u64));
             self.moments.pop_front();
@@ -93,7 +158,7 @@ mod tests {
         let (commands, mut known) = (Box::new(Commands::new()), Known::default());
         let mut deliver = |at: u64, next_launch: u64| {
             known.remember(at * MARGIN, next_launch);
-            known.until(&commands, 1.0).map(|time| time / MARGIN + 1)
+            known.until(|launch| commands.are_recorded(launch), 1.0).map(|time| time / MARGIN + 1)
         };
         assert_eq!((deliver(10, 1), deliver(20, 1)), (None, None));
         // Two launches are in progress; the second ends first.
@@ -115,5 +180,27 @@ mod tests {
         assert_eq!(deliver(90, 4), None);
         commands.recorded(3);
         assert_eq!((deliver(100, 4), deliver(110, 4)), (None, Some(100)));
+    }
+
+    #[test]
+    fn a_launch_without_a_record_is_given_up_and_a_graph_ends_with_what_follows_it() {
+        let (pending, mut known) = (Box::new(Pending::new()), Known::default());
+        let mut looked_at = |at: u64, next_launch: u64| {
+            known.remember(at * MARGIN, next_launch);
+            let others = known.launch_before(at.saturating_sub(50) * MARGIN);
+            let is_recorded = |launch: u64| launch == 0 || pending.are_recorded(launch, 0, others);
+            known.until(is_recorded, 1.0).map(|time| time / MARGIN + 1)
+        };
+        pending.put(1, Expected::One);
+        pending.put(2, Expected::Any);
+        assert_eq!((looked_at(10, 3), looked_at(20, 3)), (None, None));
+        pending.recorded(1);
+        pending.recorded(2);
+        assert_eq!((looked_at(30, 3), looked_at(40, 3)), (None, None), "the graph may have further records");
+        pending.ended(2);
+        assert_eq!((looked_at(50, 3), looked_at(60, 3)), (None, Some(50)));
+        pending.put(3, Expected::AtMostOne);
+        assert_eq!((looked_at(70, 4), looked_at(80, 4)), (Some(60), None));
+        assert_eq!((looked_at(110, 4), looked_at(130, 4), looked_at(140, 4)), (None, None, Some(130)));
     }
 }

@@ -64,7 +64,7 @@ impl Stream {
 
     /// Returns the start of the first frame that waits; `None` if none waits.
     pub fn oldest(&self) -> Option<u64> {
-        self.waiting.first().map(|frame| frame.begin)
+        self.waiting.iter().map(|frame| frame.begin).min()
     }
 
     /// Records all frames that wait. Returns the number of those that are not recorded.

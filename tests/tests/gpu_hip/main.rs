@@ -275,11 +275,8 @@ fn a_stream_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
     let mut command = hip.measured(&["silent", &stop.to_string_lossy()]);
     let mut running = Running::start(command.env("AMPERE_LISTEN", address.to_string()));
     wait_for("joules of the stream that is busy", Duration::from_secs(30), || {
-        let samples = openmetrics::parse(&http::get(address, "/metrics").ok()?.body).expect("metrics");
-        let is_it = |sample: &&openmetrics::Sample| {
-            sample.name == "ampere_kernel_energy_joules_total" && sample.label("kernel") == SMALLER
-        };
-        samples.iter().find(is_it).filter(|sample| sample.value > 10.0).map(|_| ())
+        let joules = openmetrics::kernel_joules(&http::get(address, "/metrics").ok()?.body, SMALLER);
+        (joules > 10.0).then_some(())
     });
     std::fs::write(&stop, "").expect("room");
     assert!(running.wait(Duration::from_secs(60)).is_some_and(|status| status.success()));
