@@ -315,6 +315,59 @@ fn the_programs_own_profiler_finds_cupti_free() {
     assert_exact(&gpu.place.summary("out"), 100.0, 0.1);
 }
 
+/// A program that opens CUDA and closes it again. CUPTI keeps the library in the process.
+const CLOSES: &str = r#"
+    #include <dlfcn.h>
+    #include <stdio.h>
+    #include <unistd.h>
+    struct kernel { const char *name; unsigned long nanoseconds; } light = {"_Z5lightPf", 1000000};
+    struct dim3 { unsigned x, y, z; };
+    int main(void) {
+        struct dim3 one = {1, 1, 1};
+        void *library = dlopen("libcuda.so.1", RTLD_NOW);
+        int (*launch)(const struct kernel *, struct dim3, struct dim3, void **, unsigned long, void *);
+        int (*synchronize)(void);
+        *(void **)&launch = dlsym(library, "cudaLaunchKernel");
+        *(void **)&synchronize = dlsym(library, "cudaDeviceSynchronize");
+        for (int i = 0; i < 10; i++) launch(&light, one, one, 0, 0, 0);
+        synchronize();
+        printf("closed: %d\n", dlclose(library));
+        usleep(400000);
+        return 6;
+    }
+"#;
+
+#[test]
+fn a_program_may_close_the_runtime() {
+    let mut gpu = Gpu::new();
+    gpu.program = gpu.place.compile("cc", "closes", CLOSES, &["-ldl"]);
+    let summary = gpu.as_without("", &[]);
+    assert_eq!((both(&summary)[0].calls, unrecorded(&summary)), (10.0, 0.0));
+}
+
+#[test]
+fn what_score_p_measures_is_left_to_its_adapter_and_a_line_reports_it() {
+    let mut gpu = Gpu::new();
+    let source = format!("{SOURCE}\nvoid SCOREP_InitMeasurement(void) {{}}\n");
+    let cuda = gpu.place.path("libcuda.so.1");
+    gpu.program = gpu.place.compile("cc", "score_p", &source, &["-rdynamic", cuda.to_str().unwrap()]);
+    let arguments = ["10", "1", "1000000"];
+    let plain = gpu.plain(&arguments);
+    let program = [gpu.program.to_str().unwrap()];
+    for (value, line) in [
+        ("no", "what CUDA runs on GPUs is not recorded: set SCOREP_CUDA_ENABLE=yes for Score-P's adapter"),
+        ("yes", "Score-P's adapter records what CUDA runs on GPUs"),
+    ] {
+        let mut command = gpu.place.ampere_run(value, program.iter().chain(&arguments));
+        let done = run(gpu.with(&mut command, "").env("SCOREP_CUDA_ENABLE", value));
+        done.as_without(&plain);
+        done.no_panic();
+        assert_eq!(done.stderr.matches(line).count(), 1, "{done:#?}");
+        let summary = std::fs::read_to_string(gpu.place.path(value).join("summary.json"));
+        assert!(!summary.unwrap_or_default().contains("light(float*)"), "{value}");
+    }
+}
+
 /// Another tool, which prints that it was loaded.
 const TOOL: &str = r#"
     #include <unistd.h>
