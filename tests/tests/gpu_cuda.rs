@@ -408,6 +408,29 @@ fn where_cupti_cannot_be_used_a_line_explains_why() {
 }
 
 #[test]
+fn the_doctor_reports_whether_kernels_will_be_seen() {
+    let gpu = Gpu::new();
+    let found = |tool: &str| {
+        let mut command = gpu.place.ampere(["doctor", "--json"]);
+        let done = run(gpu.with(&mut command, "").env("CUDA_INJECTION64_PATH", tool));
+        let found: Value = serde_json::from_str(&done.stdout).unwrap();
+        let is_it = |check: &&Value| {
+            check["group"] == "GPU kernels"
+                && ["CUDA", "CUDA_INJECTION64_PATH"].map(Value::from).contains(&check["name"])
+        };
+        let text = |check: &Value| format!("{} {}", check["status"], check["found"]).replace('"', "");
+        list(&found, "checks").iter().filter(is_it).map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(found(""), ["ok libcuda.so.1, libcupti.so.13: kernels are seen"]);
+    let other = "note other.so is loaded by CUDA instead: kernels are not seen";
+    assert_eq!(found("other.so").last().map(String::as_str), Some(other));
+    std::fs::remove_file(gpu.place.path("libcupti.so.13")).unwrap();
+    let without =
+        "note libcuda.so.1; the loader does not find libcupti.so.13: kernels are seen if the program has it";
+    assert_eq!(found(""), [without]);
+}
+
+#[test]
 fn kernels_at_a_high_rate_on_eight_streams_are_all_recorded() {
     let gpu = Gpu::new();
     let arguments = ["0", "8", "1000", "rate", "10000", "3"];

@@ -332,6 +332,35 @@ fn a_kernels_call_path_begins_with_its_launch_live_and_from_the_trace() {
     assert_eq!(kernel_paths(&offline), live);
 }
 
+/// Another tool's layer, which says that it was loaded.
+const LAYER: &str = r#"
+    #include <string.h>
+    #include <unistd.h>
+    int clGetLayerInfo(unsigned what, size_t size, void *value, size_t *needed) {
+        const unsigned version = 100;
+        const size_t bytes = what == 0x4240 ? sizeof version : sizeof "other";
+        if (value && size >= bytes) memcpy(value, what == 0x4240 ? (const void *)&version : "other", bytes);
+        if (needed) *needed = bytes;
+        return 0;
+    }
+    int clInitLayer(unsigned entries, void *target, unsigned *own_entries, void **table) {
+        *own_entries = entries;
+        *table = target;
+        return write(1, "another layer\n", 14) != 14;
+    }
+"#;
+
+#[test]
+fn the_layer_of_another_tool_is_kept() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    let layer = opencl.place.compile("cc", "liblayer.so", LAYER, &["-shared", "-fPIC"]);
+    let words = [opencl.program.as_os_str(), "waits".as_ref()];
+    let done = run(opencl.prepared(opencl.place.ampere_run("out", words)).env("OPENCL_LAYERS", &layer));
+    assert_eq!((done.code, done.stdout.as_str()), (7, "another layer\nwaits\n"), "{done:#?}");
+    let summary = opencl.place.summary("out");
+    assert_eq!(["light", "heavy"].map(|kernel| calls_of(&summary, kernel)), [3.0; 2]);
+}
+
 #[test]
 fn nothing_is_recorded_where_gpus_are_switched_off() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
