@@ -191,7 +191,9 @@ fn a_stream_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
     let program = gpu.program.to_str().unwrap();
     let words = [program, "0", "2", "10000000", "silent", stop.to_str().unwrap()];
     let mut command = gpu.place.ampere_run("out", words);
-    let command = gpu.with(&mut command, "").env("AMPERE_LISTEN", address.to_string());
+    // A busy machine may be late with records, which is not the question here.
+    let command =
+        gpu.with(&mut command, "").env("AMPERE_LISTEN", address.to_string()).env("AMPERE_SLACK", "1s");
     let mut running = Running::start(command);
     wait_for("joules of the stream that is busy", Duration::from_secs(30), || {
         let joules = openmetrics::kernel_joules(&http::get(address, "/metrics").ok()?.body, "light(float*)");
