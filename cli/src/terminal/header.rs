@@ -5,7 +5,8 @@ use super::table::watts_text;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{DeviceFigures, Snapshot};
 use ampere_figures::summary::least_trusted;
-use ampere_model::text::{joules, printable, short};
+use ampere_model::text::{first_words, joules, printable, short};
+use ampere_report::first::shortened_command;
 use ratatui_core::style::Stylize;
 use ratatui_core::text::{Line, Span};
 
@@ -94,7 +95,7 @@ pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
     if height >= 20 {
         let notes = figures.snapshot.notes.iter().take(NOTES_MAX);
         let room = usize::from(width).saturating_sub(1).max(1);
-        lines.extend(notes.map(|note| Line::from(format!(" {}", short(note, room))).yellow()));
+        lines.extend(notes.map(|note| Line::from(format!(" {}", first_words(note, room))).yellow()));
     }
     lines
 }
@@ -102,8 +103,7 @@ pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
 /// Returns the first line: the command, how long it has run, and the joules.
 fn first(figures: &Figures, width: u16) -> Line<'static> {
     let snapshot = &figures.snapshot;
-    let command = figures.page.as_ref().map(|page| page.run.command.join(" ")).unwrap_or_default();
-    let name = if command.is_empty() { &snapshot.run } else { &command };
+    let run = figures.page.as_ref().map(|page| &page.run).filter(|run| !run.command.is_empty());
     let job = snapshot.job.as_ref().map_or_else(String::new, |job| format!("{} {}", job.scheduler, job.id));
     let of_job = figures.job().map_or_else(String::new, job_words);
     let when = if figures.has_ended { "ended, figures at " } else { "at " };
@@ -119,7 +119,11 @@ fn first(figures: &Figures, width: u16) -> Line<'static> {
     let right = joined(&parts);
     let used = right.chars().count() + " ampere  ".len();
     let room = usize::from(width).saturating_sub(used + 1);
-    let name = if room < 4 { String::new() } else { short(name, room) };
+    let name = match run {
+        _ if room < 4 => String::new(),
+        Some(run) => shortened_command(&run.command, room, run.ranks > 1),
+        None => short(&snapshot.run, room),
+    };
     let line = format!(" ampere {name:<room$} {right}");
     Line::from(format!("{line:<width$}", width = usize::from(width))).reversed()
 }

@@ -9,7 +9,7 @@ use crate::collector::announced::Announced;
 use ampere_endpoint::token::Token;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{RankFigures, Snapshot};
-use ampere_model::text::{joules, printable, short};
+use ampere_model::text::{first_words, joules, printable, short};
 use ampere_report::first::names::shorten;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -144,7 +144,7 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
         .notes
         .iter()
         .take(functions / 2)
-        .map(|note| format!(" {}", short(note, usize::from(area.width).max(2) - 1)));
+        .map(|note| format!(" {}", first_words(note, usize::from(area.width).max(2) - 1)));
     let notes: Vec<Line> = notes.map(Line::from).collect();
     let few = few(snapshot, functions - notes.len());
     let has_ranks = snapshot.ranks.iter().any(RankFigures::is_numbered);

@@ -1,6 +1,6 @@
 //! Shows progress in a line on the terminal, which is updated a few times per second. Without a terminal, nothing is shown.
 
-use ampere_model::text::short;
+use ampere_model::text::first_words;
 use ampere_report::text::bar;
 use rustix::termios::tcgetwinsize;
 use std::io::{IsTerminal, Write};
@@ -45,7 +45,7 @@ impl StatusLine {
         self.due_ms.store(now + PERIOD_MS, Ordering::Relaxed);
         let bar = part.map_or_else(String::new, |part| format!("{:<BAR$} ", bar(part, 1.0)));
         let columns = tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-        let line = short(&format!("{bar}{}", words()), columns.max(20) - 1);
+        let line = first_words(&format!("{bar}{}", words()), columns.max(20) - 1);
         print(&format!("\r{line}\x1b[K"));
     }
 }

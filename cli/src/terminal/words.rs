@@ -1,7 +1,7 @@
 //! Output on standard error and standard output, and paths of the command line.
 
-use ampere_model::text::{printable_lines, short};
-use ampere_report::first::screen::{Screen, WIDTH};
+use ampere_model::text::printable_lines;
+use ampere_report::first::screen::{Screen, Style, WIDTH, labelled};
 use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::termios::tcgetwinsize;
@@ -18,10 +18,22 @@ macro_rules! say {
 /// Prints a warning about a trace. On a terminal it takes at most two lines, because a warning may name many metrics; the notes
 /// of the summary have all of it.
 pub fn eprint_warning(line: &str) {
+    const LINES_MAX: usize = 2;
+    const CUT: &str = " …";
     let stderr = io::stderr();
-    let room = 2 * screen_of(&stderr).width - "ampere: ".len();
-    let line = if stderr.is_terminal() { short(line, room) } else { line.to_owned() };
-    say!("ampere: {line}");
+    if !stderr.is_terminal() {
+        return say!("ampere: {line}");
+    }
+    let screen = screen_of(&stderr);
+    let lines = labelled(
+        "ampere:",
+        line,
+        Style::Plain,
+        Screen { width: screen.width - CUT.chars().count(), ..screen },
+    );
+    let cut = if lines.len() > LINES_MAX { CUT } else { "" };
+    let shown: Vec<String> = lines.into_iter().take(LINES_MAX).map(|line| line.text).collect();
+    say!("{}{cut}", shown.join("\n"));
 }
 
 /// Prints a line for the macro [`say`].

@@ -11,6 +11,7 @@ use super::quality;
 use super::sink::{Event, Fetched, Sample};
 use super::unsampled_processes::{Action, UnsampledProcesses};
 use ampere_model::Timestamp;
+use ampere_report::first::digits::significant;
 use ampere_ring::Session;
 use ampere_ring::session::Command;
 use ampere_stacks::{Figures, Sampler, StacksError, cpu_of_process, foreign};
@@ -414,17 +415,17 @@ impl Writer {
         let mut notes = Vec::from_iter(self.left_out.failure.clone());
         let percent = |part: u64| 100.0 * part as f64 / figures.samples.max(1) as f64;
         notes.push(format!(
-            "call paths of functions that are not instrumented are sampled, once in {:?} of each thread's CPU time: {} samples, \
-             {:.1} % of them unwound to the thread's start; their calls are not counted",
-            self.period(figures),
+            "call paths of functions that are not instrumented are sampled, once in {} ms of each thread's CPU time: {} \
+             samples, {:.1} % of them unwound to the thread's start; their calls are not counted",
+            significant(1e3 * self.period(figures).as_secs_f64(), 3),
             figures.samples,
             percent(figures.complete),
         ));
         let LeftOut { samples, early, .. } = self.left_out;
         if samples + early > 0 {
             notes.push(format!(
-                "{} samples ({:.1} %) have no function: {samples} are of processes with fewer than {SAMPLES_MIN}, whose time counts for \
-                 their program or parent, and {early} were taken before their process had a row",
+                "samples without a function: {} ({:.1} %), {samples} of them in processes with fewer than {SAMPLES_MIN}, whose time counts \
+                 for their program or parent, and {early} before their process had a row",
                 samples + early,
                 percent(samples + early)
             ));

@@ -30,6 +30,22 @@ pub fn short(text: &str, longest: usize) -> String {
     format!("{head}…{tail}")
 }
 
+/// Returns the first words of a sentence, in at most `longest` characters that are safe to print. Names are cut in their middle by
+/// [`short`], but a sentence without its middle cannot be understood.
+pub fn first_words(text: &str, longest: usize) -> String {
+    let text = printable(text);
+    if text.chars().count() <= longest {
+        return text;
+    }
+    let fitting: String = text.chars().take(longest.saturating_sub(1)).collect();
+    let ends_a_word = text.chars().nth(longest.saturating_sub(1)) == Some(' ');
+    let words = fitting.rsplit_once(' ').filter(|_| !ends_a_word);
+    let whole = words.map_or(fitting.as_str(), |(words, _)| words);
+    // A sentence may be a single path.
+    let kept = if whole.chars().count() >= longest / 2 { whole } else { &fitting };
+    format!("{}…", kept.trim_end_matches([' ', ',', ':', ';']))
+}
+
 /// A text of limited size: writing more than `bytes_max` bytes to it is an error, which stops the writer.
 #[derive(Debug)]
 pub struct Bounded {
@@ -137,6 +153,15 @@ mod tests {
             printable("\u{9b}2J \u{202e}evil\u{2066} é 日本"),
             "\u{fffd}2J \u{fffd}evil\u{fffd} é 日本"
         );
+    }
+
+    #[test]
+    fn a_long_sentence_keeps_its_first_words() {
+        let sentence = "other programs ran on the node; its joules are shared";
+        assert_eq!(first_words(sentence, 80), sentence);
+        assert_eq!(first_words(sentence, 36), "other programs ran on the node; its…");
+        assert_eq!(first_words(sentence, 34), "other programs ran on the node…");
+        assert_eq!(first_words(&format!("in {}", "x".repeat(50)), 20), format!("in {}…", "x".repeat(16)));
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn origin(baseline: &Baseline) -> String {
     match baseline.kind.as_str() {
         "set" => "from the settings".to_owned(),
         "calibrated" => "measured by ampere calibrate".to_owned(),
-        "estimate" => "from [estimate]".to_owned(),
+        "estimate" => "by the estimate".to_owned(),
         "idle intervals" => format!("from {} intervals without activity", baseline.samples),
         other => printable(other),
     }

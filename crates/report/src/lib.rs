@@ -12,7 +12,7 @@
 //! call_table/     a row for each call           timeline.rs joules over time
 //! table.rs        columns as CSV, JSON or Parquet            text_column.rs  a Parquet column of names
 //! filter.rs       tiny functions, for the next run
-//! over_devices.rs  calls and seconds of ranks that draw from several devices
+//! over_devices.rs  the largest devices; calls and seconds of ranks that draw from several devices
 //! waits.rs        what ranks used waiting in MPI, in words and as tables       legend.rs  what columns mean
 //! ```
 

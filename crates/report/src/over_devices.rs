@@ -1,6 +1,7 @@
-//! Adds up calls and seconds over devices. Each device has those of the ranks that draw from it, so they may occur several times.
+//! The largest devices. Adds up calls and seconds over devices. Each device has those of the ranks that draw from it, so they may occur several times.
 
 use ampere_figures::summary::{Device, Summary, View};
+use ampere_model::order::largest_first;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Exclusive and inclusive joules, exclusive seconds, calls, and dynamic joules (0 if they are not known).
@@ -81,4 +82,22 @@ fn locations_of_several(views: &[&View]) -> HashSet<(u32, u32)> {
         seen.extend(of_view);
     }
     several
+}
+
+/// Returns the largest devices, in their order but "GPU-0" before "GPU-1", and all others, most joules first.
+pub fn largest(summary: &Summary, most: usize) -> (Vec<&Device>, Vec<&Device>) {
+    let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
+    largest_first(&mut by_joules, |(_, device)| device.total_joules);
+    let others = by_joules.split_off(most.min(by_joules.len()));
+    // A device's place is that of the first device of its kind on its node.
+    fn kind(device: &Device) -> (&str, &str) {
+        (&device.node, device.name.trim_end_matches(|c: char| c.is_ascii_digit()))
+    }
+    let mut first = HashMap::new();
+    for (at, device) in summary.devices.iter().enumerate() {
+        first.entry(kind(device)).or_insert(at);
+    }
+    by_joules.sort_by_key(|(at, device)| (first[&kind(device)], device.name.len(), &device.name, *at));
+    let devices = |all: Vec<(usize, _)>| all.into_iter().map(|(_, device)| device).collect();
+    (devices(by_joules), devices(others))
 }

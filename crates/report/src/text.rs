@@ -7,6 +7,7 @@ use crate::first::screen::{Column, LABEL, Line, Names, Screen, Style, Table, lab
 use crate::first::tables::{self, Known};
 use crate::first::{self, names};
 use crate::legend::{GROUP_HEAD, LEAST_RANK_HEAD, Legend};
+use crate::over_devices;
 use crate::over_ranks::{self, SHARE_MIN, Spread, Spreads, is_mpi_rank};
 use crate::waits;
 use ampere_figures::assignment;
@@ -14,7 +15,6 @@ use ampere_figures::gauges::OverTheRun;
 use ampere_figures::shares::{self, Whole};
 use ampere_figures::summary::{Baseline, Device, Figures, Region, Summary, View};
 use ampere_figures::summary::{Callpath, StacksOverhead, parts, topmost, view};
-use ampere_model::order::largest_first;
 use ampere_model::text::{compact, printable, short};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -117,7 +117,7 @@ impl<'a> Page<'a> {
         let summary = self.summary;
         let run = &summary.run;
         let mut lines: Vec<(&str, String)> = Vec::new();
-        lines.extend((!run.command.is_empty()).then(|| ("command", first::command_line(run))));
+        lines.extend((!run.command.is_empty()).then(|| ("command", first::command_line(&run.command))));
         lines.extend(run.node_cpu.as_ref().map(|cpu| ("cpu", cpu.words(run.seconds))));
         lines.extend((summary.devices.len() > 1).then(|| ("total", total(summary))));
         let notes = run.notes.iter().take(NOTES_MAX);
@@ -258,19 +258,14 @@ impl<'a> Page<'a> {
         self.more_than_shown(others, &measure.unit);
     }
 
-    /// Writes the tables of the largest devices, in the summary's order.
+    /// Writes the tables of the largest devices.
     fn devices(&mut self) {
-        let all = &self.summary.devices;
-        let mut by_joules: Vec<usize> = (0..all.len()).collect();
-        largest_first(&mut by_joules, |device| all[*device].total_joules);
-        let (shown, others) = by_joules.split_at(DEVICES_MAX.min(all.len()));
-        let mut shown = shown.to_vec();
-        shown.sort_unstable();
+        let (shown, others) = over_devices::largest(self.summary, DEVICES_MAX);
         for device in shown {
-            self.device(&all[device]);
+            self.device(device);
         }
         if !others.is_empty() {
-            let rest: f64 = others.iter().map(|device| all[*device].total_joules).sum();
+            let rest: f64 = others.iter().map(|device| device.total_joules).sum();
             self.title(&format!(
                 "... and {} more devices with less each, {} in all: ampere report --device NAME",
                 others.len(),
@@ -583,7 +578,8 @@ fn without_consumer(summary: &Summary) -> Option<String> {
 /// Describes all joules, and the devices that are in no other one.
 fn total(summary: &Summary) -> String {
     let parts = parts(summary);
-    let energies = summary.devices.iter().filter(|device| device.unit == "J");
+    let (devices, _) = over_devices::largest(summary, usize::MAX);
+    let energies = devices.into_iter().filter(|device| device.unit == "J");
     let is_part = |device: &&Device| parts.contains(&(device.node.as_str(), device.name.as_str()));
     let (parts, whole): (Vec<&Device>, Vec<&Device>) = energies.partition(is_part);
     let nodes = |devices: &[&Device]| {
@@ -592,7 +588,7 @@ fn total(summary: &Summary) -> String {
     let has_several = nodes(&summary.devices.iter().collect::<Vec<_>>()) > 1;
     let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let names = |devices: &[&Device]| match has_several {
-        false => devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", "),
+        false => compact(&devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>()),
         true => format!("{} on {}", counted(devices.len(), "device"), counted(nodes(devices), "node")),
     };
     let mut line = format!("{} in {}", energy(summary.run.total_joules), names(&whole));

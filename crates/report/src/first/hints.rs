@@ -142,7 +142,7 @@ fn imbalance(facts: &Facts) -> Option<String> {
         && whole.joules >= PART_MIN * facts.whole;
     is_large.then(|| {
         let who = whole.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
-        let who = short(who, NAME_ROOM);
+        let who = short(&who.replace("MPI Rank", "rank"), NAME_ROOM);
         let more = significant(100.0 * more, 2);
         let advice = match facts.cores_of_others() {
             None => "balance the work",
@@ -214,7 +214,7 @@ fn default_watts(facts: &Facts) -> Option<String> {
     match &device.baseline {
         None => Some("are [estimate] idle_watts and watts_per_core set for this node?".to_owned()),
         Some(baseline) if (baseline.watts - usual).abs() < 1e-3 * usual => {
-            Some("set this node's watts: [estimate] idle_watts, watts_per_core".to_owned())
+            Some("set this node's watts: [estimate] idle_watts, watts_per_core (settings)".to_owned())
         }
         Some(_) => None,
     }

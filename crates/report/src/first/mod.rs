@@ -20,7 +20,7 @@ use crate::over_ranks::{self, Spread, is_mpi_rank};
 use crate::{baseline, other_jobs, waits};
 use ampere_figures::shares;
 use ampere_figures::summary::{Baseline, Device, Ending, Gap, Run, Summary, topmost, view};
-use ampere_model::text::{printable, short};
+use ampere_model::text::{first_words, printable, short};
 use digits::{energy, percent, significant, watt_hours};
 use facts::Facts;
 use names::nodes_of;
@@ -104,11 +104,10 @@ fn head(facts: &Facts, screen: Screen) -> Vec<Line> {
         words.push(run.state().to_owned());
     }
     let rest = words.join("    ");
-    let what = if run.command.is_empty() { run.id.clone() } else { command_line(run) };
-    let cut = |room: usize| match run.command.first() {
-        // The options of a launcher come before the launched program.
-        Some(launcher) if run.ranks > 1 => with_its_end(launcher, &what, room),
-        _ => short(&what, room),
+    let what = if run.command.is_empty() { run.id.clone() } else { command_line(&run.command) };
+    let cut = |room: usize| match run.command.as_slice() {
+        [] => short(&what, room),
+        words => shortened_command(words, room, run.ranks > 1),
     };
     let failed = run.bad_status().is_some() || (!run.complete && !run.running);
     let style = if failed { Style::Bad } else { Style::Title };
@@ -123,20 +122,30 @@ fn head(facts: &Facts, screen: Screen) -> Vec<Line> {
 }
 
 /// Returns the words of the command in one line. A word may be a whole script.
-pub(crate) fn command_line(run: &Run) -> String {
-    run.command.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+pub(crate) fn command_line(words: &[String]) -> String {
+    words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a command in at most `room` characters: its first word, and as much of its end as there is room for.
-fn with_its_end(first: &str, command: &str, room: usize) -> String {
-    let (first, length) = (first.chars().count(), command.chars().count());
-    if length <= room || first + 8 > room {
-        return short(command, room);
+/// Returns a command in at most `room` characters: without the directory of its first word, and if `is_launched` without the
+/// options of the launcher, which come before the launched program.
+pub fn shortened_command(words: &[String], room: usize, is_launched: bool) -> String {
+    let command = command_line(words);
+    let program = words.first().map_or("", String::as_str);
+    let Some(rest) = command.strip_prefix(program).filter(|_| command.chars().count() > room) else {
+        return short(&command, room);
+    };
+    let program = program.rsplit_once('/').map_or(program, |(_, name)| name);
+    let command = format!("{program}{rest}");
+    let (first, length) = (program.chars().count(), command.chars().count());
+    if length <= room || first + 8 > room || !is_launched {
+        return short(&command, room);
     }
-    let word: String = command.chars().take(first).collect();
     let end: String = command.chars().skip(length - (room - first - 3)).collect();
     let end = end.split_once(' ').map_or(end.as_str(), |(_, end)| end);
-    printable(&format!("{word} … {end}"))
+    // Without its option, such as -n, a number says nothing.
+    let is_number = |word: &str| word.chars().all(|c| c.is_ascii_digit());
+    let end = end.split_once(' ').filter(|(word, _)| is_number(word)).map_or(end, |(_, end)| end);
+    printable(&format!("{program} … {end}"))
 }
 
 fn duration(seconds: f64) -> String {
@@ -302,7 +311,7 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let most = caps.notes.min(NOTES_MAX);
     for note in notes.iter().take(most) {
         let room = 2 * (screen.width - 9);
-        lines.extend(labelled("note", &short(note, room), Style::Plain, screen));
+        lines.extend(labelled("note", &first_words(note, room), Style::Plain, screen));
     }
     lines
 }
@@ -361,23 +370,18 @@ fn ranks(facts: &Facts, screen: Screen) -> Vec<Line> {
 
 fn balance(whole: &Spread, is_dynamic: bool) -> String {
     let more = if whole.mean() > 0.0 { whole.most / whole.mean() - 1.0 } else { 0.0 };
-    let figures = match whole.ranks {
-        2 => format!("{} + {}", energy(whole.least), energy(whole.most)),
-        _ => format!(
-            "{} each on average, {} to {}",
-            energy(whole.mean()),
-            energy(whole.least),
-            energy(whole.most)
-        ),
-    };
     let kind = if is_dynamic { " dynamic" } else { "" };
+    let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(energy);
+    let figures = match whole.ranks {
+        2 => format!("{least} + {most}{kind}"),
+        _ => format!("{least} to {most}{kind}, mean {mean}"),
+    };
     let words = if more <= BALANCED_EXCESS_MAX {
         "balanced".to_owned()
     } else {
-        let mean = if whole.ranks == 2 { "the mean" } else { "it" };
-        format!("most {:.0} % above {mean}", 100.0 * more)
+        format!("the highest {:.0} % above the mean", 100.0 * more)
     };
-    format!("{figures}{kind}: {words}")
+    format!("{figures}: {words}")
 }
 
 fn nodes(facts: &Facts, screen: Screen) -> Vec<Line> {

@@ -7,6 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 /// The maximum number of nodes that are named.
 const NAMED_MAX: usize = 3;
+/// In less room the function in which two call paths differ is not shown.
+const DIFFERENCE_ROOM_MIN: usize = 6;
 
 /// Returns the names as a table shows them, each in at most `room` characters, and whether one had to be cut in its
 /// middle for that.
@@ -60,6 +62,31 @@ pub fn path(regions: &[&str], room: usize) -> String {
         shown = longer;
     }
     shown
+}
+
+/// Returns call paths, each in at most `room` characters; see [`path`]. Different paths that would look the same show the
+/// innermost function in which they differ as well.
+pub fn paths(all: &[&[&str]], room: usize) -> Vec<String> {
+    let shown: Vec<String> = all.iter().map(|regions| path(regions, room)).collect();
+    let mut alike: HashMap<&str, Vec<&[&str]>> = HashMap::new();
+    shown.iter().zip(all).for_each(|(form, regions)| alike.entry(form).or_default().push(regions));
+    let with_difference = |(form, regions): (&String, &&[&str])| {
+        let others = &alike[form.as_str()];
+        let from_end =
+            |regions: &[&str], at: usize| regions.len().checked_sub(at + 1).map(|at| regions[at].to_owned());
+        let differs = |at: &usize| others.iter().any(|other| from_end(other, *at) != from_end(regions, *at));
+        let name = (0..regions.len()).find(differs).and_then(|at| from_end(regions, at));
+        let end = form.rsplit(" > ").next().unwrap_or_default();
+        let shown = |name: &str| format!("… > {name} > … > {end}");
+        let left = room.saturating_sub(shown("").chars().count());
+        match name {
+            Some(name) if form.starts_with('…') && left >= DIFFERENCE_ROOM_MIN => {
+                shown(&shorten(&name, left))
+            }
+            _ => form.clone(),
+        }
+    };
+    shown.iter().zip(all).map(with_difference).collect()
 }
 
 /// Returns the first of the shorter forms that fits, or the shortest.
@@ -173,6 +200,19 @@ mod tests {
         let kernels = ["void app::scale<double>(double*)", "void app::scale<float>(float*)"];
         assert_eq!(shortened(&kernels, 18).0, ["app::scale<double>", "app::scale<float>"]);
         assert!(shortened(&kernels, 16).1, "they differ in the arguments of their template");
+    }
+
+    #[test]
+    fn different_paths_look_different() {
+        let [open, scan] = [
+            ["main", "open_device", "library_function", "read"],
+            ["main", "scan_bus", "library_function", "read"],
+        ];
+        let shown = paths(&[&open, &scan, &["main", "read"]], 36);
+        assert_eq!(shown, ["… > open_device > … > read", "… > scan_bus > … > read", "main > read"]);
+        assert_eq!(paths(&[&open, &open], 36), ["… > library_function > read"; 2], "of two processes");
+        let narrow = paths(&[&open, &scan], 22);
+        assert!(narrow.iter().all(|path| path.chars().count() <= 22), "{narrow:?}");
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub const WIDTH: usize = 80;
 const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
 /// The maximum number of the first lines without a terminal.
 pub const LINES: usize = 26;
-/// The first lines take two thirds of a terminal, within these limits.
+/// The first lines leave these lines of a terminal to the command and to the next prompt, within these limits.
+const OTHER_LINES: usize = 4;
 const LINES_OF_TERMINALS: std::ops::RangeInclusive<usize> = 16..=50;
 
 impl Screen {
@@ -33,7 +34,8 @@ impl Screen {
 
     /// Returns the screen of a terminal with this many rows.
     pub fn with_rows(self, rows: usize) -> Screen {
-        let lines = (2 * rows / 3).clamp(*LINES_OF_TERMINALS.start(), *LINES_OF_TERMINALS.end());
+        let lines =
+            rows.saturating_sub(OTHER_LINES).clamp(*LINES_OF_TERMINALS.start(), *LINES_OF_TERMINALS.end());
         Screen { lines, ..self }
     }
 }
@@ -196,7 +198,7 @@ pub struct Shown {
 
 /// The minimum width of names of functions and call paths, if columns can be removed for it.
 const NAME_ROOM_MIN: usize = 16;
-const PATH_ROOM_MIN: usize = 40;
+const PATH_ROOM_MIN: usize = 24;
 
 impl Names<'_> {
     /// Returns the names in at most `room` characters, and whether they should have more.
@@ -213,16 +215,18 @@ impl Names<'_> {
                 (names, is_narrow)
             }
             Names::Paths(paths) => {
+                let all: Vec<&[&str]> = paths.iter().map(|(_, regions)| regions.as_slice()).collect();
+                let widest =
+                    |groups: &[String]| groups.iter().map(|of| of.chars().count()).max().unwrap_or(0);
+                let groups_in = |room| paths.iter().map(|(of, _)| short(of, room)).collect::<Vec<String>>();
                 let in_room = |room: usize| -> Vec<String> {
-                    let path = |(of, regions): &(String, Vec<&str>)| {
-                        let of = short(of, room * 2 / 3);
-                        let room = room - of.chars().count();
-                        of + &names::path(regions, room)
-                    };
-                    paths.iter().map(path).collect()
+                    let groups = groups_in(room * 2 / 3);
+                    let fitting = names::paths(&all, room - widest(&groups));
+                    groups.into_iter().zip(fitting).map(|(of, path)| of + &path).collect()
                 };
                 let names = in_room(room);
-                let is_narrow = room < PATH_ROOM_MIN && names != in_room(PATH_ROOM_MIN);
+                let room_min = PATH_ROOM_MIN + widest(&groups_in(usize::MAX / 2));
+                let is_narrow = room < room_min && names != in_room(room_min);
                 (names, is_narrow)
             }
         }

@@ -2,12 +2,12 @@
 
 use super::flame::{self, NO_BOX};
 use super::lanes;
-use super::outline::largest;
+use super::outline::DEVICES_MAX;
 use super::ranks::{Groups, heat};
 use super::rows::{self, More, Names, rounded};
 use super::{Flame, Page, Ranks, Tables, ViewRows, Waits};
 use crate::highlights::Sums;
-use crate::over_devices::{self, Sum};
+use crate::over_devices::{self, Sum, largest};
 use crate::over_ranks;
 use crate::text::{by_location, most_of, own_unit};
 use crate::tree::{self, Tree};
@@ -70,7 +70,7 @@ fn tables(summary: &Summary) -> Tables {
     tables.waits = crate::waits::of(summary).map(|waiting| Waits::of(&waiting.pairs)).unwrap_or_default();
     tables.flames = flames(summary, (&views, &calls), &ranks, &mut names);
     tables.ranks = Ranks { words: tables.ranks.words, ..ranks.groups.ranks };
-    let (shown, _) = largest(summary);
+    let (shown, _) = largest(summary, DEVICES_MAX);
     for (at, device) in shown.into_iter().enumerate() {
         for view in ["ranks", "kernels"].iter().filter_map(|name| view(device, name)) {
             tables.views.push(view_rows(summary, (at, device), view, &mut names));
@@ -83,7 +83,7 @@ fn tables(summary: &Summary) -> Tables {
 
 /// Returns the views of a run that continues, which have no call paths.
 pub(super) fn views_of_running(summary: &Summary, names: &mut Names) -> Vec<ViewRows> {
-    let (shown, _) = largest(summary);
+    let (shown, _) = largest(summary, DEVICES_MAX);
     let mut all = Vec::new();
     for (at, device) in shown.into_iter().enumerate() {
         let views = ["ranks", "kernels"].iter().filter_map(|name| view(device, name));
@@ -209,7 +209,7 @@ fn flames(
         whole.by_rank = by_rank;
     }
     let mut all = vec![whole];
-    let (shown, _) = largest(summary);
+    let (shown, _) = largest(summary, DEVICES_MAX);
     let each: Vec<(&Device, &View)> = shown
         .iter()
         .flat_map(|device| {

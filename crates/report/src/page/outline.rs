@@ -7,6 +7,7 @@ use super::{SERIES_MAX, facts};
 use crate::baseline;
 use crate::first::names::nodes_of;
 use crate::highlights::{Sums, sentences};
+use crate::over_devices::largest;
 use crate::text::most_of;
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
@@ -15,36 +16,17 @@ use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary};
 use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
-use std::collections::HashMap;
 
 /// The maximum number of devices with their own tables and pictures, and of devices in the list next to them.
-const DEVICES_MAX: usize = 16;
+pub(super) const DEVICES_MAX: usize = 16;
 const LISTED_DEVICES_MAX: usize = 200;
 /// The maximum number of lines of the device assignment, and of notes.
 const LINES_MAX: usize = 50;
 
-/// Returns the largest devices, in their order but "GPU-0" before "GPU-1", and all others, most joules first.
-pub(super) fn largest(summary: &Summary) -> (Vec<&Device>, Vec<&Device>) {
-    let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
-    largest_first(&mut by_joules, |(_, device)| device.total_joules);
-    let others = by_joules.split_off(DEVICES_MAX.min(by_joules.len()));
-    // A device's place is that of the first device of its kind on its node.
-    fn kind(device: &Device) -> (&str, &str) {
-        (&device.node, device.name.trim_end_matches(|c: char| c.is_ascii_digit()))
-    }
-    let mut first = HashMap::new();
-    for (at, device) in summary.devices.iter().enumerate() {
-        first.entry(kind(device)).or_insert(at);
-    }
-    by_joules.sort_by_key(|(at, device)| (first[&kind(device)], device.name.len(), &device.name, *at));
-    let devices = |all: Vec<(usize, _)>| all.into_iter().map(|(_, device)| device).collect();
-    (devices(by_joules), devices(others))
-}
-
 impl Page {
     /// Returns everything that a summary shows outside its tables; power comes from the power curves of the summary.
     pub fn outline(summary: &Summary) -> Page {
-        let (shown, others) = largest(summary);
+        let (shown, others) = largest(summary, DEVICES_MAX);
         let run = &summary.run;
         let state = match (run.complete, run.running) {
             (true, _) => State::Over,
