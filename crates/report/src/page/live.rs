@@ -169,7 +169,7 @@ impl LiveTables {
             tables.ranks.each = processes.names.iter().take(CHOICES_MAX).map(|name| label(name)).collect();
         }
         tables.lanes = lanes::of(summary, &mut names);
-        (tables.names, tables.mpi) = (names.all, names.mpi);
+        names.put_into(&mut tables);
         tables
     }
 

@@ -105,6 +105,9 @@ pub struct RunWords {
     /// Names of the nodes: `node0000-0999`.
     pub nodes: String,
     pub ranks: u32,
+    /// The number of ranks, or of processes if there are no ranks, in words; empty if it is not known.
+    #[serde(default)]
+    pub who: String,
     /// RFC 3339, UTC; may be empty.
     pub start: String,
     /// The end time, in the same format.
@@ -246,6 +249,9 @@ pub struct Fact {
 pub struct Tables {
     /// The names to which all numbers called `name` refer.
     pub names: Vec<String>,
+    /// The shorter form in which a name is shown, in the order of the names; `None` if it is shown as it is.
+    #[serde(default)]
+    pub short_names: Vec<Option<String>>,
     /// The numbers of the names that are MPI functions.
     pub mpi: Vec<u32>,
     /// Exclusive joules of all devices that no other contains, by function.

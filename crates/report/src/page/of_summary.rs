@@ -77,7 +77,7 @@ fn tables(summary: &Summary) -> Tables {
         }
     }
     tables.lanes = lanes::of(summary, &mut names);
-    (tables.names, tables.mpi) = (names.all, names.mpi);
+    names.put_into(&mut tables);
     tables
 }
 

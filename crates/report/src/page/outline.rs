@@ -105,6 +105,7 @@ fn run_words(summary: &Summary) -> RunWords {
         job: run.job.as_ref().map(|job| printable(&job.to_string())),
         nodes: printable(&nodes_of(&run.nodes)),
         ranks: run.ranks,
+        who: crate::first::who(summary).unwrap_or_default(),
         start: printable(&run.start),
         end: printable(&run.end),
         seconds: run.seconds,

@@ -41,6 +41,9 @@
     return [scaled.toFixed(Math.min(places, 3)), steps[step] + 'J'];
   }
   const name = number => tables.names[number];
+  // Long names are shown without arguments and namespaces. The whole name is in the title of its element, and a search finds it.
+  const shorts = new Map();
+  const brief = words => shorts.get(words) ?? words;
   const clip = (text, longest) => text.length <= longest ? text : text.slice(0, longest - 1) + '…';
 
   // ---- elements ----
@@ -150,6 +153,8 @@
   // column is only shown in tables that are wide enough according to the style. The table of a device has all columns, because it
   // is as wide as the page.
   const classOf = (column, row) => [column.number && 'number', column.minor && 'minor', column.where, row && column.kind && column.kind(row)].filter(Boolean).join(' ');
+  // The share that a row shows, which is of the dynamic joules where they are known, and otherwise of all joules.
+  const shareOf = row => 'share' in row ? (row.share ?? 0) / 100 : row.part || 0;
   function table(place, columns, options) {
     const state = { rows: [], sort: options.sort || columns[0].key, down: true, search: '', limit: options.limit || FIRST_ROWS };
     const heads = new Map(), body = element('tbody'), more = element('button', { class: 'more', onclick: () => { state.limit += MORE_ROWS; draw(); } });
@@ -205,8 +210,9 @@
         });
       });
       more.hidden = of <= limit;
-      const hidden = rows.slice(limit, of), sum = key => hidden.reduce((sum, row) => sum + (row[key] || 0), 0);
-      more.textContent = `Show more (${count(hidden.length)}${options.large ? `: ${joules(sum('joules'))} ${options.large}, ${(100 * sum('part')).toFixed(1)} %` : ''})`;
+      const hidden = rows.slice(limit, of), sum = of => hidden.reduce((sum, row) => sum + (of(row) || 0), 0), own = options.sort || 'joules';
+      const unit = (own === 'dynamic_joules' ? 'dynamic ' : '') + options.large;
+      more.textContent = `Show more (${count(hidden.length)}${options.large ? `: ${joules(sum(row => row[own]))} ${unit}, ${(100 * sum(shareOf)).toFixed(1)} %` : ''})`;
     }
     return {
       set(rows) { state.rows = rows; draw(); },
@@ -228,6 +234,9 @@
   const waitColumns = isEmpty => [['waited_joules', 'waited', WAITED], ['caused_waiting_joules', 'caused', CAUSED]]
     .map(([key, title, help]) => number(key, title, joules, { minor: true, where: 'in-middle', help, show: row => isEmpty(row) || !row[key] ? '' : joules(row[key]) }));
 
+  // Sampled rows have no bounds.
+  const hasBounds = of => !of.sampled_error_joules.length || of.sampled_error_joules.slice(0, FIRST_ROWS).some((error, at) => error == null && of.most_joules[at] > 0);
+
   // Columns of functions or kernels; a column without data is left out.
   function rowColumns(of, what, unit, base) {
     const has = key => of[key] && of[key].length > 0, hasWaits = has('waited_joules');
@@ -237,18 +246,17 @@
     if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, joules, { help: STATIC, show: row => row.dynamic_joules == null ? '' : joules(row.dynamic_joules) }));
     if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
     columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, BAR);
-    // Sampled rows have no bounds.
-    const isSampled = row => row.sampled_error_joules != null, anyBound = !has('sampled_error_joules') || of.sampled_error_joules.includes(null);
+    const isSampled = row => row.sampled_error_joules != null;
     const bound = (key, title, help) => number(key, title, joules, { minor: true, where: wide, help, show: row => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : joules(row[key]) });
-    if (has('least_joules') && anyBound) columns.push(bound('least_joules', 'least', LEAST));
-    if (has('most_joules') && anyBound) columns.push(bound('most_joules', 'most', MOST));
+    if (has('least_joules') && hasBounds(of)) columns.push(bound('least_joules', 'least', LEAST));
+    if (has('most_joules') && hasBounds(of)) columns.push(bound('most_joules', 'most', MOST));
     if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true, where: hasWaits ? wide : 'in-middle' }));
     if (hasWaits) columns.push(...waitColumns(row => row.last));
     if (what === 'kernel' && has('seconds') && unit === 'J') columns.push(number('mean_watts', 'mean W', value => value.toFixed(1), { help: 'the joules of the kernel, divided by the time that it ran', show: row => row.mean_watts == null ? '' : row.mean_watts.toFixed(1) }));
     if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true, ...(has('dynamic_joules') || hasWaits ? { where: wide } : {}) }));
     if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true, ...roomy }));
     if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples belonged to it alone' }));
-    columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), title_of: row => row.words });
+    columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), show: row => brief(row.words), title_of: row => row.words });
     return columns;
   }
   // `dynamic`: the dynamic joules of all rows and of what is idle, where they are known: then shares are of `of_dynamic`, and
@@ -309,8 +317,8 @@
     text('energy', run.energy);
     text('command', run.command.join(' '));
     const job = run.job ? `, job ${run.job}` : '', when = run.start ? (page.state === 'running' ? `, since ${moments(run.start)[0]}` : `, ${moments(run.start, run.end).join(' to ')}`) + ' UTC' : '';
-    const ranks = run.ranks === 0 ? 'no ranks' : `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'}`;
-    text('about', `${ranks} on ${run.nodes}${when}, run ${run.id}${job}${run.cpu ? '; ' + run.cpu : ''}`);
+    const ranks = !page.job && run.who || (run.ranks === 0 ? '' : `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'}`);
+    text('about', `${ranks ? ranks + ' ' : ''}on ${run.nodes}${when}, run ${run.id}${job}${run.cpu ? '; ' + run.cpu : ''}`);
     document.title = 'ampere: ' + (clip(run.command.join(' '), 80) || run.id);
     const [energy, unit] = large(totals.joules);
     // Devices of several nodes may have been read for different times, so that the sum of their powers is the mean power.
@@ -321,7 +329,7 @@
     const own = gathered() ? null : tables?.dynamic_joules, { name: rows, dynamic_joules: dynamic } = tables?.functions ?? {};
     const ofMpi = own == null ? totals.mpi_joules : rows.reduce((sum, at, row) => sum + (isMpi.has(name(at)) ? dynamic[row] : 0), 0);
     const tiles = [
-      ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J' + (!gathered() && tables && tables.dynamic_joules != null ? `, ${joules(tables.dynamic_joules)} dynamic` : ''), totals.joules],
+      ['joules', 'Energy', energy, unit, !gathered() && tables && tables.dynamic_joules != null ? `${joules(tables.dynamic_joules)} J dynamic` : joules(totals.joules) + ' J', totals.joules],
       ['watts', 'Power', totals.watts == null ? (mean == null ? '?' : mean.toFixed(1)) : totals.watts.toFixed(1), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
       ['seconds', 'Time', duration(run.seconds), '', `${ranks}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
       ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', `${OF_TOTAL}: ${joules(totals.idle_joules)} J in no function`, totals.idle_joules],
@@ -478,7 +486,7 @@
         const [at, end] = [Math.max(left, x(run.begin)), Math.min(right, x(run.end))], mean = run.sum * of.step / (run.end - run.begin);
         if (high < 0.9 * size || end - at < 3 * size) continue;
         draw.fillStyle = mean < 40 ? colours.text : colours.ink;
-        draw.fillText(fit(draw, words, end - at - 8), at + 4, y + high / 2);
+        draw.fillText(fit(draw, brief(words), end - at - 8), at + 4, y + high / 2);
       }
       draw.restore();
     });
@@ -618,7 +626,7 @@
     const shade = words => words ? boxColour(kindOf(words), words) : colours.rest;
     update('now-bars', ...now.functions.map(of => element('li', { title: of.name },
       element('i', { style: `width:${(100 * of.ranks / all).toFixed(1)}%;background:${shade(of.name)}` }),
-      element('span', {}, of.name || 'in no function'), element('b', {}, `${count(of.ranks)} rank${of.ranks === 1 ? '' : 's'}`))));
+      element('span', {}, brief(of.name) || 'in no function'), element('b', {}, `${count(of.ranks)} rank${of.ranks === 1 ? '' : 's'}`))));
     const where = cell => cell.function == null ? '' : now.functions[cell.function].name;
     // A process without a rank has a long name.
     const wide = cell => cell.label.length > 7 ? `;grid-column:span ${Math.min(4, Math.ceil(cell.label.length / 5))}` : '';
@@ -633,7 +641,7 @@
   // For all nodes, only joules are known.
   function ofJob(rows, whole) {
     const joules = rows.map(row => row.joules);
-    return { words: rows.map(row => row.name), name: joules, joules, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
+    return { sampled_error_joules: [], words: rows.map(row => row.name), name: joules, joules, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
   }
   // The base of a table's shares, as the head of the column, and explained.
   const baseOf = of => orderOf(of).sort ? [OF_DYNAMIC, 'of the joules that the run used above what its devices draw anyway'] : [OF_TOTAL, 'of all joules of the run'];
@@ -656,7 +664,7 @@
     const hasWaits = !job && tables.functions.waited_joules?.length > 0;
     $('functions-rest').classList.toggle('in-wide', !job && !hasWaits);
     $('functions-rest').classList.toggle('in-widest', hasWaits);
-    text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : [tables.functions.least_joules.length && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
+    text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : [tables.functions.least_joules.length && hasBounds(tables.functions) && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
   }
 
   // ---- heat map ----
@@ -677,7 +685,7 @@
     rows.forEach(({ name, values }, at) => {
       const most = scale(values), y = head + at * row;
       draw.fillStyle = colours.text;
-      if (at % everyRow === 0) draw.fillText(fit(draw, name, left - 8), 0, y + row / 2);
+      if (at % everyRow === 0) draw.fillText(fit(draw, brief(name), left - 8), 0, y + row / 2);
       values.forEach((value, column) => {
         draw.fillStyle = heatColour(most > 0 ? value / most : 0);
         draw.fillRect(left + column * wide, y, wide > 4 ? wide - 1 : wide + 0.4, row - gap + 0.4 * (1 - gap));
@@ -865,7 +873,7 @@
         draw.fillRect(x, row * high, painted * box.waited / (box.waited + box.caused), high - 1);
       }
       const room = Math.floor((wide - 6) / letter);
-      if (room >= 3) { draw.globalAlpha = 1; draw.fillStyle = isFaded ? colours.text : colours.ink; draw.fillText(clip(box.words, room), x + 3, row * high + high / 2); }
+      if (room >= 3) { draw.globalAlpha = 1; draw.fillStyle = isFaded ? colours.text : colours.ink; draw.fillText(clip(brief(box.words), room), x + 3, row * high + high / 2); }
     }
     draw.globalAlpha = 1;
     if (search) boxes.forEach((box, at) => {
@@ -878,7 +886,7 @@
     }
     flame.boxes = placed; flame.high = high; flame.zoom = zoom;
     $('flame-out').disabled = zoom === 0;
-    const crumbs = callers.map((at, row) => element('button', { type: 'button', 'data-row': row, title: boxes[at].words }, clip(boxes[at].words, 60)));
+    const crumbs = callers.map((at, row) => element('button', { type: 'button', 'data-row': row, title: boxes[at].words }, clip(brief(boxes[at].words), 60)));
     update('flame-path', ...(zoom === 0 ? [] : crumbs.flatMap((crumb, at) => at ? [' › ', crumb] : [crumb])), ` ${boxWords(boxes[zoom], true)}`,
       ...(search ? [element('b', {}, `  “${flame.search}”: ${joules(found)} J, ${shareOfRun(found)}`)] : []));
     describe('flame-picture', { 'aria-label': `Flame graph of ${boxWords(boxes[zoom], true)}` });
@@ -994,7 +1002,7 @@
     // The call paths of a launcher belong to no rank.
     const ofRanks = (key, title, more) => number(key, title, joules, { show: row => row.ranks ? joules(row[key]) : '', ...more });
     tableOf('paths-table', [number('joules', ownUnit(), joules), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
-      .set(of.rows.map(row => ({ ...row, words: endOf(row.path.map(name)), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
+      .set(of.rows.map(row => ({ ...row, words: endOf(row.path.map(at => brief(name(at)))), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
     text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${joules(of.others.joules)} ${ownUnit()} in all` : '');
   }
   const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : joules(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
@@ -1028,6 +1036,8 @@
       tables = page.tables;
       isMpi.clear();
       for (const at of tables.mpi) isMpi.add(tables.names[at]);
+      shorts.clear();
+      tables.short_names.forEach((short, at) => short && shorts.set(tables.names[at], short));
     }
     takePower();
     show('ask', false);

@@ -1,6 +1,7 @@
 //! Functions, kernels and call paths as tables, and the names in them.
 
-use super::{NAME_CHARS_MAX, PathRow, Paths, Rows};
+use super::{NAME_CHARS_MAX, PathRow, Paths, Rows, Tables};
+use crate::first::names::{is_recursive, shortened};
 use crate::highlights::Sums;
 use crate::over_ranks::{SHARE_MIN, Spread, Spreads};
 use ampere_figures::nodes::job::Others;
@@ -12,6 +13,8 @@ use std::collections::HashMap;
 /// The maximum number of rows of a table of all devices, and of one device.
 const ROWS_MAX: usize = 1500;
 pub(super) const DEVICE_ROWS_MAX: usize = 200;
+/// Longer names lose their arguments and namespaces first.
+const NAME_ROOM: usize = 60;
 /// The maximum number of ranks that are named because they stand out.
 const NAMED_MAX: usize = 5;
 
@@ -35,6 +38,16 @@ impl Names {
         self.all.push(shown.clone());
         self.numbers.insert(shown, number);
         number
+    }
+
+    /// Moves the names into the tables, with their shorter forms.
+    pub fn put_into(self, tables: &mut Tables) {
+        let all: Vec<&str> = self.all.iter().map(String::as_str).collect();
+        let short = shortened(&all, NAME_ROOM).0.into_iter().zip(&all);
+        tables.short_names = short
+            .map(|(short, name)| Some(short).filter(|short| short != name && !is_recursive(name)))
+            .collect();
+        (tables.names, tables.mpi) = (self.all, self.mpi);
     }
 }
 
