@@ -2,14 +2,14 @@
 
 use crate::report::summary_of;
 use crate::terminal::progress::Progress;
-use crate::terminal::words::{given, path_parser, print};
+use crate::terminal::words::{given, path_parser, print, screen_of};
 use crate::write_file::write_to;
 use ampere_report::compare::{Comparison, Form, Named, Per};
 use anyhow::ensure;
 use clap::error::ErrorKind;
 use clap::{Args, ValueHint};
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -74,7 +74,13 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         groups
     };
     bar.end();
-    let comparison = Comparison::of(groups, per).render(format);
+    let (comparison, stdout) = (Comparison::of(groups, per), std::io::stdout());
+    let comparison = match format {
+        Form::Table if given(&output).is_none() && stdout.is_terminal() => {
+            comparison.table(screen_of(&stdout).width)
+        }
+        format => comparison.render(format),
+    };
     match given(&output) {
         Some(path) => write_to(path, |file| file.write_all(&comparison))?,
         None => print("the comparison", |out| out.write_all(&comparison))?,

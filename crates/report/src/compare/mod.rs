@@ -20,6 +20,7 @@ mod statistics;
 mod text;
 mod verdict;
 
+use crate::first::names::{paths, shortened};
 use ampere_figures::summary::Summary;
 use ampere_model::text::{printable, short};
 pub use figures::{By, Per};
@@ -139,9 +140,14 @@ impl Comparison {
         comparison
     }
 
+    /// Returns the table for a terminal of this width.
+    pub fn table(&self, width: usize) -> Vec<u8> {
+        text::render(self, width).into_bytes()
+    }
+
     pub fn render(&self, form: Form) -> Vec<u8> {
         match form {
-            Form::Table => text::render(self).into_bytes(),
+            Form::Table => self.table(usize::MAX),
             Form::Json => rows::json(self),
             Form::Csv => rows::csv(self),
             Form::Html => page::render(self).into_bytes(),
@@ -276,16 +282,26 @@ fn line(about: &About) -> String {
     )
 }
 
-/// Returns a name, cut to fit its column. The end of a call path is kept.
-fn shown(row: &Row) -> String {
-    match row.by {
-        By::Run => By::words(row.figure()).to_owned(),
+/// Returns the names of rows of one kind, each in at most `room` characters. The end of a call path is kept.
+fn names(rows: &[&Row], room: usize) -> Vec<String> {
+    let Some(first) = rows.first() else { return Vec::new() };
+    let texts: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    match first.by {
+        By::Run => rows.iter().map(|row| By::words(row.figure()).to_owned()).collect(),
+        By::Function | By::Kernel => shortened(&texts, room.min(NAME_CHARS_MAX)).0,
         By::CallPath => {
-            let path: Vec<&str> = row.name.split(figures::SEPARATOR).collect();
-            crate::first::names::path(&path, PATH_CHARS_MAX)
+            let split: Vec<Vec<&str>> =
+                texts.iter().map(|text| text.split(figures::SEPARATOR).collect()).collect();
+            let split: Vec<&[&str]> = split.iter().map(Vec::as_slice).collect();
+            paths(&split, room.min(PATH_CHARS_MAX))
         }
-        _ => short(&row.name, NAME_CHARS_MAX),
+        By::Device => texts.iter().map(|text| short(text, room.min(NAME_CHARS_MAX))).collect(),
     }
+}
+
+/// Returns the name of one row.
+fn shown(row: &Row) -> String {
+    names(&[row], usize::MAX).remove(0)
 }
 
 /// Formats a difference for people: in percent, as long as that is useful.

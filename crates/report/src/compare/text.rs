@@ -3,23 +3,42 @@
 
 use super::figures::By;
 use super::statistics::CONFIDENCE;
-use super::{About, Comparison, Row, change, line, shown, uncertainty, verdict};
+use super::{About, Comparison, Row, change, line, names, uncertainty, verdict};
 use ampere_model::text::{joules, printable};
 use std::fmt::Write;
 
 const COLUMN: usize = 11;
 const CHANGE: usize = 9;
 const UNCERTAINTY: usize = 10;
+const INDENT: usize = 5;
+const NAME_ROOM_MIN: usize = 16;
 /// The maximum number of rows of a table, and of rows within noise among them.
 const ROWS_MAX: usize = 15;
 const WITHIN_NOISE_MAX: usize = 5;
 
-pub fn render(comparison: &Comparison) -> String {
+pub fn render(comparison: &Comparison, width: usize) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
-    let _ = head(comparison, &mut out);
-    let _ = tables(comparison, &mut out);
+    let _ = head(comparison, width, &mut out);
+    let _ = tables(comparison, width, &mut out);
     out
+}
+
+/// Writes a text in lines of at most `width` characters; those after the first begin with `INDENT` blanks.
+fn wrapped(begin: &str, text: &str, width: usize, out: &mut String) -> std::fmt::Result {
+    let mut line = begin.to_owned();
+    let mut is_first = true;
+    for word in text.split(' ') {
+        if !is_first && line.chars().count() + 1 + word.chars().count() > width {
+            writeln!(out, "{line}")?;
+            line = " ".repeat(INDENT);
+            is_first = true;
+        }
+        line.push_str(if is_first { "" } else { " " });
+        line.push_str(word);
+        is_first = false;
+    }
+    writeln!(out, "{line}")
 }
 
 /// Explains what the printed intervals mean.
@@ -44,26 +63,32 @@ pub fn described(runs: &[About]) -> Vec<(Vec<String>, String)> {
     all
 }
 
-fn head(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
+fn head(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Result {
     let verdicts = verdict::verdicts(comparison);
     for (number, verdict) in (2..).zip(&verdicts) {
         let of = if verdicts.len() > 1 { format!("{number}: ") } else { String::new() };
-        writeln!(out, "{of}{verdict}")?;
+        wrapped(&of, verdict, width, out)?;
     }
     writeln!(out)?;
     for (number, runs) in (1..).zip(&comparison.groups) {
         for (at, (names, line)) in described(runs).into_iter().enumerate() {
             let number = if at == 0 { format!("{number}") } else { String::new() };
-            writeln!(out, "{number:>3}  {}: {line}", names.join(", "))?;
+            wrapped(&format!("{number:>3}  "), &format!("{}: {line}", names.join(", ")), width, out)?;
         }
     }
-    comparison.notes.iter().try_for_each(|note| writeln!(out, "     {note}"))?;
+    let indent = " ".repeat(INDENT);
+    comparison.notes.iter().try_for_each(|note| wrapped(&indent, note, width, out))?;
     if comparison.per != super::Per::Run {
         let per = comparison.per.name();
-        writeln!(out, "     joules, watts, calls and a function's seconds are per {per}")?;
+        wrapped(
+            &indent,
+            &format!("joules, watts, calls and a function's seconds are per {per}"),
+            width,
+            out,
+        )?;
     }
     if comparison.has_samples() {
-        writeln!(out, "     {}", method().replace(". ", ".\n     "))?;
+        method().split_inclusive(". ").try_for_each(|of| wrapped(&indent, of.trim_end(), width, out))?;
     }
     writeln!(out)?;
     let mut columns = Vec::new();
@@ -79,7 +104,10 @@ fn head(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
     writeln!(out, "{}", columns.concat().trim_end())
 }
 
-fn tables(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
+fn tables(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Result {
+    let others = comparison.groups.len() - 1;
+    let each = COLUMN + CHANGE + if comparison.has_samples() { UNCERTAINTY } else { 0 };
+    let room = width.saturating_sub(COLUMN + others * each + 2).max(NAME_ROOM_MIN);
     for by in [By::Run, By::Device, By::Function, By::Kernel, By::CallPath] {
         let ranked = comparison.ranked(by);
         let count = ranked.differ.len() + ranked.within_noise.len();
@@ -92,25 +120,27 @@ fn tables(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
             writeln!(out, "\n{dynamic}joules by {}", by.name())?;
         }
         let differ = ranked.differ.iter().take(ROWS_MAX);
-        differ.clone().try_for_each(|row| line_of(comparison, row, out))?;
         let within_noise_max = if by == By::Run { ROWS_MAX } else { WITHIN_NOISE_MAX };
-        let within_noise = ranked.within_noise.iter().take(within_noise_max);
-        if within_noise.len() > 0 {
-            writeln!(out, "  within noise:")?;
+        let listed: Vec<&Row> =
+            differ.clone().chain(ranked.within_noise.iter().take(within_noise_max)).copied().collect();
+        for (at, (row, name)) in listed.iter().zip(names(&listed, room)).enumerate() {
+            if at == differ.len() {
+                writeln!(out, "  within noise:")?;
+            }
+            line_of(comparison, row, &name, out)?;
         }
-        within_noise.clone().try_for_each(|row| line_of(comparison, row, out))?;
-        let more = count - differ.len() - within_noise.len();
+        let more = count - listed.len();
         if more > 0 {
             writeln!(out, "  and {more} more: -f csv and -f json have all")?;
         }
         if let Some(sum) = &ranked.small {
-            line_of(comparison, sum, out)?;
+            line_of(comparison, sum, &sum.name, out)?;
         }
     }
     Ok(())
 }
 
-fn line_of(comparison: &Comparison, row: &Row, out: &mut String) -> std::fmt::Result {
+fn line_of(comparison: &Comparison, row: &Row, name: &str, out: &mut String) -> std::fmt::Result {
     let first = &row.groups[0];
     for (at, group) in row.groups.iter().enumerate() {
         write!(out, "{:>COLUMN$}", joules(group.mean))?;
@@ -120,5 +150,5 @@ fn line_of(comparison: &Comparison, row: &Row, out: &mut String) -> std::fmt::Re
             write!(out, "{:>UNCERTAINTY$}", uncertainty(first, difference))?;
         }
     }
-    writeln!(out, "  {}", shown(row))
+    writeln!(out, "  {name}")
 }
