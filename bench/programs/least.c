@@ -1,4 +1,4 @@
-/* The yardstick of the event path: a substrate plugin that does the least that can be done with an event. It stores 16 bytes
+/* The yardstick of the event path: a substrate plugin that does as little as possible with an event. It stores 16 bytes
  * in memory that another process could read, and the position. Nothing reads them, so it never checks for room. It has a single
  * ring, and is therefore only for programs with one thread. The declarations are those of Score-P 8.4's plugin interface, which
  * crates/scorep-abi checks.

@@ -1,5 +1,5 @@
 //! The yardstick for reading traces: OTF2's C library with callbacks that do nothing, as the library's own examples and
-//! `otf2-print` use it. It runs in a process of its own (this program, started with [`COMMAND`]), as `ampere attribute` does.
+//! `otf2-print` use it. Like `ampere attribute`, it runs in a process of its own: this program, started with [`COMMAND`].
 
 use crate::load::{MESSAGE, Pattern};
 use ampere_ring::Kind;
@@ -58,7 +58,7 @@ unsafe fn read_definitions(reader: *mut sys::OTF2_Reader, locations: &mut Vec<u6
     }
 }
 
-/// Reads all events in the order of time.
+/// Reads all events in chronological order.
 ///
 /// # Safety
 /// `reader` is open, with its event files.
@@ -81,7 +81,7 @@ unsafe fn read_merged(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
     read
 }
 
-/// Reads one location after the other, so events of different locations are not in the order of time.
+/// Reads one location after the other, so events of different locations are not in chronological order.
 ///
 /// # Safety
 /// `reader` is open, with its event files.

@@ -1,5 +1,5 @@
 //! Measures a collector process while this program fills its rings as many processes would: the cost of an event with and without
-//! a trace, the memory, whether the number of locations matters, and the cost when nothing happens.
+//! a trace, the memory that it needs, the effect of the number of locations, and the cost while the job does nothing.
 
 use crate::load::{Feed, Load, Pattern, event_bytes};
 use crate::{Figure, child, median, medians};
@@ -14,7 +14,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The load of a typical program: each rank has some hundred call paths, up to 20 frames deep.
+/// The load of a typical program: each rank has a few hundred call paths, up to 20 frames deep.
 const RANKS: Load = Load {
     processes: 8,
     threads: 1,
@@ -31,13 +31,13 @@ fn throughput() -> anyhow::Result<Figure> {
         what: "collector: decode, order and attribute an event, CPU of all threads",
         value: measured,
         unit: "ns",
-        yardstick: "to reach: 50 million a second",
+        yardstick: "target: 50 million a second",
         yardstick_value: 20.0,
     })
 }
 
-/// Measures the cost of a trace: records are kept while the program runs and written as OTF2 after it. Also measures how long a
-/// user waits for that.
+/// Measures the cost of a trace, whose records are kept while the program runs and are written as OTF2 when it has ended. Also
+/// measures how long a user waits for that.
 fn traced() -> anyhow::Result<[Figure; 3]> {
     const EVENTS: u64 = 32_000_000;
     let load = Load { trace: true, ..RANKS };
@@ -61,24 +61,24 @@ fn traced() -> anyhow::Result<[Figure; 3]> {
     let figure = Figure::new;
     Ok([
         figure(
-            "collector: the same with the OTF2 trace written, CPU",
+            "collector: the same, including writing the OTF2 trace, CPU",
             cpu,
             "ns",
-            "OTF2's C library writes the same alone, CPU; to reach: 1.5 x",
+            "OTF2's C library alone writes the same, CPU; target: 1.5 x",
             cpu_theirs,
         ),
         figure(
-            "collector: after the program's end, with the trace, wall",
+            "collector: from the program's end to the finished trace, per event, wall",
             waited,
             "ns",
-            "OTF2's C library writes the same alone, wall",
+            "OTF2's C library alone writes the same, wall",
             theirs,
         ),
         figure(
-            "collector: the trace, an event",
+            "collector: size of the trace, per event",
             bytes[0],
             "bytes",
-            "OTF2's C library writes the same alone",
+            "OTF2's C library alone writes the same",
             bytes[1],
         ),
     ])
@@ -96,7 +96,7 @@ fn written_bare(
 }
 
 /// Measures how long a user waits after the program's end: without messages, with a message for every ten enters and leaves, and
-/// with one in each call. The first and the last are compared with OTF2's library alone. All times are per enter or leave.
+/// with a message in each call. The first and the last case are compared with OTF2's library alone. Times are per enter or leave.
 pub fn messages() -> anyhow::Result<Vec<Figure>> {
     const EVENTS: u64 = 16_000_000;
     let waited = |calls_per_message| -> anyhow::Result<f64> {
@@ -120,14 +120,14 @@ pub fn messages() -> anyhow::Result<Vec<Figure>> {
         |what, value, yardstick, yardstick_value| Figure::new(what, value, "ns", yardstick, yardstick_value);
     Ok(vec![
         figure(
-            "messages: after the program's end, one in 10 enters and leaves, wall",
+            "messages: from the program's end to the finished trace, one per 10 enters and leaves, wall",
             few,
-            "without messages; to reach: 1.2 x",
+            "without messages; target: 1.2 x",
             none,
         ),
-        figure("messages: the same, one in each call", each, "without messages", none),
+        figure("messages: the same, one per call", each, "without messages", none),
         figure(
-            "messages: OTF2's C library writes the same alone, one in each call, wall",
+            "messages: OTF2's C library alone writes the same, one message per call, wall",
             theirs_each,
             "without messages",
             theirs,
@@ -138,8 +138,8 @@ pub fn messages() -> anyhow::Result<Vec<Figure>> {
 /// Events per second of all locations together.
 const RATE: f64 = 4e6;
 
-/// Measures the memory for as many events as a program with 20,000 events per second has in an hour, written within 18 seconds,
-/// and for a tenth of them.
+/// Measures the collector's peak memory for the events of an hour, at 20,000 events per second, and for a tenth of them. They are
+/// written within 18 seconds and within 1.8 seconds.
 pub fn memory() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 64, pattern: Pattern::Tree { deep: 4, wide: 6 }, ..RANKS };
     let peak = |seconds| -> anyhow::Result<f64> {
@@ -169,7 +169,7 @@ pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
     let megabyte = 1e6;
     Ok(vec![
         figure(
-            "call paths: after the program's end, a million call paths on 8 ranks",
+            "call paths: time after the program's end, a million call paths on 8 ranks",
             run.seconds_to_finish * 1e6 / CALL_PATHS,
             "s",
             "at most",
@@ -182,13 +182,19 @@ pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
             "at most",
             1.0,
         ),
-        figure("call paths: summary.json, a call path", json / CALL_PATHS, "bytes", "at most", 80.0),
-        figure("call paths: report.html", page / megabyte, "MB", "at most", 5.0),
-        figure("call paths: summary.txt", text / megabyte, "MB", "at most", 0.1),
+        figure(
+            "call paths: size of summary.json, per call path",
+            json / CALL_PATHS,
+            "bytes",
+            "at most",
+            80.0,
+        ),
+        figure("call paths: size of report.html", page / megabyte, "MB", "at most", 5.0),
+        figure("call paths: size of summary.txt", text / megabyte, "MB", "at most", 0.1),
     ])
 }
 
-/// Runs this load alone for a profiler: `--load PROCESSES THREADS SECONDS`.
+/// `ampere-bench --load PROCESSES THREADS SECONDS` runs only this load, to be watched with a profiler.
 pub const LOAD_COMMAND: &str = "--load";
 
 pub fn load(processes: &str, threads: &str, seconds: &str) -> anyhow::Result<()> {
@@ -209,10 +215,10 @@ pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
         Feed::start(&load)?.settled_cpu_per_event(RATE, Duration::from_secs(6))
     })?;
     Ok(vec![Figure {
-        what: "collector: an event at 4 million a second, 1,024 locations, CPU",
+        what: "collector: CPU per event at 4 million events a second, 1,024 locations",
         value: many,
         unit: "ns",
-        yardstick: "16 locations; to reach: 2.2 x",
+        yardstick: "16 locations; target: 2.2 x",
         yardstick_value: few,
     }])
 }
@@ -221,18 +227,34 @@ pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
 pub fn many_ranks() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 128, trace: true, ..RANKS };
     let of = Feed::start(&load)?.footprint(1e6, Duration::from_secs(4))?;
-    let figure = |what, value, unit, yardstick_value| {
-        let yardstick = "at most; without the limit: 1,074 MB, 530, 258 and 3,600";
-        Figure { what, value, unit, yardstick, yardstick_value }
-    };
+    let figure = Figure::new;
     Ok(vec![
-        figure("128 ranks: shared memory", of.shared_bytes / 1e6, "MB", 268.0),
-        figure("128 ranks: descriptors of the collector", of.descriptors, "", 200.0),
-        figure("128 ranks: files in the output directory", of.files, "", 8.0),
+        figure(
+            "128 ranks: shared memory",
+            of.shared_bytes / 1e6,
+            "MB",
+            "at most; without this limit: 1,074 MB",
+            268.0,
+        ),
+        figure(
+            "128 ranks: descriptors of the collector",
+            of.descriptors,
+            "",
+            "at most; without this limit: 530",
+            200.0,
+        ),
+        figure(
+            "128 ranks: files in the output directory",
+            of.files,
+            "",
+            "at most; without this limit: 258",
+            8.0,
+        ),
         figure(
             "128 ranks: writes of the collector, at a million events a second",
             of.writes_per_second,
             "/s",
+            "at most; without this limit: 3,600 /s",
             100.0,
         ),
     ])

@@ -16,8 +16,8 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let directory = child::directory(BYTES)?;
     let mut figures = Vec::new();
     for (nodes, what) in [
-        (1, "attribute: an event of one node, two threads, wall"),
-        (2, "attribute: an event of two nodes, two threads, wall"),
+        (1, "attribute: wall time per event, one node, two threads"),
+        (2, "attribute: wall time per event, two nodes, two threads"),
     ] {
         let place = directory.path().join(format!("{nodes}"));
         std::fs::create_dir(&place)?;

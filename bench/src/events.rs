@@ -1,5 +1,5 @@
 //! Measures the event path as Score-P uses it: the built library is called through its function pointers while a collector runs.
-//! Its yardsticks are a plugin in C that does the least possible, and callbacks that only count.
+//! Its yardsticks are a plugin in C that does as little as possible, and callbacks that only count.
 
 use crate::{Figure, child, in_turn, least, median, medians};
 use scorep_abi::{

@@ -1,6 +1,6 @@
-//! Measures programs without and with a measurement system, and with and without a plugin: HPL with every function instrumented,
-//! and a loop of calls of an empty function. The measurement systems are the embedded host, and a real Score-P if one is on the
-//! PATH.
+//! Measures programs with and without a measurement system, and with and without a plugin: HPL with every function instrumented,
+//! and a loop that calls an empty function. The measurement systems are the embedded host and, if it is on the PATH, a real
+//! Score-P.
 
 use crate::results::{Quality, Run};
 use crate::{Missing, child, least, median};
@@ -15,7 +15,8 @@ const ROUNDS: usize = 5;
 /// The library that `ampere run` preloads, relative to the folder of this program.
 pub const PRELOADED: &str = "ampere-preload/x86_64/libampere_preload.so";
 
-/// The memory in which Score-P keeps each process' part of a trace. If it is full, Score-P writes to disk while the program runs.
+/// The memory in which Score-P keeps each process' part of a trace. When this memory is full, Score-P writes to disk while the
+/// program runs.
 const SCOREP_MEMORY: &str = "1500M";
 /// Free space that Score-P's trace of HPL needs.
 const SCOREP_TRACE_BYTES: u64 = 8 << 30;
@@ -33,7 +34,7 @@ const SCOREP: &str = "Score-P";
 pub const MPI_VARIABLES: [(&str, &str); 3] =
     [("OPENBLAS_NUM_THREADS", "1"), ("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
 
-/// A way to run a program that this machine does not have, and the reason.
+/// The name of a way to run a program that cannot be measured on this machine, and the reason.
 type Missed = Option<(&'static str, anyhow::Error)>;
 
 /// One way to run a program.
@@ -45,8 +46,8 @@ struct Way {
     ampere: Option<&'static str>,
 }
 
-/// Returns all ways to run a program, and the reason if those under Score-P are missing. `build` makes the program from a name, a
-/// command in front of the compiler, and an option.
+/// Returns all ways to run a program, and the reason if those under Score-P are missing. `build` makes the program: its arguments
+/// are a name, a command to put in front of the compiler, and options.
 fn ways(
     build: impl Fn(&str, &[&str], &[&str]) -> anyhow::Result<PathBuf>,
 ) -> anyhow::Result<(Vec<Way>, Missed)> {
@@ -71,7 +72,7 @@ fn ways(
             None,
         ),
         way(
-            "embedded host, least C plugin",
+            "embedded host, minimal C plugin",
             &hooks,
             &[("LD_PRELOAD", &preloaded), ("AMPERE_HOST_PLUGIN", &least)],
             None,
@@ -95,7 +96,7 @@ fn ways(
     let tracing = [quiet[0], ("SCOREP_ENABLE_TRACING", "true"), ("SCOREP_TOTAL_MEMORY", SCOREP_MEMORY)];
     ways.extend([
         way("Score-P, no plugin", &scorep, &quiet, None),
-        way("Score-P, least C plugin", &scorep, &with("least"), None),
+        way("Score-P, minimal C plugin", &scorep, &with("least"), None),
         way("Score-P, lossless C plugin", &scorep, &with("lossless"), None),
         way("Score-P, ampere", &scorep, &quiet, Some("scorep")),
         way("Score-P's tracing", &scorep, &tracing, None),
@@ -106,8 +107,8 @@ fn ways(
 /// Wall-clock time, CPU time and, for an instrumented run with ampere, the quality.
 pub type Measured = (f64, f64, Option<Quality>);
 
-/// Returns a line for each way with its name: medians of runs in turn, every second round in the opposite order. One
-/// more line lists what is missing.
+/// Returns a line for each way, with the medians of its runs. The ways alternate, and every other round is in the opposite order.
+/// One more line lists what is missing.
 pub fn lines(
     (program, unit): (&'static str, &'static str),
     rounds: usize,
@@ -173,7 +174,7 @@ fn quality(summary: &Path) -> anyhow::Result<Quality> {
     })
 }
 
-/// Nanoseconds per call, by the CPU time of the program itself without the collector.
+/// Returns the nanoseconds per call. They are CPU time of the program itself, without the collector's.
 pub fn calls() -> anyhow::Result<Vec<Value>> {
     let place = tempfile::tempdir()?;
     let build = |name: &str, before: &[&str], options: &[&str]| {
@@ -202,7 +203,7 @@ pub fn calls() -> anyhow::Result<Vec<Value>> {
     })
 }
 
-/// Builds `xhpl` with the command `before` in front of the compiler and with these options. Returns its directory.
+/// Builds `xhpl` with these compiler options, and with the command `before` in front of the compiler. Returns its directory.
 pub fn build_hpl(name: &str, before: &[&str], options: &[&str]) -> anyhow::Result<PathBuf> {
     ["mpicc", "mpirun"].iter().try_for_each(|program| need(program))?;
     let place = child::sibling("bench-hpl");
@@ -227,8 +228,7 @@ pub fn hpl_input(rows: u32) -> String {
     )
 }
 
-/// Measures the seconds of the whole command, with its start and end, and the CPU seconds of all its processes, with the
-/// collector's.
+/// Measures the wall-clock seconds of the whole command, and the CPU seconds of all its processes, including the collector.
 pub fn hpl() -> anyhow::Result<Vec<Value>> {
     let build = |name: &str, before: &[&str], options: &[&str]| {
         let program = build_hpl(name, before, options)?;

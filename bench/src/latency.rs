@@ -31,14 +31,14 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         |part: f64| 1e3 * latencies[((latencies.len() as f64 * part) as usize).min(latencies.len() - 1)];
     Ok(vec![
         Figure {
-            what: "latency: a counter's change to /metrics, median",
+            what: "latency: from a counter's change to /metrics, median",
             value: part(0.5),
             unit: "ms",
             yardstick: "limit, for the 99th percentile",
             yardstick_value: 250.0,
         },
         Figure {
-            what: "latency: a counter's change to /metrics, 99th percentile",
+            what: "latency: from a counter's change to /metrics, 99th percentile",
             value: part(0.99),
             unit: "ms",
             yardstick: "limit",

@@ -1,4 +1,4 @@
-//! Yardsticks: our own C programs, which do the least possible.
+//! Builds the yardsticks that are our own C programs and do as little as possible.
 
 use crate::child;
 use anyhow::Context;

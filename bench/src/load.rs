@@ -1,4 +1,5 @@
-//! A real collector under load: this program takes the place of many processes and fills their rings as fast as they are read.
+//! Puts a real collector under load: this program takes the place of many processes and fills their rings as fast as the
+//! collector reads them.
 
 use crate::ring_size::RingSizes;
 use crate::trace::{Event, Walk};
@@ -30,8 +31,8 @@ pub struct Load {
 /// The events that each location repeats.
 #[derive(Clone, Copy)]
 pub enum Pattern {
-    /// Like a program: some hundred call paths, up to 20 frames deep. One of `calls_per_message` calls sends or receives; 0 means
-    /// that none does.
+    /// The calls of a typical program: a few hundred call paths, up to 20 frames deep. Every `calls_per_message`-th call sends a
+    /// message; with 0 no call does.
     Walk { calls_per_message: usize },
     /// All paths of a tree that is `deep` calls deep, in which each function calls `wide` others.
     Tree { deep: u32, wide: u32 },
@@ -60,8 +61,8 @@ pub struct Feed {
 struct FedLocation {
     ring: RingProducer,
     gauge: RingGauge,
-    /// Positions up to which records have been written and which the consumer has not been seen to reach, with the times of
-    /// writing.
+    /// The ends of the chunks that have been written and that the consumer had not read when we last looked, with the times at
+    /// which they were written.
     written: VecDeque<(u64, Instant)>,
     /// Position in the pattern.
     at: usize,
@@ -94,7 +95,7 @@ pub struct Footprint {
     pub descriptors: f64,
     /// Number of files in the output directory.
     pub files: f64,
-    /// Write calls of the collector, whatever they write to.
+    /// The collector's write calls, to files and to sockets.
     pub writes_per_second: f64,
 }
 
@@ -155,7 +156,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Adds a process that does nothing, in place of the one whose events this program writes.
+    /// Adds a process: one that only sleeps, and whose events this program writes.
     fn add_process(&mut self, number: u32, load: &Load) -> anyhow::Result<()> {
         let host = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
         let pid = host.id();
@@ -278,7 +279,7 @@ impl Feed {
         Ok(footprint)
     }
 
-    /// The write calls that the collector has made so far.
+    /// Returns the number of write calls that the collector has made so far.
     fn write_calls(&self) -> anyhow::Result<f64> {
         let pid = self.collector.as_ref().context("no collector")?.id();
         let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
@@ -286,7 +287,7 @@ impl Feed {
         Ok(calls.parse()?)
     }
 
-    /// CPU seconds per second of the whole collector while nothing happens.
+    /// Returns the CPU seconds per second of the whole collector while the job does nothing.
     pub fn idle(self, duration: Duration) -> anyhow::Result<f64> {
         std::thread::sleep(Duration::from_secs(5)); // until the collector has settled
         let (begun, before) = (Instant::now(), self.cpu_nanoseconds()?);
@@ -297,7 +298,7 @@ impl Feed {
         Ok(share)
     }
 
-    /// Writes a chunk on every location. Its times lie between those of the previous chunk and now.
+    /// Writes a chunk of records on every location, with timestamps between those of the previous chunk and now.
     fn write_chunks(&mut self) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let chunk = CHUNK.min(self.pattern.len());
@@ -335,7 +336,7 @@ impl Feed {
         Ok(events)
     }
 
-    /// CPU time that all threads of the collector have used so far.
+    /// Returns the CPU time that all threads of the collector have used so far.
     pub fn cpu_nanoseconds(&self) -> anyhow::Result<f64> {
         let pid = self.collector.as_ref().context("no collector")?.id() as libc::pid_t;
         let mut clock = 0;
@@ -428,7 +429,7 @@ impl Pattern {
         }
     }
 
-    /// Enters and leaves of regions from 1 on, properly nested, and messages.
+    /// Returns enters and leaves of the regions from 1 on, properly nested, and the messages.
     pub fn records(self) -> Vec<Record> {
         let mut records = Vec::new();
         match self {

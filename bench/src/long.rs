@@ -49,8 +49,8 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         yardstick,
         yardstick_value,
     };
-    const MERGED: &str = "OTF2's C library reads the same in order, does nothing";
-    const LOCAL: &str = "the C library location by location, in no order";
+    const MERGED: &str = "OTF2's C library reads the same in order and does nothing";
+    const LOCAL: &str = "OTF2's C library reads one location after the other";
     Ok(vec![
         figure(
             "attribute: mean time per event (40 million events, 8 ranks, 2 devices), wall",

@@ -151,7 +151,7 @@ fn measure(wanted: &[&str]) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Times several steps in turn, every second round in the opposite order. Returns the medians in nanoseconds per step.
+/// Times several steps in turn, every other round in the opposite order. Returns the medians in nanoseconds per step.
 pub fn in_turn<const N: usize>(rounds: usize, steps: u64, mut works: [&mut dyn FnMut(); N]) -> [f64; N] {
     medians(rounds, |which| {
         let begun = Instant::now();
@@ -161,7 +161,7 @@ pub fn in_turn<const N: usize>(rounds: usize, steps: u64, mut works: [&mut dyn F
     .unwrap_or([f64::NAN; N])
 }
 
-/// Measures several things in turn, every second round in the opposite order. Returns the medians.
+/// Measures several things in turn, every other round in the opposite order. Returns the medians.
 pub fn medians<const N: usize>(
     rounds: usize,
     mut measure: impl FnMut(usize) -> anyhow::Result<f64>,

@@ -1,5 +1,5 @@
-//! /metrics with ten thousand series: how long a scrape takes, and how it affects the rings; and the cost of all clients of a run
-//! for its collector.
+//! Measures how long a scrape of /metrics with ten thousand series takes, how scrapes affect the rings, and how much CPU time a
+//! collector needs for all clients of its run.
 
 use crate::load::{Feed, Load, Pattern};
 use crate::{Figure, median};
@@ -98,7 +98,7 @@ const WATCHED: [(&str, Load); 2] = [
         Load { pattern: Pattern::Tree { deep: 2, wide: 100 }, most_series: 2000, ..LOAD },
     ),
     (
-        "viewers: the same, 4 ranks, some hundred call paths",
+        "viewers: the same, 4 ranks, a few hundred call paths",
         Load { processes: 4, pattern: Pattern::Walk { calls_per_message: 0 }, most_series: 2000, ..LOAD },
     ),
 ];
@@ -206,7 +206,7 @@ impl Viewers {
         let got = self.got.each_ref().map(|count| count.load(Ordering::Relaxed));
         let least = (SETTLE + WATCH).as_secs() as u32 / 2;
         if is_watched && got.iter().any(|count| *count < least) {
-            anyhow::bail!("events, scrapes, snapshots and call paths that came: {got:?}");
+            anyhow::bail!("too few events, scrapes, snapshots or call paths were received: {got:?}");
         }
         Ok(())
     }

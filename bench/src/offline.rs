@@ -26,7 +26,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         Ok((cpu_nanoseconds() - begun) / events as f64)
     })?;
     Ok(vec![Figure {
-        what: "attribute: an event, 4 ranks interleaved, two views, CPU",
+        what: "attribute: CPU per event, 4 ranks interleaved, two views",
         value: ours,
         unit: "ns",
         yardstick: "reading the same events in order, doing nothing, CPU",

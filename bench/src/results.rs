@@ -132,7 +132,7 @@ fn quality(line: &Value) -> String {
     }
 }
 
-/// Formats a number with three digits.
+/// Formats a number with about three significant digits.
 fn number(value: &Value) -> String {
     let value = value.as_f64().unwrap_or(f64::NAN);
     let decimals = match value.abs() {
@@ -214,7 +214,7 @@ fn figures(results: &Value) -> String {
     table
 }
 
-/// Returns a table of the ways to run one program, each compared with the first.
+/// Returns a table of all ways to run one program. Each is compared with the first.
 fn runs(results: &Value, program: &str) -> String {
     let rows: Vec<&Value> = lines(results).filter(|line| line["program"] == program).collect();
     let of_first = |key: &str| rows.first().and_then(|line| line[key].as_f64()).unwrap_or(f64::NAN);
@@ -223,7 +223,7 @@ fn runs(results: &Value, program: &str) -> String {
     let is_large = |line: &&Value| line["wall"].as_f64().is_some_and(|value| value > 1.2 * wall);
     let decimals = if rows.iter().any(is_large) { 2 } else { 3 };
     let mut table =
-        format!("| {program} | wall | | CPU | | of the calls |\n| --- | ---: | ---: | ---: | ---: | --- |\n");
+        format!("| {program} | wall | | CPU | | calls |\n| --- | ---: | ---: | ---: | ---: | --- |\n");
     for line in &rows {
         let text = |key: &str| line[key].as_str().unwrap_or_default();
         let cells = |key: &str, first: f64| {
@@ -275,7 +275,7 @@ mod tests {
             | figure | measured | yardstick | |\n| --- | ---: | ---: | --- |\n\
             | ring | 1.23 ns | 123 ns | ringbuf |\n| idle | skipped | | no room |\n\
             <!-- end of what was measured -->\nb\n<!-- measured: HPL -->\n\
-            | HPL | wall | | CPU | | of the calls |\n| --- | ---: | ---: | ---: | ---: | --- |\n\
+            | HPL | wall | | CPU | | calls |\n| --- | ---: | ---: | ---: | ---: | --- |\n\
             | plain | 2.00 s | 1.00 x | 4.00 s | 1.00 x |  |\n\
             | ampere | 3.00 s | 1.50 x | 6.00 s | 1.50 x | 93.0 % coalesced |\n\
             | Score-P | skipped | | | | no scorep |\n\

@@ -1,4 +1,4 @@
-//! The sampler: its CPU time by its thread's own clock, and how well it meets its deadlines. It runs in a separate process,
+//! Measures the CPU time of the sampler's thread, and how often it misses a deadline. The sampler runs in a separate process,
 //! because the stand-in for the vendor's library reads its script from the environment.
 
 use crate::{Figure, child};
@@ -18,18 +18,18 @@ const PERIOD: Duration = Duration::from_millis(1);
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let [eight, _] = measure("devices=8;busy_us=20")?;
     let [one, missed] = measure("devices=1")?;
-    // On a loaded machine some readings are left out. This is the cost if none is.
+    // On a loaded machine some readings are left out. This is the cost when none is left out.
     let at_1_khz = |seconds_per_reading: f64, devices: f64| 100.0 * seconds_per_reading * devices * 1000.0;
     Ok(vec![
         Figure {
-            what: "sampler: 8 devices at 1 kHz, 20 us per reading, part of a core",
+            what: "sampler: 8 devices at 1 kHz, 20 us per reading, share of a core",
             value: at_1_khz(eight, 8.0),
             unit: "%",
             yardstick: "limit (the readings alone take 16 %)",
             yardstick_value: 20.0,
         },
         Figure {
-            what: "sampler: 1 device at 1 kHz, part of a core",
+            what: "sampler: 1 device at 1 kHz, share of a core",
             value: at_1_khz(one, 1.0),
             unit: "%",
             yardstick: "limit, for 8 devices",

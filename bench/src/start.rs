@@ -4,7 +4,7 @@ use crate::hosts::{PRELOADED, need};
 use crate::{Figure, child, least, medians};
 use std::process::Command;
 
-/// Milliseconds from the start of a command to its end.
+/// Returns the milliseconds from the start of a command to its end.
 fn milliseconds(command: &mut Command) -> anyhow::Result<f64> {
     Ok(child::run(command)?.seconds * 1e3)
 }

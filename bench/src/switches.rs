@@ -32,26 +32,26 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         _ => cpu_seconds(ampere(place.path(), &["--sample", "off"]).arg(&program), work),
     })?;
     let of_a_core: Vec<f64> = (0..3).map(|_| collector(place.path(), &program)).collect::<Result<_, _>>()?;
-    let asked = "limit";
+    let limit = "limit";
     Ok(vec![
         Figure::new(
             "context switches: CPU time added to a program with 10,000 of them per second of CPU time",
             100.0 * (with / without - 1.0),
             "%",
-            asked,
+            limit,
             1.0,
         ),
         Figure::new(
             "context switches: collector's share of a core, for 8 processes with 1,000 of them per second each",
             median(of_a_core),
             "%",
-            asked,
+            limit,
             1.0,
         ),
     ])
 }
 
-/// `ampere run` with options; the program is still to be added. The results of an earlier run are removed.
+/// Returns `ampere run` with options, to which the caller adds the program. Removes the results of the previous run.
 fn ampere(place: &Path, options: &[&str]) -> Command {
     let _ = std::fs::remove_dir_all(place.join("out"));
     let mut command = Command::new(child::sibling("ampere"));

@@ -200,7 +200,7 @@ impl Iterator for ManyPaths {
     }
 }
 
-/// The events of one rank of a realistic program: calls of irregular length, up to 20 frames deep, with some hundred call paths
+/// The events of one rank of a realistic program: calls of irregular length, up to 20 frames deep, with a few hundred call paths
 /// that repeat.
 pub struct Walk {
     random: u64,
