@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek};
 use std::path::{Path, PathBuf};
 
-/// Returns the path of the file of call paths that goes with a file of calls.
+/// Returns the path of the file with the call paths of a file of calls.
 fn paths_next_to(calls: &Path) -> PathBuf {
     calls.with_extension("callpaths.parquet")
 }
@@ -51,7 +51,7 @@ pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attribu
     }
 }
 
-/// What kind of file the calls are written to.
+/// The kind of file to which the calls are written.
 #[derive(Clone, Copy)]
 enum Form<'a> {
     Csv,
@@ -79,7 +79,7 @@ fn attribute_into(
     let spill_file = unfinished(&directory.join("waiting calls"));
     let about = vec![("trace", trace.display().to_string())];
     let begin_pass = |clock| {
-        // Each pass starts anew.
+        // Each pass starts again.
         file.set_len(0)?;
         file.rewind()?;
         let out = BufWriter::with_capacity(1 << 16, file.try_clone()?);

@@ -1,4 +1,4 @@
-/* c = a + b, again and again: the least that a GPU program does.
+/* c = a + b, again and again: about the least that a GPU program can do.
  *
  *     vector_add [seconds] [elements]        (5 s, 4 Mi elements)
  *

@@ -1,7 +1,7 @@
 //! The Score-P substrate plugin: `libscorep_substrate_ampere.so`, for `SCOREP_SUBSTRATE_PLUGINS=ampere`.
 //!
 //! It runs inside the measured program. For each enter and leave it writes one record into shared memory and returns; for a
-//! sample of Score-P's it writes one for each frame that was left or entered since the previous sample. On that path ([`events`])
+//! sample by Score-P it writes one for each frame that was left or entered since the previous sample. On that path ([`events`])
 //! it never blocks, allocates, locks or prints. It starts no thread, reads no counter and writes no results: the collector does
 //! that ([`start`]). Nothing unwinds into Score-P ([`guard`]), and the first failure makes the plugin inert, with one line that
 //! explains why and what to do ([`inert`]).
@@ -20,7 +20,7 @@
 //! event_functions.rs               which events are recorded; the functions of rare ones
 //! calling_contexts.rs              events with unwinding and sampling, which carry the whole stack
 //! location_data.rs                 a location's data, which one event at a time uses
-//! known_locations.rs               the table of these by the locations' addresses
+//! known_locations.rs               finds a location's data by the location's address
 //! ring_size.rs                     how large a ring is
 //! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; the inert state, and reasons for it
 //! memory.rs  strings.rs            the allocator, with a reserve; C strings from Score-P

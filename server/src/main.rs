@@ -39,11 +39,10 @@ struct Arguments {
     /// The address to listen on; by default AMPERE_LISTEN.
     #[arg(long)]
     listen: Option<String>,
-    /// Collect until standard input is closed, independently of which processes start and end: `ampere run` closes it when the
-    /// command ends.
+    /// Collect until standard input is closed, whichever processes start and end. `ampere run` closes it when the command ends.
     #[arg(long)]
     until_input_closes: bool,
-    /// The run is a trace that `ampere replay` plays: the file that describes it (the session's replay.json).
+    /// The file that describes the trace that `ampere replay` plays (the session's replay.json).
     #[arg(long)]
     replay: Option<PathBuf>,
     /// Only sample the counters, for a metric plugin.

@@ -38,14 +38,14 @@ pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>, names_job: bool) -
     Ok(body)
 }
 
-/// An exported metric. Every series has the label `node`, this node's if it is not among [`Metric::labels`].
+/// An exported metric. Every series has the label `node`, which is this node unless [`Metric::labels`] has it.
 #[derive(Clone, Debug)]
 pub struct Metric {
     /// The name without the unit and `_total`, which prometheus-client appends.
     stem: &'static str,
     unit: Option<Unit>,
     kind: MetricType,
-    /// Names of the labels, without `node` if that is this node.
+    /// Names of the labels. `node` is among them only if the metric has series of other nodes.
     pub labels: &'static [&'static str],
     /// Its meaning, in one line.
     pub help: &'static str,
@@ -130,7 +130,7 @@ fn bounded(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}...#{hash:016x}", &value[..begin]))
 }
 
-/// Series, each with the values of its labels, in the order of their names, and its value.
+/// Series: for each, the values of its labels, in the order of [`Metric::labels`], and its value.
 type Series<'a> = Vec<(Vec<&'a str>, f64)>;
 
 const fn counter(
@@ -159,10 +159,10 @@ const SECONDS: Option<Unit> = Some(Unit::Seconds);
 /// All metrics except the counts of losses, in the order in which they are exported.
 #[rustfmt::skip]
 static METRICS: &[Metric] = &[
-    // The series itself has the quality of the figures: energy="estimated" is not a measurement.
+    // The label `energy` has the quality of the figure: with energy="estimated" it is not a measurement.
     counter(
         "ampere_device_energy", JOULES, &["device", "energy"],
-        "Energy of a device since the run began, as of the last attributed sample",
+        "Energy of a device since the start of the run, as of the last attributed sample",
         |s| s.per_device_with_quality(|d| Some(d.joules)),
     ),
     gauge(
@@ -272,7 +272,7 @@ static METRICS: &[Metric] = &[
     ),
     counter(
         "ampere_node_busy_cpu", SECONDS, &[],
-        "CPU time of all processes on the node since the collector began",
+        "CPU time of all processes on the node since the collector started",
         |s| s.of_node_cpu(|cpu| cpu.node_busy_seconds),
     ),
     gauge(
@@ -313,7 +313,7 @@ static METRICS: &[Metric] = &[
     ),
     counter(
         "ampere_sampler_deadlines", None, &[],
-        "Number of times that the sampler had to wake up",
+        "Number of times that the sampler was due to wake up",
         |s| s.of_sampler(|sampler| sampler.deadlines as f64),
     ),
     counter(
@@ -349,25 +349,25 @@ static METRICS: &[Metric] = &[
     // A gauge and not OpenMetrics' info, which the tools for the older text format refuse.
     gauge(
         "ampere_build_info", &["version"],
-        "1; the version of ampere that measures",
+        "1; the label version is the version of ampere",
         |_| vec![(vec![env!("CARGO_PKG_VERSION")], 1.0)],
     ),
     gauge(
         "ampere_run_info", &["run", "scheduler", "job_id", "command", "user", "start"],
-        "1; the run that is measured, its user and when it began; the command, and the batch system's job that it belongs to, for \
-         the run's user or with a token",
+        "1; the labels are the run, its user and its start, and for the run's user or with a token also the command and the batch \
+         system's job",
         Scrape::run_info,
     ),
     // The following metrics exist only on the first node of a run on several nodes. Sums over ampere_device_* of all nodes do not
     // count them again.
     counter(
         "ampere_job_energy", JOULES, &[],
-        "Energy of all nodes of the run, from the last figures of each; the label node is the one that gathers them",
+        "Energy of all nodes of the run, from the last figures of each; the label node is the node that gathers them",
         |s| s.of_job(|job| Some(job.totals.joules)),
     ),
     gauge(
         "ampere_job_power_watts", &[],
-        "Power of all nodes of the run that are still running",
+        "Power of those nodes of the run that are still running",
         |s| s.of_job(|job| job.totals.watts),
     ),
     counter(
@@ -382,7 +382,7 @@ static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_job_nodes", &["state"],
-        "Nodes of the run: waiting (has not reported yet), running, over, or gone (no longer answers)",
+        "Nodes of the run by state: waiting (has not reported yet), running, over (has ended), or gone (no longer answers)",
         Scrape::nodes_by_state,
     ),
     counter(
@@ -469,7 +469,7 @@ impl Scrape {
         self.snapshot.collector.node_cpu.iter().map(|cpu| (Vec::new(), seconds(cpu))).collect()
     }
 
-    /// Returns the gauges of one quantity. The second label, if the metric has one, names the power or sensor.
+    /// Returns the gauges of one quantity. The second label, if the metric has one, is the kind of power or the sensor.
     fn reported(&self, quantity: Quantity) -> Series<'_> {
         let mut series = Vec::new();
         for device in &self.snapshot.devices {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct TargetFile(PathBuf);
 
-/// The reason why there is no such file.
+/// The reason that the file was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The run is served on a socket, which Prometheus cannot read.
@@ -26,8 +26,8 @@ impl TargetFile {
     /// Writes `directory/<run>-<node>.json`. `url` is the address of the metrics. `node` is the name under which other machines
     /// reach this node.
     ///
-    /// The file has no labels, because run and job are in `ampere_run_info`, and so that a target that is also in
-    /// `static_configs` is scraped once.
+    /// The file has no labels: the run and its job are in `ampere_run_info`, and Prometheus scrapes a target that is also in
+    /// `static_configs` only once if both have the same labels.
     pub fn write(directory: &Path, url: &str, node: &str, run: &str) -> Result<TargetFile, TargetError> {
         if url.starts_with(UNIX) {
             return Err(TargetError::Socket(directory.to_owned()));
@@ -49,7 +49,7 @@ impl Drop for TargetFile {
     }
 }
 
-/// Returns host and port. A collector that listens on all of its addresses is reached under its node's name.
+/// Returns host and port. A collector that listens on all addresses of its node is reached under the node's name.
 fn address(url: &str, node: &str) -> String {
     let address = url.strip_prefix("http://").unwrap_or(url);
     match address.parse::<SocketAddr>() {

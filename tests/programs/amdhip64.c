@@ -1,7 +1,7 @@
 /* A stand-in for libamdhip64.so with one GPU that runs nothing: each stream's commands take the time that the program asks for.
  *
- * It registers as the real HIP does, with librocprofiler-register.so if there is one, or as that does it. The table of functions
- * is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work.
+ * Like the real HIP, it registers with librocprofiler-register.so. If that is not installed, it does the same itself. The table of
+ * functions is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work.
  *
  * STAND_IN_GPUS is the number of GPUs: stream I is of GPU I modulo this. STAND_IN_PLAY is the directory that has the times of
  * readings (tests/stand-ins/scripted-counters/src/played.rs). */

@@ -50,7 +50,7 @@ static double now(void) {
 	return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-/* Launches at a rate, as fast as it can in between. */
+/* Launches kernels at this mean rate. After falling behind, it launches as fast as possible until it has caught up. */
 static void at_rate(double per_second, double seconds, void **streams, int count) {
 	double start = now(), at;
 	while ((at = now() - start) < seconds)

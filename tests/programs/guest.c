@@ -1,4 +1,4 @@
-/* A program that would notice a guest that misbehaves.
+/* A program that notices if a library inside its process misbehaves.
  *
  *     guest pipe            closes a pipe that was open when the measurement started, and checks that it is at its end
  *     guest ignore          ignores SIGCHLD; writes "ready", and continues when there is "go"

@@ -57,7 +57,7 @@ static void two_gpus(void) {
 	}
 }
 
-/* A stream has one kernel, and the other one is busy until there is a file. */
+/* Runs one kernel on one stream, and then keeps another stream busy until the file `stop` exists. */
 static void one_is_silent(const char *stop) {
 	void *second;
 	hipStreamCreate(&second);

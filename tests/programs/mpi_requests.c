@@ -1,4 +1,4 @@
-/* Every kind of request, and of function that completes them. */
+/* Uses every kind of request, and every kind of function that completes requests. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ int main(int c, char **v) {
     MPI_Message message;
     MPI_Init(&c, &v); MPI_Comm_rank(WORLD, &rank); MPI_Comm_size(WORLD, &size);
     int next = (rank + 1) % size, before = (rank + size - 1) % size;
-    /* the first call that tests finds a message from itself */
+    /* each rank sends messages to itself, so that the first test for completion already finds one */
     for (int k = 1; k < 3; k++) {
         MPI_Send(out, 1, MPI_DOUBLE, rank, k, WORLD);
         MPI_Irecv(in, 1, MPI_DOUBLE, rank, k, WORLD, &r[0]);
@@ -22,7 +22,7 @@ int main(int c, char **v) {
         if (!flag) MPI_Wait(&r[0], MPI_STATUS_IGNORE);
     }
     for (int i = 0; i < 3; i++) {
-        /* wildcards, ignored and given statuses */
+        /* wildcards; statuses that are ignored and statuses that are returned */
         MPI_Irecv(in, 64, MPI_DOUBLE, MPI_ANY_SOURCE, MPI_ANY_TAG, WORLD, &r[0]);
         MPI_Isend(out, 8, MPI_DOUBLE, next, 10, WORLD, &r[1]);
         MPI_Waitall(2, r, i ? s : MPI_STATUSES_IGNORE);
@@ -33,7 +33,7 @@ int main(int c, char **v) {
         MPI_Wait(&r[0], i ? &status : MPI_STATUS_IGNORE);
         MPI_Wait(&r[1], MPI_STATUS_IGNORE);
         CHECK(!i || (status.MPI_SOURCE == before && status.MPI_TAG == 11));
-        /* any and some, with null requests between */
+        /* Waitany and Waitsome, with null requests in the array */
         for (int k = 0; k < 8; k++) r[k] = MPI_REQUEST_NULL;
         MPI_Irecv(in, 4, MPI_DOUBLE, before, 12, WORLD, &r[1]);
         MPI_Irecv(more, 4, MPI_DOUBLE, before, 13, WORLD, &r[3]);
@@ -47,7 +47,7 @@ int main(int c, char **v) {
         MPI_Isend(out, 4, MPI_DOUBLE, next, 14, WORLD, &r[7]);
         for (int done = 0; done < 4; done += some) { MPI_Waitsome(8, r, &some, places, i ? s : MPI_STATUSES_IGNORE); CHECK(some > 0); }
         MPI_Waitsome(8, r, &some, places, s); CHECK(some == MPI_UNDEFINED);
-        /* tests */
+        /* Test, Testall, Testany, Testsome and Request_get_status */
         MPI_Irecv(in, 4, MPI_DOUBLE, before, 16, WORLD, &r[0]);
         MPI_Isend(out, 4, MPI_DOUBLE, next, 16, WORLD, &r[1]);
         for (flag = 0; !flag;) MPI_Test(&r[0], &flag, MPI_STATUS_IGNORE);
@@ -66,7 +66,7 @@ int main(int c, char **v) {
         MPI_Send(out, 4, MPI_DOUBLE, next, 20, WORLD);
         for (flag = 0; !flag;) MPI_Request_get_status(r[0], &flag, MPI_STATUS_IGNORE);
         MPI_Wait(&r[0], MPI_STATUS_IGNORE);
-        /* persistent */
+        /* persistent requests */
         MPI_Send_init(out, 5, MPI_DOUBLE, next, 21, WORLD, &r[0]);
         MPI_Recv_init(in, 5, MPI_DOUBLE, before, MPI_ANY_TAG, WORLD, &r[1]);
         MPI_Ssend_init(out, 5, MPI_DOUBLE, MPI_PROC_NULL, 21, WORLD, &r[2]);
@@ -74,10 +74,10 @@ int main(int c, char **v) {
         MPI_Start(&r[1]); MPI_Start(&r[0]); MPI_Wait(&r[0], MPI_STATUS_IGNORE); MPI_Wait(&r[1], MPI_STATUS_IGNORE);
         MPI_Wait(&r[1], &status);
         for (int k = 0; k < 3; k++) MPI_Request_free(&r[k]);
-        /* given up */
+        /* a request that is freed before it completes */
         MPI_Isend(out, 6, MPI_DOUBLE, next, 22, WORLD, &r[0]); MPI_Request_free(&r[0]);
         MPI_Recv(in, 6, MPI_DOUBLE, before, 22, WORLD, &status);
-        /* found, which Score-P does not record */
+        /* matched probes, which Score-P does not record */
 #ifndef WITHOUT_FOUND
         MPI_Isend(out, 6, MPI_DOUBLE, next, 23, WORLD, &r[0]);
         MPI_Mprobe(MPI_ANY_SOURCE, 23, WORLD, &message, &status); MPI_Mrecv(in, 6, MPI_DOUBLE, &message, i ? &status : MPI_STATUS_IGNORE);
@@ -91,7 +91,7 @@ int main(int c, char **v) {
         MPI_Wait(&r[0], &status);
         MPI_Sendrecv(out, 1, MPI_INT, next, 26, in, 1, MPI_INT, before, 26, WORLD, MPI_STATUS_IGNORE);
         MPI_Sendrecv_replace(out, 1, MPI_INT, next, 27, before, 27, WORLD, &status);
-        /* nobody, and cancelled */
+        /* MPI_PROC_NULL, and a cancelled request */
         MPI_Irecv(in, 1, MPI_DOUBLE, MPI_PROC_NULL, 28, WORLD, &r[0]); MPI_Isend(out, 1, MPI_DOUBLE, MPI_PROC_NULL, 28, WORLD, &r[1]);
         MPI_Waitall(2, r, s);
         MPI_Irecv(in, 1, MPI_DOUBLE, before, 99, WORLD, &r[0]); MPI_Cancel(&r[0]);

@@ -1,4 +1,4 @@
-/* Programs that use OpenCL in the ways that a layer of its loader has to stand.
+/* Uses OpenCL in several ways with which a layer of its loader must not interfere.
  *
  * opencl WAY      see the table at the end; what each prints does not depend on how long anything takes
  *

@@ -1,10 +1,10 @@
-/* The layer of OpenCL's loader, with an implementation behind it that does nothing: what the layer costs.
+/* Measures what the layer of OpenCL's loader costs. The implementation behind it does nothing.
  *
  * opencl_layer LAYER KERNELS PER_SECOND QUEUES
  *
- * LAYER is the library. It prints the medians of the nanoseconds for each call that enqueues a kernel (with the layer, and
- * without it), and for each completion, which is called as an implementation does, after the kernel. With PER_SECOND 0 there is
- * no pause. A kernel's name has 10,000 characters. */
+ * LAYER is the library. The program prints median times in nanoseconds: of a call that enqueues a kernel, with and without the
+ * layer, and of the layer's completion callback, which is called after each kernel, as a real implementation does. With
+ * PER_SECOND 0 there is no pause between kernels. A kernel's name has 10,000 characters. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_icd.h>
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ static cl_ulong now(void) {
     return (cl_ulong)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* An event of a kernel that has run since the former one on its queue. */
+/* The event of a kernel that ran after the previous one on its queue. */
 struct event {
     cl_ulong queued, start, end;
     callback *function;

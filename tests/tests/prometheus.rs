@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const RANKS: u32 = 4;
 const RUN_SECONDS: u32 = 18;
-/// The relative error of a device's energy that the rounding of some hundred additions may cause.
+/// The relative error of a device's energy that rounding in a few hundred additions may cause.
 const TOLERANCE: f64 = 1e-9;
 /// The limit on series is lower than the number of functions times ranks, so that some go to "other".
 const SERIES_MAX: usize = 40;

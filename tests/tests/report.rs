@@ -138,7 +138,7 @@ fn a_summary_becomes_a_data_frame_by_the_books_lines() {
     assert!((shown.expect("a sum") - joules).abs() < 1e-5 + 1e-5 * joules, "{joules}: {done:#?}");
 }
 
-/// This is what Perfetto needs to draw it: on each thread, every start has its end, in the order of time.
+/// This is what Perfetto needs to draw it: on each thread, every start has its end, in time order.
 #[test]
 fn events_for_perfetto_nest_and_come_with_the_power() {
     let place = Place::new();

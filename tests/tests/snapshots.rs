@@ -262,7 +262,7 @@ fn metrics() {
         }
     }
     expect![[r#"
-        # HELP ampere_device_energy_joules Energy of a device since the run began, as of the last attributed sample
+        # HELP ampere_device_energy_joules Energy of a device since the start of the run, as of the last attributed sample
         # TYPE ampere_device_energy_joules counter
         # UNIT ampere_device_energy_joules joules
         ampere_device_energy_joules_total{node,device,energy}
@@ -320,7 +320,7 @@ fn metrics() {
         # TYPE ampere_run_busy_cpu_seconds counter
         # UNIT ampere_run_busy_cpu_seconds seconds
         ampere_run_busy_cpu_seconds_total{node}
-        # HELP ampere_node_busy_cpu_seconds CPU time of all processes on the node since the collector began
+        # HELP ampere_node_busy_cpu_seconds CPU time of all processes on the node since the collector started
         # TYPE ampere_node_busy_cpu_seconds counter
         # UNIT ampere_node_busy_cpu_seconds seconds
         ampere_node_busy_cpu_seconds_total{node}
@@ -345,7 +345,7 @@ fn metrics() {
         # HELP ampere_sampler_failed_readings Failed readings of a device's counter
         # TYPE ampere_sampler_failed_readings counter
         ampere_sampler_failed_readings_total{node,device}
-        # HELP ampere_sampler_deadlines Number of times that the sampler had to wake up
+        # HELP ampere_sampler_deadlines Number of times that the sampler was due to wake up
         # TYPE ampere_sampler_deadlines counter
         ampere_sampler_deadlines_total{node}
         # HELP ampere_sampler_missed_deadlines Number of times that the sampler woke up more than a millisecond too late
@@ -369,10 +369,10 @@ fn metrics() {
         # HELP ampere_sampler_update_seconds Observed time between two changes of a device's counter; 0 while it is unknown
         # TYPE ampere_sampler_update_seconds gauge
         ampere_sampler_update_seconds{node,device}
-        # HELP ampere_build_info 1; the version of ampere that measures
+        # HELP ampere_build_info 1; the label version is the version of ampere
         # TYPE ampere_build_info gauge
         ampere_build_info{node,version}
-        # HELP ampere_run_info 1; the run that is measured, its user and when it began; the command, and the batch system's job that it belongs to, for the run's user or with a token
+        # HELP ampere_run_info 1; the labels are the run, its user and its start, and for the run's user or with a token also the command and the batch system's job
         # TYPE ampere_run_info gauge
         ampere_run_info{node,run,scheduler,job_id,command,user,start}
         # HELP ampere_events Enter and leave events taken from the rings

@@ -67,7 +67,8 @@ pub fn is_ok(checks: &[Check]) -> bool {
     checks.iter().all(|check| check.status != Status::Problem)
 }
 
-/// A line for the reader's shell begins with this word, and is the end of its advice. It is not wrapped, so that it can be copied.
+/// Advice may end with a line for the reader's shell, which begins with this word. The line is not wrapped, so that it can be
+/// copied.
 const SHELL_LINE: &str = "export ";
 /// Lines of a finding after the first one are indented at most to this column.
 const INDENT_MAX: usize = 30;

@@ -21,7 +21,7 @@ pub fn put(picture: &mut Buffer, x: u16, y: u16, line: &Line) {
     }
 }
 
-/// Returns the codes that change the picture `from` into `to`. If their sizes differ, the screen is wiped and drawn anew.
+/// Returns the codes that change the picture `from` into `to`. If their sizes differ, the screen is wiped and drawn again.
 pub fn change(from: &Buffer, to: &Buffer) -> String {
     if from.area() == to.area() {
         return codes(&from.diff(to));

@@ -172,7 +172,7 @@ impl Viewer {
         self.is_paused
     }
 
-    /// Makes the rows anew after new figures have arrived or another view was chosen.
+    /// Makes the rows again after new figures have arrived or another view was chosen.
     pub fn refresh(&mut self) {
         let (sort, filter) = (self.sorts[self.view as usize], self.filter.to_lowercase());
         let mut table = match self.view {

@@ -1,6 +1,6 @@
 //! Reads what the processes of the run write: their definition logs and their rings.
 //!
-//! The decoded events go into the pipeline (`crates/timeline`), which brings the events of all locations into the order of time.
+//! The decoded events go into the pipeline (`crates/timeline`), which sorts the events of all locations by time.
 //!
 //! ```text
 //! process.rs        one process and its definitions log

@@ -29,7 +29,7 @@ pub fn begins_to_take_over(ingest: &mut Ingest) -> bool {
     !std::mem::replace(&mut ingest.has_taken_over, true)
 }
 
-/// Writes all records of a process that has ended to disk, to be read from there in the order of time with the others.
+/// Writes all records of a process that has ended to disk, to be read from there in time order with the others.
 pub fn spool_all(ingest: &mut Ingest, process: usize) {
     for location in &mut ingest.processes[process].locations {
         if location.reader.spool.is_some() {

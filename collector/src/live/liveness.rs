@@ -128,7 +128,7 @@ fn drain_to_its_end(run: &mut LiveRun, at: Place) {
     }
 }
 
-/// Writes all records of processes that ended while there was no collector to disk, where they are read in the order of time with
+/// Writes all records of processes that ended while there was no collector to disk, where they are read in time order with
 /// the others. The open frames of a process that was killed end when it was last known to run.
 pub(crate) fn take_over_ended_processes(run: &mut LiveRun) {
     if !run.clock_is_certain() || !reading_again::begins_to_take_over(&mut run.ingest) {

@@ -82,7 +82,7 @@ pub struct Progress {
     /// Whether the collector has ended the run properly, so that only the trace may be missing.
     #[serde(default)]
     pub has_ended: bool,
-    /// What only the rings contain, saved before they are removed.
+    /// Counts that otherwise only the rings contain, saved before the rings are removed.
     #[serde(default)]
     pub losses: SavedLosses,
     /// Whether a trace was started when no file had its names, so that files with these names are ampere's. Otherwise they belong
@@ -92,8 +92,8 @@ pub struct Progress {
     /// The source of the times at which threads are on a CPU, as the summary names it; empty if there was none.
     #[serde(default)]
     pub activity: String,
-    /// PCI addresses of the GPUs on which the driver has had queues of a process, by the process' pid and start time. An empty
-    /// list means that the process has not opened the driver.
+    /// For each process, by pid and start time: the PCI addresses of the GPUs on which it has had queues, according to the driver.
+    /// An empty list means that the process has not opened the driver.
     #[serde(default)]
     pub queues: BTreeMap<String, BTreeSet<String>>,
 }
@@ -307,7 +307,7 @@ impl Manifest {
         self.run_id == other.run_id && self.boot == other.boot && self.boot != [0, 0]
     }
 
-    /// Whether both manifests are of one run, on two machines with one name.
+    /// Whether both manifests are of one run, on two machines that have the same name.
     pub fn is_of_namesake(&self, other: &Manifest) -> bool {
         self.run_id == other.run_id && self.node == other.node && self.boot != other.boot
     }
@@ -331,7 +331,7 @@ impl Heartbeat {
         let (alive, ended) = channel();
         let path = spool.join(MANIFEST);
         let beat = move || loop {
-            // The file system's time is used, as for everything else that is written there.
+            // The time is the file system's, as for all other files there.
             let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
             let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
             let _ = ampere_owned::open_own(&path).map(|file| rustix::fs::futimens(&file, &times));

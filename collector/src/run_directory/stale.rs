@@ -10,7 +10,7 @@ use ampere_ring::{CollectorState, Session, session};
 use std::path::Path;
 use std::time::Duration;
 
-/// The time after which all processes of a job have started.
+/// The time after which all processes of a job are expected to have started.
 const STALE_AFTER: Duration = Duration::from_secs(600);
 
 /// Removes the useless sessions in `base`.
@@ -109,7 +109,7 @@ mod tests {
         let foreign = make("thesis");
         age(&foreign);
         let killed = make("s-killed");
-        joined(&killed, me, started + 1, 10); // this process's pid, of an earlier process
+        joined(&killed, me, started + 1, 10); // another process that had this process's pid
         let nothing = make("s-nothing");
         joined(&nothing, me, started + 1, 0);
         let runs = make("s-runs");

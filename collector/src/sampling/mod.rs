@@ -272,7 +272,7 @@ fn last_sample(spool: &SpoolDirectory, ring: &mut RingConsumer) -> Option<Timest
     samples.map(|record| record.word0).next()
 }
 
-/// Returns the devices that a sampler's log names.
+/// Returns the devices that are defined in a sampler's log.
 pub fn devices_in(log: &Path) -> Vec<Device> {
     let mut devices = Vec::new();
     if let Ok(Some(mut log)) = LogReader::open(log) {

@@ -134,7 +134,7 @@ struct Samples {
     /// The number of each device in the ring, by the sampler's number.
     numbers: Vec<u32>,
     /// The sampler's number, time and nanojoules of a sample that is put into the ring when the next one follows: the samples of
-    /// all devices are there in the order of time.
+    /// all devices are there in time order.
     held: Option<(usize, u64, u64)>,
 }
 

@@ -51,7 +51,7 @@ impl History {
         self.devices[device].get_or_insert_with(|| Series::new(seconds, joules)).see(seconds, joules);
     }
 
-    /// Returns the power of a device in the order of time; empty if it has no samples.
+    /// Returns the power of a device in time order; empty if it has no samples.
     pub fn segments(&mut self, device: usize) -> Vec<Segment> {
         self.devices.get_mut(device).and_then(Option::as_mut).map_or_else(Vec::new, Series::segments)
     }

@@ -57,7 +57,7 @@ pub(crate) struct StackSampling {
     /// Wakes the thread when there is a new request.
     wake: Arc<OwnedFd>,
     watermark: Arc<AtomicU64>,
-    /// The reason for which no stacks are sampled and no switches recorded, if they should be.
+    /// The reason why no stacks are sampled and no switches recorded, if they should be.
     pub failure: Option<StacksError>,
     /// Whether stacks are to be sampled, and whether they are.
     pub wants_samples: bool,
@@ -129,7 +129,7 @@ enum RequestKind {
     Unrecorded,
 }
 
-/// The reason for which no stacks are sampled, in one line.
+/// The reason why no stacks are sampled, in one line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StackSamplingError {
     #[error(transparent)]

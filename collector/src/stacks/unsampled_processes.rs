@@ -17,7 +17,7 @@ pub(super) struct UnsampledProcesses {
     known: HashMap<(u32, u64), Watched>,
     /// The process of `ampere run`: a child with the same program has not yet become the command.
     launcher: Option<u32>,
-    /// The reason for which nothing is sampled.
+    /// The reason why nothing is sampled.
     why: Option<String>,
 }
 

@@ -1,5 +1,5 @@
 //! Converts samples to enters and leaves. A sample represents the CPU time since the previous one: the thread is assumed to have
-//! had its stack since then. Therefore the functions of a thread are written when its next sample is known.
+//! had this stack during that time. Therefore the functions of a thread are written when its next sample is known.
 
 use super::SamplingReport;
 use super::budget::{self, Periods};
@@ -29,7 +29,7 @@ const SETTLED_TIME: Duration = Duration::from_millis(300);
 const SAMPLES_MIN: usize = 3;
 /// A process without samples gets no row of its own if it ran for less than this.
 const UNSAMPLED_MIN: Duration = Duration::from_millis(10);
-/// The sampler passes on what happened at least this long ago.
+/// The sampler passes on events that are at least this old.
 const KNOWN_AFTER: Duration = Duration::from_millis(1);
 /// The interval at which the kernel's count of CPU time is read where it reports no switches.
 const COUNTED_PERIOD: Duration = Duration::from_millis(100);
@@ -54,7 +54,8 @@ pub(super) struct Writer {
     has_samples: bool,
     /// The state of the session's logs when they were last looked at.
     generation: Option<u64>,
-    /// The processes of which the kernel reports no switches, and whose CPU time is read, with the time of the last reading.
+    /// The processes whose switches the kernel does not report and whose CPU time is read instead, with the time of the last
+    /// reading.
     counted: HashMap<u32, u64>,
     unsampled: Option<UnsampledProcesses>,
     /// Memory for the events of a fetch, which is used again.
@@ -116,7 +117,7 @@ impl Writer {
         self.needed = self.timing.clock.read();
     }
 
-    /// Writes the samples of a process again, because it no longer records its functions.
+    /// Resumes writing the samples of a process, because it no longer records its functions.
     pub fn set_unrecorded(&mut self, process: u32) {
         self.recorded.remove(&process);
     }
@@ -127,8 +128,8 @@ impl Writer {
             && self.timing.clock.now().saturating_sub(self.needed) > SETTLED_TIME.as_nanos() as u64
     }
 
-    /// Stops sampling processes that record their functions, once nothing else runs: if others are sampled, the events of all
-    /// would have to be opened again.
+    /// Stops sampling processes that record their functions, once no other process runs. While others are sampled, this is not
+    /// done, because the perf events of all processes would have to be opened again.
     pub fn stop_sampling_recorded(&mut self, sampler: &mut Sampler) {
         if !self.has_samples || !self.needs_few() {
             return;
@@ -155,7 +156,7 @@ impl Writer {
             .due(lasted)
             .or_else(|| self.periods.beside_switches(lasted, sampler.switches_and_cpu(), self.sample_cost));
         let Some(period) = longer else { return };
-        // Otherwise this would need too many events, and the period is not changed.
+        // `None` means that there would be too many perf events to open again: the period is not changed.
         if let Some(without) = sampler.set_period(period) {
             self.periods.change(period, sampler.figures().samples);
             self.timing.set_period(period, PAUSE);
@@ -257,7 +258,7 @@ impl Writer {
         }
     }
 
-    /// Reads the kernel's count of the CPU time of all threads of processes of which it reports no switches.
+    /// Reads the kernel's count of the CPU time of all threads of processes whose switches it does not report.
     fn read_counted(&mut self, now: u64) {
         let due: Vec<(u32, u64)> = (self.counted.iter())
             .filter(|(_, last)| now.saturating_sub(**last) >= COUNTED_PERIOD.as_nanos() as u64)
@@ -369,7 +370,7 @@ impl Writer {
         }
     }
 
-    /// Reads the kernel's count of the CPU time of a process, of which no switches are reported.
+    /// From now on, reads the kernel's count of the CPU time of a process whose switches are not reported.
     fn count(&mut self, process: u32) {
         if self.timing.records_cpu_times {
             self.counted.entry(process).or_insert(0);
@@ -510,7 +511,7 @@ impl Writer {
         match sampled.threads.get_mut(&thread) {
             Some(thread) if thread.runs => (thread.runs, thread.ran_until) = (false, until),
             Some(_) => {}
-            // Its CPU time is that of its calls.
+            // The CPU time of this thread is charged to its recorded calls.
             None if records_calls => {}
             None => sampled.intervals.add(thread, from, until),
         }
@@ -555,7 +556,7 @@ impl Writer {
 
     /// Writes the times on a CPU before this time. All that happened before it is known.
     fn write_cpu_times(&mut self, until: u64) {
-        // Milliseconds are not divided.
+        // Only whole milliseconds are written, so that an interval of a millisecond is not split.
         let until = if until == u64::MAX { until } else { until - until % 1_000_000 };
         let waiting = self.processes.iter().filter(|(_, sampled)| matches!(sampled.log, Log::Waiting(_)));
         let due: Vec<(u32, Option<u32>)> = waiting

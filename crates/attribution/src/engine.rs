@@ -183,7 +183,7 @@ impl Engine {
     }
 
     /// Adds a point: the CPU time that a location has used up to `time`, in ticks. Between two such points it rises evenly;
-    /// before the first and after the last one it does not rise. Points come in the order of time, and before the steps and
+    /// before the first and after the last one it does not rise. Points come in time order, and before the steps and
     /// samples of later times.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, ticks: f64) {
         self.cpu_times.add(location, time, ticks);
@@ -429,7 +429,7 @@ impl Engine {
         }
     }
 
-    /// Queues a sample of the view, and of its twin, in the order of time, before the events that precede it. The caller promises
+    /// Queues a sample of the view, and of its twin, in time order, before the events that precede it. The caller promises
     /// that no location starts or stops running before the sample, and that no other sample comes before
     /// [`Engine::take_queued_sample`] has returned all that are queued. In return, steps after it may be passed first. Returns
     /// `false` if this sample cannot be queued.

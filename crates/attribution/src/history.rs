@@ -193,8 +193,8 @@ impl Engine {
         entered.or_else(|| before.map(|(_, node)| *node).filter(is_it))
     }
 
-    /// Returns the joules that a view charged to a location from `start` to `end`, as far as they are recorded. All that time,
-    /// the location must have had a frame open. Energy without time, between two samples of one time, is that of the time before.
+    /// Returns the joules that a view charged to a location from `start` to `end`, as far as they are recorded. The location must
+    /// have had a frame open during all of that time. Joules between two samples with the same timestamp count for the time before.
     pub fn joules_during(
         &self,
         view: ViewIndex,

@@ -80,7 +80,7 @@ impl CpuTime {
 
     fn read_file(&self) -> Result<u64, ReadError> {
         let mut bytes = [0; READ_BYTES];
-        // The kernel writes such a file anew for a read at its start.
+        // The kernel writes such a file again for a read at its start.
         let length = self.file.read_at(&mut bytes, 0).map_err(ReadError::Io)?;
         let text = &bytes[..length];
         match self.format {

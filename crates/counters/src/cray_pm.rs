@@ -226,7 +226,7 @@ impl Source for CrayPm {
     fn news(&mut self) -> Option<String> {
         if let Some((before, now)) = self.startup.change() {
             return Some(format!(
-                "{NAME}: the node's controller was started anew during the run (startup {before}, now {now}): its \
+                "{NAME}: the node's controller was restarted during the run (startup {before}, now {now}): its \
                  energies before and after do not belong together"
             ));
         }

@@ -81,7 +81,7 @@ fn the_root_control_group_is_preferred() {
         cpu_stat(root.path(), folder, 1_500_000, 250_001);
         let mut source = one(open(root.path(), 0.0, 4.0));
         assert_eq!(source.read(0).unwrap().nanojoules, 7_000_004_000, "{folder}");
-        // It is read anew every time.
+        // It is read again every time.
         cpu_stat(root.path(), folder, 1_500_000, 250_002);
         assert_eq!(source.read(0).unwrap().nanojoules, 7_000_008_000, "{folder}");
         assert!(source.devices()[0].description.contains(folder));

@@ -428,7 +428,7 @@ fn a_power_cap_and_a_restart_are_reported_once() {
     );
     assert_eq!(source.news(), None);
     cray_file(root.path(), "startup", "1700");
-    assert!(source.news().unwrap().contains("started anew during the run (startup 1699, now 1700)"));
+    assert!(source.news().unwrap().contains("restarted during the run (startup 1699, now 1700)"));
 }
 
 fn hwmon(root: &Path, number: u32, chip: &str, files: &[(&str, &str)]) {

@@ -71,7 +71,7 @@ pub(crate) fn sort(links: &mut [Link]) {
 /// Returns one line for all links with the same reason: `GPU-0, GPU-1 <- MPI Rank 0-7: why`, with the nodes if there are several.
 pub fn lines(links: &[Link]) -> Vec<String> {
     let nodes: BTreeSet<&str> = links.iter().map(|link| link.node.as_str()).collect();
-    // Consumers of each device with each reason, in the order of the links.
+    // Collects the consumers of each device and reason, in the order of the links.
     let mut by_device: Vec<(&Link, Vec<&str>)> = Vec::new();
     let mut known = BTreeMap::new();
     for link in links {
@@ -81,7 +81,7 @@ pub fn lines(links: &[Link]) -> Vec<String> {
         });
         by_device[at].1.push(&link.consumer);
     }
-    // Devices with the same consumers for the same reason.
+    // Joins devices that have the same consumers for the same reason.
     let mut groups: Vec<(&Link, Vec<&str>, Vec<&str>)> = Vec::new();
     let mut known = BTreeMap::new();
     for (link, consumers) in by_device {
@@ -93,7 +93,7 @@ pub fn lines(links: &[Link]) -> Vec<String> {
             });
         groups[at].1.push(device);
     }
-    // Nodes on which all of that is the same.
+    // Joins nodes on which devices, consumers and reason are the same.
     let mut of_nodes: Vec<(String, Vec<&str>)> = Vec::new();
     let mut known = BTreeMap::new();
     for (link, devices, consumers) in groups {

@@ -465,7 +465,7 @@ impl Gap {
                 let joules: f64 = closed.iter().filter_map(|gap| gap.joules).sum();
                 vec![format!(
                     "the collector was killed {} times, first at {}, and replaced: no counter was read for {seconds:.3} s in \
-                     all; {joules:.3} J were spent meanwhile, which are shared as between any two samples (run.gaps)",
+                     all; {joules:.3} J were used in that time, which are divided as between any two samples (run.gaps)",
                     closed.len(),
                     first.start
                 )]
@@ -479,8 +479,8 @@ impl Gap {
     fn note(&self) -> String {
         match self.joules {
             Some(joules) => format!(
-                "the collector was killed: no counter was read for {:.3} s from {} on; {joules:.3} J were spent meanwhile, which \
-                 are shared as between any two samples",
+                "the collector was killed: no counter was read for {:.3} s from {} on; {joules:.3} J were used in that time, \
+                 which are divided as between any two samples",
                 self.seconds, self.start
             ),
             None => format!(
@@ -492,7 +492,7 @@ impl Gap {
 }
 
 impl Ending {
-    /// Makes one line for all endings, which are in the order of time: usually the first one caused the others.
+    /// Makes one line for all endings, which are in time order: usually the first one caused the others.
     pub fn notes(endings: &[Ending]) -> Option<String> {
         let (first, others) = endings.split_first()?;
         let rank = first.rank.map_or_else(String::new, |rank| format!("MPI Rank {rank}, "));

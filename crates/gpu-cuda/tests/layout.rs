@@ -1,5 +1,5 @@
-//! The crate's types compared with CUPTI's own headers, of CUDA 12 and 13: with the tables that `print_abi.c` printed when it was
-//! compiled against them, and with what it prints now if headers are installed.
+//! Compares the crate's types with CUPTI's own headers, of CUDA 12 and 13. The tables in this folder are the output of
+//! `print_abi.c`, compiled against those headers. If headers are installed, the program is compiled and run again.
 //!
 //! For another version, install it (`pip install nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt`) and run the test with
 //! `CUPTI_INCLUDE`, the directories of its headers separated by colons. It leaves the version's table in `target/tmp`.
@@ -17,12 +17,12 @@ const TABLES: [(&str, &str); 2] = [
     ("CUPTI of CUDA 13.5", include_str!("cupti-13.5-abi.json")),
 ];
 
-/// Returns the crate's offsets and values, for those types that `headers` have: newer versions have newer records.
+/// Returns the crate's offsets and values of the types that are in `headers`: a newer version of CUPTI has newer records.
 fn ours(headers: &Table) -> Table {
     let mut table: Table = VALUES.iter().map(|(name, value)| (name.to_string(), *value)).collect();
     for (types, fields) in LAYOUTS {
         let known: Vec<_> = types.iter().filter(|name| headers.contains_key(**name)).collect();
-        assert!(!known.is_empty(), "the headers have none of {types:?}");
+        assert!(!known.is_empty(), "none of {types:?} is in the headers");
         for name in known {
             table.extend(fields.iter().map(|(field, offset)| (format!("{name}.{field}"), *offset as i64)));
         }
@@ -30,7 +30,7 @@ fn ours(headers: &Table) -> Table {
     table
 }
 
-/// Returns the table without the sizes of types and the version, which the crate does not have.
+/// Returns the table without the sizes of types and without CUPTI's version, which the crate does not define.
 fn offsets_and_values(table: &Table) -> Table {
     let is_ours = |name: &str| name.contains('.') || VALUES.iter().any(|(value, _)| *value == name);
     table.iter().filter(|(name, _)| is_ours(name)).map(|(name, number)| (name.clone(), *number)).collect()
@@ -44,8 +44,8 @@ fn offsets_and_values_are_those_of_cuda_12_and_13() {
     }
 }
 
-/// Returns the newest record of each kind that the headers in these directories know, and those before it, for the
-/// program.
+/// Returns the text of `names.h`, which `print_abi.c` includes: one line for each type, field and value to print. Types that the
+/// headers in these directories do not define are left out.
 fn names(directories: &[String]) -> String {
     let headers: String = directories
         .iter()

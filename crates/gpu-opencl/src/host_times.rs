@@ -3,7 +3,7 @@
 //! A command is queued during the call that enqueues it. That alone relates the device's clock to the run's, with an error as
 //! large as the call is long: some microseconds, or a millisecond if a kernel is compiled. But most runtimes read one of the
 //! system's clocks for it. If the time lies within the call by one of these clocks, that clock is the device's, and a reading of
-//! it has an error of some nanoseconds only. The clocks are compared anew in each period, because two of them may be close to
+//! it has an error of some nanoseconds only. The clocks are compared again in each period, because two of them may be close to
 //! each other, and drift.
 
 use ampere_gpu::Host;

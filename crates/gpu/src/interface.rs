@@ -37,7 +37,7 @@ pub struct Interface {
     pub enter: unsafe extern "C" fn(region: RegionHandle, correlation: u64) -> bool,
     /// Closes the frame of the calling thread with this region at the present time.
     pub leave: unsafe extern "C" fn(region: RegionHandle),
-    /// Records frames of a GPU location, which begin in the order of time and do not overlap. Returns whether they are recorded.
+    /// Records frames of a GPU location, which begin in time order and do not overlap. Returns whether they are recorded.
     pub record: unsafe extern "C" fn(location: LocationHandle, frames: *const Frame, count: usize) -> bool,
     /// Reports that all frames of a GPU location that begin before this time, in ticks of the run's clock, have been recorded.
     /// Live figures need not wait for this location until then.

@@ -11,11 +11,11 @@
 //! An adapter is a library of its own, which only programs with that runtime load. It learns from the runtime what has run on the
 //! GPU, and calls the embedded host, which plays Score-P's role towards the plugin. An adapter does this:
 //!
-//! 1. When the runtime loads it, it calls [`Host::open`]. `None` means that it stays out: it registers nothing, and the program
-//!    runs as without it.
+//! 1. When the runtime loads it, it calls [`Host::open`]. If the result is `None`, it does nothing: it registers nothing, and the
+//!    program runs as if the adapter were not loaded.
 //! 2. At the first context or queue, not when it is loaded, it calls [`Host::start`] with a function that delivers what is
 //!    still in the runtime's buffers. The host calls this function once, before the measurement ends. Many programs that load a
-//!    GPU runtime never use it, and are not to be measured by calls for that reason alone.
+//!    GPU runtime never use it. Loading it alone must not start the recording of calls.
 //! 3. For each call of the runtime that matters (launch, copy, synchronise, allocate), it calls [`Host::enter`] and
 //!    [`Host::leave`] around it, on the program's thread. A launch has a number, from [`next_correlation`]; the kernel's frame
 //!    gets the same number later.
@@ -23,11 +23,11 @@
 //!    index, the collector finds the device's counter. A partition (CPX, MIG) has the PCI address of its socket or the UUID of
 //!    its GPU.
 //! 5. For each device, it has a [`DeviceClock`], which it feeds with readings of both clocks about once a second, and which
-//!    converts the runtime's timestamps into the run's ticks. Where the runtime can timestamp by our clock, it is not needed.
+//!    converts the runtime's timestamps into the run's ticks. It is not needed if the runtime can use our clock for timestamps.
 //! 6. A record of a kernel, a copy or a memset becomes a [`Frame`]: [`Stream::push`], and after each batch [`Stream::flush`].
 //!    Records may come late, out of order and overlapping. If the adapter knows that all frames before a moment are recorded
-//!    ([`Known`]), it reports that: [`Stream::quiet_until`]. Otherwise live figures wait for a silent stream, at most for the
-//!    setting `stream_lag`.
+//!    ([`Known`]), it reports that: [`Stream::quiet_until`]. Otherwise live figures wait for a silent stream, for at most the
+//!    time that the setting `stream_lag` allows.
 //! 7. Everything that is not recorded is counted, and reported by [`Host::report_quality`] ([`Losses`] does both).
 //!
 //! Regions are made by [`Host::region`], with `scorep_abi::region_type::KERNEL` for kernels, `KERNEL_LAUNCH` for launches, `RMA`
@@ -36,19 +36,19 @@
 //!
 //! ```text
 //! call.rs       which calls of CUDA and HIP are recorded
-//! clock.rs      a device's clock against the run's
+//! clock.rs      converts times of a device's clock to the run's
 //! host.rs       safe versions of the host's functions
 //! interface.rs  the same functions, as C types
 //! launches.rs   when the latest launches were
 //! losses.rs     the counts of what is not recorded
-//! pending.rs    until when everything is known
+//! pending.rs    the time before which all frames are recorded
 //! regular.rs    a thread for what is done regularly
 //! streams.rs    streams and their lanes
 //! ```
 //!
 //! Rules: nothing unwinds into the runtime ([`guarded`]); a forked child records nothing ([`Host::is_recording`] is `false`
-//! there); the libraries are linked so that they are never unloaded; no call of an adapter blocks the program longer than its own
-//! locks do, and none is made that changes the program's results.
+//! there); the libraries are linked so that they are never unloaded; an adapter blocks the program only for as long as it holds its
+//! own locks, and makes no call that changes the program's results.
 #![warn(missing_docs)]
 
 mod call;
@@ -86,7 +86,7 @@ pub fn next_launch() -> u64 {
     NEXT.load(Ordering::Relaxed)
 }
 
-/// Runs an adapter's code. A panic does not leave it: the result is then `otherwise`. `errno` is preserved.
+/// Runs an adapter's code. If it panics, the panic is caught and the result is `otherwise`. `errno` is preserved.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     // SAFETY: the address of this thread's errno, which lives as long as the thread.
     let errno = unsafe { libc::__errno_location() };

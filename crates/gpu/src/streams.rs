@@ -1,6 +1,6 @@
 //! Streams, and the locations that their frames are recorded on.
 //!
-//! Frames on one location must not overlap, and must begin in the order of time. Kernels of one stream may overlap (an
+//! Frames on one location must not overlap, and must begin in time order. Kernels of one stream may overlap (an
 //! out-of-order queue, concurrent kernels), and their records may come in any order. So each stream has lanes: a frame goes to
 //! the first lane whose last frame has ended when it begins. The first lane is the stream's own location; the others are made
 //! when they are needed.

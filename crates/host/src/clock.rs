@@ -1,4 +1,4 @@
-//! The timestamps of events: Score-P's three timers, chosen as in Score-P by `SCOREP_TIMER`.
+//! The timestamps of events: Score-P's three timers. As in Score-P, `SCOREP_TIMER` chooses one.
 //!
 //! `tsc` (the default on x86-64): raw ticks. `clock_gettime`: nanoseconds of CLOCK_MONOTONIC_RAW, Score-P's choice on Linux.
 //! `gettimeofday`: microseconds since the epoch. Where the time stamp counter may stop or change its rate, the default is

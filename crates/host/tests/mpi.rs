@@ -124,12 +124,12 @@ fn fortran_with_use_mpi_f08_is_recorded() {
     fortran(&MPICH, "pingpong_f08.f90");
 }
 
-/// Returns the region that stands for a program outside of MPI.
+/// Returns the name of the region that represents the program outside MPI.
 fn program_name(program: &std::path::Path) -> String {
     program.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-/// It does not wait for the other processes of the program.
+/// Only one process of the program has the preloaded library. It must not wait for the others.
 #[test]
 fn one_process_may_have_the_library_alone() {
     if !have(&[MPICH.cc, MPICH.run[0]]) {
@@ -173,7 +173,7 @@ fn exit_and_abort_end_the_measurement() {
     assert!(logs[0].lines.last().unwrap().ends_with("status=42"), "{}", logs[0]);
 }
 
-/// C++ exceptions arrive, and the frames still nest.
+/// A C++ exception that is thrown inside an MPI call is caught, and the frames still nest.
 #[test]
 fn exceptions_pass_through_a_wrapper() {
     if !have(&[OPEN_MPI.cc, OPEN_MPI.run[0], "g++", "mpicxx.openmpi"]) {
@@ -230,7 +230,7 @@ fn several_threads_may_call_mpi() {
     }
 }
 
-/// A plugin module is loaded in this way.
+/// Programs with plugin modules load their MPI library in this way.
 #[test]
 fn an_mpi_library_outside_the_global_scope_is_found() {
     for mpi in [OPEN_MPI, MPICH] {
@@ -245,7 +245,7 @@ fn an_mpi_library_outside_the_global_scope_is_found() {
     }
 }
 
-/// A real benchmark, from the distribution.
+/// HPCC is a real benchmark, which the distribution packages.
 #[test]
 fn hpcc_runs_and_is_recorded() {
     let input = "/usr/share/doc/hpcc/examples/_hpccinf.txt";

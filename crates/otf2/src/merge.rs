@@ -1,4 +1,4 @@
-//! Merges the events of many locations in the order of time.
+//! Merges the events of many locations in time order.
 //!
 //! OTF2 has a global reader for this, but it fails as a whole when one location's file is damaged: if the first event is damaged,
 //! it does not even start; after a later damage, it would deliver the last event again. Therefore each location is read
@@ -128,7 +128,7 @@ impl Stream<'_> {
     }
 }
 
-/// The reason for which not all events of a location could be read.
+/// The reason why not all events of a location could be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     /// The file ends before this number of events.

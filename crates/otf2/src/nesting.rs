@@ -30,7 +30,7 @@ struct Frame {
 pub(crate) struct Nest {
     location: LocationRef,
     open: Vec<Frame>,
-    /// The leaves of one time that are held.
+    /// The leaves that are held. All have the same time.
     held: Vec<RegionRef>,
     held_at: u64,
     pub found: Nesting,

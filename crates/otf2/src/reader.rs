@@ -134,7 +134,7 @@ impl Trace {
         self.reader.description()
     }
 
-    /// Reads the events of all locations in the order of time.
+    /// Reads the events of all locations in time order.
     ///
     /// A damaged event file is read up to the damage and named in the report; the other locations are still read in full. A
     /// location whose own definitions are damaged is not read at all, because its events could mean anything. For each location,
@@ -146,8 +146,8 @@ impl Trace {
         self.read_events_of(|_| true, handler)
     }
 
-    /// Like [`read_events`](Trace::read_events), but the handler runs in a thread of its own, some thousand events behind the
-    /// reading. The result is the same. If no thread can be started, this is [`read_events`](Trace::read_events).
+    /// Like [`read_events`](Trace::read_events), but the handler runs in a thread of its own, a few thousand events behind the
+    /// reader. The result is the same. If no thread can be started, this is [`read_events`](Trace::read_events).
     ///
     /// # Errors
     /// Those of [`read_events`](Trace::read_events).
@@ -296,7 +296,7 @@ fn event_file(directory: &Path, location: LocationRef) -> PathBuf {
     directory.join(format!("{location}.evt"))
 }
 
-/// The reason for which a file of definitions cannot be used.
+/// The reason why a file of definitions cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
     /// The file does not have the mark of its end.

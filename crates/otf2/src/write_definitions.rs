@@ -8,7 +8,7 @@ use crate::table::{Reference, Table};
 use std::collections::HashMap;
 use std::ffi::CString;
 
-/// The reason for which definitions were not written. The caller adds the file.
+/// The reason why definitions were not written. The caller adds the file.
 pub(crate) enum Failure {
     Otf2(Otf2Error),
     Other(Error),

@@ -226,7 +226,7 @@ impl ArchiveWriter {
     }
 }
 
-/// Writes the events of one location, in the order of time.
+/// Writes the events of one location, in time order.
 ///
 /// After a failure to write, for example because the disk is full, every further call returns the first error.
 pub struct EventWriter<'a> {

@@ -41,7 +41,7 @@ pub const GROUP_DIRECTORY_MODE: u32 = 0o775;
 /// The mode of files and directories for this user alone.
 pub const PRIVATE_MODE: u32 = 0o700;
 
-/// The reason for which an action is refused. It is inside an [`io::Error`] ([`refusal`]).
+/// The reason why an action is refused. It is inside an [`io::Error`] ([`refusal`]).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The directory belongs to another user.

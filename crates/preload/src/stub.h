@@ -154,7 +154,7 @@ HIDDEN void wrap_programs(void);
 HIDDEN int has_room(void);
 /* Leaves a note in the run's session that explains why nothing is recorded here: 'm', there is too little memory; 'h', the
  * host cannot be loaded; 'p', the system refused to make a page writable, and some calls are not recorded; 'k', GPU kernels are
- * not, because ROCm's library for tools is not installed. */
+ * not recorded, because ROCm's library for tools is not installed. */
 HIDDEN void note(char what);
 
 #endif

@@ -72,7 +72,7 @@ fn attributor_of(config: Config, joules: impl Fn(u64) -> u64) -> Attributor {
         })
     };
     let (main, work, send, odd) = (region("main"), region("work"), region("MPI_Send"), region(HOSTILE));
-    // Events in the order of time: the region that is entered, or `None` for a leave.
+    // Events in time order: the region that is entered, or `None` for a leave.
     let mut events =
         [(1000, Some(main)), (2000, Some(work)), (5000, None), (5000, Some(send)), (6000, Some(odd))]
             .into_iter()

@@ -8,7 +8,7 @@ use crate::record::{Kind, Record};
 use crate::ring::RingProducer;
 use crate::waiting::Waiting;
 
-/// Writes one location's enter and leave events such that the stream is always well nested.
+/// Writes one location's enter and leave events so that they are always properly nested.
 ///
 /// An enter is admitted only if room remains for its leave and for the leave of every open frame, so that a leave always
 /// finds room. What happens to an enter that is not admitted depends on the [`OverloadPolicy`]:
@@ -26,8 +26,8 @@ pub struct EventWriter {
     limit: u64,
     output: Output,
     mode: Mode,
-    /// The correlation id of the next enter; 0 if it has none. This is no `Option`, whose niche would move what every event needs
-    /// into other cache lines.
+    /// The correlation id of the next enter; 0 if it has none. An `Option` would be larger, and would move fields that every event
+    /// needs to other cache lines.
     next_id: u64,
     /// The limit that applies once the next enter has been recorded, if it has an id.
     limit_after: u64,
@@ -68,7 +68,7 @@ impl Overload {
 
 /// If calls are to be coalesced from the start, the number of events after which coalescing is tried again.
 const COALESCING_RETRY: u64 = 64;
-/// The regions of this number of suppressed frames are remembered. While more frames are suppressed, none is entered again.
+/// The maximum number of suppressed frames whose regions are remembered. While more frames are suppressed, none is entered again.
 const SUPPRESSED_REMEMBERED: usize = 64;
 
 impl EventWriter {
@@ -424,7 +424,7 @@ impl EventWriter {
         self.update_coalesced_until();
     }
 
-    /// Whether an enter with its leave, or a sample, finds room.
+    /// Whether there is room for an enter and its leave, or for a sample.
     pub fn has_room(&mut self) -> bool {
         self.output.has_room(2)
     }
@@ -449,7 +449,7 @@ impl EventWriter {
         }
     }
 
-    /// Writes the CPU time in total that the location has used up to this time. It rose during the `rose_ticks` before this time,
+    /// Writes the total CPU time that the location has used up to this time. It rose during the `rose_ticks` before this time,
     /// or, if that is 0, since the previous record of this kind. If the ring is full, the record is dropped and counted.
     pub fn cpu_time(&mut self, timestamp: u64, rose_ticks: u32, nanoseconds: u64) {
         if self.output.ring.has_room(2 + RESERVE) {

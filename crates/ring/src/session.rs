@@ -1,4 +1,4 @@
-//! A session: one job on one node. A directory with a shared page that holds the collector's pid and state.
+//! A session is the part of a run that is on one node: a directory with a shared page that holds the collector's pid and state.
 //!
 //! ```text
 //! byte    field                           written by
@@ -107,7 +107,7 @@ pub enum CollectorState {
     None = 0,
     /// A process is starting the collector.
     Starting = 1,
-    /// The collector reads records: the run goes its course.
+    /// The collector reads records while the program runs.
     Running = 2,
     /// The trace and the summary have been written.
     Finished = 3,
@@ -131,7 +131,7 @@ unsafe impl Sync for Session {}
 const START_LOCK: &str = "start.lock";
 const COLLECTOR_LOCK: &str = "collector.lock";
 const WAITER_LOCK: &str = "waiter.lock";
-/// The ends of the names of commands' files, before and after the collector has seen them.
+/// The extensions of the files that announce commands: the first until the collector has seen the file, and then the second.
 const COMMAND: &str = ".command";
 const SEEN_COMMAND: &str = ".seen";
 
@@ -176,24 +176,24 @@ impl Drop for StartLock {
     }
 }
 
-/// The variable with the boot id of the node on which `ampere run` has made the session of `AMPERE_SESSION`.
+/// The environment variable for the boot id of the node on which `ampere run` created the session.
 pub const ENV_SESSION_BOOT: &str = "AMPERE_SESSION_BOOT";
-/// The reason for which a process cannot see its node's session.
+/// The reason why a process cannot see its node's session.
 pub const OUT_OF_REACH: &str = "it has a /dev/shm of its own";
 
-/// Returns the end of a message: that reason, and what to do about it in this process' container.
+/// Returns [`OUT_OF_REACH`] and what to do about it in this process' container, as the end of a message.
 pub fn out_of_reach() -> String {
     let remedy = match Container::of_this_process() {
         Some(Container::Apptainer) => "in its container: start that with --bind /dev/shm",
         Some(Container::Docker) => "in its container: start that with --ipc=host",
-        None => "as in a container: let it use the node's",
+        None => "as containers do: let it use the node's /dev/shm",
     };
     format!(
         "{OUT_OF_REACH}, {remedy}, or set AMPERE_SHM to a directory that all processes of the run on this node share"
     )
 }
 
-/// Software that runs containers, by its option for sharing /dev/shm.
+/// The software that runs this container. Each has its own option for sharing /dev/shm.
 enum Container {
     /// Apptainer or Singularity, which share the node's shared memory unless started with `--contain`.
     Apptainer,
@@ -237,7 +237,7 @@ impl Session {
         Self::open_page(&directory, true)
     }
 
-    /// Opens the session in this existing directory, making it if necessary: for finishing a run from what is on disk.
+    /// Opens the session in this existing directory, making it if necessary. Recovery uses this to finish a run.
     pub fn open_or_create_in(directory: &Path) -> Result<Session, Error> {
         Self::open_page(directory, true)
     }
@@ -527,7 +527,7 @@ impl Session {
         by != 0 && (seen() || self.is_locked(WAITER_LOCK))
     }
 
-    /// Whether the pids in the page mean nothing to this process.
+    /// Whether the pids in the page are those of another pid namespace, in which this process cannot look them up.
     fn is_of_another_pid_namespace(&self) -> bool {
         let (its, ours) = (self.page().pid_namespace.load(Ordering::Relaxed), process::pid_namespace());
         its != 0 && ours != 0 && its != ours
@@ -609,8 +609,8 @@ impl Session {
         self.page().replay_time.load(Ordering::Acquire)
     }
 
-    /// Removes the session's files. A process that has the page open still sees it. The page is removed last: while it exists,
-    /// another process can continue an interrupted removal.
+    /// Removes the session's files. A process that has mapped the page can still read it. The page is removed last: while it
+    /// exists, another process can continue an interrupted removal.
     pub fn remove(&self) {
         // Another directory, or a link to one, may have been put there: files are removed only from the directory with this page.
         let opened = ampere_owned::Directory::own_alone(&self.directory);

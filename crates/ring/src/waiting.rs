@@ -14,7 +14,7 @@ const REPLACEMENT_MAX: Duration = Duration::from_secs(3);
 
 pub(crate) struct Waiting {
     probes: SessionProbes,
-    /// The limit of the ring when waiting was given up.
+    /// The position up to which the ring could be written when waiting was given up.
     given_up_at: Option<u64>,
 }
 

@@ -14,7 +14,7 @@ static IGNORED: AtomicU32 = AtomicU32::new(0);
 /// Remembers which signals are ignored, and restores the default for SIGCHLD, so that this process can wait for its children.
 /// This must be called first.
 pub fn remember_ignored_signals() {
-    // Rust's start-up code ignores SIGPIPE, and its children have the default again.
+    // Rust's start-up code ignores SIGPIPE in this process, and `Command` restores the default in children.
     let ignored = (1..32).filter(|signal| *signal != libc::SIGPIPE && is_ignored(*signal));
     IGNORED.store(ignored.fold(0, |all, signal| all | 1 << signal), Ordering::Relaxed);
     // SAFETY: the default is valid for this signal.

@@ -8,7 +8,7 @@
 //! file has no tables.
 //!
 //! ```text
-//! sampler.rs     polls the rings and passes the records of all CPUs, in the order of time, to a `Sink`
+//! sampler.rs     polls the rings and passes the records of all CPUs, in time order, to a `Sink`
 //! events.rs      the kernel's events and rings: the only unsafe code
 //! options.rs     the settings, and the errors
 //! records.rs     parses the kernel's records

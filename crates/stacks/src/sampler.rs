@@ -1,4 +1,4 @@
-//! Polls the rings and passes the records of all CPUs, in the order of time, to a `Sink`.
+//! Polls the rings and passes the records of all CPUs, in time order, to a `Sink`.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::records::{Header, Record, SwitchedTo};
 use crate::stack::{Registers, Stack};
 use crate::walker::Walker;
 
-/// Receives samples, and starts and ends of processes, in the order of time.
+/// Receives samples, and starts and ends of processes, in time order.
 pub trait Sink {
     /// Receives the call path of a thread after another period of its CPU time. The outermost function comes first. `is_cut_off`
     /// is whether there are further functions outside it, which are not known.

@@ -1,4 +1,4 @@
-//! Compares counters with each other: if a device's energy is measured in two ways, how far the two agree.
+//! Compares counters: if a device's energy is measured in two ways, finds how far the two agree.
 //!
 //! | kind | a device's counter is compared with |
 //! | --- | --- |
@@ -31,24 +31,24 @@ const INTERVALS_MIN: u64 = 2;
 const WINDOW_INTERVALS: u64 = 8;
 /// The usual difference is unknown until there are this many windows.
 const WINDOWS_MIN: u64 = 8;
-/// Several windows in a row are unusual if each differs from the usual by more than this part of its joules.
+/// Several windows in a row are unusual if each differs from the usual by more than this fraction of its joules.
 const UNUSUAL: f64 = 0.1;
-/// A single window has to differ by this part: a sensor may lag when the load changes.
+/// A single window has to differ by more than this fraction, because a sensor may lag when the load changes.
 const UNUSUAL_ALONE: f64 = 0.5;
 /// A difference must be this many times as large as the differences that occur by chance from window to window.
 const BEYOND_NOISE: f64 = 5.0;
-/// A difference of at most the joules of this many seconds is not a change, because sensors show a mean over such a time, or lag
-/// by it, when the load changes.
+/// A difference is not a change if the device uses that many joules within this many seconds: when the load changes, a sensor may
+/// show the mean over such a time, or lag by it.
 const LAG_MAX_SECONDS: f64 = 1.0;
-/// A change that is a smaller part of all joules than this does not matter.
+/// A change that is a smaller fraction of all joules than this does not matter.
 const CHANGE_MIN: f64 = 0.01;
-/// The sum of the parts may exceed the whole by this part of it, because other sensors measure them.
+/// The sum of the parts may exceed the whole by this fraction, because different sensors measure them.
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
-/// Another counter of the same device may exceed it by this part, because each counter has its own factor.
+/// Another counter of the same device may exceed this one by this fraction, because each counter has its own factor.
 const OTHER_BEYOND_WHOLE: f64 = 0.1;
-/// Either may also exceed it by what the device spends in this many seconds, because they are read at other times.
+/// Both may also exceed it by what the device uses in this many seconds, because the counters are not read at the same times.
 const READ_APART_SECONDS: f64 = 0.2;
-/// If the parts of a device leave more of it uncounted than this, a change of the rest is not an error, and is not reported.
+/// If a larger fraction of a device than this is in none of its parts, a change of the rest is not an error and is not reported.
 const UNCOUNTED_MAX: f64 = 0.25;
 
 /// A device's energy and another measurement of it, over the time that both cover.
@@ -215,7 +215,7 @@ pub(crate) fn disproof(attributor: &Attributor, number: usize, has_ended: bool) 
     let compared = compare(whole.energy_over_time(), &curves);
     let seconds = compared.map_or(0.0, |compared| compared.ticks as f64 / attributor.ticks_per_second as f64);
     let [own, sum] = match compared {
-        // For a counter that does not rise, what it shows between two readings is known, too.
+        // A counter that never rises shows 0 J at all times, so all joules of the parts are compared.
         _ if !whole.rises() => [0.0, all],
         Some(compared) => compared.joules,
         None => return None,
@@ -298,7 +298,7 @@ fn is_same(whole: &Device, part: &Device) -> bool {
     library(whole) != library(part) && kinds[0] == kinds[1] && !kinds[0].is_empty()
 }
 
-/// Returns the devices whose counters add up to as much of a device as is counted in its parts, with each joule once.
+/// Returns the parts of a device whose counters are added up for the comparison. They are chosen so that each joule counts once.
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
     let contains = |whole: &Device, part: &Device| whole.info.contains(&part.info);
@@ -399,7 +399,7 @@ fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
     let over: Vec<Option<f64>> =
         windows.iter().map(|window| window.joules.map(|[one, other]| one - usual.of_other(other))).collect();
     let noise = noise_of(&over);
-    // A difference is measured against the joules around it: at a change of the load, those of the larger one.
+    // A difference is compared with the joules around it. Where the load changes, these are the joules of the larger load.
     let around = |at: usize| {
         let near = &windows[at.saturating_sub(1)..(at + 2).min(windows.len())];
         let larger = |[one, other]: [f64; 2]| one.max(usual.of_other(other));
@@ -408,7 +408,7 @@ fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
     let is_beyond = |at: usize, part: f64| {
         over[at].is_some_and(|over| over.abs() > noise.max(part * around(at)) && around(at) > 0.0)
     };
-    // The most that both show in a lag's time, near these windows.
+    // Returns the joules of a lag's time, at the largest power that both show near these windows.
     let lags = lag.saturating_mul(count).div_ceil(span.1 - span.0) as usize + 1;
     let in_a_lag = |begin: usize, end: usize| {
         let near = &windows[begin.saturating_sub(lags)..(end + lags).min(windows.len())];

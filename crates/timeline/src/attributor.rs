@@ -238,13 +238,13 @@ impl Attributor {
         info.kind == LocationKind::CpuThread && (info.main || all)
     }
 
-    /// Adds a device about which only its metric is known. `None` if the metric does not count a device's energy: its
-    /// definition is of something else, and no setting names it.
+    /// Adds a device of which only the metric is known. Returns `None` if the metric does not count a device's energy, because it
+    /// is defined as something else and no setting matches it.
     pub fn add_device(&mut self, found: FoundDevice) -> Option<usize> {
         self.add_recorded(found, CounterEvidence::default(), Recorded::default())
     }
 
-    /// Adds a device about which more is known than its metric. `None` as for [`Attributor::add_device`].
+    /// Adds a device of which more than the metric is known. Returns `None` in the same case as [`Attributor::add_device`].
     pub fn add_recorded(
         &mut self,
         found: FoundDevice,

@@ -74,7 +74,7 @@ impl Curve {
             self.joules = self.joules.chunks(2).map(|pair| pair.iter().sum()).collect();
             self.unknown = self.unknown.chunks(2).map(|pair| pair.contains(&true)).collect();
         }
-        // Joules without time belong to what ended then.
+        // If both times are the same, the joules go to the step that ends there.
         let from = if from == to { from.saturating_sub(1) } else { from };
         let (first, end) = (from / self.step, to.div_ceil(self.step).max(from / self.step + 1));
         self.joules.resize(self.joules.len().max((end as usize).min(STEPS_MAX)), 0.0);

@@ -122,7 +122,7 @@ impl Lane {
         self.first.saturating_mul(self.step)
     }
 
-    /// Returns the steps in the order of time.
+    /// Returns the steps in time order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }

@@ -3,8 +3,8 @@
 //!
 //! An id belongs to one process. The thread's call path is the one that it has just after the enter of the launch, with the
 //! sampled frames around it; frames of samples that are taken later do not change it. A launch counts only for work that begins
-//! after it. Therefore a live run, which gets the events of GPU streams late, and a trace, which has all of them in the order of
-//! time, find the same launches.
+//! after it. Therefore a live run, which gets the events of GPU streams late, and a trace, which has all of them in time order,
+//! find the same launches.
 //!
 //! The memory is bounded: at least the latest [`LAUNCHES_KEPT`] launches of each process are remembered.
 
@@ -50,7 +50,7 @@ impl Launches {
 #[derive(Default)]
 pub(crate) struct AllLaunches {
     by_process: HashMap<u64, Launches>,
-    /// By stream and a thread's call path: the same call path in the tree of the stream.
+    /// For each stream and call path of a thread, the same call path in the tree of the stream.
     paths: HashMap<(LocationIndex, LocationIndex, NodeIndex), NodeIndex>,
 }
 

@@ -7,7 +7,7 @@
 //! linking.rs         links of locations to devices, kept up to date as both become known
 //! other_jobs.rs      other jobs that use the processors of a node, too
 //! threads.rs         ranks whose other threads run more than their main thread
-//! pipeline.rs        events and samples in the order of time, on their way to the engine
+//! pipeline.rs        events and samples in time order, on their way to the engine
 //! sampled.rs         call paths that are sampled, around calls that are recorded
 //! launches.rs        the call paths of launches, with which those of kernels begin
 //! counter_traits.rs  what a counter counts, and which others it contains

@@ -1,40 +1,40 @@
-//! Other jobs that use the processors of a run's nodes: with these, the dynamic joules of measured counters are shared.
+//! Other jobs that use the processors of a run's nodes. They get their share of the dynamic joules of measured counters.
 
 use crate::attributor::{Attributor, Device, ViewKind};
 use ampere_attribution::{OtherJobs, Policy, Sharing};
 use ampere_model::{Quality, Timestamp};
 use std::collections::BTreeMap;
 
-/// The other jobs of all nodes where their CPU time is known.
+/// The other jobs, by node. A node on which their CPU time is not known has no entry.
 #[derive(Debug, Default)]
 pub(crate) struct NodesJobs {
     by_node: BTreeMap<String, NodeJobs>,
-    /// Until this time, no further point is waited for.
+    /// Attribution before this time no longer waits for points of the CPU time.
     decided_before: Timestamp,
 }
 
 #[derive(Debug)]
 struct NodeJobs {
     jobs: OtherJobs,
-    /// The time of the last point of their CPU time.
+    /// The time of the latest point of their CPU time.
     known_until: Timestamp,
 }
 
 impl NodesJobs {
-    /// The time up to which the CPU time of all is known.
+    /// Returns the time up to which the CPU time of other jobs is known on all nodes.
     pub fn known_until(&self) -> Timestamp {
         let known = self.by_node.values().map(|node| node.known_until).min();
         known.map_or(Timestamp::MAX, |known| known.max(self.decided_before))
     }
 
-    /// Waits for no further point before this time.
+    /// Ends the wait for points before this time.
     pub fn decide_before(&mut self, time: Timestamp) {
         self.decided_before = self.decided_before.max(time);
     }
 }
 
 impl Attributor {
-    /// Adds a node on which the CPU time of other jobs is known. To do so again changes nothing.
+    /// Adds a node on which the CPU time of other jobs is known. Does nothing if the node was added before.
     pub fn add_other_jobs(&mut self, node: &str) {
         if !self.config().attribution.other_jobs || self.other_jobs.by_node.contains_key(node) {
             return;

@@ -1,4 +1,4 @@
-//! A run's events and samples in the order of time, on their way to the engine.
+//! A run's events and samples in time order, on their way to the engine.
 //!
 //! Whatever reads events (rings, the spool, a trace) feeds the same pipeline: it puts the events of a location into that
 //! location's stream, and a counter's readings into its device, and states up to which time everything has come.
@@ -409,8 +409,8 @@ impl Pipeline {
     }
 
     /// Adds a point: the location has used `seconds` of CPU time up to `time`, from 0 on. Between two such points the CPU time
-    /// rises evenly; before the first and after the last one it does not rise. The points of one location come in the order of
-    /// time, and before the events and samples of later times are handed over.
+    /// rises evenly; before the first and after the last one it does not rise. The points of one location come in time order,
+    /// and before the events and samples of later times are handed over.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, seconds: f64) {
         let Some(stream) = self.streams.get(location.0 as usize) else { return };
         let mut samples = stream.samples.iter().map(|samples| &self.streams[*samples]);

@@ -4,12 +4,12 @@ use ampere_model::{MetricValue, Timestamp};
 
 /// The maximum number of readings with a new value that are compared.
 const READINGS_MAX: usize = 256;
-/// This many equal values are not a coincidence: each is one of some thousand possible ones.
+/// This many equal values are not a coincidence: each is one of about a thousand possible ones.
 const EQUAL_MIN: usize = 3;
 /// Values of a counter that moves with every reading are never equal. Instead, at least this many must lie between two of the
 /// other counter's.
 const BETWEEN_MIN: usize = 200;
-/// This many values that the other counter cannot have had show that there are two.
+/// The counters are known to differ once this many values of one are impossible for the other.
 const AGAINST_MIN: usize = 3;
 
 /// The first values of a counter that differ from the previous one, in order of time.

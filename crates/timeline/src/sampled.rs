@@ -6,11 +6,11 @@
 //! that were recorded. The location of samples is empty meanwhile. All of this depends on the events alone, so that a trace gives
 //! the same result as the run.
 //!
-//! A sample that was taken inside a recorded call shows where this call comes from, and nothing about the time outside calls:
-//! that is divided by the samples that were taken there, so that no function is charged for what its calls did. Most calls are
-//! too short for a sample. Such a call is assumed to come from where the last sampled call of its function came from; before
-//! there was one, it is the program's own, because the function that was sampled last outside of calls may be one that never
-//! makes it. The call paths of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all
+//! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls. That
+//! time is divided by the samples that were taken outside, so that no function is charged for what its calls did. Most calls are
+//! too short for a sample. Such a call is assumed to come from the same place as the last sampled call of its function. Before
+//! there was one, the program itself is taken as the caller, because the function that was sampled last outside of calls may never
+//! make this call. The call paths of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all
 //! sampled calls of the function have in common is assumed, because a program launches different kernels by one function.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.

@@ -2,8 +2,8 @@
 //! package that have one counter, the partitions of a GPU, if each shows its whole package's. A counter of several parts that
 //! counts less than they do is not the node's total.
 //!
-//! Only counters are compared that may be one by what is known of the hardware, and only their values decide. Until then the
-//! later one is left out, so that published totals never decrease.
+//! Two counters are compared only if they may be the same one according to what is known of the hardware. Only their values decide.
+//! Until then the later one is left out, so that published totals never decrease.
 
 use crate::agreement;
 use crate::attributor::{Attributor, DeviceInfo, Standing, Unit};

@@ -62,7 +62,7 @@ impl OtherThreads {
         if ran { OtherThreads::Ran } else { OtherThreads::None }
     }
 
-    /// Adds those of another node. `place`: the place of a location group in the order of all.
+    /// Adds the threads of another node. `place`: the place of a location group in the order of all groups.
     pub fn with(self, more: OtherThreads, place: impl Fn(&str) -> usize) -> OtherThreads {
         use OtherThreads::{Busy, None};
         match (self, more) {

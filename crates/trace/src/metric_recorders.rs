@@ -456,7 +456,7 @@ impl Survey<'_> {
         }
     }
 
-    /// Compares the waiting samples before `end`, in the order of their times.
+    /// Compares the waiting samples before `end`, in time order.
     fn compare_until(&mut self, end: u64) {
         if self.waiting.len() > WAITING_MAX {
             self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().decide_before(end));

@@ -74,7 +74,7 @@ impl ReadingTracker {
         self.decisions.push_back(Decision::Start { reading, is_reset });
     }
 
-    /// At the end, emits that nothing is known about the time after the last sample.
+    /// At the end, marks the time after the last sample as unknown.
     pub(super) fn emit_rest_as_unknown(&mut self) {
         if let Some(latest) = self.latest.filter(|latest| latest.time > self.emitted.until) {
             self.decisions.push_back(Decision::Unknown { time: latest.time });
@@ -82,13 +82,13 @@ impl ReadingTracker {
         }
     }
 
-    /// For a reading that cannot follow any track, finds the last emitted reading that it can follow. Returns that one, and the
-    /// reading as its successor. The readings that were emitted in between were wrong.
+    /// If a reading does not fit any track, finds the last emitted reading after which it can come. Returns that reading, and the
+    /// given one as its successor. The readings that were emitted in between were wrong.
     pub(super) fn before_wrong_rises(&self, reading: &Reading) -> Option<(Reading, Reading)> {
         let main = self.main.as_ref().filter(|main| main.is_confirmed() && !main.is_doubtful())?;
         let window = self.window_seconds();
         let is_recent = |before: &&Reading| self.seconds(before.time, reading.time) <= window;
-        // An unproven reading comes right after the last emitted one, however long ago that was.
+        // If the main track is unproven, the last emitted reading is a candidate, however old it is.
         let history = &self.emitted.history;
         let last = history.back().filter(|_| main.is_unproven);
         let candidates = last.into_iter().chain(history.iter().rev().filter(is_recent));

@@ -18,7 +18,7 @@ impl Value {
         }
     }
 
-    /// Returns the units from this value to a later one.
+    /// Returns the increase from this value to a later one, in units of the counter.
     pub fn units_to(self, later: Value) -> f64 {
         match (self, later) {
             (Value::Integer(a), Value::Integer(b)) => (b - a) as f64,

@@ -30,7 +30,7 @@ pub(crate) struct PriceLog {
     open: Vec<(Timestamp, Timestamp, f64)>,
     /// By group: the times at which the number of its running members changed, and the new number.
     running: Vec<VecDeque<(Timestamp, u32)>>,
-    /// Energy without time, between two samples of one time, and the joules of each consumer that ran just before.
+    /// For each pair of samples with the same timestamp: the time, and the joules of each consumer that ran just before it.
     at_once: VecDeque<(Timestamp, Vec<(u32, f64)>)>,
     hint: Hint,
 }

@@ -1,6 +1,6 @@
 //! NVIDIA GPUs' energy counters through libnvidia-ml: millijoules since the driver was loaded, from Volta on.
 //!
-//! Older GPUs have only a power, which is not integrated here; a note reports that.
+//! Older GPUs only report their power, which is not used; a note reports that.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub(crate) struct NvidiaGpus {
     devices: Vec<Device>,
     handles: Vec<Handle>,
     gauges: Vec<Gauge>,
-    /// Whether pids here are the ones that the driver uses.
+    /// Whether this process sees the same pids as the driver.
     knows_pids: bool,
 }
 
@@ -111,8 +111,8 @@ impl fmt::Display for Unusable {
             ),
             Unusable::NotInitialised { library, error } => write!(
                 f,
-                "nvmlInit of {} failed with {error}: is the driver loaded, of the library's version, and \
-                 /dev/nvidiactl open to the user?",
+                "nvmlInit of {} failed with {error}: check that the driver is loaded and has the library's version, and that \
+                 the user may open /dev/nvidiactl",
                 library.display()
             ),
             Unusable::TooManyDevices(count) => {
@@ -164,7 +164,7 @@ impl NvidiaGpus {
     }
 }
 
-/// Whether there is a driver for Linux, or for the Windows that this Linux runs under.
+/// Whether there is a driver: Linux's own, or that of Windows if this is the Windows Subsystem for Linux.
 fn has_driver(root: &Path) -> bool {
     ["proc/driver/nvidia", "dev/nvidiactl", "dev/dxg"].iter().any(|path| root.join(path).exists())
 }

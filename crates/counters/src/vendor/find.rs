@@ -15,8 +15,8 @@ pub(crate) struct Wanted {
     pub advice: &'static str,
 }
 
-/// Returns the possible paths of the library, the best first: those in the ROCm that the user chose, the name alone, by which the
-/// loader searches LD_LIBRARY_PATH and the system, and those in the usual place.
+/// Returns the possible paths of the library, the best first: those in the ROCm that `ROCM_PATH` names, then the name alone, for
+/// which the loader searches LD_LIBRARY_PATH and the system, and then those in the usual place.
 fn candidates(names: &[&str], rocm_path: Option<&OsStr>) -> Vec<PathBuf> {
     let within = |folder: PathBuf| {
         let files: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();

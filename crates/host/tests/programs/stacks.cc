@@ -1,5 +1,5 @@
-// First events where there is little stack: in a thread with the least that there may be, in a handler on a stack of
-// its own, and of a function whose name is deeply nested.
+// Records its first events where there is little stack: in a thread with the smallest possible stack, in a handler on a stack of
+// its own, and in a function whose name is deeply nested.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

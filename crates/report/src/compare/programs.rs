@@ -1,5 +1,5 @@
-//! The names of the programs of compared runs. A sampled call path begins with the name of the program's file, and so would have
-//! no counterpart in a run of another version of the program, in a file of another name.
+//! The names of the programs of compared runs. A sampled call path begins with the name of the program's file. If two versions of a
+//! program have different file names, none of their call paths would match without a common name.
 
 use super::figures::{By, SEPARATOR};
 use ampere_figures::summary::Summary;
@@ -11,8 +11,8 @@ const PROGRAM: &str = "(program)";
 /// The file name of a run's program.
 pub(super) struct Program(String);
 
-/// Returns the program of each run, if each run has exactly one that not all others have. Otherwise, or if names do not differ,
-/// returns nothing.
+/// Returns the program of each run, if in each run exactly one program is not in all other runs. Otherwise returns an empty vector,
+/// as it does if all runs have the same programs.
 pub(super) fn of<'a>(summaries: impl Iterator<Item = &'a Summary>) -> Vec<Program> {
     let runs: Vec<BTreeSet<&str>> = summaries.map(programs).collect();
     let in_all = |name: &str| runs.iter().all(|names| names.contains(name));
@@ -23,7 +23,7 @@ pub(super) fn of<'a>(summaries: impl Iterator<Item = &'a Summary>) -> Vec<Progra
     runs.iter().map(own).collect::<Option<Vec<Program>>>().unwrap_or_default()
 }
 
-/// Returns the names with which call paths begin and which are also files that the command names.
+/// Returns the names of the outermost frames that are also the names of files in the command.
 fn programs(summary: &Summary) -> BTreeSet<&str> {
     let words = summary.run.command.iter().flat_map(|word| word.split_whitespace());
     let files: BTreeSet<&str> = words.map(|word| word.rsplit('/').next().unwrap_or(word)).collect();

@@ -76,7 +76,7 @@ impl Run {
     }
 
     fn check(&self) {
-        assert!(self.received.times.is_sorted(), "records are passed on in the order of time");
+        assert!(self.received.times.is_sorted(), "records are passed on in time order");
         let [began, ended] = self.times;
         assert!(
             self.received.times.iter().all(|time| (began..ended).contains(time)),

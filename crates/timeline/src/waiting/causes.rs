@@ -5,7 +5,7 @@ use super::{LocationWaits, Wait, Waiting};
 use ampere_attribution::{Engine, LocationIndex, Stay};
 use ampere_model::Timestamp;
 
-/// With this number of entries, it is worth the time to make one of those of each call path.
+/// From this number of entries on, the entries of each call path are merged into one.
 const MANY: usize = 32;
 
 impl LocationWaits {

@@ -7,17 +7,17 @@ use ampere_model::numbers::NumberMap;
 /// The kinds of waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A receive, for the start of the send.
+    /// A receive that waits for the start of the send.
     LateSender,
-    /// A send, for the start of the receive.
+    /// A send that waits for the start of the receive.
     LateReceiver,
-    /// In a barrier, for the last rank.
+    /// A barrier that waits for the last rank.
     Barrier,
-    /// In a collective operation with data of all for all, for the last rank.
+    /// A collective operation with data from all to all, which waits for the last rank.
     AllToAll,
-    /// In a collective operation with data of one for all, for that one.
+    /// A collective operation with data from one rank to all, which waits for that rank.
     OneToAll,
-    /// In a collective operation with data of all for one, for the last one.
+    /// A collective operation with data from all to one rank, in which that rank waits for the last one.
     AllToOne,
 }
 
@@ -64,7 +64,7 @@ impl ByKind {
     }
 }
 
-/// Call paths, and the ticks that each caused. One may be there several times.
+/// Call paths, and the ticks that each caused. A call path may occur several times.
 pub(super) type Causes = Vec<((LocationIndex, NodeIndex), u64)>;
 
 /// The joules of call paths, by location.

@@ -131,7 +131,7 @@ fn region() -> Region {
     }
 }
 
-/// The events of ranks of one node, as `(time, rank, action)` in the order of time.
+/// The events of ranks of one node, as `(time, rank, action)` in time order.
 fn run(ranks: usize, events: &[(Timestamp, usize, Do)]) -> Run {
     let mut run = Run::of(&vec![0; ranks], 0);
     events.iter().for_each(|(time, rank, action)| run.act(*rank, *time, action));

@@ -1,7 +1,7 @@
 //! Plays a trace into a session's rings, as the processes of a measured run fill them, at the pace of real time or faster.
 //!
 //! Each process of the trace has a definitions log and rings of its own; all of them are written here, by one thread that reads
-//! the trace in the order of time. A step writes the events and samples before a time `t`, sets the session's replay time to `t`,
+//! the trace in time order. A step writes the events and samples before a time `t`, sets the session's replay time to `t`,
 //! and waits as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal
 //! those of `ampere attribute`. Events of GPU streams come late and in batches, as on a real node. A replay waits for space in a
 //! ring, so nothing is suppressed.

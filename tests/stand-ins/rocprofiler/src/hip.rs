@@ -1,4 +1,4 @@
-//! HIP's table of functions: its calls are wrapped, and its commands become records.
+//! Wraps HIP's table of functions, and makes records of its commands.
 
 use crate::abi::*;
 use crate::{Asked, BEGIN, Called, Context, END, PUT, RECORDS, SPENT, buffer, timed, version, with, word};
@@ -19,7 +19,7 @@ pub(crate) const NAMES: [&CStr; 9] = [
     c"hipDeviceReset",
 ];
 
-/// The table that `tests/programs/amdhip64.c` gives: HIP calls these functions at the moments that their names say.
+/// The table in `tests/programs/amdhip64.c`, the stand-in for HIP, which calls each function when the event in its name occurs.
 #[repr(C)]
 pub(crate) struct Table {
     begin: extern "C" fn(operation: c_int) -> u64,
@@ -82,7 +82,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 static LAUNCHED: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 
-/// Waits until the commands that end soon have run, as the real library does at the end.
+/// Waits for up to 0.2 s until all commands have run, as the real library does when the program ends.
 pub(crate) fn settle() {
     for _ in 0..40 {
         if DONE.load(Ordering::Acquire) == LAUNCHED.load(Ordering::Acquire) {
