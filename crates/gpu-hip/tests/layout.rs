@@ -1,5 +1,5 @@
-//! The crate's types compared with rocprofiler-sdk's own headers: with the tables that `print_abi.c` printed when it was compiled
-//! against those of four versions, and with what it prints now if they are installed.
+//! Compares the crate's types with rocprofiler-sdk's own headers. The tables in this folder are the output of `print_abi.c`,
+//! compiled against the headers of four versions. If headers are installed, the program is compiled and run again.
 
 use ampere_hip::abi::{VALUES, layouts};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ fn ours(version: u32) -> Table {
     table
 }
 
-/// Returns the names in the crate, for the program.
+/// Returns the text of `names.h`, which `print_abi.c` includes: one line for each type, field and value of the crate.
 fn names() -> String {
     let mut text = String::new();
     for (name, bytes, fields) in layouts(10_000) {

@@ -1,4 +1,4 @@
-//! Which launches have commands that have not been recorded, and so until when everything that runs on the GPUs is known.
+//! Which launches have commands that have not been recorded, and the time until which everything that ran on the GPUs is known.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ const COUNTS: usize = 1 << 14;
 const MOMENTS_MAX: usize = 1024;
 /// The number of commands whose launch is not known.
 const UNKNOWN: u64 = 0;
-/// A device's clock is believed to be right to this time, in nanoseconds.
+/// The largest error that a device's clock is assumed to have, in nanoseconds.
 const CLOCK_ERROR_MAX: f64 = 100_000.0;
 
 /// Counts the commands of each launch that were put into queues and whose records have not come, and launches that have not
@@ -99,7 +99,7 @@ impl Pending {
     }
 }
 
-/// Finds out until when all commands are known.
+/// Finds the time until which all commands are known.
 #[derive(Debug, Default)]
 pub struct Known {
     /// All commands of launches before this one are recorded.

@@ -1,5 +1,5 @@
 //! Only this crate makes, replaces, moves and removes files of runs. Other code of the workspace that acts on paths is listed
-//! here, with the reason for which it may.
+//! here, with the reason.
 
 use std::path::{Path, PathBuf};
 

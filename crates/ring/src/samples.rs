@@ -12,7 +12,7 @@
 //!
 //! Times are of [`crate::clock::usual`], whatever the clock of the session's events: the plugin converts to Score-P's clock.
 //!
-//! **Limit.** When a file has [`SAMPLES_MAX`] samples, every second one is removed, and from then on only every second (fourth,
+//! **Limit.** When a file has [`SAMPLES_MAX`] samples, every other one is removed, and from then on only every second (fourth,
 //! eighth ...) sample is written. Energy is cumulative, so this costs resolution in time and no joules. The thinner file
 //! replaces the other one by renaming, so that a reader always has a complete file.
 
@@ -166,7 +166,7 @@ impl Series {
         [&MAGIC[..], &until.to_le_bytes(), &bytes_of(self.latest)].concat()
     }
 
-    /// Removes every second sample from the file.
+    /// Removes every other sample from the file.
     fn thin(&mut self, until: u64) -> Option<()> {
         let all = std::fs::read(&self.path).ok()?;
         let samples = all.get(HEADER_BYTES..)?.chunks_exact(SAMPLE_BYTES);

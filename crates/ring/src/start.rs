@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// For up to this time the first process of a node waits for its collector to be ready, which takes about 10 ms. It is the
+/// The maximum time that the first process of a node waits for its collector to be ready, which takes about 10 ms. It is the
 /// default of `AMPERE_START_TIMEOUT`.
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// The additional time for which the other processes wait for the first one.
@@ -79,7 +79,7 @@ pub fn ensure_collector<E: From<StartError> + Display>(
     if let Err(why) = &started
         && session.collector_state() != CollectorState::Failed
     {
-        // The node's other processes must not try, and wait, one after the other.
+        // Otherwise each of the node's other processes would try to start a collector and wait for it, one after the other.
         let _ = crate::files::write_private(&session.directory().join("failure"), &why.to_string());
         session.set_collector(std::process::id(), CollectorState::Failed);
     }

@@ -1,5 +1,5 @@
-//! The crate's types compared with Score-P 8.4's own headers: with the table that `print_abi.c` printed when it was compiled
-//! against them, and with what it prints now if they are installed.
+//! Compares the crate's types with Score-P 8.4's own headers. The table in this folder is the output of `print_abi.c`, compiled
+//! against those headers. If headers are installed, the program is compiled and run again.
 //!
 //! For another version of Score-P, put its `scorep-config` on the PATH and run the test: it leaves that version's table in
 //! `target/tmp`.
@@ -64,7 +64,7 @@ fn ours() -> Table {
     table
 }
 
-/// Returns the names in the crate, for the program.
+/// Returns the text of `names.h`, which `print_abi.c` includes: one line for each type, field and constant of the crate.
 fn names() -> String {
     let mut text = String::new();
     for (name, _, fields) in types() {

@@ -1,4 +1,5 @@
-//! How a program could notice a guest that misbehaves, and what one process must not do to the figures of others.
+//! How a program could notice that a library inside its process misbehaves, and what one process must not do to the figures of
+//! others.
 
 use ampere_tests::collector::announced;
 use ampere_tests::counting_program::{calls, check};
