@@ -298,6 +298,11 @@ impl Place {
 
     /// Makes results like those of a run of two ranks, one of which has a stream on a GPU.
     pub fn gpu_run(&self, output: &str) {
+        self.gpu_run_with(output, &[]);
+    }
+
+    /// Does the same with options of `ampere attribute`.
+    pub fn gpu_run_with(&self, output: &str, options: &[&str]) {
         const TRACE: &str = "
             counter 0 model=MI250X pci=193
             metric cpu_energy
@@ -307,7 +312,7 @@ impl Place {
         ";
         let trace = crate::small_trace::write(&self.path(output), TRACE);
         let figures = self.path(format!("{output}-figures"));
-        let done = run(self.ampere(["attribute"]).arg(&trace).arg("-o").arg(&figures));
+        let done = run(self.ampere(["attribute"]).arg(&trace).arg("-o").arg(&figures).args(options));
         assert_eq!(done.code, 0, "{done:#?}");
         std::fs::rename(figures.join("summary.json"), trace.with_file_name("summary.json"))
             .expect("a summary");

@@ -13,6 +13,14 @@ fn timeline(place: &Place, arguments: &[&str]) -> Done {
     run(place.ampere(["report", "gpu", "-f", "timeline"]).args(arguments).current_dir(place.path("")))
 }
 
+/// The run of [`Place::gpu_run`] with the policy *active*, and the options with which it is reported.
+fn active_run(place: &Place) -> [&'static str; 2] {
+    std::fs::write(place.path("active.toml"), "[attribution]\npolicy = \"active\"\n").expect("a file");
+    let file = place.path("active.toml");
+    place.gpu_run_with("gpu", &["--config", file.to_str().expect("a name")]);
+    ["--config", "active.toml"]
+}
+
 /// Checks that the three forms have the same rows, which add up to the devices in each bin.
 const CHECK: &str = r#"
 import json, pandas
@@ -23,14 +31,18 @@ devices = {d["name"]: d for d in summary["devices"]}
 def close(a, b):
     return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
+checked = 0
 for by in ["rank", "device", "region"]:
-    rows = pandas.read_csv(by + ".csv", keep_default_na=False)
+    parts = ["static_joules", "dynamic_joules"]
+    rows = pandas.read_csv(by + ".csv", keep_default_na=False, na_values={part: [""] for part in parts})
     as_json = json.load(open(by + ".json"))
     assert as_json["by"] == by and close(as_json["bin_seconds"], rows.seconds.max())
     pandas.testing.assert_frame_equal(rows, pandas.DataFrame(as_json["rows"]), check_dtype=False)
     parquet = pandas.read_parquet(by + ".parquet")
     pandas.testing.assert_frame_equal(rows, parquet, check_dtype=False)
     assert ((rows.joules - rows.watts * rows.seconds).abs() < 1e-9).all()
+    known = rows[rows.dynamic_joules.notna()]
+    assert ((known.joules - known.static_joules - known.dynamic_joules).abs() < 1e-9).all()
     assert (rows.start >= 0).all() and rows.start.max() + rows.seconds.max() <= 2.01
     assert set(rows.device) == set(devices)
     # The counters rise steadily, so the power is constant in all bins that samples cover.
@@ -39,6 +51,9 @@ for by in ["rank", "device", "region"]:
             watts = of.sort_values("start").watts.iloc[3:-2]
             assert len(of) == 40 and close(watts.min(), watts.max()) and watts.min() > 0, of
             assert close(of.joules.sum(), devices[device]["total_joules"])
+            assert of.dynamic_joules.notna().all() == ("dynamic_joules" in devices[device])
+            if "dynamic_joules" in devices[device]:
+                assert close(of.dynamic_joules.sum(), devices[device]["dynamic_joules"])
             continue
         for view, of in of.groupby("view"):
             expected = next(v for v in devices[device]["views"] if v["view"] == view)
@@ -49,6 +64,10 @@ for by in ["rank", "device", "region"]:
                 for region in expected["regions"]:
                     there = of[of.region == region["region"]].joules.sum()
                     assert close(there, region["exclusive_joules"]), (device, view, region)
+                    there = of[of.region == region["region"]].dynamic_joules
+                    assert there.notna().all() == ("dynamic_joules" in region), (device, view, region)
+                    assert close(there.sum(), region.get("dynamic_joules", 0.0)), (device, view, region)
+                    checked += "dynamic_joules" in region
             else:
                 table, names = expected["callpaths"], summary["names"]
                 groups = pandas.Series(table["exclusive_joules"]).groupby(
@@ -57,6 +76,7 @@ for by in ["rank", "device", "region"]:
                     # For kernels it is the rank that started them.
                     there = of[of["rank"] == (group if view == "ranks" else "MPI Rank 0")].joules.sum()
                     assert abs(there - joules) <= 1e-8 * joules, (device, view, group)
+assert checked > 0
 print("all")
 "#;
 
@@ -65,14 +85,15 @@ fn bins_add_up_to_the_devices_in_every_form() {
     let python = python_with(&["pandas", "pyarrow"]);
     skip_unless!(python.is_some(), "no Python with pandas and pyarrow");
     let place = Place::new();
-    place.gpu_run("gpu");
+    let config = active_run(&place);
     for by in ["rank", "device", "region"] {
-        let printed = timeline(&place, &["--by", by, "--bins", "40"]);
+        let options = [&["--by", by, "--bins", "40"], &config[..]].concat();
+        let printed = timeline(&place, &options);
         assert_eq!(printed.code, 0, "{printed:#?}");
         printed.said_nothing();
         for ending in ["csv", "json", "parquet"] {
             let file = format!("{by}.{ending}");
-            let done = timeline(&place, &["--by", by, "--bins", "40", "-o", &file]);
+            let done = timeline(&place, &[&options[..], &["-o", &file]].concat());
             assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:#?}");
         }
         let written = std::fs::read_to_string(place.path(format!("{by}.csv"))).expect("a file");
@@ -104,6 +125,12 @@ for device in summary["devices"]:
         assert abs(of.inclusive_joules.sum() - expected) <= 1e-9 * max(expected, 1e-9)
         if len(of) == 0:
             continue
+        for name in ["static_joules", "dynamic_joules"]:
+            assert of[name].notna().all() == (name in region[0])
+            assert abs(of[name].sum() - region[0].get(name, 0.0)) <= 1e-9 * max(expected, 1e-9)
+        known = of[of.dynamic_joules.notna()]
+        assert (known.inclusive_dynamic_joules <= known.inclusive_joules + 1e-9).all()
+        assert (known.inclusive_dynamic_joules >= known.dynamic_joules - 1e-9).all()
         s = statistics[device["name"], view["view"]]
         lower, median, upper = of.inclusive_joules.quantile([0.25, 0.5, 0.75])
         for name, value in [("lower_quartile", lower), ("median", median), ("upper_quartile", upper)]:
@@ -118,11 +145,11 @@ fn calls_of_a_region_are_listed_with_their_statistics() {
     let python = python_with(&["pandas", "pyarrow"]);
     skip_unless!(python.is_some(), "no Python with pandas and pyarrow");
     let place = Place::new();
-    place.gpu_run("gpu");
-    let printed = timeline(&place, &["--region", "solve", "--device", "GPU-0"]);
+    let config = active_run(&place);
+    let printed = timeline(&place, &[&["--region", "solve", "--device", "GPU-0"], &config[..]].concat());
     assert_eq!(printed.code, 0, "{printed:#?}");
     for file in ["solve.json", "solve.parquet"] {
-        let done = timeline(&place, &["--region", "solve", "-o", file]);
+        let done = timeline(&place, &[&["--region", "solve", "-o", file], &config[..]].concat());
         assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:#?}");
         assert!(done.said().contains(&printed.said()[0]), "{done:#?} {printed:#?}");
     }
@@ -303,7 +330,7 @@ fn joules_above_a_power_and_their_balance_are_those_of_the_calls() {
     let none = timeline(&place, &["--above", "301"]);
     assert_eq!(
         (none.code, none.stdout.as_str()),
-        (0, "node,device,view,rank,seconds,joules,watts\n"),
+        (0, "node,device,view,rank,seconds,joules,watts,static_joules,dynamic_joules\n"),
         "{none:#?}"
     );
     none.said_once(&["no device had 301 W or more between two samples"]);

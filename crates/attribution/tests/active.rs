@@ -263,12 +263,15 @@ proptest! {
         let (mut sums, mut calls) = (BTreeMap::new(), Vec::new());
         engine.end_calls(view, &mut calls);
         for call in &calls {
-            let sum: &mut (f64, f64) = sums.entry((call.location, call.node)).or_default();
-            (sum.0, sum.1) = (sum.0 + call.exclusive_joules, sum.1 + call.resolved_joules);
+            let sum: &mut [f64; 3] = sums.entry((call.location, call.node)).or_default();
+            let joules = [call.exclusive_joules, call.dynamic_joules, call.resolved_joules];
+            sum.iter_mut().zip(joules).for_each(|(sum, joules)| *sum += joules);
         }
         for row in engine.report(view).callpaths {
-            let (exclusive, resolved) = sums.get(&(row.location, row.node)).copied().unwrap_or_default();
+            let [exclusive, dynamic, resolved] =
+                sums.get(&(row.location, row.node)).copied().unwrap_or_default();
             prop_assert!(close_to(row.exclusive_joules, exclusive), "{row:?} {exclusive}");
+            prop_assert!(close_to(row.dynamic_joules, dynamic), "{row:?} {dynamic}");
             prop_assert!(resolved <= row.resolved_joules + 1e-9, "{row:?} {resolved}");
         }
     }

@@ -332,3 +332,25 @@ fn intervals_record_where_their_joules_went() {
     assert_eq!((charged.start, charged.end, charged.idle_joules, charged.lost_joules), (10, 30, 0.0, 4.0));
     assert!(charged.charges.is_empty());
 }
+
+#[test]
+fn intervals_record_which_of_their_joules_are_dynamic() {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::Active, Sharing::Shared);
+    engine.set_baseline(view, 0.5);
+    engine.record_intervals(view);
+    let location = engine.add_location();
+    engine.bind(view, location);
+    engine.sample(view, 0, Increase::First);
+    engine.enter(location, 5, RegionRef(0));
+    engine.sample(view, 10, Increase::Joules(20.0));
+    let charged = engine.charged_interval(view).expect("it is recorded");
+    let charges: Vec<_> =
+        charged.charges.iter().map(|charge| (charge.joules, charge.dynamic_joules)).collect();
+    assert_eq!((charges, charged.dynamic_joules), (vec![(17.5, 15.0)], 15.0));
+    assert_eq!((charged.idle_joules, charged.idle_dynamic_joules()), (2.5, 0.0));
+    engine.leave(location, 10);
+    engine.sample(view, 20, Increase::Joules(8.0));
+    let charged = engine.charged_interval(view).expect("it is recorded");
+    assert_eq!((charged.idle_joules, charged.idle_dynamic_joules()), (8.0, 3.0));
+}

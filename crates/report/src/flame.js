@@ -13,6 +13,11 @@ document.addEventListener('click', function (event) {
     var x = contains ? 0 : (from - left) * whole / width, w = contains ? whole : size * whole / width;
     other.querySelector('rect').setAttribute('x', x);
     other.querySelector('rect').setAttribute('width', w);
+    var fixed = other.querySelector('.static');
+    if (fixed) {
+      fixed.setAttribute('x', x + w * (1 - fixed.dataset.part));
+      fixed.setAttribute('width', w * fixed.dataset.part);
+    }
     var text = other.querySelector('text'), room = Math.floor((w - 6) / 6.6), name = other.dataset.name;
     text.setAttribute('x', x + 3);
     text.textContent = room < 3 ? '' : name.length <= room ? name : name.slice(0, room - 1) + '…';

@@ -1,5 +1,6 @@
 //! Draws a tree as a flame graph. Each node has a box below its caller's, whose width shows its joules. A click makes a box as
-//! wide as the picture, and a click on the uppermost box shows all again. Without scripts, the picture is static.
+//! wide as the picture, and a click on the uppermost box shows all again. Without scripts, the picture does not change. The right
+//! part of a box is paler: its static joules.
 
 use super::tree::{Kind, ROOT, Sum, Tree};
 use ampere_model::text::{joules, printable, short};
@@ -27,6 +28,8 @@ struct Box {
     name: String,
     kind: Kind,
     sum: Sum,
+    /// The dynamic part of its joules, if it is known.
+    dynamic: Option<f64>,
     left: f64,
     width: f64,
     row: usize,
@@ -44,6 +47,7 @@ struct Layout {
 /// others.
 fn layout(tree: &Tree, most: usize) -> Layout {
     let mut layout = Layout::default();
+    let known = |dynamic: f64| tree.idle_dynamic.map(|_| dynamic);
     let whole = tree.joules();
     let per_joule = if whole > 0.0 { WIDTH / whole } else { 0.0 };
     let called = tree.called();
@@ -69,7 +73,8 @@ fn layout(tree: &Tree, most: usize) -> Layout {
             ROOT => (tree.name.clone(), Kind::Whole),
             _ => (tree.name_of(frame), tree.kind_of(frame)),
         };
-        layout.boxes.push(Box { name, kind, sum: sum.clone(), left, width: sum.joules * per_joule, row });
+        let (dynamic, width) = (known(sum.dynamic), sum.joules * per_joule);
+        layout.boxes.push(Box { name, kind, sum: sum.clone(), dynamic, left, width, row });
         let (shown, others): (Vec<u32>, Vec<u32>) =
             called[frame as usize].iter().partition(|below| shown[**below as usize]);
         let mut at = left;
@@ -77,23 +82,24 @@ fn layout(tree: &Tree, most: usize) -> Layout {
             waiting.push((below, at, row + 1));
             at += tree.sum(below).joules * per_joule;
         }
-        let rest = |name: &str, kind, joules, frames| {
+        let rest = |name: &str, kind, joules, dynamic: Option<f64>, frames| {
             let sum = Sum { joules, exclusive: joules, frames, ..Sum::default() };
-            (name.to_owned(), kind, sum)
+            (name.to_owned(), kind, sum, dynamic)
         };
         let joules = others.iter().map(|frame| tree.sum(*frame).joules).sum::<f64>();
+        let dynamic = others.iter().map(|frame| tree.sum(*frame).dynamic).sum();
         let frames = others.iter().map(|frame| tree.sum(*frame).frames).sum();
         layout.small = (layout.small.0 + frames, layout.small.1 + joules);
-        let mut rests = vec![rest(&more_words(frames), Kind::Small, joules, frames)];
+        let mut rests = vec![rest(&more_words(frames), Kind::Small, joules, known(dynamic), frames)];
         if frame == ROOT {
-            rests.push(rest("idle", Kind::Rest, tree.idle, 0));
-            rests.push(rest("lost", Kind::Rest, tree.lost, 0));
+            rests.push(rest("idle", Kind::Rest, tree.idle, tree.idle_dynamic, 0));
+            rests.push(rest("lost", Kind::Rest, tree.lost, None, 0));
         }
-        for (name, kind, sum) in
-            rests.into_iter().filter(|(_, _, sum)| is_wide(sum.joules) && sum.joules > 0.0)
+        for (name, kind, sum, dynamic) in
+            rests.into_iter().filter(|(_, _, sum, _)| is_wide(sum.joules) && sum.joules > 0.0)
         {
             let width = sum.joules * per_joule;
-            layout.boxes.push(Box { name, kind, sum, left: at, width, row: row + 1 });
+            layout.boxes.push(Box { name, kind, sum, dynamic, left: at, width, row: row + 1 });
             at += width;
         }
     }
@@ -148,11 +154,23 @@ fn label(name: &str, width: f64) -> String {
 fn title(node: &Box, whole: f64, unit: &str) -> String {
     let share = if whole > 0.0 { 100.0 * node.sum.joules / whole } else { 0.0 };
     let (name, own) = (short(&node.name, NAME_CHARS_MAX), joules(node.sum.joules));
-    let mut title = format!("{name}: {own} {unit}, {share:.1} % of {} {unit}", joules(whole));
+    // If all joules are dynamic, so is the unit.
+    let is_part =
+        |part: f64| if unit == "J" { format!(" ({} dynamic)", joules(part)) } else { String::new() };
+    let part = node.dynamic.map_or_else(String::new, is_part);
+    let mut title = format!("{name}: {own} {unit}{part}, {share:.1} % of {} {unit}", joules(whole));
     if matches!(node.kind, Kind::Function | Kind::Mpi | Kind::Kernel) {
-        title += &format!("; {} {unit} in itself, {} calls", joules(node.sum.exclusive), node.sum.calls);
+        let part = node.dynamic.map_or_else(String::new, |_| is_part(node.sum.exclusive_dynamic));
+        title +=
+            &format!("; {} {unit}{part} in itself, {} calls", joules(node.sum.exclusive), node.sum.calls);
     }
     title
+}
+
+/// The width of the static part of a box, as a part of the box; `None` if it is not known or cannot be seen.
+fn static_part(node: &Box) -> Option<f64> {
+    let part = 1.0 - node.dynamic? / node.sum.joules;
+    (part * node.width >= WIDTH_MIN).then_some(part.min(1.0))
 }
 
 /// Draws the boxes. `above` is the space above the boxes; `inside` are further elements, for a file of its own.
@@ -169,6 +187,10 @@ fn svg(boxes: &[Box], above: f64, unit: &str, inside: Markup) -> Markup {
                 g data-left=(number(node.left)) data-width=(number(node.width)) data-row=(node.row) data-name=(short(&node.name, NAME_CHARS_MAX)) {
                     title { (title(node, whole, unit)) }
                     rect x=(number(node.left)) y=(number(top)) width=(number(node.width)) height=(ROW - 1.0) fill=(colour(node)) {}
+                    @if let Some(part) = static_part(node) {
+                        @let width = part * node.width;
+                        rect.static data-part=(format!("{part:.4}")) x=(number(node.left + node.width - width)) y=(number(top)) width=(number(width)) height=(ROW - 1.0) {}
+                    }
                     text x=(number(node.left + 3.0)) y=(number(top + 12.5)) { (label(&node.name, node.width)) }
                 }
             }

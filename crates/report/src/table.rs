@@ -20,6 +20,8 @@ pub enum Column {
     Count(Vec<Option<u64>>),
     /// Figures that are not counts.
     Figure(Vec<f64>),
+    /// Figures that are not known in all rows.
+    KnownFigure(Vec<Option<f64>>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,7 @@ impl Column {
             Column::Text(values) => values.len(),
             Column::Count(values) => values.len(),
             Column::Figure(values) => values.len(),
+            Column::KnownFigure(values) => values.len(),
         }
     }
 
@@ -56,6 +59,7 @@ impl Column {
             Column::Text(values) => names.all()[values[row] as usize].as_str().into(),
             Column::Count(values) => values[row].into(),
             Column::Figure(values) => values[row].into(),
+            Column::KnownFigure(values) => values[row].into(),
         }
     }
 }
@@ -99,6 +103,9 @@ impl Table {
                         out.write_field(values[row].map(|count| count.to_string()).unwrap_or_default())?
                     }
                     Column::Figure(values) => out.write_field(values[row].to_string())?,
+                    Column::KnownFigure(values) => {
+                        out.write_field(values[row].map(|figure| figure.to_string()).unwrap_or_default())?
+                    }
                 }
             }
             out.write_record(None::<&[u8]>)?;
@@ -134,6 +141,7 @@ impl Table {
                 Column::Text(_) => (Physical::BYTE_ARRAY, Repetition::REQUIRED),
                 Column::Count(_) => (Physical::INT64, Repetition::OPTIONAL),
                 Column::Figure(_) => (Physical::DOUBLE, Repetition::REQUIRED),
+                Column::KnownFigure(_) => (Physical::DOUBLE, Repetition::OPTIONAL),
             };
             field(name, kind, repetition)
         });
@@ -156,6 +164,11 @@ impl Table {
                         put::<Int64Type, _>(&mut group, &known, Some(&levels))?;
                     }
                     Column::Figure(values) => put::<DoubleType, _>(&mut group, values, None)?,
+                    Column::KnownFigure(values) => {
+                        let known: Vec<f64> = values.iter().flatten().copied().collect();
+                        let levels: Vec<i16> = values.iter().map(|figure| figure.is_some().into()).collect();
+                        put::<DoubleType, _>(&mut group, &known, Some(&levels))?;
+                    }
                 }
             }
             group.close()?;

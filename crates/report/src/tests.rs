@@ -142,6 +142,10 @@ fn stacks_and_pictures_can_be_of_dynamic_joules() {
     let whole = render(&active_summary(BASELINE), Format::Flamegraph, Screen::FILE).unwrap();
     let whole = String::from_utf8(whole).unwrap();
     assert!(whole.contains(">ampere: 10.000 J, 4.000 J of them dynamic, "), "{whole}");
+    assert!(whole.contains("all devices: 10.000 J (4.000 dynamic), 100.0 % of 10.000 J<"), "{whole}");
+    assert!(whole.contains(" J (3.000 dynamic) in itself, "), "{whole}");
+    assert!(whole.contains("rect class=\"static\" data-part=\"0.6000\" x=\"480.00\""), "{whole}");
+    assert!(!picture.contains("class=\"static\"") && !picture.contains(" dynamic)"), "{picture}");
     assert!(matches!(choice.apply(&mut self::summary()), Err(ReportError::NoDynamic)));
 }
 

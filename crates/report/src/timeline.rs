@@ -46,6 +46,8 @@ pub struct Series {
     pub name: String,
     /// The joules of each bin. The last bins may be missing.
     pub joules: Vec<f64>,
+    /// The static and the dynamic part of the joules of each bin, if they are known.
+    pub parts: Option<[Vec<f64>; 2]>,
     /// The duration of the time above a power, if only that counts.
     pub seconds: f64,
 }
@@ -68,41 +70,67 @@ pub fn above(by: By, series: &[Series]) -> Table {
     let joules: Vec<f64> = series.iter().map(|series| series.joules.iter().sum()).collect();
     let seconds: Vec<f64> = series.iter().map(|series| series.seconds).collect();
     let watts = joules.iter().zip(&seconds).map(|(joules, seconds)| joules / seconds).collect();
+    let sum = |parts: &Option<[Vec<f64>; 2]>, part: usize| Some(parts.as_ref()?[part].iter().sum());
+    let parts = [0, 1].map(|part| series.iter().map(|series| sum(&series.parts, part)).collect());
     let mut columns = named(by, texts);
     let figures = [("seconds", seconds), ("joules", joules), ("watts", watts)];
     columns.extend(figures.map(|(name, figures)| (name, Column::Figure(figures))));
+    columns.extend(columns_of_parts(parts));
     Table { names, columns }
 }
 
+/// Returns the columns of static and dynamic joules.
+fn columns_of_parts(parts: [Vec<Option<f64>>; 2]) -> impl Iterator<Item = (&'static str, Column)> {
+    ["static_joules", "dynamic_joules"].into_iter().zip(parts.map(Column::KnownFigure))
+}
+
 /// Makes a table with a row for each bin: the mean joules of the ranks, the joules of the rank with the most, and the quotient of
-/// the two. If there are MPI ranks, other processes are not included.
+/// the two; then the same of dynamic joules, if those of all ranks are known. If there are MPI ranks, other processes are not
+/// included.
 pub fn balance(seconds: f64, series: &[Series]) -> Table {
-    let mut ranks: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    // By rank: all joules and the dynamic ones.
+    let mut ranks: BTreeMap<(&str, &str), [Vec<f64>; 2]> = BTreeMap::new();
+    let mut has_dynamic = true;
     let bins = series.iter().map(|series| series.joules.len()).max().unwrap_or(0);
     let names: Vec<&str> = series.iter().map(|series| series.name.as_str()).collect();
     let is_rank = is_compared(&names);
     for (_, series) in (0..).zip(series).filter(|(at, series)| series.is_attributed() && is_rank(*at)) {
-        let sums = ranks.entry((&series.node, &series.name)).or_insert_with(|| vec![0.0; bins]);
-        sums.iter_mut().zip(&series.joules).for_each(|(sum, joules)| *sum += joules);
+        let [all, dynamic] =
+            ranks.entry((&series.node, &series.name)).or_insert_with(|| [(); 2].map(|()| vec![0.0; bins]));
+        all.iter_mut().zip(&series.joules).for_each(|(sum, joules)| *sum += joules);
+        has_dynamic &= series.parts.is_some();
+        let parts = series.parts.iter().flat_map(|[_, of_bins]| of_bins);
+        dynamic.iter_mut().zip(parts).for_each(|(sum, joules)| *sum += joules);
     }
     let mut names = Names::default();
     let (mut nodes, mut most_of) = (Vec::new(), Vec::new());
     let mut figures: [Vec<f64>; 5] = Default::default();
+    let mut of_dynamic: [Vec<Option<f64>>; 3] = Default::default();
+    // The rank with the most, the mean, the most, and their quotient, which is 1 if no rank has joules.
+    let compared = |kind: usize, bin: usize| {
+        let mean = ranks.values().map(|sums| sums[kind][bin]).sum::<f64>() / ranks.len().max(1) as f64;
+        let most = ranks.iter().max_by(|a, b| a.1[kind][bin].total_cmp(&b.1[kind][bin]));
+        let (name, most) = most.map_or((("", ""), 0.0), |(name, sums)| (*name, sums[kind][bin]));
+        (name, [mean, most, if mean > 0.0 { most / mean } else { 1.0 }])
+    };
     for bin in 0..bins {
-        let mean = ranks.values().map(|sums| sums[bin]).sum::<f64>() / ranks.len().max(1) as f64;
-        let most = ranks.iter().max_by(|a, b| a.1[bin].total_cmp(&b.1[bin]));
-        let ((node, rank), most) = most.map_or((("", ""), 0.0), |(name, sums)| (*name, sums[bin]));
-        // If no rank has joules, the quotient is 1.
-        let imbalance = if mean > 0.0 { most / mean } else { 1.0 };
+        let ((node, rank), [mean, most, imbalance]) = compared(0, bin);
         nodes.push(names.number(node));
         most_of.push(names.number(rank));
         let row = [bin as f64 * seconds, seconds, mean, most, imbalance];
         figures.iter_mut().zip(row).for_each(|(column, figure)| column.push(figure));
+        let (_, row) = compared(1, bin);
+        of_dynamic
+            .iter_mut()
+            .zip(row)
+            .for_each(|(column, figure)| column.push(has_dynamic.then_some(figure)));
     }
     let heads = ["start", "seconds", "mean_joules", "most_joules", "imbalance"];
     let mut columns: Vec<_> = heads.into_iter().zip(figures.map(Column::Figure)).collect();
     columns.push(("ranks", Column::Count(vec![Some(ranks.len() as u64); bins])));
     columns.extend([("node", Column::Text(nodes)), ("rank", Column::Text(most_of))]);
+    let heads = ["mean_dynamic_joules", "most_dynamic_joules", "dynamic_imbalance"];
+    columns.extend(heads.into_iter().zip(of_dynamic.map(Column::KnownFigure)));
     Table { names, columns }
 }
 
@@ -122,12 +150,17 @@ pub fn table(by: By, seconds: f64, series: &[Series]) -> Table {
     let bins = series.iter().map(|series| series.joules.len()).max().unwrap_or(0);
     let mut texts: [Vec<NameNumber>; 4] = Default::default();
     let (mut starts, mut joules) = (Vec::new(), Vec::new());
+    let mut parts: [Vec<Option<f64>>; 2] = Default::default();
     for series in series {
         let of = [&series.node, &series.device, series.view, &series.name].map(|name| names.number(name));
         for bin in 0..bins {
             texts.iter_mut().zip(of).for_each(|(column, name)| column.push(name));
             starts.push(bin as f64 * seconds);
-            joules.push(series.joules.get(bin).copied().unwrap_or(0.0));
+            let of_bin = |joules: &Vec<f64>| joules.get(bin).copied().unwrap_or(0.0);
+            joules.push(of_bin(&series.joules));
+            for (at, column) in parts.iter_mut().enumerate() {
+                column.push(series.parts.as_ref().map(|parts| of_bin(&parts[at])));
+            }
         }
     }
     let watts = joules.iter().map(|joules| joules / seconds).collect();
@@ -135,6 +168,7 @@ pub fn table(by: By, seconds: f64, series: &[Series]) -> Table {
     let mut columns = named(by, texts);
     let figures = [("start", starts), ("seconds", lengths), ("joules", joules), ("watts", watts)];
     columns.extend(figures.map(|(name, figures)| (name, Column::Figure(figures))));
+    columns.extend(columns_of_parts(parts));
     Table { names, columns }
 }
 
@@ -151,6 +185,8 @@ pub struct RegionCall {
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
     pub resolved_joules: f64,
+    /// The dynamic part of the exclusive and of the inclusive joules, if it is known.
+    pub dynamic_joules: Option<[f64; 2]>,
     /// The number of calls, as in the table of calls.
     pub calls: Option<u32>,
 }
@@ -192,6 +228,10 @@ impl RegionCalls {
     pub fn table(self) -> Table {
         let text = |of: fn(&RegionCall) -> NameNumber| Column::Text(self.calls.iter().map(of).collect());
         let figure = |of: fn(&RegionCall) -> f64| Column::Figure(self.calls.iter().map(of).collect());
+        let part = |of: fn(&RegionCall, [f64; 2]) -> f64| {
+            let known = self.calls.iter().map(|call| call.dynamic_joules.map(|dynamic| of(call, dynamic)));
+            Column::KnownFigure(known.collect())
+        };
         let columns = vec![
             ("node", text(|call| call.node)),
             ("rank", text(|call| call.rank)),
@@ -203,6 +243,9 @@ impl RegionCalls {
             ("exclusive_joules", figure(|call| call.exclusive_joules)),
             ("inclusive_joules", figure(|call| call.inclusive_joules)),
             ("resolved_joules", figure(|call| call.resolved_joules)),
+            ("static_joules", part(|call, [dynamic, _]| (call.exclusive_joules - dynamic).max(0.0))),
+            ("dynamic_joules", part(|_, [dynamic, _]| dynamic)),
+            ("inclusive_dynamic_joules", part(|_, [_, dynamic]| dynamic)),
             ("calls", Column::Count(self.calls.iter().map(|call| call.calls.map(u64::from)).collect())),
         ];
         Table { names: self.names, columns }
@@ -325,6 +368,7 @@ mod tests {
             exclusive_joules,
             inclusive_joules,
             resolved_joules,
+            dynamic_joules: None,
             calls: Some(1),
         }
     }
@@ -357,22 +401,32 @@ mod tests {
 
     #[test]
     fn every_name_has_a_row_for_each_bin() {
-        let series = |name: &str, joules: &[f64]| Series {
+        let series = |name: &str, joules: &[f64], parts| Series {
             node: "n".to_owned(),
             device: "GPU-0".to_owned(),
             view: "ranks",
             name: name.to_owned(),
             joules: joules.to_vec(),
-            seconds: 0.0,
+            parts,
+            seconds: 0.5,
         };
-        let table = table(By::Rank, 0.5, &[series("a, b", &[1.0]), series("(idle)", &[0.5, 2.0])]);
+        let all =
+            [series("a, b", &[1.0], Some([vec![0.25], vec![0.75]])), series("(idle)", &[0.5, 2.0], None)];
+        let table = table(By::Rank, 0.5, &all);
         let mut csv = Vec::new();
         table.write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
         assert_eq!(
             String::from_utf8(csv).unwrap(),
-            "node,device,view,rank,start,seconds,joules,watts\n\
-             n,GPU-0,ranks,\"a, b\",0,0.5,1,2\nn,GPU-0,ranks,\"a, b\",0.5,0.5,0,0\n\
-             n,GPU-0,ranks,(idle),0,0.5,0.5,1\nn,GPU-0,ranks,(idle),0.5,0.5,2,4\n"
+            "node,device,view,rank,start,seconds,joules,watts,static_joules,dynamic_joules\n\
+             n,GPU-0,ranks,\"a, b\",0,0.5,1,2,0.25,0.75\nn,GPU-0,ranks,\"a, b\",0.5,0.5,0,0,0,0\n\
+             n,GPU-0,ranks,(idle),0,0.5,0.5,1,,\nn,GPU-0,ranks,(idle),0.5,0.5,2,4,,\n"
+        );
+        let mut csv = Vec::new();
+        above(By::Device, &all).write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
+        assert_eq!(
+            String::from_utf8(csv).unwrap(),
+            "node,device,seconds,joules,watts,static_joules,dynamic_joules\n\
+             n,GPU-0,0.5,1,2,0.25,0.75\nn,GPU-0,0.5,2.5,5,,\n"
         );
         let mut json = Vec::new();
         table.write(crate::table::TableForm::Json, head([("by", "rank".into())]), &mut json).unwrap();
@@ -388,20 +442,27 @@ mod tests {
             view: "ranks",
             name: name.to_owned(),
             joules: joules.to_vec(),
+            parts: Some([vec![0.5; joules.len()], joules.iter().map(|joules| joules - 0.5).collect()]),
             seconds: 0.0,
         };
-        let all = [
+        let mut all = [
             series("GPU-0", "a", &[1.0, 3.0]),
             series("cpu", "a", &[1.0]),
-            series("GPU-1", "b", &[6.0, 1.0, 0.0]),
+            series("GPU-1", "b", &[6.0, 1.0, 0.5]),
             series("cpu", "(idle)", &[9.0, 9.0, 9.0]),
         ];
-        let mut csv = Vec::new();
-        balance(0.5, &all).write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
-        assert_eq!(
-            String::from_utf8(csv).unwrap(),
-            "start,seconds,mean_joules,most_joules,imbalance,ranks,node,rank\n\
-             0,0.5,4,6,1.5,2,n,b\n0.5,0.5,2,3,1.5,2,n,a\n1,0.5,0,0,1,2,n,b\n"
-        );
+        let csv = |all: &[Series]| {
+            let mut csv = Vec::new();
+            balance(0.5, all).write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
+            String::from_utf8(csv).unwrap()
+        };
+        const HEAD: &str = "start,seconds,mean_joules,most_joules,imbalance,ranks,node,rank,\
+             mean_dynamic_joules,most_dynamic_joules,dynamic_imbalance\n";
+        let rows = "0,0.5,4,6,1.5,2,n,b,3.25,5.5,1.6923076923076923\n\
+             0.5,0.5,2,3,1.5,2,n,a,1.5,2.5,1.6666666666666667\n1,0.5,0.25,0.5,2,2,n,b,0,0,1\n";
+        assert_eq!(csv(&all), format!("{HEAD}{rows}"));
+        all[1].parts = None;
+        let rows = "0,0.5,4,6,1.5,2,n,b,,,\n0.5,0.5,2,3,1.5,2,n,a,,,\n1,0.5,0.25,0.5,2,2,n,b,,,\n";
+        assert_eq!(csv(&all), format!("{HEAD}{rows}"));
     }
 }

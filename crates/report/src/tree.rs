@@ -33,6 +33,8 @@ pub struct Tree<'a> {
     sums: Vec<Sum>,
     /// Joules that are in no frame.
     pub idle: f64,
+    /// Their dynamic part; `None` unless the dynamic joules of all frames are known.
+    pub idle_dynamic: Option<f64>,
     /// Joules that cannot be attributed.
     pub lost: f64,
 }
@@ -44,6 +46,9 @@ pub struct Sum {
     pub joules: f64,
     /// The joules of the frame itself.
     pub exclusive: f64,
+    /// The dynamic parts of both; see [`Tree::idle_dynamic`].
+    pub dynamic: f64,
+    pub exclusive_dynamic: f64,
     pub calls: u64,
     /// The joules that the frame itself used waiting in MPI, and those that others used waiting for it.
     pub waits: [f64; 2],
@@ -91,13 +96,24 @@ impl<'a> Frames<'a> {
     }
 
     /// Makes a tree with the figures of the views of several devices.
-    pub fn of_views<'b>(&'a self, name: &str, views: impl Iterator<Item = &'b View>) -> Tree<'a> {
+    pub fn of_views<'b>(
+        &'a self,
+        name: &str,
+        views: impl Iterator<Item = (&'b Device, &'b View)>,
+    ) -> Tree<'a> {
         let mut sums = vec![Sum::default(); self.frames.len()];
         let (mut idle, mut lost, mut is_of_kernels) = (0.0, 0.0, false);
-        for view in views {
+        let mut idle_dynamic = Some(0.0);
+        for (device, view) in views {
+            let mut dynamic = match view.is_active() {
+                true => device.own_whole(view),
+                false => device.dynamic_joules.unwrap_or_default(),
+            };
             for row in view.callpaths.iter() {
                 let sum = &mut sums[self.of_path[row.path as usize] as usize];
                 sum.exclusive += row.figures.exclusive_joules;
+                sum.exclusive_dynamic += row.figures.own_joules();
+                dynamic -= row.figures.own_joules();
                 sum.calls = sum.calls.saturating_add(row.figures.calls);
                 sum.frames = 1;
             }
@@ -106,24 +122,30 @@ impl<'a> Frames<'a> {
                 sum.waits[0] += row.figures.waited_joules.unwrap_or_default();
                 sum.waits[1] += row.figures.caused_waiting_joules.unwrap_or_default();
             }
+            // With independent sharing, the frames may have more than there is.
+            let is_known = view.is_active() || view.callpaths.is_empty();
+            idle_dynamic = idle_dynamic.filter(|_| is_known).map(|sum| sum + dynamic.max(0.0));
             idle += view.idle_joules;
             lost += view.lost_joules;
             is_of_kernels |= view.view == "kernels";
         }
         for at in (1..sums.len()).rev() {
             sums[at].joules += sums[at].exclusive;
+            sums[at].dynamic += sums[at].exclusive_dynamic;
             let (above, below) = sums.split_at_mut(at);
             let caller = &mut above[self.frames[at].caller as usize];
             caller.joules += below[0].joules;
+            caller.dynamic += below[0].dynamic;
             caller.frames += below[0].frames;
         }
         sums[ROOT as usize].joules += idle.max(0.0) + lost.max(0.0);
-        Tree { name: name.to_owned(), frames: self, is_of_kernels, sums, idle, lost }
+        sums[ROOT as usize].dynamic += idle_dynamic.unwrap_or_default();
+        Tree { name: name.to_owned(), frames: self, is_of_kernels, sums, idle, idle_dynamic, lost }
     }
 
     /// Returns the tree of all devices that are in no other one: the ranks view, or the kernels view if only that was chosen.
     pub fn whole(&'a self) -> Tree<'a> {
-        self.of_views("all devices", whole_views(self.summary).into_iter().map(|(_, view)| view))
+        self.of_views("all devices", whole_views(self.summary).into_iter())
     }
 
     /// Returns the caller of each frame. The root is its own caller.
@@ -138,7 +160,7 @@ impl<'a> Frames<'a> {
 
     /// Returns the tree of the kernels of all devices that are in no other one.
     pub fn of_kernels(&'a self) -> Tree<'a> {
-        let views = topmost(self.summary).flat_map(|device| view(device, "kernels"));
+        let views = topmost(self.summary).filter_map(|device| Some((device, view(device, "kernels")?)));
         self.of_views("GPUs with kernels", views)
     }
 }

@@ -1,7 +1,7 @@
 //! Collects joules over time, or the calls of one region, while a trace is attributed.
 
 use crate::calls::{CallSink, Clock};
-use ampere_attribution::{ChargedInterval, Engine, ViewIndex};
+use ampere_attribution::{ChargedInterval, Engine, Policy, ViewIndex};
 use ampere_report::call_table::{CallRow, NameNumber, Names, Paths, Place};
 use ampere_report::timeline::{By, RegionCall, RegionCalls, Series};
 use ampere_timeline::attributor::{Attributor, Device, ViewKind};
@@ -38,9 +38,16 @@ pub struct Bins {
 struct ViewBins {
     device: usize,
     kind: ViewKind,
-    series: BTreeMap<NameNumber, Vec<f64>>,
+    series: BTreeMap<NameNumber, NameBins>,
     /// The total length of the intervals with more power than the limit.
     seconds: f64,
+}
+
+/// The joules of a name by bin, and their static and dynamic parts, if these are known.
+#[derive(Default)]
+struct NameBins {
+    joules: Vec<f64>,
+    parts: Option<[Vec<f64>; 2]>,
 }
 
 /// The selection and the grouping of joules.
@@ -62,8 +69,8 @@ impl Bins {
     pub fn new(clock: Clock, begin_seconds: f64, wanted: Wanted, kept: Kept<Vec<Series>>) -> Bins {
         let Wanted { devices, only, by, seconds, above } = wanted;
         let kinds = ViewKind::BOTH.into_iter().filter(|kind| only.is_none_or(|only| only == *kind));
-        // Undivided joules are the same in both views, and only ranks wait, so the first one is enough.
-        let most = if matches!(by, By::Device | By::Balance | By::Waiting) { 1 } else { 2 };
+        // Only ranks wait.
+        let most = if matches!(by, By::Balance | By::Waiting) { 1 } else { 2 };
         Bins {
             clock,
             seconds,
@@ -90,7 +97,7 @@ impl Bins {
         for Span { view, kind, start, end, joules } in spans {
             let (span, name) = ((self.place(start), self.place(end)), self.names.number(kind.as_str()));
             if let Some(Some(bins)) = self.views.get_mut(view.0 as usize) {
-                spread(bins.series.entry(name).or_default(), span, joules);
+                spread(&mut bins.series.entry(name).or_default().joules, span, joules);
             }
         }
     }
@@ -110,26 +117,38 @@ impl Bins {
             span = (0.0, 0.0);
         }
         let ChargedInterval { charges, idle_joules, other_jobs_joules, lost_joules, joules, .. } = interval;
+        let is_active = attributor.engine.report_policy(view) == Policy::Active;
         let names = &mut self.names;
-        let mut put = |name: &str, joules: f64| {
-            if joules != 0.0 {
-                spread(bins.series.entry(names.number(name)).or_default(), span, joules);
+        // The parts are those of `known` joules; lost joules have none.
+        let mut put = |name: &str, joules: f64, known: f64, dynamic: f64| {
+            if joules == 0.0 {
+                return;
+            }
+            let of = bins.series.entry(names.number(name)).or_default();
+            spread(&mut of.joules, span, joules);
+            if is_active {
+                let parts = of.parts.get_or_insert_default();
+                parts
+                    .iter_mut()
+                    .zip([(known - dynamic).max(0.0), dynamic])
+                    .for_each(|(bins, part)| spread(bins, span, part));
             }
         };
         match self.by {
-            By::Device => return put("", *joules),
+            By::Device => return put("", *joules, *joules - *lost_joules, interval.dynamic_joules),
             By::Waiting => return,
-            By::Rank | By::Balance => {
-                charges.iter().for_each(|c| put(attributor.owner_of(c.location.0 as usize), c.joules))
-            }
+            By::Rank | By::Balance => charges.iter().for_each(|c| {
+                put(attributor.owner_of(c.location.0 as usize), c.joules, c.joules, c.dynamic_joules)
+            }),
             By::Region => charges.iter().for_each(|charge| {
                 let (_, region) = attributor.engine.caller_of(charge.location, charge.node);
-                put(attributor.regions.name(region), charge.joules);
+                put(attributor.regions.name(region), charge.joules, charge.joules, charge.dynamic_joules);
             }),
         }
-        put("(idle)", *idle_joules - *other_jobs_joules);
-        put("(other jobs)", *other_jobs_joules);
-        put("(lost)", *lost_joules);
+        let unused = *idle_joules - *other_jobs_joules;
+        put("(idle)", unused, unused, interval.idle_dynamic_joules());
+        put("(other jobs)", *other_jobs_joules, *other_jobs_joules, *other_jobs_joules);
+        put("(lost)", *lost_joules, 0.0, 0.0);
     }
 }
 
@@ -156,7 +175,13 @@ impl Recorder for Bins {
         if !self.devices.is_empty() && !self.devices.contains(&device.info.name) {
             return;
         }
-        for kind in self.kinds.clone() {
+        let mut kinds = self.kinds.clone();
+        if self.by == By::Device {
+            // Undivided joules are the same in both views, but their parts may be known in one of them only.
+            let is_active = |kind: &ViewKind| engine.report_policy(device.view(*kind)) == Policy::Active;
+            kinds = kinds.iter().copied().find(is_active).or(kinds.first().copied()).into_iter().collect();
+        }
+        for kind in kinds {
             let at = if self.by == By::Waiting {
                 device.views.ranks.0 as usize
             } else {
@@ -199,12 +224,13 @@ impl Recorder for Bins {
             if idle && bins.kind == ViewKind::Kernels && self.kinds.len() > 1 {
                 continue;
             }
-            kept.extend(bins.series.into_iter().map(|(name, joules)| Series {
+            kept.extend(bins.series.into_iter().map(|(name, NameBins { joules, parts })| Series {
                 node: info.node.clone(),
                 device: info.name.clone(),
                 view: if self.by == By::Device { "" } else { bins.kind.as_str() },
                 name: self.names.all()[name as usize].clone(),
                 joules,
+                parts,
                 seconds: bins.seconds,
             }));
         }
@@ -266,6 +292,8 @@ impl CallSink for RegionSink {
                 call.exclusive_joules += row.exclusive_joules;
                 call.inclusive_joules += row.inclusive_joules;
                 call.resolved_joules += row.resolved_joules;
+                let more = row.dynamic_joules.unwrap_or_default();
+                call.dynamic_joules.iter_mut().flatten().zip(more).for_each(|(sum, more)| *sum += more);
             }
             _ => {
                 *last = self.calls.len();
@@ -291,6 +319,7 @@ impl CallSink for RegionSink {
             exclusive_joules: row.exclusive_joules,
             inclusive_joules: row.inclusive_joules,
             resolved_joules: row.resolved_joules,
+            dynamic_joules: row.dynamic_joules,
             calls: row.calls,
         }));
         Ok(())
@@ -320,6 +349,7 @@ mod tests {
                 exclusive_joules: 1.0,
                 inclusive_joules: 1.0,
                 resolved_joules: 0.0,
+                dynamic_joules: Some([0.5, 0.75]),
                 calls,
             };
             sink.push(&row, &names, &paths).unwrap();
@@ -334,6 +364,7 @@ mod tests {
         let calls = &kept.lock().unwrap().calls;
         let rows: Vec<_> = calls.iter().map(|call| (call.calls, call.inclusive_joules)).collect();
         assert_eq!(rows, [(Some(1), 3.0), (None, 1.0), (None, 1.0), (None, 1.0)]);
+        assert_eq!(calls[0].dynamic_joules, Some([1.5, 2.25]));
     }
 
     #[test]

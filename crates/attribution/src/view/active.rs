@@ -52,7 +52,7 @@ impl Due {
     }
 
     #[inline]
-    fn dynamic_joules(&self, price: &Price) -> f64 {
+    pub fn dynamic_joules(&self, price: &Price) -> f64 {
         self.active * price.active + self.open * price.open
     }
 }
@@ -331,14 +331,14 @@ impl View {
                 let account = &mut accounts[node.0 as usize];
                 let due = Due { share: account.take_due(), ..active.due(node) };
                 let joules = due.joules(&price);
+                let dynamic_joules = due.dynamic_joules(&price);
                 if let Some(interval) = &mut self.recorder.interval {
-                    interval.add(*location, node, joules);
+                    interval.add(*location, node, joules, dynamic_joules);
                 }
                 account.add(joules, power);
-                let weight = due.dynamic_joules(&price);
                 active.begin_interval(&[node]);
                 if due.active > 0.0 || due.open * price.open > 0.0 {
-                    active.account_mut(node).dynamic_joules += weight;
+                    active.account_mut(node).dynamic_joules += dynamic_joules;
                     alone = alone.with(index as u32, *location, node, due);
                     let region = || region_of(*location, node);
                     self.possible_regions.add(account, dynamic, self.totals.samples, sharer, region);

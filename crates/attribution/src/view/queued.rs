@@ -87,7 +87,7 @@ impl View {
             sample.last = Some((index, node, account.due));
             if recorder.interval.is_some() {
                 let (location, joules) = (LocationIndex(consumer.location), account.due * sample.price);
-                sample.charges.push(Charge { location, node, joules });
+                sample.charges.push(Charge { location, node, joules, dynamic_joules: 0.0 });
             }
             account.charge(sample.price);
             possible_regions.add_queued(account, sample.joules, number, sharer, || region_of(node));

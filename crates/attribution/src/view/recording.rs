@@ -26,10 +26,13 @@ pub struct Call {
     consumer: u32,
     /// The call's own joules, without those of the calls that it made.
     pub exclusive_joules: f64,
+    /// The dynamic part of the exclusive joules; 0 unless the policy is *active*.
+    pub dynamic_joules: f64,
     /// Joules of the sample intervals that belonged to this call alone.
     pub resolved_joules: f64,
-    /// The joules of the calls that it made.
+    /// The joules of the calls that it made, and their dynamic part.
     inner_joules: f64,
+    inner_dynamic_joules: f64,
     /// The ticks that it and the calls that it made are due in the open interval.
     due: Due,
     inner_due: Due,
@@ -52,6 +55,8 @@ pub struct Charge {
     pub node: NodeIndex,
     /// The call path's exclusive joules.
     pub joules: f64,
+    /// Their dynamic part; 0 unless the policy is *active*.
+    pub dynamic_joules: f64,
 }
 
 /// A sample interval, and how its joules were divided.
@@ -65,9 +70,11 @@ pub struct ChargedInterval {
     pub charges: Vec<Charge>,
     /// The counter's increase, as far as it is known.
     pub joules: f64,
+    /// The dynamic part of them; 0 unless the policy is *active*.
+    pub dynamic_joules: f64,
     /// The idle joules, which are charged to no frame.
     pub idle_joules: f64,
-    /// The part of them that other jobs used.
+    /// The part of the idle joules that other jobs used.
     pub other_jobs_joules: f64,
     /// The joules that cannot be attributed.
     pub lost_joules: f64,
@@ -75,8 +82,15 @@ pub struct ChargedInterval {
 
 impl ChargedInterval {
     #[inline]
-    pub(crate) fn add(&mut self, location: u32, node: NodeIndex, joules: f64) {
-        self.charges.push(Charge { location: LocationIndex(location), node, joules });
+    pub(crate) fn add(&mut self, location: u32, node: NodeIndex, joules: f64, dynamic_joules: f64) {
+        self.charges.push(Charge { location: LocationIndex(location), node, joules, dynamic_joules });
+    }
+
+    /// Returns the dynamic joules that nobody used. With independent sharing, the charges may add up to more than there is.
+    pub fn idle_dynamic_joules(&self) -> f64 {
+        let charged: f64 = self.charges.iter().map(|charge| charge.dynamic_joules).sum();
+        let unused = self.idle_joules - self.other_jobs_joules;
+        (self.dynamic_joules - charged - self.other_jobs_joules).clamp(0.0, unused.max(0.0))
     }
 }
 
@@ -91,8 +105,10 @@ impl Call {
             calls,
             consumer,
             exclusive_joules: 0.0,
+            dynamic_joules: 0.0,
             resolved_joules: 0.0,
             inner_joules: 0.0,
+            inner_dynamic_joules: 0.0,
             due: Due::default(),
             inner_due: Due::default(),
         }
@@ -103,40 +119,55 @@ impl Call {
         self.exclusive_joules + self.inner_joules
     }
 
+    /// Returns the dynamic part of [`Call::inclusive_joules`].
+    pub fn inclusive_dynamic_joules(&self) -> f64 {
+        self.dynamic_joules + self.inner_dynamic_joules
+    }
+
     #[inline]
     fn contain(&mut self, inner: &Call) {
         self.inner_joules += inner.inclusive_joules();
+        self.inner_dynamic_joules += inner.inclusive_dynamic_joules();
         self.inner_due.add(inner.due);
         self.inner_due.add(inner.inner_due);
     }
 
     /// The number of words of [`Call::to_words`].
-    pub const WORDS: usize = 13;
+    pub const WORDS: usize = 15;
 
     /// Returns the call as plain numbers, which can be stored elsewhere for a while.
     pub fn to_words(&self) -> [u64; Call::WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let Call { exclusive_joules, resolved_joules, inner_joules, due, inner_due, .. } = self;
-        let joules = [exclusive_joules, resolved_joules, inner_joules].map(|joules| joules.to_bits());
-        let ([a, b, c], [d, e, f], [g, h, i]) = (joules, due.to_words(), inner_due.to_words());
+        let joules = [
+            self.exclusive_joules,
+            self.dynamic_joules,
+            self.resolved_joules,
+            self.inner_joules,
+            self.inner_dynamic_joules,
+        ];
+        let [a, b, c, d, e] = joules.map(f64::to_bits);
+        let ([f, g, h], [i, j, k]) = (self.due.to_words(), self.inner_due.to_words());
         let (place, what) = (pair(self.location.0, self.node.0), pair(self.calls, self.consumer));
-        [self.start, self.end, place, what, a, b, c, d, e, f, g, h, i]
+        [self.start, self.end, place, what, a, b, c, d, e, f, g, h, i, j, k]
     }
 
     /// Returns the call that [`Call::to_words`] has written.
-    pub fn from_words([start, end, place, what, a, b, c, due @ ..]: [u64; Call::WORDS]) -> Call {
+    pub fn from_words([start, end, place, what, a, b, c, d, e, due @ ..]: [u64; Call::WORDS]) -> Call {
         let halves = |word: u64| (word as u32, (word >> 32) as u32);
         let ((location, node), (calls, consumer)) = (halves(place), halves(what));
-        let [exclusive_joules, resolved_joules, inner_joules] = [a, b, c].map(f64::from_bits);
-        let [d, e, f, g, h, i] = due;
-        let (due, inner_due) = (Due::from_words([d, e, f]), Due::from_words([g, h, i]));
+        let [exclusive_joules, dynamic_joules, resolved_joules, inner_joules, inner_dynamic_joules] =
+            [a, b, c, d, e].map(f64::from_bits);
+        let [f, g, h, i, j, k] = due;
+        let (due, inner_due) = (Due::from_words([f, g, h]), Due::from_words([i, j, k]));
         let (location, node) = (LocationIndex(location), NodeIndex(node));
         let open = OpenCall { start, node, calls };
         Call {
             end,
             exclusive_joules,
+            dynamic_joules,
             resolved_joules,
             inner_joules,
+            inner_dynamic_joules,
             due,
             inner_due,
             ..Call::new(open, location.0, consumer)
@@ -218,6 +249,7 @@ impl Recorder {
             charged.charges.clear();
             // `end_charging` subtracts these.
             charged.joules = totals.total_joules;
+            charged.dynamic_joules = totals.dynamic_joules;
             (charged.idle_joules, charged.lost_joules) = (totals.idle_joules, totals.lost_joules);
             charged.other_jobs_joules = totals.other_jobs_joules;
         }
@@ -230,6 +262,7 @@ impl Recorder {
         if let Some(charged) = &mut self.interval {
             (charged.start, charged.end) = (start, end);
             charged.joules = totals.total_joules - charged.joules;
+            charged.dynamic_joules = totals.dynamic_joules - charged.dynamic_joules;
             charged.idle_joules = totals.idle_joules - charged.idle_joules;
             charged.lost_joules = totals.lost_joules - charged.lost_joules;
             charged.other_jobs_joules = totals.other_jobs_joules - charged.other_jobs_joules;
@@ -368,6 +401,8 @@ fn charge(call: &mut Call, prices: &[Price], alone: Option<&Alone>) {
         call.resolved_joules += alone.joules;
     }
     call.exclusive_joules += call.due.joules(&price);
+    call.dynamic_joules += call.due.dynamic_joules(&price);
     call.inner_joules += call.inner_due.joules(&price);
+    call.inner_dynamic_joules += call.inner_due.dynamic_joules(&price);
     (call.due, call.inner_due) = (Due::default(), Due::default());
 }

@@ -164,7 +164,7 @@ impl View {
             for node in listed.drain(..) {
                 let account = &mut accounts[node.0 as usize];
                 if let Some(interval) = &mut self.recorder.interval {
-                    interval.add(*location, node, account.due * price);
+                    interval.add(*location, node, account.due * price, 0.0);
                 }
                 account.charge(price);
                 let region = || region_of(*location, node);
@@ -210,7 +210,7 @@ impl View {
                 calls.charge_at_once(index as u32, now, node, joules);
             }
             if let Some(interval) = &mut self.recorder.interval {
-                interval.add(location, node, joules);
+                interval.add(location, node, joules, 0.0);
             }
             self.record_at_once(now, index as u32, joules);
         }

@@ -236,6 +236,7 @@ mod tests {
                     exclusive_joules: row as f64,
                     inclusive_joules: 0.0,
                     resolved_joules: 0.0,
+                    dynamic_joules: None,
                     calls: (row % 3 > 0).then_some(row as u32),
                 };
                 file.push(&row, &names, &paths).unwrap();

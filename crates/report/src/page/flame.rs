@@ -10,6 +10,8 @@ pub(super) struct Frames<'a> {
     pub caller: &'a [u32],
     /// The exclusive joules of each frame.
     pub joules: &'a [f64],
+    /// The dynamic part of them, if it is known.
+    pub dynamic: Option<&'a [f64]>,
     pub calls: &'a [u64],
     pub name: &'a dyn Fn(u32) -> String,
 }
@@ -23,6 +25,7 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
     let is_kept = largest(&sums, most);
     let mut flame = Flame { caller: vec![0], name: vec![0], ..Flame::default() };
     (flame.joules, flame.calls) = (vec![*frames.joules.first().unwrap_or(&0.0)], vec![0]);
+    flame.dynamic_joules.extend(frames.dynamic.map(|_| 0.0));
     let mut box_of = vec![0; frames.caller.len()];
     // For the box of a caller, the box of all its callees that are too small; and how many frames each of those boxes has.
     let (mut small_below, mut counts) = (HashMap::new(), BTreeMap::new());
@@ -36,6 +39,7 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
             flame.caller.push(caller);
             flame.name.push(name);
             flame.joules.push(0.0);
+            flame.dynamic_joules.extend(frames.dynamic.map(|_| 0.0));
             flame.calls.push(0);
             (flame.caller.len() - 1) as u32
         };
@@ -48,6 +52,9 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
             at
         };
         flame.joules[at as usize] += frames.joules[frame];
+        if let Some(dynamic) = frames.dynamic {
+            flame.dynamic_joules[at as usize] += dynamic[frame];
+        }
         flame.calls[at as usize] = flame.calls[at as usize].saturating_add(frames.calls[frame]);
         box_of[frame] = at;
     }

@@ -54,8 +54,9 @@ struct Processes<'a> {
 /// Joules and calls of the call paths.
 #[derive(Default)]
 struct Charged {
-    /// Exclusive joules of each frame.
+    /// Exclusive joules of each frame, and the dynamic part of them.
     joules: Vec<f64>,
+    dynamic: Vec<f64>,
     calls: Vec<u64>,
     /// The joules of each process, for any choice of the shown rank.
     by_process: Vec<f64>,
@@ -92,6 +93,11 @@ fn leading_views(attributor: &Attributor, kind: ViewKind) -> Vec<ViewIndex> {
         device.views.threads.filter(|_| all_threads).unwrap_or(device.view(kind))
     };
     topmost.map(view).collect()
+}
+
+/// Returns the dynamic joules that no box has. With independent sharing, the boxes may have more than there is.
+fn unused(dynamic: Option<f64>, of_boxes: &[f64]) -> f64 {
+    dynamic.map_or(0.0, |dynamic| rounded((dynamic - of_boxes.iter().sum::<f64>()).max(0.0)))
 }
 
 /// Returns the standard errors of sampled functions, computed as in a summary.
@@ -136,21 +142,26 @@ impl LiveTables {
         let mut tables = Tables { functions, kernels: kernel_rows, dynamic_joules, ..Tables::default() };
         let by_function = ranks.by_function.iter().cloned();
         tables.heat = heat(shown.into_iter().zip(by_function).collect(), &mut names);
-        let mut whole = self.flame(attributor, &ranks, &mut names);
+        let mut whole = self.flame(attributor, &ranks, sums.dynamic.is_some(), &mut names);
         whole.view = "ranks".to_owned();
         match rank.and_then(|rank| processes.names.get(rank)) {
             Some(name) => whole.title = format!("all devices, rank {}", label(name)),
             None => {
                 whole.title = "all devices".to_owned();
                 (whole.idle_joules, whole.lost_joules) = (sums.idle, sums.lost);
+                whole.idle_dynamic_joules = unused(sums.dynamic, &whole.dynamic_joules);
             }
         }
         tables.flames.push(whole);
         if !sums.kernels.is_empty() {
-            let mut flame = self.flame(attributor, &kernels, &mut names);
+            let is_dynamic = !sums.dynamic_of_kernels.is_empty();
+            let mut flame = self.flame(attributor, &kernels, is_dynamic, &mut names);
             (flame.view, flame.title) = ("kernels".to_owned(), "GPUs with kernels".to_owned());
-            let views = topmost(summary).filter_map(|device| view(device, "kernels"));
-            for view in views {
+            let of_kernels = |device| Some((device, view(device, "kernels")?));
+            let views: Vec<_> = topmost(summary).filter_map(of_kernels).collect();
+            let dynamic = views.iter().map(|(device, view)| device.own_whole(view)).sum();
+            flame.idle_dynamic_joules = unused(is_dynamic.then_some(dynamic), &flame.dynamic_joules);
+            for (_, view) in views {
                 flame.idle_joules += view.idle_joules;
                 flame.lost_joules += view.lost_joules;
             }
@@ -228,6 +239,7 @@ impl LiveTables {
                 charged.by_process[process] += own;
                 if is_wanted(process) {
                     charged.joules[frame as usize] += spent.joules;
+                    charged.dynamic[frame as usize] += spent.dynamic_joules;
                 }
                 let region = self.region[frame as usize].0 as usize;
                 if let Some(row) = row_of.get(region).copied().flatten() {
@@ -247,6 +259,7 @@ impl LiveTables {
             attributor.engine.each_node_account(view, |location, node, spent| {
                 let (frame, _) = self.nodes[location.0 as usize][node.0 as usize];
                 charged.joules[frame as usize] += spent.joules;
+                charged.dynamic[frame as usize] += spent.dynamic_joules;
             });
         }
         let is_stream =
@@ -258,7 +271,8 @@ impl LiveTables {
     fn nothing(&self, attributor: &Attributor) -> Charged {
         let (frames, regions) = (self.caller.len(), attributor.regions.all().len());
         let calls_and_ticks = vec![(0, 0); regions];
-        Charged { joules: vec![0.0; frames], calls: vec![0; frames], calls_and_ticks, ..Charged::default() }
+        let (joules, dynamic) = (vec![0.0; frames], vec![0.0; frames]);
+        Charged { joules, dynamic, calls: vec![0; frames], calls_and_ticks, ..Charged::default() }
     }
 
     /// Adds calls and times, which are the same for all devices. `counts` selects the locations to count; `is_wanted` those that
@@ -297,18 +311,26 @@ impl LiveTables {
         all
     }
 
-    fn flame(&self, attributor: &Attributor, charged: &Charged, names: &mut Names) -> Flame {
+    fn flame(
+        &self,
+        attributor: &Attributor,
+        charged: &Charged,
+        is_dynamic: bool,
+        names: &mut Names,
+    ) -> Flame {
         let name = |frame: u32| {
             times(attributor.regions.name(self.region[frame as usize]), self.times[frame as usize])
         };
         let frames = flame::Frames {
             caller: &self.caller,
             joules: &charged.joules,
+            dynamic: is_dynamic.then_some(&charged.dynamic),
             calls: &charged.calls,
             name: &name,
         };
         let (mut flame, _) = flame::boxes(&frames, BOXES_MAX, names);
-        flame.joules.iter_mut().for_each(|joules| *joules = rounded(*joules));
+        let figures = flame.joules.iter_mut().chain(&mut flame.dynamic_joules);
+        figures.for_each(|joules| *joules = rounded(*joules));
         flame
     }
 }

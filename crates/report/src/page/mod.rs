@@ -396,6 +396,9 @@ pub struct Flame {
     pub view: String,
     /// Joules that were charged to no frame.
     pub idle_joules: f64,
+    /// The dynamic part of them.
+    #[serde(default)]
+    pub idle_dynamic_joules: f64,
     /// Joules of intervals that cannot be attributed.
     pub lost_joules: f64,
     /// The index of the box above it; 0 for the first box.
@@ -404,6 +407,9 @@ pub struct Flame {
     pub name: Vec<u32>,
     /// Exclusive joules of each box.
     pub joules: Vec<f64>,
+    /// The dynamic part of them; empty if it is not known.
+    #[serde(default)]
+    pub dynamic_joules: Vec<f64>,
     pub calls: Vec<u64>,
     /// The joules that each box itself used waiting in MPI; empty, like the next column, if none was used.
     #[serde(default)]

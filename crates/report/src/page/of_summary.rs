@@ -223,7 +223,7 @@ fn flames(
     }
     for (device, view) in each.iter().filter(|_| each.len() > 1) {
         let title = format!("{}, {}", printable(&device.name), view.title());
-        let tree = frames.of_views(&title, std::iter::once(*view));
+        let tree = frames.of_views(&title, std::iter::once((*device, *view)));
         all.push(boxes(&callers, &tree, most, names).0);
     }
     all
@@ -232,15 +232,19 @@ fn flames(
 fn boxes(callers: &[u32], tree: &Tree, most: usize, names: &mut Names) -> (Flame, Vec<u32>) {
     let frames = 0..callers.len() as u32;
     let joules: Vec<f64> = frames.clone().map(|frame| tree.sum(frame).exclusive).collect();
+    let dynamic: Vec<f64> = frames.clone().map(|frame| tree.sum(frame).exclusive_dynamic).collect();
     let calls: Vec<u64> = frames.map(|frame| tree.sum(frame).calls).collect();
     let name = |frame| tree.name_of(frame);
-    let of = flame::Frames { caller: callers, joules: &joules, calls: &calls, name: &name };
+    let dynamic = tree.idle_dynamic.map(|_| dynamic.as_slice());
+    let of = flame::Frames { caller: callers, joules: &joules, dynamic, calls: &calls, name: &name };
     let (mut flame, box_of) = flame::boxes(&of, most, names);
-    flame.joules.iter_mut().for_each(|joules| *joules = rounded(*joules));
+    let figures = flame.joules.iter_mut().chain(&mut flame.dynamic_joules);
+    figures.for_each(|joules| *joules = rounded(*joules));
     add_waits(&mut flame, (callers, &box_of), tree);
     flame.title.clone_from(&tree.name);
     flame.view = if tree.is_of_kernels() { "kernels" } else { "ranks" }.to_owned();
     (flame.idle_joules, flame.lost_joules) = (tree.idle, tree.lost);
+    flame.idle_dynamic_joules = rounded(tree.idle_dynamic.unwrap_or_default());
     (flame, box_of)
 }
 

@@ -145,7 +145,7 @@
   // ---- tables that sort and search ----
 
   // Titles as words, for screen readers.
-  const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'dynamic J': 'dynamic joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', waited: 'joules waited', caused: 'joules of waiting caused', '±': 'standard error' };
+  const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'dynamic J': 'dynamic joules', 'inclusive dynamic J': 'inclusive dynamic joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', waited: 'joules waited', caused: 'joules of waiting caused', '±': 'standard error' };
 
   // In tables of functions, the first rows are those with at least this part of the total.
   const FIRST_ROWS = 15, MORE_ROWS = 100, PART_MIN = 0.001;
@@ -776,21 +776,23 @@
 
   // For each picture: its name, the zoomed box, the focused box, and the search words.
   const flame = { of: null, rank: '', byWaits: false, path: [], focused: [], focus: 0, search: '', boxes: [], tree: null };
-  // Boxes of the chosen flame: [{caller, words, kind, own, sum, calls, below: []}], callers first.
+  // Boxes of the chosen flame: [{caller, words, kind, own, sum, dynamic, calls, below: []}], callers first. `dynamic` is the part
+  // of the sum, or null where that is not known.
   function makeTree(of, column) {
-    const own = column < 0 ? of.joules : of.by_rank[column], kernel = of.view === 'kernels' ? 'kernel' : 'function';
+    const own = column < 0 ? of.joules : of.by_rank[column], parts = column < 0 && of.dynamic_joules && of.dynamic_joules.length ? of.dynamic_joules : null, kernel = of.view === 'kernels' ? 'kernel' : 'function';
     // What each box itself waited, and what others waited for it, is only known for all ranks.
     const waits = column < 0 ? [of.waited_joules, of.caused_waiting_joules] : [[], []];
     const small = new Set(of.small), boxes = of.name.map((at, index) => {
       const words = index === 0 ? of.title : name(at);
-      return { caller: of.caller[index], words, kind: index === 0 ? 'whole' : small.has(index) ? 'small' : isMpi.has(words.replace(/ x\d+$/, '')) ? 'mpi' : kernel, own: own[index] || 0, sum: 0, calls: column < 0 ? of.calls[index] : null, waited: waits[0][index] || 0, caused: waits[1][index] || 0, below: [] };
+      return { caller: of.caller[index], words, kind: index === 0 ? 'whole' : small.has(index) ? 'small' : isMpi.has(words.replace(/ x\d+$/, '')) ? 'mpi' : kernel, own: own[index] || 0, sum: 0, dynamic: parts && parts[index], calls: column < 0 ? of.calls[index] : null, waited: waits[0][index] || 0, caused: waits[1][index] || 0, below: [] };
     });
-    if (column < 0) for (const [words, value] of [['idle', of.idle_joules], ['lost', of.lost_joules]])
-      if (value > 0) boxes.push({ caller: 0, words, kind: 'rest', own: value, sum: 0, calls: null, waited: 0, caused: 0, below: [] });
+    if (column < 0) for (const [words, value, dynamic] of [['idle', of.idle_joules, parts && of.idle_dynamic_joules], ['lost', of.lost_joules, null]])
+      if (value > 0) boxes.push({ caller: 0, words, kind: 'rest', own: value, sum: 0, dynamic, calls: null, waited: 0, caused: 0, below: [] });
     for (let at = boxes.length - 1; at > 0; at--) {
       const box = boxes[at];
       box.sum += box.own;
       boxes[box.caller].sum += box.sum;
+      if (parts) boxes[box.caller].dynamic += box.dynamic;
       if (box.sum > 0) boxes[box.caller].below.push(at);
     }
     for (const box of boxes) box.below.sort((a, b) => (boxes[a].kind === 'small' || boxes[a].kind === 'rest') - (boxes[b].kind === 'small' || boxes[b].kind === 'rest') || boxes[b].sum - boxes[a].sum);
@@ -872,6 +874,12 @@
         draw.fillStyle = waitColour(box.waited, 'waited');
         draw.fillRect(x, row * high, painted * box.waited / (box.waited + box.caused), high - 1);
       }
+      if (box.dynamic != null && !byWaits && wide > 3) {
+        const fixed = painted * Math.max(0, 1 - box.dynamic / box.sum);
+        draw.fillStyle = colours.card;
+        draw.globalAlpha = 0.5;
+        draw.fillRect(x + painted - fixed, row * high, fixed, high - 1);
+      }
       const room = Math.floor((wide - 6) / letter);
       if (room >= 3) { draw.globalAlpha = 1; draw.fillStyle = isFaded ? colours.text : colours.ink; draw.fillText(clip(brief(box.words), room), x + 3, row * high + high / 2); }
     }
@@ -898,10 +906,10 @@
     boxes.forEach((box, at) => {
       if (at !== zoom && !inside.has(box.caller)) return;
       inside.add(at);
-      if (at !== 0) rows.push({ words: clip(pathOf(boxes, at).join(' > '), 400), joules: box.own, sum: box.sum, part: whole > 0 ? box.own / whole : 0, calls: box.calls, waited_joules: box.waited, caused_waiting_joules: box.caused, last: 0 });
+      if (at !== 0) rows.push({ words: clip(pathOf(boxes, at).join(' > '), 400), joules: box.own, sum: box.sum, dynamic: box.dynamic, part: whole > 0 ? box.own / whole : 0, calls: box.calls, waited_joules: box.waited, caused_waiting_joules: box.caused, last: 0 });
     });
     const hasWaits = rows.some(row => row.waited_joules || row.caused_waiting_joules);
-    const at = tableOf('flame-table', [number('joules', 'J', joules), BAR, number('sum', 'inclusive J', joules), ...(hasWaits ? waitColumns(() => false) : []), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
+    const at = tableOf('flame-table', [number('joules', 'J', joules), BAR, number('sum', 'inclusive J', joules), ...(boxes[0].dynamic == null ? [] : [number('dynamic', 'inclusive dynamic J', joules, { show: row => row.dynamic == null ? '' : joules(row.dynamic) })]), ...(hasWaits ? waitColumns(() => false) : []), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
     at.set(rows);
     at.search(flame.search);
   }
@@ -909,7 +917,8 @@
   const shareOfRun = part => page.totals.joules > 0 ? `${share(part, page.totals.joules)} ${OF_TOTAL}` : `${share(part, flame.tree[0].sum)} ${OF_TIME}`;
   function boxWords(box, isShort) {
     const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${joules(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : 'sampled'}${box.waited ? `\n${joules(box.waited)} J of them waiting in MPI` : ''}${box.caused ? `\nothers used ${joules(box.caused)} J waiting for it` : ''}`;
-    return `${clip(box.words, 300)}: ${joules(box.sum)} J, ${shareOfRun(box.sum)}${own}`;
+    const part = box.dynamic == null ? '' : ` (${joules(box.dynamic)} dynamic)`;
+    return `${clip(box.words, 300)}: ${joules(box.sum)} J${part}, ${shareOfRun(box.sum)}${own}`;
   }
   function readFlame() {
     const boxes = flame.tree, at = flame.focus, beside = at === 0 ? [0] : boxes[boxes[at].caller].below;

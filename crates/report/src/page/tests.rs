@@ -123,6 +123,10 @@ fn a_live_page_has_the_dynamic_joules_of_the_summary() {
         assert_eq!(tables.dynamic_joules.map(rows::rounded), Some(4.0));
         assert_eq!(tables.views[0].dynamic_joules.map(rows::rounded), Some(4.0));
         assert_eq!(tables.heat.joules, [[3.0], [1.0]]);
+        let flame = &tables.flames[0];
+        let of_boxes: f64 = flame.dynamic_joules.iter().sum();
+        assert_eq!((flame.dynamic_joules.len(), rows::rounded(of_boxes)), (flame.joules.len(), 4.0));
+        assert!(flame.idle_dynamic_joules < 1e-9);
     }
     let of_nothing =
         Page::of(&Summary::new(&crate::tests::active(""), None, Run::default(), Losses::default()));
@@ -195,7 +199,9 @@ fn what_is_small_is_summed_below_its_caller() {
     // main calls a, b and c; b calls d.
     let (caller, joules, calls) = ([0, 0, 1, 1, 1, 3], [0.0, 1.0, 5.0, 1.0, 0.5, 0.25], [0, 1, 2, 3, 4, 5]);
     let name = |frame: u32| ["", "main", "a", "b", "c", "d"][frame as usize].to_owned();
-    let frames = Frames { caller: &caller, joules: &joules, calls: &calls, name: &name };
+    let dynamic = joules.map(|joules| joules / 2.0);
+    let frames =
+        Frames { caller: &caller, joules: &joules, dynamic: Some(&dynamic), calls: &calls, name: &name };
     let mut names = Names::default();
     let (flame, of) = boxes(&frames, 2, &mut names);
     let shown: Vec<(&str, u32, f64, u64)> = (1..flame.caller.len())
@@ -204,6 +210,7 @@ fn what_is_small_is_summed_below_its_caller() {
         })
         .collect();
     assert_eq!(shown, [("main", 0, 1.0, 1), ("a", 1, 5.0, 2), ("3 smaller call paths", 1, 1.75, 12)]);
+    assert_eq!(flame.dynamic_joules, [0.0, 0.5, 2.5, 0.875]);
     assert_eq!((flame.small, of), (vec![3], vec![0, 1, 2, 3, 3, 3]));
 }
 
@@ -258,7 +265,7 @@ proptest! {
         }
         let calls: Vec<u64> = joules.iter().map(|joules| *joules as u64).collect();
         let name = |frame: u32| format!("f{frame}");
-        let frames = Frames { caller: &caller, joules: &joules, calls: &calls, name: &name };
+        let frames = Frames { caller: &caller, joules: &joules, dynamic: None, calls: &calls, name: &name };
         let mut names = Names::default();
         let (flame, _) = boxes(&frames, most, &mut names);
         prop_assert_eq!(flame.joules.iter().sum::<f64>(), joules.iter().sum::<f64>());

@@ -7,7 +7,7 @@
 
 mod spill;
 
-use ampere_attribution::{Call, Engine, LocationIndex, NodeIndex, ViewIndex};
+use ampere_attribution::{Call, Engine, LocationIndex, NodeIndex, Policy, ViewIndex};
 use ampere_report::call_table::{CallRow, DeviceView, Names, PathNumber, Paths, Place};
 use ampere_timeline::attributor::{Attributor, Device, ViewKind};
 use ampere_timeline::recorder::Recorder;
@@ -132,7 +132,14 @@ impl CallTable {
         }
     }
 
-    fn push_all(&mut self, attributor: &Attributor, device: DeviceView, calls: &[Call]) -> io::Result<()> {
+    /// `view` is that of the device, if the calls draw from one.
+    fn push_all(
+        &mut self,
+        attributor: &Attributor,
+        (device, view): (DeviceView, Option<ViewIndex>),
+        calls: &[Call],
+    ) -> io::Result<()> {
+        let is_active = view.is_some_and(|view| attributor.engine.report_policy(view) == Policy::Active);
         let CallTable { sink, clock, names, paths, locations, .. } = self;
         let Some(sink) = sink else { return Ok(()) };
         for call in calls {
@@ -152,6 +159,7 @@ impl CallTable {
                 exclusive_joules: call.exclusive_joules,
                 inclusive_joules: call.inclusive_joules(),
                 resolved_joules: call.resolved_joules,
+                dynamic_joules: is_active.then(|| [call.dynamic_joules, call.inclusive_dynamic_joules()]),
                 calls: (call.calls > 0 || !attributor.has_samples(call.location)).then_some(call.calls),
             };
             sink.push(&row, names, paths)?;
@@ -168,7 +176,7 @@ impl CallTable {
         let mut calls = std::mem::take(&mut self.scratch);
         attributor.engine.take_unlinked_calls(&mut calls);
         let none = self.names.number("");
-        let pushed = self.push_all(attributor, DeviceView { device: none, view: none }, &calls);
+        let pushed = self.push_all(attributor, (DeviceView { device: none, view: none }, None), &calls);
         self.scratch = calls;
         pushed
     }
@@ -194,7 +202,7 @@ impl CallTable {
         if when == When::Meanwhile && attributor.engine.ended_calls(view) < WAITING_MAX {
             return Ok(());
         }
-        let of = self.device_view(attributor, *device, *kind);
+        let of = (self.device_view(attributor, *device, *kind), Some(view));
         let mut calls = std::mem::take(&mut self.scratch);
         if when == When::Ended {
             attributor.engine.end_calls(view, &mut calls);
