@@ -22,7 +22,7 @@ async function main([url, width, screenshot]) {
   const shown = () => page.evaluate(() => ({
     state: document.getElementById('state').textContent,
     totals: Object.fromEntries([...document.querySelectorAll('#totals > div')].map(tile => [tile.id, +tile.dataset.value])),
-    functions: [...document.querySelectorAll('#functions-table tbody tr')].map(row => [row.querySelector('.name').textContent, +row.cells[0].dataset.value]),
+    functions: [...document.querySelectorAll('#functions-table tbody tr')].map(row => [row.querySelector('.name').title || row.querySelector('.name').textContent, +row.cells[0].dataset.value]),
     devices: [...document.querySelectorAll('#devices-list .device')].map(device => [device.dataset.device, +device.querySelector('.number').dataset.value]),
     facts: Object.fromEntries([...document.querySelectorAll('.facts dt')].map(at => [at.textContent, +at.nextSibling.dataset.value])),
     now: [...document.querySelectorAll('#now-bars li')].map(bar => bar.textContent),

@@ -101,7 +101,7 @@ fn check(answer: &Value, address: &str) {
     let filtered = names("filtered");
     assert!(!filtered.is_empty() && filtered.iter().all(|name| name.contains("step")), "{filtered:?}");
     let page = text("text");
-    for name in ["<script>alert(1)</script>\"'&\u{fffd}{}", "names+0x", "std::map<std::vector<double, "] {
+    for name in ["<script>alert(1)</script>\"'&\u{fffd}{}", "names+0x", "std::map<…>::step"] {
         assert!(page.contains(name), "{name} is a name as any other: {page}");
     }
     assert!(answer["first"]["overflow"].as_i64() <= Some(0), "nothing is wider than the window");
@@ -488,7 +488,7 @@ fn read(answer: &Value) {
     assert!(at(&heat[0]).starts_with("work rank 0: ") && at(&heat[0]).ends_with(" J"), "{heat:?}");
     assert!(at(&heat[1]).starts_with("work rank 1: "), "{heat:?}");
     let flame = list(&answer["flame"]);
-    assert!(at(&flame[0]).starts_with("all devices: ") && at(&flame[0]).contains(" J, 100.0 %"), "{flame:?}");
+    assert!(at(&flame[0]).starts_with("all devices: ") && at(&flame[0]).contains(", 100.0 %"), "{flame:?}");
     assert!(
         at(&flame[1]).starts_with("main: ") && at(&flame[1]).contains(" J in itself, 2 calls"),
         "{flame:?}"

@@ -44,8 +44,10 @@ impl Names {
     pub fn put_into(self, tables: &mut Tables) {
         let all: Vec<&str> = self.all.iter().map(String::as_str).collect();
         let short = shortened(&all, NAME_ROOM).0.into_iter().zip(&all);
+        // A name whose middle is left out has lost brackets, between which names are shortened.
+        let is_shortened = |name: &str| !is_recursive(name) && !name.contains('…');
         tables.short_names = short
-            .map(|(short, name)| Some(short).filter(|short| short != name && !is_recursive(name)))
+            .map(|(short, name)| Some(short).filter(|short| short != name && is_shortened(name)))
             .collect();
         (tables.names, tables.mpi) = (self.all, self.mpi);
     }
