@@ -31,7 +31,7 @@ impl Finish {
     /// there is none.
     pub(super) fn unsettled(&self, summary: &Summary) -> String {
         let late = summary.quality.records.late_events;
-        let late = (late > 0).then(|| format!("{late} events came late"));
+        let late = (late > 0).then(|| format!("{late} event{} came late", if late == 1 { "" } else { "s" }));
         let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
         let attributor = self.run.timeline.as_ref().map(|timeline| &timeline.pipeline.attributor);
         let revised = attributor.is_some_and(Attributor::samples_are_revised);

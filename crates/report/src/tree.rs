@@ -105,10 +105,11 @@ impl<'a> Frames<'a> {
         let (mut idle, mut lost, mut is_of_kernels) = (0.0, 0.0, false);
         let mut idle_dynamic = Some(0.0);
         for (device, view) in views {
-            let mut dynamic = match view.is_active() {
+            let whole = match view.is_active() {
                 true => device.own_whole(view),
                 false => device.dynamic_joules.unwrap_or_default(),
             };
+            let mut dynamic = whole;
             for row in view.callpaths.iter() {
                 let sum = &mut sums[self.of_path[row.path as usize] as usize];
                 sum.exclusive += row.figures.exclusive_joules;
@@ -124,7 +125,10 @@ impl<'a> Frames<'a> {
             }
             // With independent sharing, the frames may have more than there is.
             let is_known = view.is_active() || view.callpaths.is_empty();
-            idle_dynamic = idle_dynamic.filter(|_| is_known).map(|sum| sum + dynamic.max(0.0));
+            // Rows have nine digits in a file, so their difference has fewer.
+            let step = (1e-7 * whole).max(f64::MIN_POSITIVE);
+            let dynamic = (dynamic.max(0.0) / step).round() * step;
+            idle_dynamic = idle_dynamic.filter(|_| is_known).map(|sum| sum + dynamic);
             idle += view.idle_joules;
             lost += view.lost_joules;
             is_of_kernels |= view.view == "kernels";

@@ -207,7 +207,7 @@ fn a_function_that_has_joules_for_waiting_alone_is_a_hint_and_is_counted_where_i
     };
     assert_eq!(more(&summary).as_deref(), Some(""));
     wait(&mut summary);
-    assert!(more(&summary).is_some_and(|words| words.ends_with(" % of all joules")), "{:?}", more(&summary));
+    assert!(more(&summary).is_some_and(|words| words.ends_with(" % of all joules)")), "{:?}", more(&summary));
 }
 
 #[test]

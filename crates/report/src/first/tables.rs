@@ -177,8 +177,7 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let all = facts.all_of_hosts();
     let waits =
         facts.is_dynamic && hidden >= WAITING_PART_MIN * all && hidden * facts.whole > 2.0 * others * all;
-    let hidden =
-        if waits { format!(", waiting: {} of all joules", percent(hidden, all)) } else { String::new() };
+    let hidden = if waits { format!(" ({} of all joules)", percent(hidden, all)) } else { String::new() };
     let more =
         if more > 0 { vec![(format!("{} more{hidden}", count(more as u64)), others)] } else { Vec::new() };
     let rest = [("in no function", facts.outside), ("not attributed: no readings", facts.lost)];

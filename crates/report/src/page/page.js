@@ -243,9 +243,11 @@
     // The columns of waiting need the room of others.
     const [wide, roomy] = hasWaits ? ['in-widest', { where: 'in-roomy' }] : ['in-wide', {}];
     const columns = [number('joules', unit, joules, { minor: has('dynamic_joules'), ...(has('dynamic_joules') ? roomy : {}), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
+    // The bar is of all joules, and next to these or their share.
+    if (has('dynamic_joules')) columns.push(BAR);
     if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, joules, { help: STATIC, show: row => row.dynamic_joules == null ? '' : joules(row.dynamic_joules) }));
     if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
-    columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, BAR);
+    columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, ...(has('dynamic_joules') ? [] : [BAR]));
     const isSampled = row => row.sampled_error_joules != null;
     const bound = (key, title, help) => number(key, title, joules, { minor: true, where: wide, help, show: row => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : joules(row[key]) });
     if (has('least_joules') && hasBounds(of)) columns.push(bound('least_joules', 'least', LEAST));

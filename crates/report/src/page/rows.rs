@@ -129,7 +129,8 @@ pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
         table.joules.push(figures.exclusive_joules);
         table.dynamic_joules.extend(figures.dynamic_joules);
         table.inclusive_joules.push(figures.inclusive_joules);
-        table.seconds.push(figures.exclusive_seconds);
+        // The summary has no more places.
+        table.seconds.push((1e10 * figures.exclusive_seconds).round() / 1e10);
         table.calls.push(figures.calls);
         table.waited_joules.push(rounded(figures.waited_joules.unwrap_or_default()));
         table.caused_waiting_joules.push(rounded(figures.caused_waiting_joules.unwrap_or_default()));
