@@ -134,7 +134,7 @@ impl CallSink for ParquetSink {
 
 /// The columns of a CSV file of calls. They are those of Parquet, but the call path is written as its regions, the outermost
 /// first.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 16] = [
     "node",
     "rank",
     "thread",
@@ -149,6 +149,8 @@ const COLUMNS: [&str; 14] = [
     "exclusive_joules",
     "inclusive_joules",
     "resolved_joules",
+    "dynamic_joules",
+    "inclusive_dynamic_joules",
 ];
 
 struct CsvSink(csv::Writer<BufWriter<File>>);
@@ -168,6 +170,8 @@ impl CallSink for CsvSink {
         let mut callpath: Vec<&str> = paths.up(row.path).map(region).collect();
         callpath.reverse();
         let (place, device) = (row.place, row.device);
+        let dynamic = row.dynamic_joules.map(|parts| parts.map(|joules| joules.to_string()));
+        let [dynamic, inclusive_dynamic] = dynamic.unwrap_or_default();
         let text = [place.node, place.rank, place.thread, device.device, device.view].map(name);
         self.0.write_record([
             text[0],
@@ -184,6 +188,8 @@ impl CallSink for CsvSink {
             &row.exclusive_joules.to_string(),
             &row.inclusive_joules.to_string(),
             &row.resolved_joules.to_string(),
+            &dynamic,
+            &inclusive_dynamic,
         ])?;
         Ok(())
     }

@@ -75,6 +75,13 @@ for directory in open(sys.argv[1]).read().split():
                 assert near(have.inclusive_joules, inclusive), (where, key)
                 assert have.resolved_joules <= resolved * (1 + 1e-8), (where, key)
             assert set(found.index) <= set(expected), where
+            if "dynamic_joules" in table and len(of):
+                dynamic = of.dynamic_joules.sum()
+                assert not of.dynamic_joules.isna().any(), where
+                assert close(dynamic, sum(table["dynamic_joules"]), whole), where
+                assert close(of[of.depth == 1].inclusive_dynamic_joules.sum(), dynamic, whole), where
+            else:
+                assert of.dynamic_joules.isna().all(), where
 print(rows, devices, with_calls)
 "#;
 

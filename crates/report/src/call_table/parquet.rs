@@ -25,6 +25,8 @@ const INTEGERS: [(&str, Physical, Repetition); 5] = [
     ("calls", Physical::INT64, Repetition::OPTIONAL),
 ];
 const FIGURES: [&str; 3] = ["exclusive_joules", "inclusive_joules", "resolved_joules"];
+/// Empty where they are unknown.
+const DYNAMIC: [&str; 2] = ["dynamic_joules", "inclusive_dynamic_joules"];
 
 pub struct CallsFile<W: Write + Send> {
     file: SerializedFileWriter<W>,
@@ -36,6 +38,8 @@ pub struct CallsFile<W: Write + Send> {
     /// The known numbers of calls, and for each row whether it has one.
     calls: (Vec<i64>, Vec<i16>),
     figures: [Vec<f64>; 3],
+    /// The known dynamic joules, and for each row whether it has them.
+    dynamic: ([Vec<f64>; 2], Vec<i16>),
     dictionary: Dictionary,
 }
 
@@ -48,7 +52,8 @@ impl<W: Write + Send> CallsFile<W> {
         let text = TEXT.iter().map(|name| field(name, Physical::BYTE_ARRAY, Repetition::REQUIRED));
         let integers = INTEGERS.iter().map(|(name, kind, repetition)| field(name, *kind, *repetition));
         let figures = FIGURES.iter().map(|name| field(name, Physical::DOUBLE, Repetition::REQUIRED));
-        let fields = text.chain(integers).chain(figures).collect::<Result<_>>()?;
+        let dynamic = DYNAMIC.iter().map(|name| field(name, Physical::DOUBLE, Repetition::OPTIONAL));
+        let fields = text.chain(integers).chain(figures).chain(dynamic).collect::<Result<_>>()?;
         let schema = Type::group_type_builder("calls").with_fields(fields).build()?;
         let delta = |builder: WriterPropertiesBuilder, column: &str| {
             builder.set_column_encoding(ColumnPath::from(column), Encoding::DELTA_BINARY_PACKED)
@@ -62,6 +67,7 @@ impl<W: Write + Send> CallsFile<W> {
             times: Default::default(),
             calls: Default::default(),
             figures: Default::default(),
+            dynamic: Default::default(),
             dictionary: Dictionary::default(),
         })
     }
@@ -84,11 +90,15 @@ impl<W: Write + Send> CallsFile<W> {
         {
             column.push(value);
         }
+        for (column, value) in self.dynamic.0.iter_mut().zip(row.dynamic_joules.into_iter().flatten()) {
+            column.push(value);
+        }
+        self.dynamic.1.push(row.dynamic_joules.is_some().into());
         if self.paths.len() == ROWS_A_GROUP { self.end_group(names, paths) } else { Ok(()) }
     }
 
     fn end_group(&mut self, names: &Names, paths: &Paths) -> Result<()> {
-        let CallsFile { file, places, devices, times, calls, figures, dictionary, .. } = self;
+        let CallsFile { file, places, devices, times, calls, figures, dynamic, dictionary, .. } = self;
         let schema = file.schema_descr().columns().to_vec();
         let mut group = file.next_row_group()?;
         let (names, all) = (names.all(), paths.all());
@@ -114,6 +124,9 @@ impl<W: Write + Send> CallsFile<W> {
         for column in &*figures {
             put::<DoubleType, W>(&mut group, column, None)?;
         }
+        for column in &dynamic.0 {
+            put::<DoubleType, W>(&mut group, column, Some(&dynamic.1))?;
+        }
         group.close()?;
         self.places.clear();
         self.devices.clear();
@@ -121,7 +134,8 @@ impl<W: Write + Send> CallsFile<W> {
         self.calls.0.clear();
         self.calls.1.clear();
         self.times.iter_mut().for_each(Vec::clear);
-        self.figures.iter_mut().for_each(Vec::clear);
+        self.figures.iter_mut().chain(&mut self.dynamic.0).for_each(Vec::clear);
+        self.dynamic.1.clear();
         Ok(())
     }
 
