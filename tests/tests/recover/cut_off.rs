@@ -216,16 +216,23 @@ fn figures_that_know_more_than_the_records_that_are_left_stay() {
     assert!(kept["run"]["notes"].to_string().contains("its last records are lost: the figures are those"));
 }
 
-/// Renaming fails, as on a file system that stores objects.
+/// Renaming into a run's directory fails, as on a file system that stores objects.
 const RENAMES_NOTHING: &str = r#"
+    #define _GNU_SOURCE
     #include <errno.h>
-    #include <string.h>
     #include <stdio.h>
-    #include <unistd.h>
+    #include <string.h>
     #include <sys/syscall.h>
-    int rename(const char *from, const char *to) {
-        if (strstr(to, "/out/")) { errno = ENOSYS; return -1; }
-        return syscall(SYS_rename, from, to);
+    #include <unistd.h>
+    static int is_of_run(int directory, const char *to) {
+        char link[40], path[4096] = "";
+        snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
+        if (to[0] != '/' && readlink(link, path, sizeof path - 2) < 0) return 0;
+        return strstr(strcat(path, "/"), "/out/") || strstr(to, "/out/");
+    }
+    int renameat(int from_directory, const char *from, int to_directory, const char *to) {
+        if (is_of_run(to_directory, to)) { errno = ENOSYS; return -1; }
+        return syscall(SYS_renameat, from_directory, from, to_directory, to);
     }
 "#;
 
