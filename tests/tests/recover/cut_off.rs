@@ -245,9 +245,9 @@ fn a_file_system_that_renames_nothing_keeps_the_figures_whole() {
     until("figures are on disk", || place.path("out/summary.json").exists());
     // The signal is for the program, which may not have begun when the first figures are written.
     until_events(&place, "out", 1);
-    running.signal(Signal::HUP);
+    running.signal(Signal::TERM);
     let done = running.wait();
-    assert_eq!(done.code, 129, "{done:#?}");
+    assert_eq!(done.code, 143, "{done:#?}");
     let summary = place.summary("out");
     assert!(!is_running(&summary), "{}", summary["run"]);
     check_conserved(&summary, true);
