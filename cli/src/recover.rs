@@ -7,7 +7,7 @@ use ampere_collector::run_directory::leftover::{self, Leftover};
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::recover::{self as finish, Finished, Recovered, Traced};
 use ampere_figures::clock_text::rfc3339;
-use ampere_model::text::printable;
+use ampere_model::text::{plural, printable};
 use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -237,8 +237,4 @@ fn line(left: &Leftover) -> String {
     .join("  ")
     .trim_end()
     .to_owned()
-}
-
-fn plural(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

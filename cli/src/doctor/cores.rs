@@ -1,8 +1,8 @@
 //! Checks the cores, whether one is left for the collector, and the clock of timestamps.
 
 use super::findings::{Check, Group};
-use super::plural;
 use ampere_collector::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading};
+use ampere_model::text::plural;
 use std::path::Path;
 
 /// The number of cores that this process may use, and the number that are online.

@@ -4,9 +4,9 @@
 
 use super::child::{self, End, Finished, signal_name};
 use super::findings::{Check, Group, Status};
-use super::plural;
 use super::probe::{self, Device, Message, Motion, WATCH_TIME};
 use ampere_counters::COUNTER_SOURCES;
+use ampere_model::text::plural;
 use ampere_settings::SourceSettings;
 use serde::Serialize;
 use std::path::{Path, PathBuf};

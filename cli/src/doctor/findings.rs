@@ -1,6 +1,6 @@
 //! Findings of the doctor, for people or as JSON: one line each, which is wrapped on a terminal.
 
-use super::plural;
+use ampere_model::text::plural;
 use ampere_report::first::screen::{LABEL, Screen, Style, labelled};
 use serde::Serialize;
 use std::io::{self, Write};

@@ -1,8 +1,9 @@
 //! Checks shared memory: whether a session can be made there, how many rings fit, and which sessions were left there.
 
+use super::bytes;
 use super::findings::{Check, Group};
-use super::{bytes, plural};
 use ampere_collector::run_directory::leftover::Leftover;
+use ampere_model::text::plural;
 use ampere_ring::{Error, RING_RECORDS_MIN, RingProducer, Session};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -124,15 +124,6 @@ fn version_in(text: &str) -> Option<String> {
     versions.next().map(str::to_owned)
 }
 
-/// Formats a number with its noun: `1 ring`, `2 rings`, `2 processes`.
-fn plural(number: u64, word: &str) -> String {
-    match number {
-        1 => format!("1 {word}"),
-        _ if word.ends_with('s') => format!("{number} {word}es"),
-        _ => format!("{number} {word}s"),
-    }
-}
-
 /// Formats a number of bytes: `8 MiB`, `23.4 GiB`.
 fn bytes(number: u64) -> String {
     let (mut value, mut unit) = (number as f64, "bytes");
@@ -148,6 +139,7 @@ fn bytes(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ampere_model::text::plural;
 
     #[test]
     fn words_and_figures() {

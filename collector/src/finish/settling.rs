@@ -4,6 +4,7 @@ use super::waits::{self, TRACE, take_tables};
 use super::{Finish, Traced};
 use crate::run_directory::output;
 use ampere_figures::summary::Summary;
+use ampere_model::text::plural;
 use ampere_timeline::attributor::Attributor;
 use ampere_trace::offline;
 use ampere_trace::power;
@@ -31,7 +32,7 @@ impl Finish {
     /// there is none.
     pub(super) fn unsettled(&self, summary: &Summary) -> String {
         let late = summary.quality.records.late_events;
-        let late = (late > 0).then(|| format!("{late} event{} came late", if late == 1 { "" } else { "s" }));
+        let late = (late > 0).then(|| format!("{} came late", plural(late, "event")));
         let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
         let attributor = self.run.timeline.as_ref().map(|timeline| &timeline.pipeline.attributor);
         let revised = attributor.is_some_and(Attributor::samples_are_revised);

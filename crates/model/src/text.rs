@@ -46,6 +46,15 @@ pub fn first_words(text: &str, longest: usize) -> String {
     format!("{}…", kept.trim_end_matches([' ', ',', ':', ';']))
 }
 
+/// Formats a number with its noun: `1 ring`, `2 rings`, `2 processes`.
+pub fn plural(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ if noun.ends_with('s') => format!("{number} {noun}es"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
 /// A text of limited size: writing more than `bytes_max` bytes to it is an error, which stops the writer.
 #[derive(Debug)]
 pub struct Bounded {

@@ -396,9 +396,9 @@ impl Pipeline {
         self.attributor.engine.share_cpu_time(samples, recorded);
         // What such a thread does outside its samples counts for the main thread, and has so since the interval began.
         let works_for_main = !self.attributor.locations[recorded.0 as usize].main;
-        let has_begun = self.stream(samples).is_some_and(|stream| stream.has_handed_over());
+        let of_samples = self.stream(samples).map(|stream| (stream.has_handed_over(), stream.last_cpu_time));
+        let (has_begun, last_cpu_time) = of_samples.unwrap_or_default();
         self.late_points += u64::from(works_for_main && has_begun);
-        let last_cpu_time = self.stream(samples).and_then(|stream| stream.last_cpu_time);
         if let Some(stream) = self.stream(recorded) {
             stream.samples.push(samples.0 as usize);
             stream.last_cpu_time = stream.last_cpu_time.or(last_cpu_time);

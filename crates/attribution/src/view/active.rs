@@ -196,12 +196,13 @@ impl View {
             let Some(cpu) = cpu_times.of(*location) else { continue };
             let now = cpu.at(self.clock.now);
             let has_frames = |own: u32| !self.consumers.all[own as usize].accounts.is_empty();
-            let of_samples = cpu_times.thread_of_several(*location).map(|thread| in_samples.get(&thread));
+            let thread = cpu_times.thread_of_several(*location);
             // Before its first call is recorded, a thread has its own row, or none.
-            let is_row = of_samples.is_some() && !has_run(*location);
+            let is_row = thread.is_some() && !has_run(*location);
             if !own.is_some_and(has_frames) && !is_row {
                 let ticks = now.since(cpu_ticks.unwrap_or_else(|| cpu.at(start)));
-                worked[*consumer as usize] += ticks - of_samples.flatten().copied().unwrap_or(0.0).min(ticks);
+                let of_samples = thread.and_then(|thread| in_samples.get(&thread)).copied().unwrap_or(0.0);
+                worked[*consumer as usize] += ticks - of_samples.min(ticks);
             }
             *cpu_ticks = Some(now);
         }
