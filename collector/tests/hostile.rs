@@ -21,7 +21,7 @@ fn resident_megabytes() -> u64 {
     pages.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) * 4096 / (1 << 20)
 }
 
-/// All bytes of the ring, the session's page and the sampler's ring.
+/// All bytes of the ring, the session's page and the sampler's ring may change.
 #[test]
 fn bytes_that_change_while_they_are_read_do_no_harm() {
     let (root, session) = session("s-scribble");
@@ -87,7 +87,7 @@ fn scribble(paths: &[PathBuf], seed: u64, stop: &AtomicBool, written: &AtomicU64
     }
 }
 
-/// Definitions of rings that do not exist, that come twice, or that name other processes' files.
+/// The definitions are of rings that do not exist, come twice, or name other processes' files.
 #[test]
 fn wrong_definitions_are_noted_and_ignored() {
     let (root, session) = session("s-definitions");
@@ -152,7 +152,7 @@ fn until_given_up(
     (root, run)
 }
 
-/// Enters of regions that were never defined.
+/// The records enter regions that were never defined.
 #[test]
 fn a_stack_that_grows_without_end_is_given_up() {
     until_given_up("s-depth", 1, "it is no longer read", |_| [7, 7]);

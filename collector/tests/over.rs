@@ -86,7 +86,7 @@ fn a_thread_that_is_defined_last_is_read() {
     made.end();
     run.round();
     run.session().announce();
-    until(&mut run, "the end", LiveRun::all_over);
+    until(&mut run, "the end", LiveRun::have_all_ended);
     assert_whole(run, 1004);
 }
 
@@ -112,7 +112,7 @@ fn without_records_on_disk_a_takeover_notes_the_lost_beginning_once() {
     let _never_used = made.another_thread(1);
     made.end();
     run.session().announce();
-    until(&mut run, "the end", |run| run.all_over() && !made.ring_is_there(0));
+    until(&mut run, "the end", |run| run.have_all_ended() && !made.ring_is_there(0));
     let (summary, _) = made.taken_over(run, false, 0).finish(true).expect("results");
     let notes = &summary.run.notes;
     assert!(!summary.run.complete);
@@ -139,7 +139,7 @@ fn a_ring_that_was_removed_by_hand_is_noted() {
     call(&mut made.main, 500);
     made.end();
     run.session().announce();
-    until(&mut run, "the end", LiveRun::all_over);
+    until(&mut run, "the end", LiveRun::have_all_ended);
     let (summary, _) = run.finish(true).expect("results");
     let notes = summary.run.notes.join("\n");
     assert_eq!((summary.run.complete, summary.quality.records.events), (false, 22), "{notes}");
@@ -154,7 +154,7 @@ fn suppressed_calls_and_dropped_records_survive_a_takeover() {
     made.main.push_with_room(Record::new(Kind::Suppressed, 600, 0)); // the others have no record yet
     made.end();
     run.session().announce();
-    until(&mut run, "the end", |run| run.all_over() && !made.ring_is_there(0));
+    until(&mut run, "the end", |run| run.have_all_ended() && !made.ring_is_there(0));
     for takeover in 0..3 {
         if takeover > 0 {
             run = made.taken_over(run, true, 2);
@@ -187,6 +187,6 @@ fn impossible_counts_do_not_overflow() {
     until(&mut run, "the counts", |run| suppressed(run) == u64::MAX);
     made.end();
     run.session().announce();
-    until(&mut run, "the end", LiveRun::all_over);
+    until(&mut run, "the end", LiveRun::have_all_ended);
     assert_eq!(run.finish(true).expect("results").0.quality.records.suppressed_calls, u64::MAX);
 }

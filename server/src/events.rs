@@ -130,7 +130,7 @@ struct Source {
     end: Instant,
     seen: Option<Arc<Tables>>,
     is_first: bool,
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl Events {
@@ -143,15 +143,15 @@ impl Events {
     ) -> Option<(Events, OwnedSemaphorePermit)> {
         let place = service.pages.places.clone().try_acquire_owned().ok()?;
         let (service, due) = (service.clone(), Instant::now());
-        let (seen, is_first, is_over) = (None, true, false);
-        let source = Source { service, rank, reader, due, end: due + LENGTH, seen, is_first, is_over };
+        let (seen, is_first, has_ended) = (None, true, false);
+        let source = Source { service, rank, reader, due, end: due + LENGTH, seen, is_first, has_ended };
         Some((Events(Box::pin(source.next())), place))
     }
 }
 
 impl Source {
     async fn next(mut self) -> Option<(Bytes, Source)> {
-        if self.is_over || Instant::now() > self.end {
+        if self.has_ended || Instant::now() > self.end {
             return None;
         }
         tokio::time::sleep_until(self.due.into()).await;
@@ -165,9 +165,9 @@ impl Source {
     }
 
     fn event(&mut self, page: &Arc<Page>) -> Bytes {
-        self.is_over = page.state != State::Running;
+        self.has_ended = page.state != State::Running;
         self.service.scrapers.answered(&(self.reader.address, AGENT.to_owned()), Instant::now(), false);
-        let is_whole = std::mem::take(&mut self.is_first) || self.is_over;
+        let is_whole = std::mem::take(&mut self.is_first) || self.has_ended;
         let json = if is_whole {
             serde_json::to_string(&**page)
         } else {

@@ -69,7 +69,7 @@ struct Asked {
     due: Instant,
     failures: u32,
     is_asked: bool,
-    is_over: bool,
+    has_ended: bool,
 }
 
 type Answer = (String, Result<(NodeReport, SocketAddr), Failure>);
@@ -118,7 +118,7 @@ pub(crate) async fn gather(service: Rc<Service>, of: Gathering) {
 impl Gatherer {
     /// Searches for nodes, in a thread of its own, because a network file system may be slow.
     fn look(&self) -> JoinHandle<Vec<Found>> {
-        let is_fine = |node: &&Asked| node.is_over || node.failures == 0 && node.places.is_ok();
+        let is_fine = |node: &&Asked| node.has_ended || node.failures == 0 && node.places.is_ok();
         let known = self.nodes.iter().filter(|(_, node)| is_fine(node)).map(|(name, _)| name.clone());
         let known: BTreeSet<String> = known.collect();
         let (directory, run) = (self.of.output.directory.clone(), self.of.run.clone());
@@ -138,15 +138,15 @@ impl Gatherer {
             nodes.has_problem(&found.name, &why.to_string(), false);
         }
         drop(nodes);
-        let is_over = found.summary.is_some_and(|(_, is_final)| is_final);
+        let has_ended = found.summary.is_some_and(|(_, is_final)| is_final);
         // The first requests are spread over time.
         let due = Instant::now() + PERIOD * self.nodes.len() as u32 / ASKED_PER_SECOND_MAX as u32;
-        let first = Asked { places: found.places.clone(), due, failures: 0, is_asked: false, is_over };
+        let first = Asked { places: found.places.clone(), due, failures: 0, is_asked: false, has_ended };
         let node = self.nodes.entry(found.name).or_insert(first);
-        (node.places, node.is_over) = (found.places, is_over);
+        (node.places, node.has_ended) = (found.places, has_ended);
     }
 
-    /// Must be called when there are other nodes. Also listens on the network, with the token.
+    /// Starts to listen on the network, with the token, because there are other nodes.
     fn open(&mut self) {
         let access = &self.service.access;
         if !access.has_set_token() {
@@ -179,13 +179,13 @@ impl Gatherer {
     fn ask_those_due(&mut self) -> Instant {
         let now = Instant::now();
         let mut next = now + PERIOD;
-        let is_due = |node: &Asked| !node.is_asked && !node.is_over && node.due <= now;
+        let is_due = |node: &Asked| !node.is_asked && !node.has_ended && node.due <= now;
         let until = if self.nodes.values().any(is_due) { now + TOGETHER } else { now };
         let is_failing = |node: &Asked| node.failures > 0;
         let mut asked = [false, true].map(|failing| {
             self.nodes.values().filter(|node| node.is_asked && is_failing(node) == failing).count()
         });
-        for (name, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_asked && !node.is_over) {
+        for (name, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_asked && !node.has_ended) {
             let Ok(places) = &node.places else { continue };
             let failing = is_failing(node);
             let most = if failing { FAILING_AT_ONCE } else { AT_ONCE };
@@ -224,7 +224,7 @@ impl Gatherer {
         });
         match taken {
             Ok(is_last) => {
-                (node.failures, node.due, node.is_over) = (0, node.due.max(now - period) + period, is_last)
+                (node.failures, node.due, node.has_ended) = (0, node.due.max(now - period) + period, is_last)
             }
             Err(why) => {
                 node.failures += 1;

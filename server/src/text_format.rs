@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_classic_format_calls_counters_as_their_series() {
+    fn the_classic_format_names_counters_like_their_series() {
         let open_metrics = "# HELP a_joules Energy.\n# TYPE a_joules counter\n# UNIT a_joules joules\n\
              a_joules_total{region=\"# TYPE x\"} 1.5\n# HELP b Part.\n# TYPE b gauge\nb 2.0\n# EOF\n";
         let text = "# HELP a_joules_total Energy.\n# TYPE a_joules_total counter\na_joules_total{region=\"# TYPE x\"} 1.5\n\

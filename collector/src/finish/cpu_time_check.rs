@@ -1,4 +1,4 @@
-//! Finds what was not measured, by comparing the CPU time that the kernel has counted with the time in the rows.
+//! Finds CPU time that was not measured, by comparing the time that the kernel has counted with the time in the rows.
 
 use super::Finish;
 use crate::node_watch::NodeWatch;
@@ -36,7 +36,7 @@ impl Finish {
     }
 
     /// Compares the CPU time of the run with the time in its rows. A note reports the difference, which is in no function.
-    pub(super) fn note_what_was_not_seen(&mut self, samples_stacks: bool) {
+    pub(super) fn note_unmeasured_cpu_time(&mut self, samples_stacks: bool) {
         let stacks = self.run.options.config.sampler.stacks;
         let is_switched_off = !samples_stacks && stacks == Some(StackPeriod::Off);
         if !samples_stacks && !is_switched_off {

@@ -7,7 +7,7 @@
 //! running.rs         the summary that is on disk during the run
 //! settling.rs        figures that are computed again from the trace
 //! cpu_time_check.rs  CPU time that is in no row
-//! waits.rs           what ranks used waiting for each other
+//! waits.rs           the energy that ranks used while they waited for each other
 //! whole_run.rs       the figures of all nodes as one
 //! preloaded.rs       processes that the preloaded library left alone
 //! unseen.rs          programs whose MPI calls cannot be recorded
@@ -61,12 +61,12 @@ struct Traced {
 }
 
 impl LiveRun {
-    /// Ends the run and writes its results. `is_over` is whether all of its processes have ended. The error is one line.
-    pub fn finish(self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
-        Finish { run: self }.finish(is_over)
+    /// Ends the run and writes its results. `has_ended`: all of its processes have ended. The error is one line.
+    pub fn finish(self, has_ended: bool) -> Result<(Summary, Session), ResultsError> {
+        Finish { run: self }.finish(has_ended)
     }
 
-    /// Makes the trace and the summary of a run that has ended from its remaining records. The error is one line.
+    /// Makes the trace and the summary of an ended run from the records that remain. The error is one line.
     pub fn recover(self) -> Result<(Summary, Session), ResultsError> {
         Finish { run: self }.recover()
     }
@@ -78,7 +78,7 @@ struct Finish {
 }
 
 impl Finish {
-    fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
+    fn finish(mut self, has_ended: bool) -> Result<(Summary, Session), ResultsError> {
         self.run.session.set_finishing(true);
         self.run.learn_command_end();
         let samples_stacks = self.run.sampling.stacks.as_ref().is_some_and(|stacks| stacks.wants_samples);
@@ -90,19 +90,19 @@ impl Finish {
         self.run.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);
         self.note_odd_settings();
         self.run.publish_as(true);
-        self.note_what_was_not_seen(samples_stacks);
+        self.note_unmeasured_cpu_time(samples_stacks);
         self.remake_output()?;
         process_ends::look_for_unread(&mut self.run.ingest, &mut self.run.notes);
         self.note_missing_parts();
-        // The figures are ready, and are written before a trace that may take long.
+        // The figures are written first, because the trace may take long.
         let summary = self.run.summary(false);
         let are_written = summary.quality.records.events > EVENTS_AT_ONCE;
         if are_written {
             self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
         }
         let is_settled = self.unsettled(&summary).is_empty();
-        let mut traced = self.write_trace(is_over, is_settled);
-        let (summary, is_settled) = self.complete_summary(summary, is_over && traced.is_whole, &mut traced);
+        let mut traced = self.write_trace(has_ended, is_settled);
+        let (summary, is_settled) = self.complete_summary(summary, has_ended && traced.is_whole, &mut traced);
         // If the tables on disk are complete, only their description is written again.
         match self.write_final_figures(&summary, are_written && !is_settled) {
             Err(why) if are_written => {
@@ -221,7 +221,7 @@ impl Finish {
         };
         let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
         let launcher = rustix::process::getppid().and_then(|pid| program(pid.as_raw_nonzero().get() as u32));
-        // The witness is a child of `ampere run`, with the same program.
+        // The process of `ampere run` that watches for signals is its child, with the same program.
         let is_of_the_command = |of: &ProcessCpu| launcher.is_none() || program(of.pid) != launcher;
         let runs = |of: &ProcessCpu| is_alive(of.pid, of.started) && !is_ending(of.pid);
         let running =
@@ -309,7 +309,7 @@ impl Finish {
     }
 
     /// Writes the trace, or notes why there is none.
-    fn write_trace(&mut self, is_over: bool, is_settled: bool) -> Traced {
+    fn write_trace(&mut self, has_ended: bool, is_settled: bool) -> Traced {
         let is_empty = self.is_empty();
         if is_empty {
             self.run.notes.add("the run ended before anything could be recorded: there is no trace");
@@ -320,7 +320,7 @@ impl Finish {
         }
         let power = self.power(is_settled);
         let written = match is_wanted {
-            true => self.write_archive(is_over, Power::OfRun(&power)),
+            true => self.write_archive(has_ended, Power::OfRun(&power)),
             false => Ok(0),
         };
         process_ends::look_for_latecomers(&self.run.ingest, &self.run.session, &mut self.run.notes);
@@ -369,7 +369,7 @@ impl Finish {
         std::mem::take(&mut timeline.power.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn write_archive(&self, is_over: bool, power: Power) -> Result<u64, NoTrace> {
+    fn write_archive(&self, has_ended: bool, power: Power) -> Result<u64, NoTrace> {
         let Some(timeline) = &self.run.timeline else {
             return Err(NoTrace { why: self.why_nothing_is_left(), was_begun: false });
         };
@@ -383,7 +383,7 @@ impl Finish {
             samples: samples.and_then(|samples| samples.reader.spool.as_ref()),
             power,
             knows_cpu_times: timeline.pipeline.attributor.knows_cpu_times,
-            complete: self.run_summary().is_complete(is_over) && !self.run_summary().trace_is_cut(),
+            complete: self.run_summary().is_complete(has_ended) && !self.run_summary().trace_is_cut(),
             is_part: nodes::first_of(&self.run.options.output, &self.run.options.manifest).is_some(),
         };
         write::write(&self.run.options.output, &self.run.ingest.spool.directory, &run)

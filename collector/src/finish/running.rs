@@ -1,5 +1,5 @@
 //! Keeps a summary on disk during the run. A batch system may kill the run and its collector at any time, and the records may
-//! then be out of reach. So there is always at least this summary.
+//! then be out of reach. This summary then remains.
 
 use super::results::{ResultsError, write_summary};
 use super::summary::RunSummary;
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The time of the first summary, and the time from one to the next.
+/// When the first summary is written, and the time between two summaries.
 const FIRST: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(10);
-/// The time spent on summaries is at most the run's time divided by this.
+/// At most the run's time divided by this is spent on summaries.
 const PART: u32 = 100;
 
 /// Keeps `summary.json` up to date until it is dropped.

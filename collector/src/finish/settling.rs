@@ -1,4 +1,4 @@
-//! Computes figures again from the trace that live attribution could not know.
+//! Computes figures from the trace if live attribution did not have all information in time.
 
 use super::waits::{self, TRACE, take_tables};
 use super::{Finish, Traced};
@@ -14,7 +14,7 @@ use std::sync::PoisonError;
 
 const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
 pub(super) const BASELINES_LEARNED: &str = "the static power of a device became known only during the run";
-pub(super) const LINKS_MOVED: &str = "which device a location draws from became known only during the run";
+pub(super) const LINKS_MOVED: &str = "the device that a location draws from became known only during the run";
 
 impl Finish {
     pub(super) fn links_moved(&self) -> bool {
@@ -83,10 +83,10 @@ impl Finish {
     }
 
     /// Writes the trace again, with the power of the final figures.
-    fn write_trace_again(&mut self, values: &power::Values, is_over: bool) -> Result<u64, NoTrace> {
+    fn write_trace_again(&mut self, values: &power::Values, has_ended: bool) -> Result<u64, NoTrace> {
         output::remove_unfinished_trace(&self.run.options.output, &mut self.run.options.manifest);
         self.announce_trace();
         let values = values.lock().unwrap_or_else(PoisonError::into_inner);
-        self.write_archive(is_over, Power::OfTrace(&values))
+        self.write_archive(has_ended, Power::OfTrace(&values))
     }
 }

@@ -372,10 +372,10 @@ impl<'a> RunSummary<'a> {
     }
 
     /// Whether the run has ended and nothing of it is missing.
-    pub fn is_complete(&self, is_over: bool) -> bool {
+    pub fn is_complete(&self, has_ended: bool) -> bool {
         let is_whole = self.run.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
         let is_all = self.run.session.unmeasured() == 0 && process_ends::is_whole(&self.run.ingest);
-        is_over && is_whole && !self.run.notes.is_incomplete() && is_all
+        has_ended && is_whole && !self.run.notes.is_incomplete() && is_all
     }
 
     /// Whether the user asked for Score-P's events, but no node has any.

@@ -46,8 +46,8 @@ fn notes_of_files(ran: BTreeSet<(PathBuf, bool)>, command: &[String]) -> Vec<Str
         ),
         note(
             switching,
-            "its calls of MPI_Pcontrol are passed on to MPI, and do not switch recording off: what they should exclude is in the \
-             figures",
+            "its calls of MPI_Pcontrol are passed on to MPI, and do not switch recording off: the figures include the parts \
+             that they should exclude",
         ),
         note(
             privileged,

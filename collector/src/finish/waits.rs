@@ -1,5 +1,5 @@
-//! Finds, at the end of a run, what ranks used waiting for each other. Only its trace has all messages in order, so it is read once
-//! more.
+//! Computes, at the end of a run, the energy that ranks used while they waited for each other. Only the trace has all messages
+//! in order, so it is read once more.
 
 use super::Finish;
 use super::results::{ResultsError, read_summary, write_results_among_others};
@@ -35,8 +35,8 @@ fn are_wanted(config: &Config, trace: &Path, run: &mut Run, quality: &Losses) ->
     let events = quality.records.events;
     if events > EVENTS_MAX {
         let note = format!(
-            "what ranks used waiting was not looked for: the trace has {events} events, and with more than {EVENTS_MAX} the end \
-             of the run would take too long; ampere attribute finds it"
+            "the energy that ranks used while waiting was not computed: the trace has {events} events, and with more than \
+             {EVENTS_MAX} the end of the run would take too long; ampere attribute computes it"
         );
         if !run.notes.contains(&note) {
             run.notes.push(note);
@@ -46,7 +46,7 @@ fn are_wanted(config: &Config, trace: &Path, run: &mut Run, quality: &Losses) ->
 }
 
 impl Finish {
-    /// Whether what ranks used waiting is to be found here. If there are several nodes, the last one finds it for all of them.
+    /// Whether this node computes the energy of waiting. If there are several nodes, the last one computes it for all of them.
     pub(super) fn wants_waits(&self, summary: &mut Summary) -> bool {
         let options = &self.run.options;
         let trace = options.output.join(TRACE);
@@ -56,7 +56,7 @@ impl Finish {
             && are_wanted(&options.config, &trace, &mut summary.run, &summary.quality)
     }
 
-    /// Adds what ranks used waiting to a summary. Returns whether it could be found.
+    /// Adds the energy of waiting to a summary. Returns whether it could be computed.
     pub(super) fn find_waits(&self, summary: &mut Summary) -> bool {
         let options = &self.run.options;
         add_waits(&options.output.join(TRACE), &options.config, summary)
@@ -71,14 +71,14 @@ fn add_waits(trace: &Path, config: &Config, summary: &mut Summary) -> bool {
             true
         }
         Err(why) => {
-            summary.run.notes.push(format!("what ranks used waiting could not be found: {why:#}"));
+            summary.run.notes.push(format!("the energy that ranks used while waiting could not be computed: {why:#}"));
             false
         }
     }
 }
 
-/// Adds what ranks of several nodes used waiting to the figures in the run's directory, if all nodes are in these and in the trace
-/// there. Nothing happens if it has been done already.
+/// Adds the energy of waiting on several nodes to the figures in the run's directory, if these figures and the trace there
+/// include all nodes. Nothing happens if it has been done already.
 ///
 /// # Errors
 /// Figures that cannot be read or written.
@@ -122,7 +122,7 @@ pub(super) fn take_tables(summary: &mut Summary, mut again: Summary) {
         let Some(same) = again.iter().find(is_it).cloned() else { continue };
         let before = std::mem::replace(device, same);
         (device.source, device.energy) = (before.source, before.energy);
-        // The following is not in the trace.
+        // The following figures are not in the trace.
         (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
     }
     summary.run.total_joules = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;

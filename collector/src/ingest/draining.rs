@@ -58,7 +58,7 @@ impl Ingest {
                 live.fullest = live.fullest.max(fill);
                 let waiting = live.reader.ring.waiting_ratio();
                 round.fullest = round.fullest.max(waiting);
-                // Only records of the program itself count, and let the next round start earlier. Records of CPU time can wait.
+                // Only the program's own records make the next round start earlier. Records of CPU time can wait.
                 let is_of_program = live.definition.kind != LocationKind::CpuTime;
                 if thorough || waiting >= HARDLY_FILLED_MAX {
                     let taken = self.drain_location(at, timeline, now, notes);

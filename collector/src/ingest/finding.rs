@@ -170,7 +170,7 @@ fn put_samples_on_recorded(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
             let id = recorded.definition.id;
             let of = &mut ingest.processes[process];
             of.locations[at].samples = SampledFrames::On(number, id);
-            // The CPU time of the thread was that of its samples as long as nothing else was known of it.
+            // Until now, the thread's CPU time was on the location of its samples, because no other location was known.
             let is_its = |location: &&mut LiveLocation| {
                 location.definition.kind == LocationKind::CpuTime && location.index == Some(of_samples)
             };

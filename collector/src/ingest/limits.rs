@@ -15,7 +15,7 @@ pub const WAITING_MAX: usize = 1 << 25;
 /// While more events wait than [`WAITING_MAX`], events that are further than this in the future count as damaged.
 pub const FUTURE: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Returns why a location with this number of open frames is not read any further, if it is not.
+/// Returns the reason to stop reading a location with this number of open frames, if there is one.
 pub fn too_deep(frames: usize) -> Option<String> {
     (frames > FRAMES_MAX).then(|| format!("has more than {FRAMES_MAX} open frames"))
 }
@@ -26,13 +26,14 @@ pub struct CallPaths {
 }
 
 impl CallPaths {
-    /// Takes a location's former and present number of call paths. Returns why it is not read any further, if it is not.
+    /// Counts the new call paths of a location, from its former and present number. Returns the reason to stop reading it, if
+    /// there is one.
     pub fn grew(&mut self, before: usize, after: usize) -> Option<String> {
         self.all += after.saturating_sub(before);
         if after > CALLPATHS_MAX {
             Some(format!("has more than {CALLPATHS_MAX} call paths"))
         } else if after > before && self.all > ALL_CALLPATHS_MAX {
-            Some(format!("has one call path more than the {ALL_CALLPATHS_MAX} that a run can have"))
+            Some(format!("has one call path more than the {ALL_CALLPATHS_MAX} that a run may have"))
         } else {
             None
         }

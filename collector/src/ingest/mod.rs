@@ -70,7 +70,7 @@ pub(crate) struct Ingest {
     /// Whether processes that had ended before this collector started have been checked.
     has_taken_over: bool,
     /// The time when all processes were first found to have ended.
-    over_since: Option<Instant>,
+    ended_since: Option<Instant>,
     /// This node's name in the run.
     node: String,
 }
@@ -133,7 +133,7 @@ impl Ingest {
             unspooled: Unspooled::new(),
             callpaths: CallPaths::default(),
             has_taken_over: begins,
-            over_since: None,
+            ended_since: None,
             node,
         }
     }
@@ -192,7 +192,7 @@ impl Ingest {
         self.processes.len() + self.commands.len()
     }
 
-    fn commands_are_over(&self) -> bool {
+    fn commands_have_ended(&self) -> bool {
         self.commands.iter().all(|(command, started)| !is_alive(command.pid, *started))
     }
 
@@ -208,7 +208,7 @@ impl Ingest {
             |process: &&Process| process.life.state == State::Running || process.life.runs_unmeasured;
         let left: Vec<&Process> = self.recorded_processes().filter(is_left).collect();
         let may_join =
-            (session.joined() as usize) > self.recorded_processes().count() || !self.commands_are_over();
+            (session.joined() as usize) > self.recorded_processes().count() || !self.commands_have_ended();
         let has_ranks = left.iter().any(|process| process.rank.is_some_and(|(_, size)| size > 1));
         if left.iter().any(|process| process.is_ending()) {
             Some(Outlasting::Ending)
@@ -223,7 +223,7 @@ impl Ingest {
 
     /// Returns programs and pids of the processes that are alive and that the kernel is not ending.
     pub fn still_running(&self) -> BTreeSet<String> {
-        let is_over = |process: &Process| {
+        let has_ended = |process: &Process| {
             let recorded = self.recorded_processes().filter(|other| process.is_same_process(other));
             let mut recorded =
                 recorded.filter(|other| process.is_sampled() && other.life.state == State::Finished);
@@ -235,7 +235,7 @@ impl Ingest {
                 && (process.is_sampled()
                     || process.life.state == State::Running
                     || process.life.runs_unmeasured)
-                && !is_over(process)
+                && !has_ended(process)
                 && !process.is_ending()
         };
         self.processes.iter().filter(runs).map(Process::program_and_pid).collect()
@@ -243,15 +243,15 @@ impl Ingest {
 
     /// Whether there were processes and all of them have ended. A run without a process that records lasts as long as its
     /// commands.
-    pub fn all_over(&mut self, session: &Session) -> bool {
-        let is_over =
+    pub fn have_all_ended(&mut self, session: &Session) -> bool {
+        let has_ended =
             |process: &Process| process.life.state != State::Running && !process.life.runs_unmeasured;
         let has_recorded = self.recorded_processes().next().is_some();
         let over = self.processes_seen() > 0
-            && self.recorded_processes().all(is_over)
-            && (has_recorded || self.commands_are_over());
+            && self.recorded_processes().all(has_ended)
+            && (has_recorded || self.commands_have_ended());
         if !over {
-            self.over_since = None;
+            self.ended_since = None;
         }
         // MPI lets no rank end before all have joined. With other processes, the run continues for a moment, because one may be
         // about to join.
@@ -260,6 +260,6 @@ impl Ingest {
         let are_all = session.joined() as usize <= self.recorded_processes().count();
         let are_ranks = are_ranks && (has_recorded || self.commands.is_empty());
         let wait = if !has_recorded && self.awaits_commands() { LATECOMERS } else { LIVENESS_PERIOD };
-        over && (are_all && are_ranks || self.over_since.get_or_insert_with(Instant::now).elapsed() > wait)
+        over && (are_all && are_ranks || self.ended_since.get_or_insert_with(Instant::now).elapsed() > wait)
     }
 }

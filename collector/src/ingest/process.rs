@@ -67,7 +67,7 @@ pub(crate) struct Process {
 enum OwnFunctions {
     #[default]
     Unknown,
-    /// The process was in a function of its own at each of this many checks in a row.
+    /// The process was in a function of its own at this many consecutive checks.
     In(u32),
     Recorded,
     /// The process recorded its functions, but no longer does, or not always.
@@ -588,10 +588,10 @@ impl Process {
 
     /// Whether the process has ended properly, and no records of it are lost.
     pub fn is_whole(&self) -> bool {
-        let is_over = self.life.state == State::Finished
+        let has_ended = self.life.state == State::Finished
             || self.life.state == State::Replaced && !self.may_have_lost_calls()
             || self.lost_its_sampler();
-        is_over
+        has_ended
             && !self.losses.is_read_in_part
             && !self.is_damaged()
             && self.losses.unrecorded_locations == 0

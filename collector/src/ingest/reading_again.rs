@@ -1,8 +1,8 @@
-//! A collector that replaces a dead one.
+//! Lets a collector take over from one that was killed.
 //!
-//! A run's figures depend only on its records, and none of them is lost: those that the dead collector had taken out of the rings
-//! are in the spool, and the others are still in the rings. A collector that takes over reads the spool again, through the same
-//! decoders and the same pipeline into the same engine, and continues with the rings where they were left.
+//! A run's figures depend only on its records, and none of them is lost: those that the killed collector had taken out of the
+//! rings are in the spool, and the others are still in the rings. A collector that takes over reads the spool again, through
+//! the same decoders and the same pipeline into the same engine, and continues with the rings where they were left.
 //!
 //! The program does not wait for that. From the first round on, new records are spooled as usual and decoded after the old ones.
 //! Until all are decoded, nothing is published, so that no counter in /metrics ever decreases.
@@ -131,7 +131,7 @@ fn end_if_over(
     }
 }
 
-/// Whether an earlier collector has read records that were not kept. The answer is given once.
+/// Whether an earlier collector has read records that were not kept. Only the first call returns `true`.
 pub fn take_lost_beginnings(ingest: &mut Ingest) -> bool {
     let mut is_lost = false;
     for location in ingest.locations_mut() {

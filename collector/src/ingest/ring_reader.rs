@@ -60,8 +60,7 @@ impl RingReader {
         self.ring.release_taken();
     }
 
-    /// Reads the next batch of what an earlier collector has read from the ring, up to `end`. Returns `false` if it cannot be
-    /// read.
+    /// Reads again the next batch of records that an earlier collector has read, up to `end`. Returns `false` if that fails.
     pub fn read_again(&mut self, batch: &mut Vec<Record>, most: usize, end: u64) -> bool {
         batch.clear();
         let (Some(at), Some(spool)) = (self.catching_up.take(), &mut self.spool) else { return false };

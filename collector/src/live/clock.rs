@@ -9,7 +9,7 @@ use crate::sampling::samples::FoundSeries;
 use ampere_model::Clocks;
 use ampere_ring::Kind;
 
-/// The number of records in which the first event is searched.
+/// The number of records that are searched for the first event.
 const FIRST_RECORDS: usize = 64;
 
 /// In a replay, the clock and the devices are known from the start.

@@ -137,8 +137,8 @@ impl LiveRun {
     }
 
     /// Whether there were processes and all of them have ended.
-    pub fn all_over(&mut self) -> bool {
-        self.ingest.all_over(&self.session)
+    pub fn have_all_ended(&mut self) -> bool {
+        self.ingest.have_all_ended(&self.session)
     }
 
     /// Reads how the command of `ampere run` ended, if `ampere run` has recorded that.

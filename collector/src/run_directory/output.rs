@@ -156,7 +156,8 @@ pub fn claim(wanted: &Path, node: &str, manifest: &str) -> Result<Output, ClaimE
 /// file systems.
 const OWNER: &str = ".ampere-owner";
 
-/// Makes this node the owner of the directory unless another one is. If several nodes try at the same moment, one succeeds.
+/// Makes this node the owner of the directory, unless another node owns it. If several nodes try at the same moment, one
+/// succeeds.
 fn becomes_owner(directory: &Path, node: &str) -> std::io::Result<bool> {
     use rustix::io::Errno;
     match ampere_owned::symlink(node, &directory.join(OWNER)) {
@@ -688,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_keeps_what_is_the_users() {
+    fn giving_up_keeps_the_users_files() {
         let place = tempfile::tempdir().unwrap();
         claim(place.path(), "node", "{}").unwrap().give_up();
         assert!(place.path().exists(), "it existed before");

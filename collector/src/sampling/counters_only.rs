@@ -35,7 +35,7 @@ pub enum CountersOnlyError {
     TooLate,
 }
 
-/// Samples until all processes that have joined have ended, or `is_ended`. `join_limit` is how long to wait for the first
+/// Samples until all processes that have joined have ended, or until `is_ended`. `join_limit` is the longest wait for the first
 /// process.
 pub fn serve(
     session: &Session,
@@ -76,9 +76,9 @@ pub fn serve(
             let mut run_cpu = run_cpu.lock().unwrap_or_else(PoisonError::into_inner);
             processes.values().for_each(|process| run_cpu.add(process.info.pid, process.info.start_time));
         }
-        let is_over = |process: &Process| process.life.state != State::Running || !process.is_alive();
+        let has_ended = |process: &Process| process.life.state != State::Running || !process.is_alive();
         let has_joined = !processes.is_empty();
-        quiet = if has_joined && processes.values().all(is_over) { quiet + 1 } else { 0 };
+        quiet = if has_joined && processes.values().all(has_ended) { quiet + 1 } else { 0 };
         if quiet >= QUIET_ROUNDS || (!has_joined && begun.elapsed() > join_limit) {
             break;
         }

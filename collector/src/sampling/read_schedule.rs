@@ -6,11 +6,11 @@
 //! time when its next change is due, and not in between.
 //!
 //! Some libraries hold a lock while they read, which the program needs, too: a reading of NVML takes about 3 ms, and without a
-//! pause between readings CUDA needs ten seconds to start in place of half a second. So a source is left alone after each reading
-//! ([`Rest`]), and the time of a change then has an uncertainty of the length of this rest.
+//! pause between readings CUDA needs ten seconds to start instead of half a second. So a source is left alone after each
+//! reading ([`Pause`]), and the time of a change then has an uncertainty of the length of this pause.
 //!
 //! A change before its window shows that the interval is different: the interval is then learned again, with a wider window. If
-//! the change of a device does not come at all, the device is read four times per interval.
+//! a device's counter does not change at all, it is read four times per interval.
 
 /// The number of changes from which an interval is learned.
 const LEARNED_FROM: usize = 8;
@@ -29,14 +29,14 @@ const EARLY_MAX: u32 = 3;
 const STALLED_INTERVALS: u64 = 4;
 
 /// After a reading, its source is left alone for this multiple of the time that a reading takes.
-const REST_FACTOR: u64 = 10;
+const PAUSE_FACTOR: u64 = 10;
 /// The number of readings of which the shortest shows how long one takes: others may have waited for a core.
 const COSTS_KEPT: usize = 4;
 
-/// How long a source is left alone after a reading.
+/// The pause after a reading, in which a source is left alone.
 #[derive(Clone, Debug)]
-pub struct Rest {
-    /// What the last readings took, in nanoseconds.
+pub struct Pause {
+    /// The durations of the last readings, in nanoseconds.
     costs: [u64; COSTS_KEPT],
     count: usize,
     /// The tick until which it is left alone.
@@ -45,10 +45,10 @@ pub struct Rest {
     period: u64,
 }
 
-impl Rest {
-    /// Makes a rest that has not started. `period` is the length of a tick in nanoseconds.
-    pub fn new(period: u64) -> Rest {
-        Rest { costs: [0; COSTS_KEPT], count: 0, until: 0, period: period.max(1) }
+impl Pause {
+    /// Makes a pause that has not started. `period` is the length of a tick in nanoseconds.
+    pub fn new(period: u64) -> Pause {
+        Pause { costs: [0; COSTS_KEPT], count: 0, until: 0, period: period.max(1) }
     }
 
     /// Records that a reading at a tick took this long, in nanoseconds.
@@ -67,7 +67,7 @@ impl Rest {
     fn ticks(&self) -> u64 {
         let known = &self.costs[..self.count.min(COSTS_KEPT)];
         let cost = known.iter().min().copied().unwrap_or(0);
-        (REST_FACTOR * cost).div_ceil(self.period).max(1)
+        (PAUSE_FACTOR * cost).div_ceil(self.period).max(1)
     }
 
     /// The first tick at which the source may be read again.
@@ -94,8 +94,8 @@ impl UpdateInterval {
         self.learned
     }
 
-    /// Adds an interval between two changes. The time of each change has an uncertainty of `rest` ticks.
-    fn add(&mut self, interval: u64, rest: u64) {
+    /// Adds an interval between two changes. The time of each change has an uncertainty of `pause` ticks.
+    fn add(&mut self, interval: u64, pause: u64) {
         self.recent[self.count % LEARNED_FROM] = interval;
         self.count += 1;
         if self.count.is_multiple_of(FORGOTTEN_AFTER) {
@@ -104,7 +104,7 @@ impl UpdateInterval {
         if self.count.is_multiple_of(LEARNED_FROM) {
             let mean = self.recent.iter().sum::<u64>() / LEARNED_FROM as u64;
             let least = self.recent.iter().min().copied().unwrap_or(mean);
-            let interval = if rest > 1 { mean } else { least };
+            let interval = if pause > 1 { mean } else { least };
             self.learned = Some(interval).filter(|interval| *interval <= INTERVAL_MAX);
         }
     }
@@ -138,23 +138,23 @@ impl ReadSchedule {
         *self = ReadSchedule::default();
     }
 
-    /// Records a reading at a tick, and returns the tick of the next one. `late` means that the reading came after the tick that
-    /// was planned, and `changed` that the value differs from the one before. `rest` is the least number of ticks from one
-    /// reading to the next.
+    /// Records a reading at a tick, and returns the tick of the next one. `late` means that the reading came after the tick
+    /// that was planned, and `changed` that the value differs from the one before. `pause` is the least number of ticks from
+    /// one reading to the next.
     pub fn next(
         &mut self,
         interval: &mut UpdateInterval,
         tick: u64,
         late: bool,
         changed: bool,
-        rest: u64,
+        pause: u64,
     ) -> u64 {
-        let waited = self.read.replace(tick).is_some_and(|before| tick > before + rest);
+        let waited = self.read.replace(tick).is_some_and(|before| tick > before + pause);
         if changed {
-            self.record_change(interval, tick, waited, late, rest);
+            self.record_change(interval, tick, waited, late, pause);
         }
         let (Some((changed, _)), Some((ticks, window))) = (self.changed, interval.worth_waiting()) else {
-            return tick + rest;
+            return tick + pause;
         };
         let since = tick - changed;
         if since >= STALLED_INTERVALS * ticks {
@@ -162,7 +162,7 @@ impl ReadSchedule {
         }
         // The next change that may be due is the first whose window has not ended.
         let due = changed + ticks * ((since + ticks - window) / ticks).max(1);
-        (due - window).max(tick + rest)
+        (due - window).max(tick + pause)
     }
 
     /// Records a change. `waited` means that ticks were left out before the reading that showed it.
@@ -172,19 +172,19 @@ impl ReadSchedule {
         tick: u64,
         waited: bool,
         late: bool,
-        rest: u64,
+        pause: u64,
     ) {
         let before = self.changed.replace((tick, !waited && !late));
         let Some((before, certain)) = before else { return };
         if !waited {
             self.early = 0;
             if certain && !late {
-                interval.add(tick - before, rest);
+                interval.add(tick - before, pause);
             }
             return;
         }
-        // The change came at an unknown time in the pause. That does not count as early if the pause was not planned, if the
-        // counter had stood still, or, for a few changes, if the time of the previous change is uncertain too.
+        // The change came at an unknown time since the last reading. That does not count as early if the reading was late, if
+        // the counter had stood still, or, for a few changes, if the time of the previous change is uncertain too.
         let stalled = tick >= before + STALLED_INTERVALS * interval.learned.unwrap_or(0);
         if late || stalled {
             return;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_costs_no_time_stamp() {
+    fn a_change_with_jitter_is_seen_in_its_tick() {
         // Intervals alternate irregularly between 15 and 16 ticks.
         let (mut at, mut moves) = (0, Vec::new());
         while at < 20_000 {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_is_not_punctual_is_waited_for() {
+    fn a_counter_that_changes_irregularly_is_seen_in_its_tick() {
         // The counter moves every 100 ticks, up to 5 earlier or later.
         let moves = |tick: u64| {
             let nth = (tick + 50) / 100;
@@ -337,12 +337,12 @@ mod tests {
     #[test]
     fn a_source_whose_readings_are_slow_is_left_alone_nine_tenths_of_the_time() {
         // A reading takes 2.7 ticks of 1 ms, and the first one waits for a core.
-        let mut rest = Rest::new(1_000_000);
+        let mut pause = Pause::new(1_000_000);
         let (mut interval, mut schedule) = (UpdateInterval::default(), ReadSchedule::default());
         let (mut due, mut readings, mut seen, mut worst) = (0, 0, 0, 0);
         while due < 100_000 {
-            let tick = due.max(rest.until());
-            rest.add(tick, if readings == 0 { 40_000_000 } else { 2_700_000 });
+            let tick = due.max(pause.until());
+            pause.add(tick, if readings == 0 { 40_000_000 } else { 2_700_000 });
             readings += 1;
             let changed = tick / 100 != seen;
             if changed && tick > 2_000 {
@@ -350,23 +350,23 @@ mod tests {
                 assert_eq!(tick / 100, seen + 1, "a change is missed");
             }
             seen = tick / 100;
-            due = schedule.next(&mut interval, tick, false, changed, rest.ticks_for_each(1));
+            due = schedule.next(&mut interval, tick, false, changed, pause.ticks_for_each(1));
         }
-        assert_eq!(rest.ticks(), 27);
+        assert_eq!(pause.ticks(), 27);
         assert!(readings as f64 * 2.7 < 100_000.0 / 10.0, "{readings} readings");
-        assert!(worst <= 27, "a change is seen within the rest: {worst}");
+        assert!(worst <= 27, "a change is seen within the pause: {worst}");
         let learned = interval.ticks().unwrap();
         assert!((95..=105).contains(&learned), "{learned}");
     }
 
     #[test]
     fn all_devices_of_a_source_whose_readings_are_fast_are_read_every_tick() {
-        let mut rest = Rest::new(1_000_000);
+        let mut pause = Pause::new(1_000_000);
         // One of four readings waits for a core.
         for tick in 0..100 {
-            rest.add(tick, if tick % 4 == 3 { 5_000_000 } else { 60_000 });
+            pause.add(tick, if tick % 4 == 3 { 5_000_000 } else { 60_000 });
             assert_eq!(
-                (rest.until(), rest.ticks_for_each(8)),
+                (pause.until(), pause.ticks_for_each(8)),
                 (tick, 1),
                 "all devices are read in each tick"
             );

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The time after which a sampler that has not ended hangs in a reading: the driver of a lost device may never return.
+/// A sampler that has not ended after this time is assumed to hang in a reading: the driver of a lost device may never return.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// The maximum number of power readings that wait to be taken: half a minute of eight GPUs with two powers each.
 const POWERS_MAX: usize = 512;

@@ -129,7 +129,7 @@ fn a_slow_counter_is_read_around_its_changes() {
     let figures = &sampled.sampler.figures;
     let readings = figures.devices()[0].readings.load(Ordering::Relaxed);
     let update = figures.devices()[0].update_ns.load(Ordering::Relaxed);
-    // The changes are only regular, and the readings only punctual, if this process and the sampler got their cores in time.
+    // The changes are only regular, and the readings only punctual, if this process and the sampler were scheduled in time.
     let distances = changed.windows(2).map(|pair| pair[1] - pair[0]);
     let is_regular = distances.into_iter().all(|distance| distance.abs_diff(SECOND / 10) < 3_000_000);
     if is_regular && figures.missed_deadlines.load(Ordering::Relaxed) == 0 {
@@ -160,7 +160,7 @@ fn a_stopped_sampler_takes_a_last_sample() {
 }
 
 #[test]
-fn gauges_are_read_as_often_as_the_settings_say() {
+fn gauges_are_read_at_the_period_of_the_settings() {
     let mut sampled = Sampled::of("cray_pm", Some(Duration::from_millis(100)));
     let started = Instant::now();
     let power = sampled.root.path().join("sys/cray/pm_counters/power");

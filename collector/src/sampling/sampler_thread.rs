@@ -3,7 +3,7 @@
 use crate::sampling::clock::Timer;
 use crate::sampling::gauges::{GaugeSchedule, GaugeStatistics, PowerReading};
 use crate::sampling::predecessor::{LOG_NAME, Predecessor, RING_NAME};
-use crate::sampling::read_schedule::{ReadSchedule, Rest, UpdateInterval};
+use crate::sampling::read_schedule::{ReadSchedule, Pause, UpdateInterval};
 use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
 use ampere_counters::{Kind, OtherJobs, Quantity, ReadError, Reading, Settings, SharedRunCpu, Source};
 use ampere_model::{Definition, Device, OTHER_JOBS_CPU_TIME, Quality};
@@ -32,7 +32,7 @@ const READ_TRIES_MAX: u32 = 4;
 const INTERRUPTION_MIN: u64 = 100_000;
 /// A reading that took longer than this, in nanoseconds, is not repeated: a driver may be stuck.
 const REPEATED_MAX: u64 = 1_000_000_000;
-/// The time between two requests to sources for news.
+/// The time between two requests to sources for messages.
 const NEWS_PERIOD: Duration = Duration::from_secs(1);
 /// The time between two requests to a GPU's library for its users.
 const USERS_PERIOD: Duration = Duration::from_secs(1);
@@ -120,7 +120,7 @@ struct Slot {
 struct Counters {
     source: Box<dyn Source>,
     interval: UpdateInterval,
-    rest: Rest,
+    pause: Pause,
     slots: Vec<Slot>,
     /// The number of its first device among all devices.
     first: usize,
@@ -133,8 +133,8 @@ struct Samples {
     timer: Timer,
     /// The number of each device in the ring, by the sampler's number.
     numbers: Vec<u32>,
-    /// The sampler's number, time and nanojoules of a sample that is put into the ring when the next one follows: the samples of
-    /// all devices are there in time order.
+    /// A sample that is put into the ring when the next one follows: the sampler's number of the device, the time, and
+    /// nanojoules. The ring has the samples of all devices in time order.
     held: Option<(usize, u64, u64)>,
 }
 
@@ -142,7 +142,7 @@ impl Counters {
     /// The tick of the next reading.
     fn due(&self) -> Option<u64> {
         let due = self.slots.iter().map(|slot| slot.due).min()?;
-        Some(due.max(self.rest.until()))
+        Some(due.max(self.pause.until()))
     }
 
     /// The device that is to be read at a tick: the one that has waited longest.
@@ -450,9 +450,9 @@ impl SamplerThread {
         // What the run's last processes used becomes known in the last reading, whose interval must contain their last work.
         let is_held = self.is_estimate_by_cpu_time(at, device);
         let counters = &mut self.counters[at];
-        let planned = counters.slots[device].due.max(counters.rest.until());
-        counters.rest.add(tick, took);
-        let rest = counters.rest.ticks_for_each(counters.slots.len());
+        let planned = counters.slots[device].due.max(counters.pause.until());
+        counters.pause.add(tick, took);
+        let pause = counters.pause.ticks_for_each(counters.slots.len());
         let slot = &mut counters.slots[device];
         let number = counters.first + device;
         let figures = &self.reports.figures.devices()[number];
@@ -478,7 +478,7 @@ impl SamplerThread {
                     tick + shortest
                 } else {
                     let late = tick > planned;
-                    let due = slot.schedule.next(&mut counters.interval, tick, late, changed, rest);
+                    let due = slot.schedule.next(&mut counters.interval, tick, late, changed, pause);
                     let update = self.period.as_nanos() as u64 * counters.interval.ticks().unwrap_or(0);
                     figures.update_ns.store(update, Ordering::Relaxed);
                     due
@@ -585,8 +585,8 @@ fn counters_of(sources: Vec<Box<dyn Source>>, period: Duration) -> Vec<Counters>
     let mut first = 0;
     let counters = sources.into_iter().map(|source| {
         let slots: Vec<Slot> = source.devices().iter().map(|_| Slot::default()).collect();
-        let rest = Rest::new(period.as_nanos() as u64);
-        let counters = Counters { first, source, interval: UpdateInterval::default(), rest, slots };
+        let pause = Pause::new(period.as_nanos() as u64);
+        let counters = Counters { first, source, interval: UpdateInterval::default(), pause, slots };
         first += counters.slots.len();
         counters
     });

@@ -20,7 +20,7 @@ const SAMPLE_COST: Duration = Duration::from_micros(15);
 /// on virtual machines.
 const SWITCH_COST: Duration = Duration::from_nanos(500);
 
-/// The cost of switches is checked when a run has lasted for this time, and again each time that it has lasted twice as long. It
+/// The cost of switches is checked when a run has lasted for this time, and again whenever its duration has doubled. The check
 /// needs at least this much CPU time of the program.
 const SWITCHES_AFTER: Duration = Duration::from_secs(2);
 const SWITCHES_CPU_MIN: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ impl Periods {
 
     /// Returns a longer period if records of switches leave less of the budget for samples than was assumed. `switches` is their
     /// number in this CPU time of the program, and `cost` the cost of a sample.
-    pub fn beside_switches(
+    pub fn longer_for_switches(
         &mut self,
         lasted: Duration,
         (switches, cpu): (u64, Duration),
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_period_follows_what_a_sample_costs_and_samples_cost_at_most_one_percent() {
+    fn the_period_follows_the_cost_of_a_sample_and_samples_cost_at_most_one_percent() {
         let auto = |microseconds: f64| {
             period(StackPeriod::Auto, Some(Duration::from_secs_f64(microseconds * 1e-6))).unwrap()
         };
@@ -181,20 +181,20 @@ mod tests {
         let mut periods = Periods::new(first, StackPeriod::Auto);
         // 10,000 switches in a second of CPU time cost half of the budget.
         let often = |cpu: u64| (10_000 * cpu, seconds(cpu));
-        assert_eq!(periods.beside_switches(seconds(1), often(1), cost), None, "it is too early");
-        let longer = periods.beside_switches(seconds(2), often(2), cost).unwrap();
+        assert_eq!(periods.longer_for_switches(seconds(1), often(1), cost), None, "it is too early");
+        let longer = periods.longer_for_switches(seconds(2), often(2), cost).unwrap();
         let spent = 15e-6 / longer.as_secs_f64() + 10_000.0 * SWITCH_COST.as_secs_f64();
         assert!(spent <= PART_MAX && spent > 0.95 * PART_MAX, "{longer:?}: {spent}");
         periods.change(longer, 1000);
-        assert_eq!(periods.beside_switches(seconds(3), often(3), cost), None, "it was looked at just now");
-        assert_eq!(periods.beside_switches(seconds(4), often(4), cost), None, "it is long enough");
-        let all = periods.beside_switches(seconds(8), (1_000_000, seconds(8)), cost);
+        assert_eq!(periods.longer_for_switches(seconds(3), often(3), cost), None, "it was looked at just now");
+        assert_eq!(periods.longer_for_switches(seconds(4), often(4), cost), None, "it is long enough");
+        let all = periods.longer_for_switches(seconds(8), (1_000_000, seconds(8)), cost);
         assert_eq!(all, Some(PERIOD_MAX.mul_f64(UNEVEN_FACTOR)), "nothing is left");
         let mut few = Periods::new(first, StackPeriod::Auto);
-        assert_eq!(few.beside_switches(seconds(2), (500, seconds(2)), cost), None);
-        assert_eq!(few.beside_switches(seconds(9), (1 << 20, Duration::from_millis(900)), cost), None);
+        assert_eq!(few.longer_for_switches(seconds(2), (500, seconds(2)), cost), None);
+        assert_eq!(few.longer_for_switches(seconds(9), (1 << 20, Duration::from_millis(900)), cost), None);
         let mut fixed = Periods::new(first, StackPeriod::Every(first));
-        assert_eq!(fixed.beside_switches(seconds(60), often(60), cost), None, "it was asked for");
+        assert_eq!(fixed.longer_for_switches(seconds(60), often(60), cost), None, "it was asked for");
     }
 
     #[test]

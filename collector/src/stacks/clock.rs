@@ -62,7 +62,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_time_of_the_kernel_is_the_time_of_an_event_at_once() {
+    fn a_time_of_the_kernel_is_converted_at_once() {
         let mut clock = EventClock::new();
         std::thread::sleep(Duration::from_millis(60));
         clock.read();

@@ -37,13 +37,13 @@ impl Span {
         (Span { until: at, used: before, from }, Span { from: at, until, used: used - before })
     }
 
-    /// Returns one span in the place of this one and a later one.
+    /// Merges this span and a later one.
     fn joined(self, later: Span) -> Span {
         Span { from: self.from, until: self.until.max(later.until), used: self.used + later.used }
     }
 }
 
-/// Adds a span after all others, or to the last one if there must not be more.
+/// Appends a span, or merges it into the last one if there is no room for another.
 fn add_or_merge(spans: &mut Vec<Span>, span: Span, has_room: bool) {
     match spans.last_mut() {
         Some(last) if !has_room => *last = last.joined(span),
@@ -79,7 +79,7 @@ fn sum(spans: &[Span]) -> Vec<Span> {
         exact += slope * (until - from) as f64;
         let used = (exact.round() as u64).min(all).saturating_sub(given);
         given += used;
-        // What remains of the slopes after all spans is not exactly 0.
+        // Because of rounding, the slope after the last span is not exactly 0.
         if used > 0 && until > from {
             result.push(Span { from, until, used });
         }
@@ -352,8 +352,8 @@ impl CpuTimes {
                 None => others.extend(due),
             }
         }
-        let is_over = |_: &u32, of: &mut ThreadTime| of.has_ended && of.waiting.is_empty();
-        let over = self.threads.extract_if(is_over).filter_map(|(_, of)| of.ring);
+        let has_ended = |_: &u32, of: &mut ThreadTime| of.has_ended && of.waiting.is_empty();
+        let over = self.threads.extract_if(has_ended).filter_map(|(_, of)| of.ring);
         over.for_each(|ring| ring.end(clock));
         self.count_waiting();
         if !others.is_empty() && self.ring_of_others.is_none() {

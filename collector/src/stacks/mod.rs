@@ -143,8 +143,8 @@ pub(crate) enum StackSamplingError {
 const UNEVEN_FACTOR: f64 = 0.983;
 
 impl StackSampling {
-    /// Samples what `launcher` starts from now on, and the processes that are requested, each thread once per `period` of its CPU
-    /// time. The times at which it is on a CPU are recorded if `records_cpu_times`.
+    /// Samples the processes that `launcher` starts from now on, and those that are requested, each thread once per `period` of
+    /// its CPU time. The times at which it is on a CPU are recorded if `records_cpu_times`.
     pub fn begin(
         session: &Path,
         launcher: Option<u32>,

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_all_right_needs_no_note() {
+    fn samples_without_losses_need_no_note() {
         let ended = of(&figures(), Duration::from_millis(1));
         assert_eq!((ended.notes.len(), ended.losses.len(), ended.period), (0, 0, None));
     }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_reported_with_the_file_and_the_reason() {
+    fn unknown_functions_are_reported_with_the_file_and_the_reason() {
         let mut figures = figures();
         let module = "/usr/lib/libx.so".into();
         figures.cut_off = vec![CutOff { module, reason: CutReason::NoUnwindTables, samples: 100 }];

@@ -5,7 +5,7 @@ use ampere_ring::process::{is_alive, is_ending};
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
-/// Processes with less such CPU time, in nanoseconds, get no row for it.
+/// A process gets no row for its unsampled CPU time if that is less than this, in nanoseconds.
 const UNSEEN_MIN_NS: u64 = 10_000_000;
 /// The maximum number of processes that are watched.
 const WATCHED_MAX: usize = 4096;
@@ -119,7 +119,7 @@ impl UnsampledProcesses {
         of.for_each(|(_, watched)| watched.why = Some(why.to_owned()));
     }
 
-    /// Returns a note for each process with such CPU time.
+    /// Returns a note for each process with unsampled CPU time.
     pub fn notes(&self) -> Vec<String> {
         let mut all: Vec<_> = self.known.iter().filter(|(_, watched)| watched.total > 0).collect();
         all.sort_by_key(|(_, watched)| std::cmp::Reverse(watched.total));

@@ -154,7 +154,7 @@ impl Writer {
         let longer = self
             .periods
             .due(lasted)
-            .or_else(|| self.periods.beside_switches(lasted, sampler.switches_and_cpu(), self.sample_cost));
+            .or_else(|| self.periods.longer_for_switches(lasted, sampler.switches_and_cpu(), self.sample_cost));
         let Some(period) = longer else { return };
         // `None` means that there would be too many perf events to open again: the period is not changed.
         if let Some(without) = sampler.set_period(period) {

@@ -254,15 +254,15 @@ fn collect_into(
         bail!("the collector was ready too late");
     }
     run.session().set_collector(std::process::id(), CollectorState::Running);
-    let is_over = rounds::run(&mut run, &requests, EndConditions::new(input, is_asked.clone()));
+    let has_ended = rounds::run(&mut run, &requests, EndConditions::new(input, is_asked.clone()));
     let ended = Instant::now();
-    finish(run, is_over, output, &of_run)?;
+    finish(run, has_ended, output, &of_run)?;
     Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
 }
 
 /// Writes the results. The last node that ends joins the nodes' traces and figures.
-fn finish(run: LiveRun, is_over: bool, output: &Output, manifest: &Manifest) -> anyhow::Result<()> {
-    let (_, session) = run.finish(is_over)?;
+fn finish(run: LiveRun, has_ended: bool, output: &Output, manifest: &Manifest) -> anyhow::Result<()> {
+    let (_, session) = run.finish(has_ended)?;
     output.release();
     if let Some(first) = nodes::of_the_last_to_end(&output.directory, manifest) {
         if let Err(why) = nodes::join_traces(&first, &manifest.run_id) {
@@ -275,7 +275,7 @@ fn finish(run: LiveRun, is_over: bool, output: &Output, manifest: &Manifest) -> 
         }
         if let Err(why) = find_waits_of_nodes(&first, &manifest.run_id, &manifest.config()?) {
             eprintln!(
-                "ampere-collector: the figures lack what ranks used waiting: {why}: ampere attribute finds it"
+                "ampere-collector: the figures lack the energy that ranks used while waiting: {why}: ampere attribute computes it"
             );
         }
     }

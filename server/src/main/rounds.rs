@@ -93,7 +93,7 @@ impl EndConditions {
                 });
                 if !run.command_has_ended() {
                     // `ampere run` itself was killed, and its command may still be running.
-                    if run.all_over() || run.processes_seen() == 0 {
+                    if run.have_all_ended() || run.processes_seen() == 0 {
                         return Some(End::Complete);
                     }
                     if closed_at.elapsed() > ORPHANS_MAX {
@@ -108,7 +108,7 @@ impl EndConditions {
                 }
             }
             Some(_) => {}
-            None if run.all_over() => return Some(End::Complete),
+            None if run.have_all_ended() => return Some(End::Complete),
             None if run.processes_seen() == 0 && self.begun.elapsed() > JOIN_LIMIT => {
                 return Some(End::Incomplete);
             }
