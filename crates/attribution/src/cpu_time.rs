@@ -63,7 +63,7 @@ impl CpuTime {
     }
 }
 
-/// A CPU time in ticks: that of a point, and what was used since then. They are kept apart so that the difference of two times
+/// A CPU time in ticks: that of a point, and the ticks used since then. They are kept apart so that the difference of two times
 /// that are close to each other loses no digits, however long the run is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ticks {

@@ -217,7 +217,7 @@ impl Engine {
         self.cpu_times.of(location.0).is_some()
     }
 
-    /// Releases CPU times of before `time`: no earlier step or sample will come.
+    /// Releases CPU times before `time`: no earlier step or sample will come.
     pub fn release_cpu_times(&mut self, time: Timestamp) {
         let kept_since = self.history.as_ref().map(|history| history.kept_since());
         self.cpu_times.release_before(kept_since.map_or(time, |since| since.min(time)));

@@ -109,8 +109,8 @@ impl Engine {
         moves + prices + self.cpu_times().len()
     }
 
-    /// Makes the recorded prices and CPU times fewer: between two of the times in `cuts`, which are in order, each location is
-    /// charged the same, but evenly. Everything up to the last of them must have been charged.
+    /// Reduces the number of recorded prices and CPU times: between two of the times in `cuts`, which are in order, each
+    /// location is charged the same, but evenly. Everything up to the last of them must have been charged.
     pub fn shorten_prices(&mut self, cuts: &[Timestamp]) {
         let mut settled: Vec<Range<Timestamp>> = cuts.windows(2).map(|part| part[0]..part[1]).collect();
         for view in 0..self.views().count() {
@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// Makes the history of a location shorter: between two of the times in `cuts`, which are in order, the stays in each call
-    /// path become one stay. A question about the time from one of these to another has the same answer as before.
+    /// path become one stay. A query from one of these times to another returns the same as before.
     pub fn shorten_moves(&mut self, location: LocationIndex, cuts: &[Timestamp]) {
         let moves = self.history.as_mut().and_then(|history| history.moves.get_mut(location.0 as usize));
         let Some(Some(Moves { all: moves, .. })) = moves else { return };
@@ -142,7 +142,7 @@ impl Engine {
         *moves = short.moves;
     }
 
-    /// Forgets the history of before `time`.
+    /// Forgets the history before `time`.
     pub fn forget_before(&mut self, time: Timestamp) {
         if let Some(history) = &mut self.history {
             history.kept_since = time;

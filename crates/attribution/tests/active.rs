@@ -335,7 +335,7 @@ fn a_thread_works_either_in_its_samples_or_for_the_main_thread() {
 }
 
 /// A run of one location that computes all the time, next to other jobs that use this many ticks of every ten.
-fn besides(other_jobs: f64) -> (Engine, ViewIndex) {
+fn next_to(other_jobs: f64) -> (Engine, ViewIndex) {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::Active, Sharing::Shared);
     let location = engine.add_location();
@@ -358,7 +358,7 @@ fn besides(other_jobs: f64) -> (Engine, ViewIndex) {
 #[test]
 fn other_jobs_take_their_part_of_dynamic_joules_only() {
     let figures = |ticks: f64| {
-        let (engine, view) = besides(ticks);
+        let (engine, view) = next_to(ticks);
         let (totals, rows) = (engine.totals(view), engine.report(view).callpaths);
         let row = &rows[0];
         assert_eq!(totals.attributed_joules + totals.idle_joules, totals.total_joules);
@@ -376,7 +376,7 @@ fn other_jobs_take_their_part_of_dynamic_joules_only() {
 }
 
 #[test]
-fn what_other_jobs_use_while_the_run_sleeps_is_no_baseline() {
+fn energy_of_other_jobs_while_the_run_sleeps_is_no_baseline() {
     for (ticks, expected) in [(0.0, (2, 0.0)), (0.9, (2, 0.0)), (5.0, (0, 60.0))] {
         let mut engine = Engine::new();
         let view = engine.add_view(Policy::Active, Sharing::Shared);

@@ -1,4 +1,4 @@
-//! Compares what single calls are charged with a naive definition on random timelines.
+//! Compares the joules of single calls with a naive definition, on random timelines.
 
 use ampere_attribution::{
     Call, Engine, Increase, LocationIndex, NodeIndex, Policy, Sharing, Step, ViewIndex,
@@ -120,7 +120,7 @@ fn charge(
     if from == to && policy == Policy::BusyOnly {
         return;
     }
-    // Joules without time belong to what ran just before.
+    // Joules without time belong to the frames that ran just before.
     let ticks = if from == to { from - 1..to } else { from..to };
     let length = (ticks.end - ticks.start) as f64;
     let sharer = |location: usize| groups[location].ok_or(location);

@@ -234,7 +234,7 @@ const ONE_RANK: &str = "
 ";
 
 #[test]
-fn time_sliced_pays_by_the_instant() {
+fn time_sliced_charges_each_instant() {
     // Rows: location, path, calls, exclusive, inclusive, resolved. 2 J a tick in [0,50), 1 J a tick after it.
     check(
         ONE_RANK,
@@ -248,7 +248,7 @@ fn time_sliced_pays_by_the_instant() {
 }
 
 #[test]
-fn busy_only_pays_the_whole_interval_to_what_ran() {
+fn busy_only_charges_the_whole_interval_to_frames_that_ran() {
     check(
         ONE_RANK,
         1,
@@ -736,7 +736,7 @@ struct Bounds {
 
 /// Computes the definition of the least and the most joules, interval by interval, tick by tick.
 fn naive_bounds(events: &[Event], meanings: &[Meaning], groups: &[Option<u64>], sharing: Sharing) -> Bounds {
-    // What runs in each tick.
+    // The call paths that run in each tick.
     let mut ticks: Vec<BTreeSet<(usize, Vec<u32>)>> = Vec::new();
     let mut stacks: Vec<Vec<u32>> = vec![Vec::new(); 4];
     let mut intervals = Vec::new();
@@ -761,7 +761,7 @@ fn naive_bounds(events: &[Event], meanings: &[Meaning], groups: &[Option<u64>], 
     }
     let mut bounds = Bounds::default();
     for (interval, joules, is_lost) in intervals {
-        // An interval without time belongs to what ran just before it.
+        // An interval without time belongs to the frames that ran just before it.
         let seen = if interval.is_empty() { interval.start - 1..interval.end } else { interval.clone() };
         let mut ran: BTreeMap<&(usize, Vec<u32>), u64> = BTreeMap::new();
         for tick in seen {
@@ -903,7 +903,7 @@ proptest! {
     }
 
     #[test]
-    fn numbering_the_locations_otherwise_changes_nothing(events in any_timeline(), turn in 1usize..4) {
+    fn numbering_the_locations_differently_changes_nothing(events in any_timeline(), turn in 1usize..4) {
         let turned: Vec<Event> = events.iter().map(|event| match *event {
             Event::Enter(time, location, region) => Event::Enter(time, (location + turn) % 4, region),
             Event::Leave(time, location) => Event::Leave(time, (location + turn) % 4),

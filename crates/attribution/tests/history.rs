@@ -1,4 +1,4 @@
-//! What the history reports as charged is what the call paths were charged, under every policy.
+//! Checks that the history reports the joules that the call paths were charged, under every policy.
 
 use ampere_attribution::{Engine, Increase, LocationIndex, NodeIndex, Policy, Sharing};
 use ampere_model::RegionRef;

@@ -84,7 +84,7 @@ fn case(seed: u64) -> Case {
     let period = period.min(1_000_000);
     let length = update * updates;
     let units = |joules: f64| (joules / joules_per_unit).floor();
-    // What it counted before the run.
+    // The counter starts with a value from before the run.
     let range = wraps_at.map_or(1e15 * joules_per_unit, |range| range as f64 * joules_per_unit);
     let mut base = match random.below(3) {
         0 => 0.0,
@@ -258,7 +258,7 @@ fn check(seed: u64) {
     }
     assert_eq!(samples[0].time, first.0, "seed {seed}");
     assert!(samples[samples.len() - 1].time == last.0, "seed {seed}: ends early");
-    // A reset hides what was not shown before it.
+    // A reset hides the joules that the counter had not shown before it.
     let hidden = case.update_joules * (1.0 + case.resets.len() as f64);
     assert!(
         counted >= covered - hidden - tick,

@@ -1,4 +1,4 @@
-//! What an engine reports: rows, sums, what runs now.
+//! Tests the reports of an engine: rows, sums, and open frames.
 
 use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Sharing, ViewIndex};
 use ampere_model::RegionRef;
@@ -250,7 +250,7 @@ fn energy_without_time_is_idle_if_nothing_ran() {
     }
 }
 
-/// A counter that starts a second time: what was before is not known.
+/// A counter starts a second time; its joules before that are not known.
 #[test]
 fn a_counter_that_starts_again_loses_the_interval() {
     let (mut engine, view, all) = engine(1, Policy::TimeSliced, Sharing::Shared);

@@ -46,7 +46,7 @@ const CHANGE_MIN: f64 = 0.01;
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
 /// Another counter of the same device may exceed this one by this fraction, because each counter has its own factor.
 const OTHER_BEYOND_WHOLE: f64 = 0.1;
-/// Both may also exceed it by what the device uses in this many seconds, because the counters are not read at the same times.
+/// Both may also exceed it by the energy of this many seconds, because the counters are not read at the same times.
 const READ_APART_SECONDS: f64 = 0.2;
 /// If a larger fraction of a device than this is in none of its parts, a change of the rest is not an error and is not reported.
 const UNCOUNTED_MAX: f64 = 0.25;

@@ -91,10 +91,10 @@ pub struct Attributor {
     links: Links,
     pub(crate) other_jobs: NodesJobs,
     config: Config,
-    /// Devices of time whose node had no event yet.
+    /// Time devices ([`crate::time_device`]) whose node has had no event yet.
     unstarted_times: Vec<usize>,
     pub(crate) recording: Option<Box<Recording>>,
-    /// What ranks use while they wait for each other, if that is wanted.
+    /// The energy that ranks use while they wait for each other, if that is wanted.
     pub waiting: Option<Box<Waiting>>,
     sampled: SampledStacks,
     launches: AllLaunches,
@@ -146,7 +146,7 @@ impl Attributor {
         (seconds * self.ticks_per_second as f64).round() as u64
     }
 
-    /// Adds a location about which only this is known.
+    /// Adds a location about which nothing else is known.
     pub fn add_location(&mut self, info: LocationInfo) -> LocationIndex {
         self.add_location_with(info, Evidence::default())
     }
@@ -227,7 +227,7 @@ impl Attributor {
     }
 
     /// Whether counters of GPUs have PCI addresses.
-    pub fn tells_gpus_apart(&self) -> bool {
+    pub fn distinguishes_gpus(&self) -> bool {
         let mut parts = (0..self.devices.len()).map(|device| self.counted_part(device));
         parts.any(|part| part.is_gpu() && part.evidence.pci.is_some())
     }
@@ -286,8 +286,8 @@ impl Attributor {
         Some(number)
     }
 
-    /// Finds out what these ranks use while they wait for each other. This must be called before the first device and before any
-    /// event.
+    /// Starts to find the energy that these ranks use while they wait for each other. This must be called before the first
+    /// device and before any event.
     pub fn find_waits(&mut self, ranks: Ranks) {
         let mut waiting = Waiting::new(ranks, &mut self.engine);
         if self.recording.as_ref().is_some_and(|recording| recording.recorder.wants_waits()) {
@@ -338,7 +338,7 @@ impl Attributor {
         self.apply_baseline(device);
     }
 
-    /// Sets what each device has drawn until now while nothing of the run was active.
+    /// Sets the power that each device has drawn until now while nothing of the run was active.
     pub fn learn_baselines(&mut self) {
         for device in 0..self.devices.len() {
             if let Some(baseline) = self.idle_baseline(device) {

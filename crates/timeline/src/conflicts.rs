@@ -60,7 +60,7 @@ impl<'a> Run<'a> {
         self.attributor.devices.iter().filter(own).map(|device| device.info.node.as_str()).collect()
     }
 
-    /// A setting that applies to no device: it matches none, or earlier settings apply to those that it matches.
+    /// Notes a setting that applies to no device: it matches none, or earlier settings apply to those that it matches.
     fn unmatched(&self, at: usize, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let all = &self.attributor.config().devices;
         let taken = self.taken(at, setting);
@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
         taken
     }
 
-    /// Listed ranks that are on no node of the setting's devices.
+    /// Notes listed ranks that are on no node of the setting's devices.
     fn ranks(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let nodes = self.nodes_of(setting);
         let Some(wanted) = setting.listed_ranks().filter(|_| !nodes.is_empty()) else { return };
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Patterns of GPU streams that match no stream.
+    /// Notes patterns of GPU streams that match no stream.
     fn streams(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let nodes = self.nodes_of(setting);
         let Some(patterns) = setting.locations.as_ref().filter(|_| !nodes.is_empty()) else { return };
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Several devices of a node with one name, which cannot be distinguished.
+    /// Notes several devices of a node with one name, which cannot be distinguished.
     fn one_name(&self, notes: &mut Vec<String>) {
         let mut named: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for device in &self.attributor.devices {
@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ranks that several GPUs' settings list, which is possible, but easily a mistake.
+    /// Notes ranks that the settings of several GPUs list, which is possible, but may be a mistake.
     fn several_gpus(&self, notes: &mut Vec<String>) {
         for (at, location) in self.attributor.locations.iter().enumerate().filter(|(_, l)| l.main) {
             let configured = self.attributor.assignment(at).links.iter().filter(|link| {
@@ -199,7 +199,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// If each task has its own cgroup, every rank may call its own GPU number 0.
+    /// Notes that all ranks have the same GPU number: if each task has its own cgroup, every rank's own GPU may be number 0.
     fn one_gpu_for_all(&self, notes: &mut Vec<String>) {
         for node in &self.nodes {
             let gpus = self.attributor.devices.iter().enumerate();
@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Counters that rise although the GPU's model has none.
+    /// Notes counters that rise although the GPU's model has none.
     fn models(&self, notes: &mut Vec<String>) {
         let devices = self.attributor.devices.iter().enumerate();
         let counting = devices.filter(|(at, _)| self.attributor.counts(*at));
@@ -249,7 +249,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Counters that have risen once or never: it is not known when in the run their joules were used, or whether some were.
+    /// Notes counters that have risen once or never: it is not known when in the run their joules were used, or whether any
+    /// were.
     fn seldom_risen(&self, notes: &mut Vec<String>) {
         let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (at, device) in self.attributor.devices.iter().enumerate() {

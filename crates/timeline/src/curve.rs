@@ -109,7 +109,7 @@ impl Curve {
         self.longest_interval
     }
 
-    /// Joules between two times; `None` if a part of them is unknown.
+    /// Returns the joules between two times; `None` if a part of them is unknown.
     pub fn between(&self, from: Timestamp, to: Timestamp) -> Option<f64> {
         let (begin, last) = self.span()?;
         if from < begin || to > last || from >= to {

@@ -113,9 +113,9 @@ impl Unit {
 /// A way to divide a device's joules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewKind {
-    /// The view among the ranks' frames.
+    /// The joules are divided among the ranks' frames.
     Ranks,
-    /// The view among the kernels of GPU streams.
+    /// The joules are divided among the kernels of GPU streams.
     Kernels,
 }
 
@@ -137,12 +137,12 @@ impl ViewKind {
 pub struct Views {
     /// The view whose consumers are the ranks' main threads.
     pub ranks: ViewIndex,
-    /// The view whose consumers are all threads of the ranks, those of a process as one consumer; there as soon as some rank of
-    /// the node has a second thread with frames. It is the twin of `ranks`, and gets the same samples.
+    /// The view whose consumers are all threads of the ranks, those of a process as one consumer; it exists as soon as some
+    /// rank of the node has a second thread with frames. It is the twin of `ranks`, and gets the same samples.
     pub threads: Option<ViewIndex>,
     /// The view whose consumers are GPU streams.
     pub kernels: ViewIndex,
-    /// Which of the views `ranks` and `threads` the settings call the ranks view.
+    /// The view that the settings choose as the ranks view: `ranks` or `threads`.
     pub locations: Locations,
 }
 

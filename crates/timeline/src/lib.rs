@@ -17,9 +17,9 @@
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
 //! lanes.rs           which regions ran on ranks and GPU streams over the run
 //! recorder.rs        single calls and intervals, if a caller records them
-//! waiting/           what ranks use while they wait for each other in MPI, and who caused that
+//! waiting/           energy that ranks use while they wait for each other in MPI, and who caused the waits
 //! standing.rs        devices that repeat another, or contain less than their parts
-//! sameness.rs        whether two counters are one, by their values
+//! sameness.rs        whether two counters are the same one, by their values
 //! agreement.rs       counters compared with each other     conflicts.rs     doubtful settings
 //! ```
 //!

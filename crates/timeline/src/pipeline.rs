@@ -512,12 +512,12 @@ impl Pipeline {
         self.advance(RANKS, watermark);
     }
 
-    /// Hands what GPU streams have to the engine, up to the last event of the one that is furthest behind. A silent stream is
-    /// waited for up to `longest_lag`. `awaits_streams`: a process may still define its first stream.
+    /// Hands the events of GPU streams to the engine, up to the last event of the stream that is furthest behind. A silent
+    /// stream is waited for up to `longest_lag`. `awaits_streams`: a process may still define its first stream.
     pub fn advance_late(&mut self, watermark: Timestamp, longest_lag: u64, awaits_streams: bool) {
         for merger in RANKS + 1..self.mergers.len() {
             let streams = self.mergers[merger].streams.iter().map(|stream| &self.streams[*stream]);
-            // A stream without events keeps its merger waiting, but not for ever.
+            // A stream without events keeps its merger waiting, but not forever.
             let without = if awaits_streams { 0 } else { watermark };
             let last = streams.filter(|stream| !stream.has_ended).map(Stream::last_time);
             let until = last.min().unwrap_or(without).max(watermark.saturating_sub(longest_lag));

@@ -1,4 +1,4 @@
-//! Decides whether two counters are one, by the first values that they showed.
+//! Decides whether two counters are the same one, by the first values that they showed.
 
 use ampere_model::{MetricValue, Timestamp};
 
@@ -40,7 +40,7 @@ impl FirstReadings {
     }
 }
 
-/// Whether two counters are one, by their values.
+/// Whether two counters are the same one, by their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sameness {
     One,
@@ -48,7 +48,8 @@ pub(crate) enum Sameness {
     Unknown,
 }
 
-/// Compares the values of two counters. Equal values, or values between two of the other counter's, show that they are one.
+/// Compares the values of two counters. Equal values, or values between two of the other counter's, show that they are the same
+/// one.
 pub(crate) fn sameness(one: &[(Timestamp, u64)], other: &[(Timestamp, u64)], has_ended: bool) -> Sameness {
     let (mut equal, mut between, mut against) = (0, 0, 0);
     for (time, value) in other.iter().skip(1) {

@@ -1,10 +1,10 @@
 //! Sampled call paths around the calls of a thread that are recorded exactly.
 //!
 //! A location of samples has the stack of a thread as it was sampled, with the program itself outermost. If calls of the same
-//! thread are recorded, as those of MPI are, on a location of its own, the sampled frames are put there as long as its program
-//! runs: inside the program's frame, which is the outermost on both, and inside ranges that the program marks; around the calls
-//! that were recorded. The location of samples is empty meanwhile. All of this depends on the events alone, so that a trace gives
-//! the same result as the run.
+//! thread, such as those of MPI, are recorded on another location, the sampled frames are put on that location while its
+//! program runs. They are inside the program's frame, which is the outermost on both locations, and inside ranges that the
+//! program marks, but around the recorded calls. The location of samples is empty meanwhile. All of this depends on the events
+//! alone, so that a trace gives the same result as the run.
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls. That
 //! time is divided by the samples that were taken outside, so that no function is charged for what its calls did. Most calls are
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_a_gpus_runtime_is_assumed_to_come_from_what_all_sampled_ones_have_in_common() {
+    fn a_runtime_call_is_assumed_to_come_from_the_common_part_of_all_sampled_ones() {
         let one = "both +0 s+0,s+1,s+2 +31 s-,s+3,s+4,s+49 -";
         assert_eq!(last(&format!("{one} +31")), [vec![0, 1, 3, 4, 31], vec![]]);
         let other = format!("{one} +31 s-,s-,s+5,s+49");
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_matter_when_both_are_known_to_be_of_one_thread() {
+    fn frames_do_not_depend_on_when_both_are_known_to_be_of_one_thread() {
         let early = stacks("both s+0 s+1 s+2 +0 s- s+3 +9 s-");
         let late = stacks("s+0 s+1 s+2 both +0 s- s+3 +9 s-");
         assert_eq!(early[4..], late[4..]);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_thread_without_the_programs_are_below_its_calls() {
+    fn sampled_frames_are_around_the_calls_of_a_thread_without_a_frame_of_the_program() {
         assert_eq!(last("both s+0 s+5 +9"), [vec![0, 9], vec![]]);
         assert_eq!(last("both s+0 s+5 +9 s-,s+6,s+49"), [vec![0, 6, 9], vec![]]);
         assert_eq!(last("both s+0 s+5 +9 -"), [vec![], vec![0, 5]]);

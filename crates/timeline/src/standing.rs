@@ -1,6 +1,6 @@
-//! Decides which devices' joules are among a node's. Two counters that rise in step to the last tick are one: the dies of a
-//! package that have one counter, the partitions of a GPU, if each shows its whole package's. A counter of several parts that
-//! counts less than they do is not the node's total.
+//! Decides which devices' joules are among a node's. Two counters that rise in step to the last tick are the same one: the dies
+//! of a package may have one counter, and each partition of a GPU may show that of the whole package. A counter of several
+//! parts that counts less than they do is not the node's total.
 //!
 //! Two counters are compared only if they may be the same one according to what is known of the hardware. Only their values decide.
 //! Until then the later one is left out, so that published totals never decrease.
@@ -11,7 +11,7 @@ use crate::sameness::{Sameness, sameness};
 use crate::topology::{CountedPart, is_mi250x};
 use ampere_model::text::joules;
 
-/// Whether two devices may have one counter, by what is known of them.
+/// Whether two devices may have the same counter, by what is known about them.
 fn may_be_one(one: (&DeviceInfo, &CountedPart), other: (&DeviceInfo, &CountedPart)) -> bool {
     let library = |info: &DeviceInfo| info.metric.split_once(":::").map(|(library, _)| library.to_owned());
     if one.0.node != other.0.node || library(one.0) != library(other.0) {

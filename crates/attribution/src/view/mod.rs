@@ -10,7 +10,7 @@
 //! consumer.rs      consumers, and groups of them
 //! account.rs       the joules of call paths
 //! recording.rs     the joules of single calls
-//! prices.rs        what was charged for each tick, if it is recorded
+//! prices.rs        the prices that were charged per tick, if they are recorded
 //! ```
 
 mod account;
@@ -68,7 +68,7 @@ pub(crate) struct View {
     /// The view that [`Engine::fork`](crate::Engine::fork) has made from this one.
     pub twin: Option<ViewIndex>,
     pub recorder: Recorder,
-    /// What was charged, if it is recorded.
+    /// The prices that were charged, if they are recorded.
     pub prices: Option<Box<PriceLog>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a view charged for each tick, piece by piece, if it is recorded.
+//! The prices that a view charged per tick, in pieces of time, if they are recorded.
 
 use super::View;
 use super::active::Price;
@@ -116,7 +116,7 @@ impl View {
         }
     }
 
-    /// Records what a consumer that ran just before `time` was charged then.
+    /// Records the joules that were charged at `time` to a consumer that ran just before it.
     pub(super) fn record_at_once(&mut self, time: Timestamp, consumer: u32, joules: f64) {
         let Some(log) = &mut self.prices else { return };
         match log.at_once.back_mut().filter(|(last, _)| *last == time) {
@@ -152,8 +152,8 @@ impl View {
         self.prices.as_deref().map_or(0, kept)
     }
 
-    /// Makes one piece of the pieces in each of these parts of time, with a price of its own for each consumer, for which no CPU time
-    /// is needed any more. Shortens each part to the time for which that is so.
+    /// Merges the pieces in each of these parts of time into one, which has a price for each consumer and needs no CPU times.
+    /// Shortens each part to the time that was merged.
     pub fn shorten_prices(&mut self, parts: &mut [Range<Timestamp>], cpu_times: &CpuTimes) {
         let Some(log) = &self.prices else { return };
         let pieces_of = |part: &mut Range<Timestamp>| {
@@ -173,7 +173,7 @@ impl View {
         }
     }
 
-    /// Returns a piece in which each consumer is charged what it is in all of these.
+    /// Returns one piece in which each consumer is charged the same as in all of these.
     fn as_one(&self, pieces: Range<usize>, cpu_times: &CpuTimes) -> Piece {
         let own = self
             .prices

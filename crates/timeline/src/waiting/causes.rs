@@ -13,7 +13,7 @@ impl LocationWaits {
     fn at(&self, time: Timestamp, end: Timestamp, is_its: impl Fn(&Wait) -> bool) -> Option<&Wait> {
         let before = self.hint.partition_point(&self.all, |wait| wait.start < end);
         let recent = self.all.range(..before).rev();
-        let mut recent = recent.take_while(|wait| wait.reach > time);
+        let mut recent = recent.take_while(|wait| wait.latest_end > time);
         recent.find(|wait| wait.end > time && is_its(wait))
     }
 }

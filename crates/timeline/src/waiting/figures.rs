@@ -26,8 +26,9 @@ impl Kind {
     pub const ALL: [Kind; 6] =
         [Kind::LateSender, Kind::LateReceiver, Kind::Barrier, Kind::AllToAll, Kind::OneToAll, Kind::AllToOne];
 
-    /// Returns the number of the kind. If several partners arrive at the same time, the wait with the lowest number counts.
-    pub(super) fn rank_of_equals(self) -> u8 {
+    /// Returns the kind's place in the order of kinds. If several partners arrive at the same time, the wait of the first kind
+    /// counts.
+    pub(super) fn order(self) -> u8 {
         (self as u8).min(Kind::Barrier as u8)
     }
 
@@ -83,7 +84,7 @@ pub struct ViewWaits {
 }
 
 impl ViewWaits {
-    /// Adds joules that a group of ranks used waiting, at the group that caused it.
+    /// Adds joules of a wait to a pair: the group of ranks that waited, and the group that caused the wait.
     pub(super) fn add_pair(&mut self, waiting: u32, cause: u32, joules: f64) {
         let [waiting, cause] = [waiting, cause].map(|group| group as usize);
         self.pairs.resize_with(self.pairs.len().max(waiting + 1), Vec::new);
@@ -93,7 +94,7 @@ impl ViewWaits {
     }
 }
 
-/// What a call path used waiting, in a time in which it did not change.
+/// A wait of one call path, over an interval in which the call path did not change.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub view: ViewIndex,
@@ -103,7 +104,7 @@ pub struct Span {
     pub joules: f64,
 }
 
-/// What was matched, and what was not.
+/// Numbers of matched and unmatched messages, and of calls and waits whose figures are inexact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The number of messages of which both sides are known.

@@ -14,10 +14,10 @@ pub(super) struct Id {
     generation: u32,
 }
 
-/// How wrong times can be.
+/// Upper bounds on the errors of times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tolerance {
-    /// How wrong the time of one node can be on the clock of another.
+    /// The greatest error of one node's times on the clock of another.
     pub clock_error: Timestamp,
     /// The time by which a partner may arrive after the end of the call that waited for it, even on one node.
     pub within_node: Timestamp,
@@ -155,8 +155,8 @@ impl Frames {
         Some((id, frame.events))
     }
 
-    /// Sets the other side of an event. It may be known to be unknown: then nothing has arrived. Returns whether it arrived after the
-    /// frame was entered.
+    /// Sets the other side of an event; `None` if it will never be known. Returns whether it arrived after the frame was
+    /// entered.
     pub fn decide(&mut self, event: Option<(Id, u32)>, arrival: Option<Arrival>) -> bool {
         let Some((id, number)) = event else { return false };
         let Some(frame) = self.get(id) else { return false };
@@ -196,7 +196,7 @@ impl Frames {
         let ends =
             frame.arrivals.iter().filter_map(|(arrival, number)| Some((end_of(arrival)?, arrival, number)));
         let last = ends.max_by_key(|(end, arrival, number)| {
-            (*end, std::cmp::Reverse((arrival.kind.rank_of_equals(), **number)))
+            (*end, std::cmp::Reverse((arrival.kind.order(), **number)))
         });
         let wait = last.map(|(end, arrival, _)| Wait {
             start,
@@ -205,7 +205,7 @@ impl Frames {
             late: arrival.rank,
             region,
             node: None,
-            reach: end,
+            latest_end: end,
             is_settled: false,
         });
         frame.arrivals.clear();

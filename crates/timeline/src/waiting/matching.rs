@@ -82,7 +82,7 @@ impl Started {
 #[derive(Default)]
 pub(super) struct Messages {
     queues: NumberMap<Channel, Queue>,
-    /// Receives.
+    /// The receives that have been started and are not completed.
     started: Started,
     /// The channels of sends that may still be cancelled, by location and request.
     cancellable: NumberMap<(LocationIndex, u64), Channel>,
@@ -186,7 +186,7 @@ impl Messages {
         }
     }
 
-    /// A call ends that may have waited for a message, which the next receive of its location takes.
+    /// Takes the end of a call that may have waited for a message, which the next receive of its location takes.
     pub fn find(&mut self, frames: &mut Frames, place: Place, time: Timestamp) {
         let event = frames.add(place, None);
         if let Some((before, _)) = self.probes.insert(place.location, (event, time)) {
@@ -202,14 +202,14 @@ impl Messages {
         self.probes.remove(&location)?.0
     }
 
-    /// Waits no longer for the receives that follow such calls.
+    /// Stops waiting for the receives that follow such calls.
     pub fn forget_probes(&mut self, frames: &mut Frames) {
         self.probes.drain().for_each(|(_, (event, _))| {
             frames.decide(event, None);
         });
     }
 
-    /// Matches what was held before `time`.
+    /// Matches the messages that were held before `time`.
     pub fn release(&mut self, frames: &mut Frames, time: Timestamp) {
         if time > self.held_at {
             while let Some(channel) = self.held.pop() {
@@ -218,7 +218,7 @@ impl Messages {
         }
     }
 
-    /// Matches what is there of a channel.
+    /// Matches the sends and receives of a channel that are known.
     fn pair_up(&mut self, frames: &mut Frames, channel: Channel) {
         if let Some(queue) = self.queues.get_mut(&channel) {
             pair_up(queue, frames, channel, &mut self.waiting, &mut self.matched);
@@ -281,7 +281,7 @@ impl Messages {
         }
     }
 
-    /// Counts what has not been matched: no message follows.
+    /// Counts the unmatched messages, because no further message follows.
     pub fn end(&mut self, frames: &mut Frames) {
         self.release(frames, Timestamp::MAX);
         let open: Vec<(LocationIndex, u64)> = self.cancellable.keys().copied().collect();
@@ -290,8 +290,8 @@ impl Messages {
         self.queues.clear();
     }
 
-    /// Sets the number of messages of which both sides are known, of those of which one is, and of the receives that were completed
-    /// after one of their channel that was started later.
+    /// Sets the numbers of messages of which both sides or only one side is known, and of receives that were completed after
+    /// one of the same channel that was started later.
     pub fn count(&self, counts: &mut Counts) {
         counts.matched_messages = self.matched;
         counts.unmatched_messages = self.unmatched;
@@ -299,7 +299,7 @@ impl Messages {
     }
 }
 
-/// Matches what is there of a channel.
+/// Matches the sends and receives of a channel that are known.
 fn pair_up(queue: &mut Queue, frames: &mut Frames, channel: Channel, waiting: &mut usize, matched: &mut u64) {
     let arrival = |entry: Option<Timestamp>, rank, kind| Some(Arrival { time: entry?, rank, kind });
     while let (Some(send), Some(receive)) = (queue.sends.front().copied(), queue.receives.front().copied())
@@ -333,13 +333,13 @@ struct Part {
     event: Event,
 }
 
-/// What a collective operation does: its number, who waits for whom, and its root.
-type What = (u8, CollectiveKind, Option<u32>);
+/// A collective operation: its number, who waits for whom, and its root.
+type Collective = (u8, CollectiveKind, Option<u32>);
 
 /// A collective operation in which some members have not taken part yet.
 struct Instance {
-    what: What,
-    /// Whether all members say the same.
+    what: Collective,
+    /// Whether all members report the same operation.
     is_consistent: bool,
     arrived: usize,
     parts: Vec<Option<Part>>,
@@ -360,7 +360,7 @@ struct Sequence {
 pub(super) struct Collectives {
     /// By communicator, and whether they are non-blocking ones.
     sequences: NumberMap<(u32, u8), Sequence>,
-    /// Non-blocking operations.
+    /// The non-blocking operations that have been started and are not completed.
     started: Started,
     waiting: usize,
 }
@@ -378,7 +378,7 @@ impl Collectives {
         frames: &mut Frames,
         place: Place,
         time: Timestamp,
-        (comm, what, request): (u32, What, Option<u64>),
+        (comm, what, request): (u32, Collective, Option<u64>),
     ) {
         let started = request.and_then(|request| self.started.remove(place.location, request));
         let (Some(members), Some(number)) = (ranks.members(comm), ranks.place(comm, place.rank)) else {

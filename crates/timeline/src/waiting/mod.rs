@@ -1,4 +1,4 @@
-//! What ranks use while they wait for each other in MPI, and which call paths of which rank caused that.
+//! Finds the energy that ranks use while they wait for each other in MPI, and the call paths that caused the waits.
 //!
 //! A *wait* is the time from the enter of an MPI call until another rank arrives: until it starts to send what is received here,
 //! to receive what is sent here, or to take part in the collective operation. Its joules are those that the frame was charged in
@@ -10,15 +10,15 @@
 //! ranks.rs        ranks, communicators and operations
 //! frames.rs       the calls that may have waited, and which of the partners of each came last
 //! matching.rs     messages and collective operations, matched in the order of each channel
-//! causes.rs       the call paths that a wait was caused by
+//! causes.rs       the call paths that caused a wait
 //! figures.rs      the results
 //! tests.rs        tests
 //! ```
 //!
-//! Memory is bounded: the engine's history is kept only as long as an MPI call is open or a match is missing. If that is too long
-//! ([`HISTORY_LONG`]), it is shortened: between the times from or until which such a call may wait, only sums are kept. If that does
-//! not help ([`HISTORY_MAX`]), the start of these calls is moved to a later time; if too many messages wait for their other side
-//! ([`matching::WAITING_MAX`]), the oldest ones are given up. Both are counted.
+//! Memory is bounded: the engine's history is kept only as long as an MPI call is open or a match is missing. If that is too
+//! long ([`HISTORY_LONG`]), it is shortened: between the times at which waits in such calls may start or end, only sums are
+//! kept. If that does not help ([`HISTORY_MAX`]), the start of these calls is moved to a later time; if too many messages wait
+//! for their other side ([`matching::WAITING_MAX`]), the oldest ones are given up. Both are counted.
 
 mod causes;
 mod figures;
@@ -57,7 +57,7 @@ struct Wait {
     /// The call path of the frame, once the engine has reached it.
     node: Option<NodeIndex>,
     /// The latest end among this wait and all that start before it on its location.
-    reach: Timestamp,
+    latest_end: Timestamp,
     is_settled: bool,
 }
 
@@ -77,10 +77,10 @@ impl LocationWaits {
             self.all.partition_point(|other| other.start <= wait.start)
         };
         self.all.insert(place, wait);
-        let mut reach = place.checked_sub(1).map_or(0, |before| self.all[before].reach);
+        let mut latest_end = place.checked_sub(1).map_or(0, |before| self.all[before].latest_end);
         for wait in self.all.range_mut(place..) {
-            reach = reach.max(wait.end);
-            wait.reach = reach;
+            latest_end = latest_end.max(wait.end);
+            wait.latest_end = latest_end;
         }
     }
 }
@@ -103,7 +103,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Returns the waiting of ranks that have not done anything yet, and lets the engine record their moves.
+    /// Makes the state for ranks without events, and lets the engine record their moves.
     pub fn new(ranks: Ranks, engine: &mut Engine) -> Waiting {
         ranks.locations().for_each(|location| engine.record_moves(location));
         Waiting {
@@ -131,7 +131,7 @@ impl Waiting {
         }
     }
 
-    /// Takes the enter of a location into a region. `is_mpi`: whether that is a function of MPI. All events of a location come in
+    /// Takes the enter of a location into a region. `is_mpi`: the region is a function of MPI. All events of a location come in
     /// order.
     #[inline]
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, is_mpi: bool) {
@@ -202,8 +202,8 @@ impl Waiting {
         self.waits[at].add(wait);
     }
 
-    /// Settles the waits about which everything is known, if enough has happened since the last time. The engine has been handed
-    /// everything before `until`; `views` are those of which prices are recorded.
+    /// Settles the waits about which everything is known, if enough has happened since the last time. The engine has been
+    /// handed everything before `until`; `views` are those whose prices are recorded.
     pub fn settle(&mut self, engine: &mut Engine, views: impl Iterator<Item = ViewIndex>, until: Timestamp) {
         if self.kept(engine) < self.figures.settle_at.max(self.history_min) {
             return;
@@ -313,7 +313,7 @@ impl Waiting {
         wait.node == Some(node) || (self.ranks.has_samples(location) && !node.is_root() && has_region())
     }
 
-    /// Forgets what no wait needs any more.
+    /// Forgets the history that no wait needs any more.
     fn forget(&mut self, engine: &mut Engine, until: Timestamp) {
         let unsettled = self.waits.iter().flat_map(|waits| &waits.all).filter(|wait| !wait.is_settled);
         let first = unsettled.map(|wait| wait.start).min().unwrap_or(Timestamp::MAX);
@@ -324,8 +324,8 @@ impl Waiting {
         engine.forget_before(needed);
     }
 
-    /// Makes the engine's history shorter, such that questions that are still to be asked have the same answers: it is not merged
-    /// across the times from or until which calls may wait, nor across a location's own waits.
+    /// Shortens the engine's history without changing the figures of waits that are not settled: it is not merged across times
+    /// at which waits may start or end, nor across a location's own waits.
     fn shorten(&self, engine: &mut Engine, until: Timestamp, priced_until: Timestamp) {
         let unsettled = self.waits.iter().flat_map(|waits| &waits.all).filter(|wait| !wait.is_settled);
         let mut common: Vec<Timestamp> = unsettled.flat_map(|wait| [wait.start, wait.end]).collect();
@@ -377,7 +377,7 @@ impl Waiting {
         self.ranks.groups()
     }
 
-    /// Returns what was matched, and what was not.
+    /// Returns the numbers of matched and unmatched messages, and of inexact calls and waits.
     pub fn counts(&self) -> Counts {
         let mut counts = self.figures.counts;
         self.messages.count(&mut counts);

@@ -5,7 +5,7 @@ use ampere_attribution::LocationIndex;
 use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
 
-/// Who waits for whom is kept for at most this number of groups of ranks that follow each other.
+/// The energy of waits is kept by pairs of groups of consecutive ranks. There are at most this number of groups.
 pub const GROUPS_MAX: usize = 128;
 
 /// A process that takes part in MPI.
@@ -105,7 +105,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Takes the ranks by their numbers, and the communicators. `clock_error` is how wrong the time of one node can be on the
+    /// Takes the ranks by their numbers, and the communicators. `clock_error` is the greatest error of one node's times on the
     /// clock of another, in ticks.
     pub fn new(
         all: Vec<Rank>,

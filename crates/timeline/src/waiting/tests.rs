@@ -97,7 +97,7 @@ impl Run {
         format!("{} on {}", self.regions.name(region), location.0)
     }
 
-    /// Returns `(call path, kind, joules)` of what was used waiting, and `(call path, joules)` of the causes.
+    /// Returns `(call path, kind, joules)` of the waits, and `(call path, joules)` of the causes.
     fn end(&mut self) -> (Waited, Caused) {
         self.sample(1000);
         self.waiting.end(&mut self.engine);
@@ -258,7 +258,7 @@ fn the_call_that_looks_for_a_message_waits_for_it_instead_of_the_receive() {
 }
 
 #[test]
-fn a_message_that_a_call_did_not_look_for_is_none_of_its_waiting() {
+fn a_call_does_not_wait_for_a_message_that_it_did_not_look_for() {
     // The receive itself waits.
     let mut events = late_send_to_a_probe();
     (events[5].0, events[7].0) = (31, 35);
