@@ -31,10 +31,10 @@ pub struct Figures {
     /// The most that the exclusive joules can be. Summaries of older versions do not have this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub possible_joules: Option<f64>,
-    /// The part of the exclusive joules that was used waiting for other ranks in MPI, if that was looked for.
+    /// The part of the exclusive joules that was used while waiting for other ranks in MPI, if that was computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_joules: Option<f64>,
-    /// The joules that other ranks used waiting for this one, if `waited_joules` are known.
+    /// The joules that other ranks used while waiting for this one, if `waited_joules` are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caused_waiting_joules: Option<f64>,
     /// The time in which it was the innermost frame.

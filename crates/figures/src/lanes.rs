@@ -84,7 +84,7 @@ pub(crate) fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> 
 /// Locations that share a lane, each with the name by which the lane shows it.
 type Members<'a> = Vec<(&'a str, &'a OfLocation)>;
 
-/// The GPU streams of each GPU.
+/// Returns the GPU streams of each GPU.
 fn of_gpus<'a>(attributor: &'a Attributor, node: &'a str) -> impl Iterator<Item = Members<'a>> {
     let mut streams: BTreeMap<usize, Members> = BTreeMap::new();
     for (at, lane) in locations(attributor, node, LocationKind::Gpu) {
@@ -193,7 +193,7 @@ fn add(sums: &mut Vec<(RegionRef, f64)>, region: RegionRef, part: f64) {
     }
 }
 
-/// The lanes of several nodes: of the first ones in the order of their names, with at most [`LANES_MAX`] lanes in all.
+/// Returns the lanes of several nodes: of the first ones in the order of their names, with at most [`LANES_MAX`] lanes in all.
 pub(crate) fn joined(all: impl Iterator<Item = NodeLanes>) -> Vec<NodeLanes> {
     let mut all: Vec<NodeLanes> = all.collect();
     all.sort_by(|a, b| a.node.cmp(&b.node));

@@ -9,12 +9,12 @@
 //! gauges.rs      figures of devices besides their energy
 //! losses.rs      counts of losses: a new count is added only here
 //! totals.rs      sums over devices
-//! shares.rs      the joules that shares are parts of
+//! shares.rs      the joules to which shares refer
 //! nodes/         the figures of several nodes as one
 //! missing.rs     ranks that are in no figures
 //! batch_job.rs   the batch system's job
 //! lanes.rs       what ran over time
-//! waits.rs       what ranks used waiting for each other in MPI
+//! waits.rs       energy that ranks used while they waited for each other in MPI
 //! clock_text.rs  wall-clock time as text
 //! ```
 #![forbid(unsafe_code)]

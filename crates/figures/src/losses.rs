@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_occurred_is_named_and_the_rest_is_not() {
+    fn losses_that_occurred_are_named_and_others_are_not() {
         let occurred: Vec<_> = losses().occurred().collect();
         assert_eq!(occurred, [(u64::MAX, "late"), (2, "counter resets"), (1, "stale counters")]);
         let quiet = Losses::default();

@@ -1,5 +1,5 @@
-//! The joules that shares are parts of. A share of joules is always a part of the whole run, and the head of its column, or the
-//! words around it, name which joules of the run: the dynamic ones, by which rows are sorted if they are known, or all.
+//! The joules to which shares refer. A share of joules is always a part of the whole run. The head of its column, or the words
+//! around it, name the joules: the dynamic ones, by which rows are sorted if they are known, or all.
 
 use crate::snapshot::Snapshot;
 use crate::summary::{Summary, topmost, view};

@@ -107,7 +107,7 @@ fn dynamic_joules_of_regions_are_whole_although_few_are_named() {
         assert_eq!(dynamic, [Some(10.0), Some(0.0)], "{rows:?}");
         assert_eq!(rows.iter().map(|row| row.joules).sum::<f64>(), 20.0);
         let seconds: f64 = snapshot.region_time.iter().map(|row| row.seconds).sum();
-        assert_eq!(seconds, 20.0, "both are in an open call, which has time as it has joules");
+        assert_eq!(seconds, 20.0, "both are in an open call, which has time and joules");
         let active = snapshot.devices[0].active.as_ref().expect("the policy is active");
         assert_eq!((active.static_joules, active.dynamic_joules), (10.0, 10.0));
         assert_eq!((active.baseline.watts, active.baseline.kind.as_str()), (1.0, "set"));

@@ -282,7 +282,7 @@ pub struct Run {
     /// The CPU time between two samples of a thread's stack. Rows without calls come from samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack_period_seconds: Option<f64>,
-    /// What was used waiting in MPI; `None` if that was not looked for.
+    /// The energy of waiting in MPI; `None` if that was not computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
     /// The size of the MPI job, and its ranks in these figures; `None` if there are several jobs.
@@ -411,7 +411,7 @@ impl NodeCpu {
     }
 
     /// Returns the cores that other programs used on average, unless these are few for this number of nodes, or the time was
-    /// too short to tell.
+    /// too short to know that.
     pub fn cores_of_others(&self, nodes: usize) -> Option<f64> {
         let cores = self.busy_seconds_of_others() / self.seconds;
         (self.seconds >= OTHERS_SECONDS_MIN && cores > OTHERS_CORES_MIN * nodes.max(1) as f64)
@@ -665,8 +665,8 @@ impl Device {
         self.dynamic_joules.unwrap_or_default().max(of_rows)
     }
 
-    /// Returns what no row of a view is charged: the name of each part, its joules, and the static and the dynamic ones of them
-    /// where these are known. Lost joules are in neither.
+    /// Returns the joules that no row of a view is charged: the name of each part, its joules, and how many of them are static
+    /// and dynamic where that is known. Lost joules are neither.
     pub fn rest(&self, view: &View) -> impl Iterator<Item = (&'static str, f64, Option<(f64, f64)>)> {
         let of_others = view.other_jobs_joules;
         let others = (of_others > 0.0).then_some(("(other jobs)", of_others, Some((0.0, of_others))));

@@ -1,4 +1,4 @@
-//! What ranks used while they waited for each other in MPI: in the rows of a view, and for the run.
+//! The energy that ranks used while they waited for each other in MPI: in the rows of a view, and for the run.
 
 use crate::callpaths::{Callpath, Callpaths, Figures, Name, rounded};
 use crate::summary::Region;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The maximum number of causes in [`Waiting::causes`].
 const CAUSES_MAX: usize = 100;
 
-/// The joules that a run used waiting in MPI. Devices that are in other ones are not counted.
+/// The joules that a run used while ranks waited in MPI. Devices that are in other ones are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
     pub joules: f64,
@@ -19,8 +19,8 @@ pub struct Waiting {
     pub matched_messages: u64,
     /// The number of messages of which only one side is known: waiting for them is not counted.
     pub unmatched_messages: u64,
-    /// The number of receives that were completed after one with the same ranks and tag that was started later: the waiting for these
-    /// two messages may have been exchanged.
+    /// The number of receives that were completed after one with the same ranks and tag that was started later: the figures of
+    /// these two messages may have been exchanged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reordered_receives: u64,
     /// The number of calls that were so long that only the last part of their waiting is counted, or none.
@@ -35,13 +35,13 @@ pub struct Waiting {
     pub pairs: Pairs,
 }
 
-/// Which ranks have waited for which: two tables, each as columns. With more than [`GROUPS_MAX`] ranks, ranks that follow each other
-/// are a group. What a rank passes on, because it waited itself, counts at the rank that it waited for.
+/// Which ranks have waited for which: two tables, each as columns. With more than [`GROUPS_MAX`] ranks, consecutive ranks form
+/// a group. If a rank was late because it waited itself, that part counts at the rank that it waited for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pairs {
     /// The location group of the first rank of each group, such as "MPI Rank 0".
     pub first: Vec<Name>,
-    /// That of the last rank.
+    /// The location group of the last rank of each group.
     pub last: Vec<Name>,
     /// The number of ranks of each group.
     pub ranks: Vec<u32>,
@@ -127,12 +127,12 @@ pub struct Cause {
     pub region: Name,
     /// The location group of the rank that it ran on, such as "MPI Rank 0".
     pub location_group: Name,
-    /// The joules that others used waiting for it.
+    /// The joules that others used while they waited for it.
     pub joules: f64,
 }
 
 impl Waiting {
-    /// Returns the waiting of all devices of an attributor that no other one contains; `None` if it was not looked for.
+    /// Returns the waiting of all devices of an attributor that no other one contains; `None` if it was not computed.
     pub(crate) fn of(attributor: &Attributor) -> Option<Waiting> {
         let waiting = attributor.waiting.as_ref()?;
         let counts = waiting.counts();

@@ -3,8 +3,8 @@
 //! ```text
 //! report.rs     a node's report, once a second
 //! gathered.rs   the last reports of all nodes
-//! job.rs        all nodes as programs and the page see them
-//! summaries.rs  the summaries of nodes as one
+//! job.rs        the figures of all nodes, for programs and the page
+//! summaries.rs  joins the summaries of nodes
 //! ```
 
 pub mod gathered;

@@ -170,7 +170,7 @@ fn notes_of(all: &[Summary]) -> Vec<String> {
     in_order.into_iter().map(line).collect()
 }
 
-/// Returns the sum of what was used waiting.
+/// Returns the sum of the waiting on all nodes.
 fn waiting_of(all: &[Summary]) -> Option<Waiting> {
     let mut parts = all.iter().filter_map(|node| node.run.waiting.as_ref());
     let first = parts.next()?.clone();
