@@ -12,7 +12,7 @@ use ampere_ring::files::unfinished;
 use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
 use ampere_trace::chrome::trace_next_to;
-use ampere_trace::offline::{self, How};
+use ampere_trace::offline::{self, AttributionOptions};
 use ampere_trace::share_figures::Attributed;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -97,7 +97,7 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
     let bar = Progress::default();
     let mut step = bar.step();
     let threads = arguments.threads.map_or_else(offline::cores, usize::from);
-    let how = How { config: &config, only: view, waits: true, recorder: None, threads, progress: &mut step };
+    let how = AttributionOptions { config: &config, only: view, waits: true, recorder: None, threads, progress: &mut step };
     let attributed = figures(&arguments, how)?;
     drop(step);
     bar.end();
@@ -143,7 +143,7 @@ pub fn trace_in(named: &Path) -> PathBuf {
 }
 
 /// Returns the figures; `None` if another process has them or will have them.
-fn figures(arguments: &AttributeArguments, how: How) -> anyhow::Result<Option<Attributed>> {
+fn figures(arguments: &AttributeArguments, how: AttributionOptions) -> anyhow::Result<Option<Attributed>> {
     let (trace, calls) = (&arguments.trace, given(&arguments.calls));
     let alone = match (LaunchedProcess::by_launcher(), &arguments.output) {
         (None, _) => None,

@@ -8,7 +8,7 @@ use crate::terminal::interrupt::remove_when_interrupted;
 use ampere_collector::run_directory::files::write_whole_with;
 use ampere_model::launcher::{local_rank_and_size, rank_and_size};
 use ampere_ring::files::unfinished;
-use ampere_trace::offline::{How, attribute_share};
+use ampere_trace::offline::{AttributionOptions, attribute_share};
 use ampere_trace::share_figures::{Attributed, Part, join};
 use ampere_trace::shares::shares_of;
 use anyhow::Context;
@@ -31,7 +31,7 @@ impl LaunchedProcess {
     }
 
     /// Attributes this process' share. Returns the joined figures if all other shares have been attributed.
-    pub fn attribute(self, trace: &Path, how: How, directory: &Path) -> anyhow::Result<Option<Attributed>> {
+    pub fn attribute(self, trace: &Path, how: AttributionOptions, directory: &Path) -> anyhow::Result<Option<Attributed>> {
         let shares = shares_of(trace, self.size as usize)?;
         let Some(share) = shares.get(self.rank as usize) else { return Ok(None) };
         ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)
@@ -43,7 +43,7 @@ impl LaunchedProcess {
         if !own.exists() {
             let local_size = local_rank_and_size(variable).map_or(1, |(_, size)| size.max(1));
             let threads = (how.threads / local_size as usize).max(1);
-            let part = attribute_share(trace, How { threads, ..how }, share)?;
+            let part = attribute_share(trace, AttributionOptions { threads, ..how }, share)?;
             write_whole_with(&own, |file| serde_json::to_writer(file, &part).map_err(io::Error::other))?;
         }
         let Some(parts) = files.take()? else { return Ok(None) };
@@ -56,7 +56,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Returns a key for the inputs of the figures. Only figures with the same key are joined.
-fn key(trace: &Path, how: &How) -> anyhow::Result<u64> {
+fn key(trace: &Path, how: &AttributionOptions) -> anyhow::Result<u64> {
     let mut hash = DefaultHasher::new();
     let anchor = std::fs::read(trace).with_context(|| format!("cannot read {}", trace.display()))?;
     let definitions = std::fs::read(trace.with_extension("def")).unwrap_or_default();

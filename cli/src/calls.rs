@@ -9,7 +9,7 @@ use ampere_report::call_table::{CallRow, Names, Paths};
 use ampere_report::call_table::{CallsFile, write_paths};
 use ampere_ring::files::unfinished;
 use ampere_trace::calls::{CallSink, CallTable, unlinked_file};
-use ampere_trace::offline::{self, How};
+use ampere_trace::offline::{self, AttributionOptions};
 use ampere_trace::share_figures::Attributed;
 use anyhow::{Context, bail};
 use std::fs::File;
@@ -22,7 +22,7 @@ fn paths_next_to(calls: &Path) -> PathBuf {
 }
 
 /// Does the same as `offline::attribute_as` and writes a row for each call. Both files are written completely or not at all.
-pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attributed> {
+pub fn attribute(trace: &Path, how: AttributionOptions, calls: &Path) -> anyhow::Result<Attributed> {
     if std::fs::symlink_metadata(calls).is_ok_and(|there| !there.is_file()) {
         bail!("cannot write {}: it exists and is not a regular file: name another file", calls.display());
     }
@@ -69,7 +69,7 @@ impl Form<'_> {
 
 fn attribute_into(
     trace: &Path,
-    how: How,
+    how: AttributionOptions,
     file: &mut File,
     calls: &Path,
     form: Form,
@@ -91,10 +91,10 @@ fn attribute_into(
         let table = CallTable::new(sink, clock, only, Box::new(move || unlinked_file(&spill_file)));
         Ok(Box::new(table) as _)
     };
-    let How { config, threads, progress, .. } = how;
+    let AttributionOptions { config, threads, progress, .. } = how;
     offline::attribute_as(
         trace,
-        How { config, only, waits: false, recorder: Some(Box::new(begin_pass)), threads, progress },
+        AttributionOptions { config, only, waits: false, recorder: Some(Box::new(begin_pass)), threads, progress },
     )
 }
 

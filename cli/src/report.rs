@@ -21,7 +21,7 @@ use ampere_report::{Choice, Format, render};
 use ampere_ring::process::is_this_node;
 use ampere_settings::Config;
 use ampere_trace::chrome::{self, Part};
-use ampere_trace::offline::{self, How};
+use ampere_trace::offline::{self, AttributionOptions};
 #[cfg(feature = "sqlite")]
 use ampere_trace::rpd;
 #[cfg(feature = "sqlite")]
@@ -195,7 +195,7 @@ fn foreign_trace(named: &Path) -> Option<PathBuf> {
 fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<Summary> {
     let bar = Progress::default();
     let mut step = bar.step();
-    let how = How {
+    let how = AttributionOptions {
         config,
         only: None,
         waits: true,

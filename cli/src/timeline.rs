@@ -14,7 +14,7 @@ use ampere_timeline::attributor::ViewKind;
 use ampere_timeline::recorder::Recorder;
 use ampere_trace::calls::{CallTable, Clock, Span, span_of, unlinked_file};
 use ampere_trace::chrome::Part;
-use ampere_trace::offline::{self, How};
+use ampere_trace::offline::{self, AttributionOptions};
 use ampere_trace::timeline::{BINS_MAX, Bins, Kept, RegionSink, Wanted};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -204,7 +204,7 @@ impl Run<'_> {
                 rows(&mut kept.lock().unwrap_or_else(PoisonError::into_inner)).truncate(of_parts_before);
                 Ok(recorder(clock, *begin, part))
             };
-            let how = How {
+            let how = AttributionOptions {
                 config: self.config,
                 only: self.only(),
                 waits,

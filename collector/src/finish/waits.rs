@@ -10,7 +10,7 @@ use ampere_figures::losses::Losses;
 use ampere_figures::summary::{Device, Head, Run, Summary, topmost};
 use ampere_settings::Config;
 use ampere_trace::join::nodes_of;
-use ampere_trace::offline::{self, How};
+use ampere_trace::offline::{self, AttributionOptions};
 use ampere_trace::share_figures::Attributed;
 use ampere_trace::waits::has_partners;
 use std::path::Path;
@@ -24,7 +24,7 @@ const EVENTS_MAX: u64 = 16_000_000;
 /// Attributes a trace again.
 pub(super) fn attribute(trace: &Path, config: &Config, waits: bool) -> anyhow::Result<Attributed> {
     let (threads, progress) = (offline::cores(), &mut |_, _| {});
-    offline::attribute_as(trace, How { config, only: None, waits, recorder: None, threads, progress })
+    offline::attribute_as(trace, AttributionOptions { config, only: None, waits, recorder: None, threads, progress })
 }
 
 /// Whether the waits of a run are to be found. Adds a note if its trace is too large for that.

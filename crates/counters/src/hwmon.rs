@@ -11,8 +11,8 @@
 //! | `amd_energy` | AMD packages, if RAPL does not show them | `energyN_input` labelled `Esocket` |
 //! | `fam15h_power` | an AMD package of 2011 to 2016, likewise | `power1_input`, integrated |
 //!
-//! A note reports other chips that count energy and are not used. Chips that have only a power are listed among what the node
-//! does not have: batteries and regulators have one, too.
+//! A note reports other chips that count energy and are not used. Chips that have only a power are listed among the counters
+//! that the node does not have, because batteries and regulators have one, too.
 //!
 //! A power is integrated here from reading to reading, as the mean of the two. The power is measured, but its values between two
 //! readings are not known, so the result is called `integrated`. Nothing is added for intervals longer than [`INTERVAL_MAX`].

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_parents_sums_show_is_the_least() {
+    fn the_time_is_at_least_that_of_the_parents_sums() {
         let mut late = LateTime::new(Box::new(|| Some(0)));
         late.update(0, 7, false);
         assert_eq!(late.ns(), 7);

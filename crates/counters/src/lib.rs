@@ -26,8 +26,8 @@
 //! **A counter can do anything**: go back (driver reload, GPU reset), stop, fail for a while. Readings are passed on unchanged;
 //! the caller judges them. Only two things are done here: a power is integrated, and the estimate never decreases.
 //!
-//! **Gauges** are what some devices report besides: power, temperatures, how busy they are, memory. They are read one by one
-//! ([`Source::gauge`]), because each is a call or a file of its own.
+//! **Gauges** are figures that some devices report in addition: power, temperatures, how busy they are, memory. They are read
+//! one by one ([`Source::gauge`]), because each is a call or a file of its own.
 //!
 //! **Queues** ([`Queues`]) show which process uses which AMD GPU; NVIDIA's driver lists its own processes
 //! ([`Source::processes`]).

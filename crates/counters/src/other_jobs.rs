@@ -19,7 +19,7 @@ const SEARCH_SHARE: u32 = 200;
 /// Hands over the CPU time of other jobs.
 pub struct OtherJobs {
     run: SharedRunCpu,
-    /// What an earlier process had handed over.
+    /// The CPU time that an earlier process had handed over.
     before_ns: u64,
     used_ns: u64,
 }

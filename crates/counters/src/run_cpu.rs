@@ -88,7 +88,7 @@ pub struct RunCpu {
     /// The time when counting started, in clock ticks since boot, like the start times of processes.
     began: u64,
     next_search: Instant,
-    /// What this process had used when counting started.
+    /// The CPU time that this process had used when counting started.
     collector_base: u64,
     /// When the last search ended, and how long it took.
     searched: (Instant, Duration),
@@ -262,7 +262,7 @@ impl RunCpu {
         launchers + since(std::process::id(), self.collector_base)
     }
 
-    /// Searches for what ended processes used last, unless searches would take a greater part of the time than one in `share`.
+    /// Searches for the last CPU time of ended processes, unless searches would take more than one part in `share` of the time.
     /// Returns how much of the run's own time may not be known.
     pub(crate) fn not_seen_ns(&mut self, share: u32) -> u64 {
         let (ended, took) = self.searched;

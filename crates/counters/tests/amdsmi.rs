@@ -1,5 +1,5 @@
-//! amdsmi through its real interface, on the stand-in library and on libraries compiled here; and that no GPU is counted
-//! by two sources.
+//! Tests amdsmi through its real interface, on the stand-in library and on libraries compiled here, and tests that no GPU is
+//! counted by two sources.
 
 mod common;
 

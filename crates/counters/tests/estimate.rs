@@ -247,7 +247,7 @@ fn a_node_never_has_more_busy_cpus_than_cpus() {
 }
 
 #[test]
-fn what_the_runs_processes_used_is_counted_to_their_end() {
+fn cpu_time_of_the_runs_processes_is_counted_to_their_end() {
     let root = tempfile::tempdir().unwrap();
     let (mut source, run) = run_on_one_of_four(root.path());
     let burst = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
@@ -283,7 +283,7 @@ fn an_estimate_continues_from_the_last_reading_of_an_ended_process() {
     assert!((5_100_000_000_000..5_110_000_000_000).contains(&reading.nanojoules), "{reading:?}");
 }
 
-/// The CPU time of children that were not seen becomes known at once: no power follows from that which the node cannot draw.
+/// The CPU time of unseen children becomes known all at once, which must not result in a power that the node cannot draw.
 #[test]
 fn a_run_draws_no_more_than_with_all_cpus_busy() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What devices report besides their energy, through each library's interface, and in files.
+//! Tests of the figures that devices report besides energy, through each library's interface and in files.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn rocm_smi_reports_gauges_in_base_units() {
     assert_eq!(answer.gauges, [expected]);
 }
 
-/// The structures of ROCm 6 and of ROCm 7.
+/// The structures are those of ROCm 6 and of ROCm 7.
 #[test]
 fn amdsmi_reports_the_same_in_both_layouts() {
     for release in ["6", "7"] {

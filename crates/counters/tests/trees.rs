@@ -339,7 +339,7 @@ fn an_accelerator_is_the_gpu_at_its_place() {
 }
 
 #[test]
-fn an_accelerator_contains_its_gpu_and_what_is_in_that() {
+fn an_accelerator_contains_its_gpu_and_the_parts_of_the_gpu() {
     let root = tempfile::tempdir().unwrap();
     cray(root.path(), 1, 1_000);
     two_packages(root.path());

@@ -82,8 +82,8 @@ struct Readings {
 }
 
 impl Readings {
-    /// Returns the number of a device's next reading. Before the first, tells its counter which
-    /// readings earlier passes found to be wrong.
+    /// Returns the number of a device's next reading. Before the first, excludes the readings that earlier passes found to be
+    /// wrong.
     fn next(&mut self, number: usize, device: &mut Device) -> u64 {
         let count = self.counts.entry(number).or_default();
         if *count == 0 {
@@ -101,12 +101,12 @@ const PASSES_MAX: usize = 4;
 const WAITING_MAX: usize = 1 << 22;
 
 /// The options of an attribution.
-pub struct How<'a> {
+pub struct AttributionOptions<'a> {
     /// The settings, which name devices.
     pub config: &'a Config,
     /// The only view of each device; `None` for all.
     pub only: Option<ViewKind>,
-    /// Whether to find what ranks used waiting for each other.
+    /// Whether to compute the energy that ranks used while they waited for each other.
     pub waits: bool,
     /// Makes a recorder for each pass, which records more than the summary has.
     pub recorder: Option<Box<MakeRecorder<'a>>>,
@@ -138,7 +138,7 @@ pub fn attribute(
     only: Option<ViewKind>,
     progress: &mut Progress,
 ) -> anyhow::Result<Attributed> {
-    attribute_as(path, How { config, only, waits: true, recorder: None, threads: 1, progress })
+    attribute_as(path, AttributionOptions { config, only, waits: true, recorder: None, threads: 1, progress })
 }
 
 /// Like [`attribute`], but also records the power of the locations, and finds waits only if that is wanted.
@@ -158,7 +158,7 @@ pub fn attribute_with_power(
     };
     attribute_as(
         path,
-        How {
+        AttributionOptions {
             config,
             only: None,
             waits,
@@ -173,7 +173,7 @@ pub fn attribute_with_power(
 ///
 /// # Errors
 /// Those of [`attribute`], and the recorder's.
-pub fn attribute_as(path: &Path, how: How) -> anyhow::Result<Attributed> {
+pub fn attribute_as(path: &Path, how: AttributionOptions) -> anyhow::Result<Attributed> {
     let config = how.config;
     let shares = {
         let trace = open(path)?;
@@ -189,8 +189,8 @@ pub fn attribute_as(path: &Path, how: How) -> anyhow::Result<Attributed> {
     join(path, config, parts)
 }
 
-fn attribute_shares(path: &Path, how: How, shares: &[Share]) -> anyhow::Result<Vec<Part>> {
-    let How { config, only, waits, threads, progress, .. } = how;
+fn attribute_shares(path: &Path, how: AttributionOptions, shares: &[Share]) -> anyhow::Result<Vec<Part>> {
+    let AttributionOptions { config, only, waits, threads, progress, .. } = how;
     let (threads, progress) = (threads / shares.len(), Mutex::new(progress));
     let counts: Vec<[AtomicU64; 2]> = shares.iter().map(|_| Default::default()).collect();
     let sum = |at: usize| counts.iter().map(|of| of[at].load(Ordering::Relaxed)).sum();
@@ -201,7 +201,7 @@ fn attribute_shares(path: &Path, how: How, shares: &[Share]) -> anyhow::Result<V
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress(sum(0), sum(1));
         };
-        let how = How { config, only, waits, recorder: None, threads, progress: &mut step };
+        let how = AttributionOptions { config, only, waits, recorder: None, threads, progress: &mut step };
         attribute_share(path, how, share)
     };
     std::thread::scope(|scope| {
@@ -219,7 +219,7 @@ fn attribute_shares(path: &Path, how: How, shares: &[Share]) -> anyhow::Result<V
 ///
 /// # Errors
 /// Those of [`attribute_as`].
-pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Result<Part> {
+pub fn attribute_share(path: &Path, mut how: AttributionOptions, share: &Share) -> anyhow::Result<Part> {
     let (mut part, mut known) = attribute_once(path, &mut how, share, Known::default())?;
     if known.is_undecided {
         let recorders = Some(Recorders::survey(path, how.config, Some(share))?);
@@ -319,11 +319,11 @@ impl Known {
 /// Reads the trace once. Returns the findings for the next pass, and the figures unless the recorders are undecided.
 fn attribute_once(
     path: &Path,
-    how: &mut How,
+    how: &mut AttributionOptions,
     share: &Share,
     known: Known,
 ) -> anyhow::Result<(Option<Part>, Known)> {
-    let How { config, only, waits: wants_waits, recorder, threads, progress } = how;
+    let AttributionOptions { config, only, waits: wants_waits, recorder, threads, progress } = how;
     let mut trace = open(path)?;
     let definitions = trace.definitions().clone();
     trace.restrict(|location| share.has(&definitions, location));

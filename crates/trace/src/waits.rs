@@ -14,7 +14,8 @@ use otf2::{
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Returns the members of each communicator of MPI, as processes; none of the processes that are not known.
+/// Returns the processes in each communicator of MPI, except communicators with unknown members; `None` for those of a single
+/// process.
 fn members_of(definitions: &Definitions) -> impl Iterator<Item = (u32, Option<Vec<LocationGroupRef>>)> {
     definitions.comms.iter().filter_map(|(reference, comm)| {
         let group = definitions.groups.get(comm.group).filter(|group| group.paradigm == ParadigmType::Mpi)?;
@@ -50,11 +51,12 @@ pub fn has_partners(anchor: &Path) -> Result<bool, otf2::Error> {
     Ok(members.any(|members| members.len() > 1))
 }
 
-/// How wrong the times of one node can be on the clock of another, in seconds, in traces that ampere has joined: the nodes'
+/// The greatest error of one node's times on the clock of another, in seconds, in traces that ampere has joined: the nodes'
 /// clocks have only the time of day in common.
 const CLOCK_ERROR_SECONDS: f64 = 1e-3;
 
-/// Returns how wrong the times of one node can be on the clock of another, in ticks. Other tools adjust their clocks themselves.
+/// Returns the greatest error of one node's times on the clock of another, in ticks. Other tools adjust their clocks
+/// themselves.
 pub(crate) fn clock_error(trace: &Trace, config: &Config) -> Timestamp {
     let of_trace = if trace.creator().starts_with("ampere") { CLOCK_ERROR_SECONDS } else { 0.0 };
     let seconds = config.attribution.clock_error.map_or(of_trace, |error| error.as_secs_f64());
@@ -101,7 +103,7 @@ pub(crate) fn ranks_of(
     Some(Ranks::new(ranks, comms, clock_error, definitions.clock.timer_resolution))
 }
 
-/// Returns an event of communication as the waiting takes it; `None` if nobody can wait there.
+/// Converts an event of communication to an operation; `None` if no rank can wait in it.
 pub(crate) fn operation(event: Communication) -> Option<Operation> {
     let message =
         |of: otf2::Message, request| Message { peer: of.peer, comm: of.comm.0, tag: of.tag, request };

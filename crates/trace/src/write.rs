@@ -113,9 +113,9 @@ pub enum SampledFrames {
 pub enum CpuTimeOf {
     /// The CPU time of the location itself.
     Itself,
-    /// That of all threads without a location in the process with this index in the run.
+    /// The CPU time of all threads without a location in the process with this index in the run.
     OtherThreads(usize),
-    /// That of another location: the index of its process in the run, and the location.
+    /// The CPU time of another location: the index of its process in the run, and the location.
     Location(usize, LocalLocation),
 }
 

@@ -216,11 +216,11 @@ pub fn child() {
         match step.split(' ').collect::<Vec<_>>()[..] {
             ["read"] => {
                 println!("@round -");
-                sources.iter_mut().for_each(|source| tell(source.as_mut()));
+                sources.iter_mut().for_each(|source| report(source.as_mut()));
             }
             ["gauges"] => {
                 println!("@gauges -");
-                sources.iter_mut().for_each(|source| tell_gauges(source.as_mut()));
+                sources.iter_mut().for_each(|source| report_gauges(source.as_mut()));
             }
             ["sleep", ms] => std::thread::sleep(Duration::from_millis(ms.parse().unwrap())),
             ["drop"] => sources.clear(),
@@ -238,7 +238,7 @@ pub fn child() {
     }
 }
 
-fn tell(source: &mut dyn Source) {
+fn report(source: &mut dyn Source) {
     for device in 0..source.devices().len() {
         match source.read(device) {
             Ok(r) => {
@@ -250,7 +250,7 @@ fn tell(source: &mut dyn Source) {
     }
 }
 
-fn tell_gauges(source: &mut dyn Source) {
+fn report_gauges(source: &mut dyn Source) {
     for device in 0..source.devices().len() {
         let name = source.devices()[device].name.clone();
         for gauge in source.gauges(device).to_vec() {

@@ -102,7 +102,7 @@ fn nodes_are_added_in_any_number_of_steps() {
 }
 
 #[test]
-fn what_was_cut_off_is_carried_out_by_the_next_one() {
+fn a_join_that_was_cut_off_is_carried_out_by_the_next_one() {
     for cut_after in 0..4 {
         let place = tempfile::tempdir().unwrap();
         let (first, others) = nodes(place.path(), 3);
@@ -126,7 +126,7 @@ fn what_was_cut_off_is_carried_out_by_the_next_one() {
 }
 
 #[test]
-fn what_was_made_from_another_archive_is_dropped() {
+fn a_join_that_was_made_from_another_archive_is_dropped() {
     let place = tempfile::tempdir().unwrap();
     let (first, others) = nodes(place.path(), 3);
     // Simulates two processes, one of which is overtaken before it has moved anything.

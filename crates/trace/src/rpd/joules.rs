@@ -5,7 +5,7 @@
 //! later, that device lacks the location's first calls.
 
 use crate::calls::{CallSink, CallTable, unlinked_file};
-use crate::offline::{self, How};
+use crate::offline::{self, AttributionOptions};
 use ampere_report::call_table::{CallRow, Names, Paths};
 use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -44,11 +44,11 @@ struct Stream {
 /// Attributes a trace. `wanted` selects the devices whose joules count. `scratch` is a file that the caller removes.
 pub fn attribute(
     trace: &Path,
-    how: How,
+    how: AttributionOptions,
     wanted: &HashSet<DeviceName>,
     scratch: &Path,
 ) -> anyhow::Result<CallJoules> {
-    let How { config, only, threads, progress, .. } = how;
+    let AttributionOptions { config, only, threads, progress, .. } = how;
     let begin_pass = |clock| {
         let _ = std::fs::remove_file(scratch); // from the previous pass
         let sink = Sink::create(scratch, wanted.clone()).map_err(io::Error::other)?;
@@ -58,7 +58,7 @@ pub fn attribute(
     };
     offline::attribute_as(
         trace,
-        How { config, only, waits: false, recorder: Some(Box::new(begin_pass)), threads, progress },
+        AttributionOptions { config, only, waits: false, recorder: Some(Box::new(begin_pass)), threads, progress },
     )?;
     Ok(CallJoules::open(scratch)?)
 }

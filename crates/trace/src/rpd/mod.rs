@@ -11,7 +11,7 @@ mod joules;
 use crate::chrome::Part;
 use crate::index;
 use crate::merged::Merged;
-use crate::offline::{How, Progress, cores};
+use crate::offline::{AttributionOptions, Progress, cores};
 use crate::places::{Ranks, node_of, process_of};
 use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary};
@@ -127,7 +127,7 @@ fn charged(
     }
     let kinds = ViewKind::BOTH.into_iter();
     let only = choice.view.as_ref().and_then(|view| kinds.clone().find(|kind| kind.as_str() == view));
-    let how = How { config, only, waits: true, recorder: None, threads: cores(), progress };
+    let how = AttributionOptions { config, only, waits: true, recorder: None, threads: cores(), progress };
     joules::attribute(&part.trace, how, &wanted, &scratch.0).map(Some)
 }
 

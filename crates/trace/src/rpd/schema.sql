@@ -26,7 +26,7 @@ CREATE TABLE rocpd_monitor (
     end INTEGER NOT NULL, value TEXT NOT NULL);
 
 -- The joules of each device. is_part: another device's joules contain them. Static and dynamic joules, and the baseline, are null
--- where it is not known who was active; the baseline's watts alone, where they are not known.
+-- if it is not known who was active. baseline_watts is also null if that power is not known.
 CREATE TABLE ampere_device (
     node TEXT NOT NULL, device TEXT NOT NULL, gpuId INTEGER, energy TEXT NOT NULL, unit TEXT NOT NULL, is_part INTEGER NOT NULL,
     total_joules REAL NOT NULL, sampled_seconds REAL NOT NULL, static_joules REAL, dynamic_joules REAL, baseline_watts REAL,

@@ -47,7 +47,7 @@ fn writing_twice_changes_nothing() {
 }
 
 #[test]
-fn what_is_missing_is_not_followed_by_more() {
+fn nothing_is_written_after_a_gap() {
     let place = tempfile::tempdir().unwrap();
     let directories = [place.path().to_owned()];
     let spool = spool_in(&directories);
@@ -100,7 +100,7 @@ fn a_directory_that_cannot_be_written_is_left_with_a_line_and_nothing_is_lost() 
     let notes = spool.store().take_notes();
     assert!(notes.iter().any(|line| line.contains("full/records")), "{notes:?}");
     stream.write(50, &records(50..90)).unwrap();
-    assert_eq!(all_of(&stream), records(0..90), "also what is on its way");
+    assert_eq!(all_of(&stream), records(0..90), "also those in the buffer");
     spool.store().flush().unwrap();
     assert_eq!(all_of(&spool_in(&directories).open("1.0", 90).unwrap()), records(0..90));
 }
