@@ -125,7 +125,7 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         }
     };
     let is_for_people = !matches!(arguments.format, Format::Json | Format::Csv | Format::Parquet);
-    if is_for_people && choice.is_of_kernels_that_are_none(&summary) {
+    if is_for_people && choice.is_of_absent_kernels(&summary) {
         bail!("this run has no GPU kernels");
     }
     write_summary(&summary, arguments.format, output)

@@ -80,7 +80,7 @@ fn shown(command: &Command) -> Command {
         .subcommands(visible)
 }
 
-/// What bash completes for the first argument of each command, as options of its `compgen`.
+/// The completions of bash for the first argument of each command, as options of `compgen`.
 const COMPLETED: [(&str, &str); 7] = [
     ("attribute", "-f"),
     ("compare", "-d"),

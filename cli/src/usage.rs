@@ -4,7 +4,7 @@ use ampere_model::text::printable_lines;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 
-/// Examples of each command: what is typed, and what it does.
+/// Examples of each command: the typed line, and its effect.
 pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "run",

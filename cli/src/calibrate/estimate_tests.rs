@@ -182,7 +182,7 @@ fn noise_is_that_of_each_level() {
 }
 
 #[test]
-fn a_counter_that_averages_lags_by_half_of_what_it_averages_over() {
+fn a_counter_that_averages_lags_by_half_of_its_window() {
     // This averages the last 200 ms, like 20 counters with delays between 0 and 200 ms.
     let one = MadeUp { update: 0.01, reading: 0.01, ..MadeUp::default() };
     let shifted: Vec<Vec<(u64, u64)>> =

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_is_as_wide_as_what_it_shows() {
+    fn a_plot_has_a_character_for_each_value() {
         assert_eq!(plot(&[0.0, 50.0, 100.0, f64::NAN], 0.0, 100.0), "▁▅█ ");
         assert_eq!(plot(&[0.0, 0.0], 0.0, 0.0), "▁▁");
         assert_eq!(range(&[f64::NAN]), None);

@@ -1,6 +1,6 @@
 //! Delays and baselines as `[[device]]` sections, which the user pastes into a file of settings.
 
-/// What was found about a counter.
+/// The figures that were found for a counter.
 pub struct Setting {
     pub name: String,
     pub metric: String,

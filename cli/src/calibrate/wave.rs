@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_wave_is_named() {
+    fn edges_that_are_no_wave_are_refused() {
         let refused = |edges: &[Edge]| Wave::new(edges).unwrap_err().to_string();
         assert!(refused(&[]).ends_with("idle, 0: 4 are needed, 20 are good"));
         assert!(refused(&edges(&[0, 5, 10, 15])).contains("idle, 2: 4 are needed"));

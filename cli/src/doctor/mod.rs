@@ -1,14 +1,14 @@
 //! `ampere doctor`: checks what a run needs on this node, and advises on what is missing.
 //!
 //! ```text
-//! installation.rs      ampere's own files         counters.rs  the sources of energy, each asked in a process of its own
-//! score_p.rs    Score-P and its loader     probe.rs     that process: `ampere probe`, hidden
-//! mpi.rs        launchers                  child.rs     another program, asked within a time limit
-//! traces.rs     OTF2                       memory.rs    shared memory, and sessions left in it
-//! cores.rs      cores and clock            output.rs    the output directory and the port
-//! settings.rs   the file and variables     batch.rs     which process of a batch job gets the signal before the time limit
-//! stacks.rs     sampling of stacks         findings.rs  findings, one line each, and JSON
-//! gpus.rs       runtimes of GPUs
+//! installation.rs  ampere's own files       counters.rs  the sources of energy, each asked in a process of its own
+//! score_p.rs       Score-P and its loader   probe.rs     that process: `ampere probe`, hidden
+//! mpi.rs           launchers                child.rs     another program, asked within a time limit
+//! traces.rs        OTF2                     memory.rs    shared memory, and sessions left in it
+//! cores.rs         cores and clock          output.rs    the output directory and the port
+//! settings.rs      the file and variables   batch.rs     which process of a batch job gets the signal before the time limit
+//! stacks.rs        sampling of stacks       findings.rs  findings, one line each, and JSON
+//! gpus.rs          runtimes of GPUs
 //! ```
 //!
 //! The doctor does what a run does, where possible with the same code, and removes whatever it made. It continues even if a

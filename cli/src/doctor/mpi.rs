@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn launchers_are_known_by_what_they_print() {
+    fn launchers_are_recognised_by_their_output() {
         let cases = [
             ("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/", "Open MPI 4.1.4"),
             ("mpiexec (OpenRTE) 4.1.4\n", "Open MPI 4.1.4"),

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_found_among_what_libraries_print() {
+    fn messages_are_found_among_the_output_of_libraries() {
         let text = format!("hello\n{MARK}\"closed\"\n{MARK}nonsense\nbye {MARK}\"closed\"\n");
         assert!(matches!(messages(&text)[..], [Message::Closed]));
     }

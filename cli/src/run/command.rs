@@ -58,8 +58,8 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
 /// The variables by which the runtimes of GPUs load libraries for tools.
 pub const GPU_LIBRARIES: [&str; 3] = [ENV_CUDA_INJECTION, "ROCP_TOOL_LIBRARIES", "OPENCL_LAYERS"];
 
-/// Returns the variables that make GPU runtimes load the libraries that are installed, with their values. What the user has set
-/// in a list is kept; CUDA has room for one library only, and the user's wins.
+/// Returns the variables that make GPU runtimes load the libraries that are installed, with their values. Entries that the user
+/// has set in a list are kept. CUDA loads one library only, and the user's takes precedence.
 fn gpu_variables(
     installation: &Installation,
     is_set: impl Fn(&str) -> Option<OsString>,
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_the_user_are_kept_and_one_library_of_the_users_wins() {
+    fn lists_of_the_user_are_kept_and_a_single_library_of_the_user_takes_precedence() {
         let place = std::env::temp_dir().join(format!("ampere-gpu-variables-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         let installation = Installation {

@@ -20,8 +20,8 @@ const NAMES: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "mpirun.ope
 /// The MCA parameter with a list of variables. If the user has set it, Open MPI refuses the option `-x`.
 const LIST: &str = "mca_base_env_list";
 const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
-/// The variable with what `srun` passes on besides Slurm's own variables: ALL, NONE, or names and `NAME=value`, separated by
-/// commas.
+/// The variable that selects the variables that `srun` passes on besides Slurm's own: ALL, NONE, or names and `NAME=value`,
+/// separated by commas.
 const SLURM_LIST: &str = "SLURM_EXPORT_ENV";
 /// The variables of the measured command that other nodes need, besides ampere's own.
 const NEEDED: [&str; 4] =
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn srun_passes_on_what_is_needed_and_what_the_user_lists() {
+    fn srun_passes_on_needed_variables_and_those_that_the_user_lists() {
         let list = |list| slurm_list(list, ["A", "LD_PRELOAD"].map(str::to_owned).into());
         assert_eq!(list("NONE").as_deref(), Some("A,LD_PRELOAD"));
         assert_eq!(list("nil").as_deref(), Some("A,LD_PRELOAD"));

@@ -53,7 +53,7 @@ pub struct RunArguments {
     /// Where /metrics is served: an address, unix:/path, or off [default: 127.0.0.1:9977, or the next free port]
     #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
     listen: Option<Address>,
-    /// What records events: Score-P in the program, or ampere's own host, preloaded into it
+    /// The recorder of events: Score-P in the program, or ampere's own host, preloaded into it
     #[arg(long, visible_alias = "recorder", value_enum, default_value = "auto")]
     host: Host,
     /// Which sources of energy counters are opened, such as rapl,nvml [default: all that have a device, else the estimate]

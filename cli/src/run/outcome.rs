@@ -64,7 +64,7 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
 
 /// Shows the first lines of a run's result, and where the rest is.
 pub fn show(summary: &Summary, output: &Path) {
-    print_what_is_missing(&summary.run, output);
+    print_missing_nodes(&summary.run, output);
     let lines = first::render(summary, screen_of(&std::io::stderr()), &looks(output, summary));
     // This line lets readers and scripts tell the program's lines from ampere's.
     let nodes = printable(&first::names::nodes_of(&summary.run.nodes));
@@ -89,7 +89,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// Prints a line about nodes that are not in the result, because they have not ended.
-fn print_what_is_missing(run: &Run, output: &Path) {
+fn print_missing_nodes(run: &Run, output: &Path) {
     let others = nodes::below(output, &run.id);
     let missing = nodes::missing_in(run, &others).count();
     if missing > 0 {

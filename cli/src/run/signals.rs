@@ -53,13 +53,13 @@ enum News {
 /// The witness process. It ends when this is dropped.
 pub struct Witness {
     child: Child,
-    says: Option<UnixStream>,
+    reports: Option<UnixStream>,
 }
 
 impl Witness {
     /// Starts the witness; returns `None` if that is impossible.
     pub fn start() -> Option<Witness> {
-        let (says, its) = UnixStream::pair().ok()?;
+        let (reports, its) = UnixStream::pair().ok()?;
         let own = std::env::current_exe().ok()?;
         let mut command = Command::new(own);
         // The witness has another name, so that it does not receive signals that are sent to `ampere` by name.
@@ -70,7 +70,7 @@ impl Witness {
             .stdout(OwnedFd::from(its))
             .stderr(Stdio::null());
         let child = command.env_remove("LD_PRELOAD").spawn().ok()?;
-        Some(Witness { child, says: Some(says) })
+        Some(Witness { child, reports: Some(reports) })
     }
 }
 
@@ -189,13 +189,13 @@ async fn pass_on(
 
 /// Sets up a connection to the witness. Returns whether that has succeeded.
 fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
-    let says = witness.says.take().filter(|says| says.set_nonblocking(true).is_ok());
-    let Some(mut says) = says.and_then(|says| tokio::net::UnixStream::from_std(says).ok()) else {
+    let reports = witness.reports.take().filter(|reports| reports.set_nonblocking(true).is_ok());
+    let Some(mut reports) = reports.and_then(|reports| tokio::net::UnixStream::from_std(reports).ok()) else {
         return false;
     };
     let news = news.clone();
     tokio::spawn(async move {
-        while let Ok(number) = says.read_u8().await {
+        while let Ok(number) = reports.read_u8().await {
             let _ = news.send(News::Witnessed(usize::from(number).min(SIGNALS.len() - 1)));
         }
         let _ = news.send(News::Gone);

@@ -191,8 +191,8 @@ fn history(figures: &Figures, device: &str, seconds: usize) -> Span<'static> {
     Span::raw(cells.collect::<String>())
 }
 
-/// Returns the line that shows how far the figures can be trusted. Losses are highlighted; what comes before them is left out
-/// where there is no room.
+/// Returns the line that shows how far the figures can be trusted. Losses are highlighted; parts before them are left out where
+/// there is no room.
 fn trust(figures: &Figures, width: u16) -> Line<'static> {
     let snapshot = &figures.snapshot;
     let mut spans = Vec::new();

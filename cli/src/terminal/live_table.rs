@@ -175,7 +175,7 @@ mod tests {
     use ampere_figures::summary::NodeCpu;
 
     #[test]
-    fn what_does_not_fit_is_left_out_and_no_figure_is_cut() {
+    fn parts_that_do_not_fit_are_left_out_and_no_figure_is_cut() {
         let device = DeviceFigures {
             device: "node".to_owned(),
             energy: "estimated".to_owned(),

@@ -11,7 +11,7 @@
 //! ```text
 //! figures.rs       the latest figures, as tables            tree.rs       call paths that open and close
 //! table.rs         rows in columns                          header.rs     the lines above them
-//! viewer.rs        views, and what a key does               keys.rs       which keys the terminal's bytes are
+//! viewer.rs        views, and the actions of keys               keys.rs       which keys the terminal's bytes are
 //! full_screen.rs   using and restoring the terminal         paint.rs      a picture as escape sequences
 //! ```
 

@@ -1,4 +1,4 @@
-//! The interactive part of `ampere top`: which view is shown, what a key does, and the whole picture.
+//! The interactive part of `ampere top`: the view that is shown, the actions of keys, and the whole picture.
 
 use super::figures::{self, Figures};
 use super::keys::Key;
@@ -53,7 +53,7 @@ enum Words {
     Result,
 }
 
-/// What the user is typing into the last line.
+/// The kind of text that the user is typing into the last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prompt {
     Search,

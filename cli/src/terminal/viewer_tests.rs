@@ -122,7 +122,7 @@ fn shows(viewer: &mut Viewer, size: (u16, u16), expected: Expect) {
 }
 
 #[test]
-fn functions_are_shown_with_devices_and_what_was_lost() {
+fn functions_are_shown_with_devices_and_losses() {
     shows(
         &mut viewer(),
         (80, 24),
@@ -156,7 +156,7 @@ fn functions_are_shown_with_devices_and_what_was_lost() {
 }
 
 #[test]
-fn a_small_terminal_has_what_fits() {
+fn a_small_terminal_has_the_parts_that_fit() {
     shows(
         &mut viewer(),
         (40, 10),

@@ -74,7 +74,7 @@ impl Asked {
     }
 
     /// Shows the results of a run that has ended. Returns `false` if it has not ended.
-    pub fn shows_if_over(&self) -> anyhow::Result<bool> {
+    pub fn shows_if_ended(&self) -> anyhow::Result<bool> {
         let Asked::Directory(directory) = self else { return Ok(false) };
         if self.results().is_none() {
             return Ok(false);

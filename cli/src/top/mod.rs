@@ -38,7 +38,7 @@ pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
     let access = Access::load(&Config::load(None)?).map_err(anyhow::Error::msg)?;
     let asked = Asked::of(arguments.target)?;
     let first = match snapshot(&asked, access.token()) {
-        Err(_) if asked.shows_if_cut_off()? || asked.shows_if_over()? => return Ok(ExitCode::SUCCESS),
+        Err(_) if asked.shows_if_cut_off()? || asked.shows_if_ended()? => return Ok(ExitCode::SUCCESS),
         first => first?,
     };
     match screen::show(&asked, access.token()) {

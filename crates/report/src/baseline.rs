@@ -71,8 +71,9 @@ fn short_watts(watts: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// Describes the part of the dynamic joules that certainly belongs to the functions that have it: the sum of what functions used at
-/// least. Returns `None` if there are no dynamic joules in these views, or if no function has bounds. Sampled functions have no bounds, and during a run they are not known.
+/// Describes the part of the dynamic joules that certainly belongs to the functions that were charged for it: the sum of the
+/// least that functions used. Returns `None` if there are no dynamic joules in these views, or if no function has bounds.
+/// Sampled functions have no bounds, and during a run they are not known.
 pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<String> {
     let has_rows = |view: &&View| view.is_active() && !view.regions.is_empty();
     let active: Vec<(&Device, &View)> =

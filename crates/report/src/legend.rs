@@ -12,7 +12,7 @@ pub const GROUP_HEAD: &str = "location group";
 /// The head of the first column about ranks, with which "mean" and "most" come.
 pub const LEAST_RANK_HEAD: &str = "least rank";
 
-/// What there is to explain.
+/// The columns that have not been explained yet.
 #[derive(Default)]
 pub struct Legend {
     heads: BTreeSet<String>,

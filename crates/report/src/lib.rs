@@ -13,7 +13,7 @@
 //! table.rs        columns as CSV, JSON or Parquet            text_column.rs  a Parquet column of names
 //! filter.rs       tiny functions, for the next run
 //! over_devices.rs  the largest devices; calls and seconds of ranks that draw from several devices
-//! waits.rs        what ranks used waiting in MPI, in words and as tables       legend.rs  what columns mean
+//! waits.rs        energy that ranks used while waiting in MPI, as text and tables       legend.rs  what columns mean
 //! ```
 
 #![forbid(unsafe_code)]
@@ -133,7 +133,7 @@ pub struct Choice {
 
 impl Choice {
     /// Whether kernels were chosen, but none ran. This is not an error for formats that are tables for programs.
-    pub fn is_of_kernels_that_are_none(&self, summary: &Summary) -> bool {
+    pub fn is_of_absent_kernels(&self, summary: &Summary) -> bool {
         let mut views = summary.devices.iter().flat_map(|device| &device.views);
         self.view.as_deref() == Some("kernels")
             && !views.any(|view| view.view == "kernels" && !view.regions.is_empty())
@@ -218,7 +218,7 @@ pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u
     })
 }
 
-/// Whether all joules of the devices are dynamic, as in a part that was chosen so.
+/// Whether all joules of the devices are dynamic, as after a choice of dynamic joules.
 fn has_only_dynamic(summary: &Summary) -> bool {
     let mut devices = summary.devices.iter();
     !summary.devices.is_empty() && devices.all(|device| device.dynamic_joules == Some(device.total_joules))

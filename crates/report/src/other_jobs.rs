@@ -1,4 +1,4 @@
-//! Describes in words what other jobs on the nodes used.
+//! Describes the energy of other jobs on the nodes in words.
 
 use crate::first::digits::{energy, percent};
 use ampere_figures::summary::{Device, Summary, topmost};

@@ -1,4 +1,5 @@
-//! The largest devices. Adds up calls and seconds over devices. Each device has those of the ranks that draw from it, so they may occur several times.
+//! Finds the largest devices, and adds up calls and seconds over devices. Each device has the calls of all ranks that draw from
+//! it, so a call may occur in several devices.
 
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_model::order::largest_first;

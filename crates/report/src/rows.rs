@@ -44,7 +44,8 @@ row! {
     /// The parts of the exclusive joules, under the policy *active*.
     static_joules: Option<f64>,
     dynamic_joules: Option<f64>,
-    /// The part of the exclusive joules that was used waiting in MPI, and what others used waiting for this row.
+    /// The part of the exclusive joules that was used while waiting in MPI, and the joules that others used while waiting for
+    /// this row.
     waited_joules: Option<f64>,
     caused_waiting_joules: Option<f64>,
 }

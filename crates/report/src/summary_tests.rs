@@ -284,7 +284,7 @@ fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
 
 /// Makes a summary of a node with a counter of 50 W and another one. `other` returns the millijoules of the latter at each
 /// millisecond, or `None` if it cannot be read. Both are read for 4 s, every 10 ms.
-fn beside_a_good_counter(other: fn(u64) -> Option<u64>) -> Summary {
+fn next_to_a_good_counter(other: fn(u64) -> Option<u64>) -> Summary {
     let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
     let good: fn(u64) -> Option<u64> = |time| Some(7_000 + 50 * time);
     for (number, shows) in [good, other].into_iter().enumerate() {
@@ -335,7 +335,7 @@ fn a_run_is_complete_if_at_least_99_percent_of_each_counters_time_are_known() {
         ("a jump each 0.2 s", |time| Some(of_50_watts(time) + time / 200 * 10_000_000), 9.5, false),
     ];
     for (case, shows, joules, is_complete) in cases {
-        let seen = beside_a_good_counter(shows);
+        let seen = next_to_a_good_counter(shows);
         let said = crate::highlights::sentences(&seen).join("\n");
         let notes = &seen.run.notes;
         assert!(

@@ -382,7 +382,7 @@ fn if_one_rank_has_threads_the_main_threads_of_all_are_named() {
 }
 
 #[test]
-fn what_is_small_in_a_picture_is_summed() {
+fn small_boxes_of_a_picture_are_summed() {
     let mut summary = recursive(1);
     let (main, leaf) = (0, summary.names.len() as u32 - 1);
     for number in 0..5000u32 {

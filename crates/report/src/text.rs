@@ -61,7 +61,7 @@ struct Page<'a> {
     lines: Vec<Line>,
 }
 
-/// The figure by which rows are sorted, and what their shares are parts of.
+/// The figure by which rows are sorted, and the base of their shares.
 struct Measure {
     unit: String,
     whole: f64,
@@ -147,7 +147,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Writes the tables of what ranks used while they waited for each other.
+    /// Writes the tables of the energy that ranks used while they waited for each other.
     fn waiting(&mut self) {
         let Some(waiting) = waits::of(self.summary) else { return };
         self.title("waiting in MPI");

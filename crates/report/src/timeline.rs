@@ -17,7 +17,7 @@ pub enum By {
     Device,
     /// The innermost regions
     Region,
-    /// The kinds of waits in MPI: only the joules that ranks used waiting for each other
+    /// The kinds of waits in MPI: only the joules that ranks used while they waited for each other
     Waiting,
     /// All ranks together: how unevenly they share the joules of all devices
     Balance,

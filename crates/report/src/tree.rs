@@ -50,7 +50,7 @@ pub struct Sum {
     pub dynamic: f64,
     pub exclusive_dynamic: f64,
     pub calls: u64,
-    /// The joules that the frame itself used waiting in MPI, and those that others used waiting for it.
+    /// The joules that the frame itself used while waiting in MPI, and those that others used while waiting for it.
     pub waits: [f64; 2],
     /// The number of frames: itself, and the frames inside it that were called.
     pub frames: u64,

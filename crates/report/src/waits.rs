@@ -1,4 +1,4 @@
-//! What ranks used while they waited for each other in MPI, in words and as tables.
+//! Describes the energy that ranks used while they waited for each other in MPI, in words and as tables.
 
 use crate::first::digits::{column, energy, percent};
 use crate::first::names;
@@ -24,7 +24,7 @@ pub fn of(summary: &Summary) -> Option<&Waiting> {
     summary.run.waiting.as_ref().filter(|waiting| waiting.joules > 0.0)
 }
 
-/// Returns a sentence about what was used waiting, and one about who caused it.
+/// Returns a sentence about the energy of waiting, and one about its causes.
 pub fn words(summary: &Summary) -> Vec<String> {
     let Some(waiting) = of(summary) else { return Vec::new() };
     let (joules, whole) = (waiting.joules, summary.run.total_joules);

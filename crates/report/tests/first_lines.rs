@@ -1,5 +1,5 @@
-//! The first lines of eight kinds of runs, from stored summaries, as they are on narrow and on wide terminals, and when which
-//! hint is given. `UPDATE_EXPECT=1` writes the lines again.
+//! Tests the first lines of eight kinds of runs, from stored summaries, on narrow and wide terminals, and the conditions of
+//! each hint. `UPDATE_EXPECT=1` writes the lines again.
 
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::{NodeCpu, Region, Summary};

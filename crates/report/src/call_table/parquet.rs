@@ -25,7 +25,7 @@ const INTEGERS: [(&str, Physical, Repetition); 5] = [
     ("calls", Physical::INT64, Repetition::OPTIONAL),
 ];
 const FIGURES: [&str; 3] = ["exclusive_joules", "inclusive_joules", "resolved_joules"];
-/// Empty where they are unknown.
+/// Columns that are empty where the joules are unknown.
 const DYNAMIC: [&str; 2] = ["dynamic_joules", "inclusive_dynamic_joules"];
 
 pub struct CallsFile<W: Write + Send> {
@@ -229,7 +229,7 @@ mod tests {
 
     /// The columns have long, short and no repetitions, few and many names, and more than one row group.
     #[test]
-    fn what_is_read_is_what_was_written() {
+    fn a_file_is_read_as_it_was_written() {
         for (names_used, run) in [(1, 1), (2, 1), (3, 9), (300, 1), (300, 7), (5000, 20), (70_000, 1)] {
             let (mut names, mut paths) = (Names::default(), Paths::default());
             let empty = names.number("");

@@ -34,7 +34,7 @@ const PATH_CHARS_MAX: usize = 110;
 /// The formats of a comparison, for the option `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
-    /// What differs most
+    /// The rows that differ most
     Table,
     /// All figures, with the value of each run
     Json,

@@ -23,7 +23,7 @@ const IMBALANCE_MIN: f64 = 0.1;
 const STEADY_PART: f64 = 0.8;
 /// A function with at most this part of the dynamic joules, but with a large part of all joules, only waits.
 const WAITING_DYNAMIC_PART_MAX: f64 = 0.02;
-/// A device that is this hot lowers its clock soon.
+/// A device at this temperature soon lowers its clock.
 const HOT_CELSIUS: f64 = 95.0;
 /// If measuring takes at least this part of the program's CPU time, there is a hint. In shorter runs the start of the collector
 /// is a large part.
@@ -155,7 +155,7 @@ fn imbalance(facts: &Facts) -> Option<String> {
 /// Returns the hint about ranks that wait for each other.
 fn mpi_share(facts: &Facts) -> Option<String> {
     let (joules, _) = facts.mpi();
-    // Where it is known what was used waiting, the first lines have that.
+    // If the energy of waiting is known, the first lines show it.
     let waits = facts.summary.run.ranks > 1
         && facts.summary.run.bad_status().is_none()
         && facts.summary.run.waiting.is_none();
@@ -166,7 +166,8 @@ fn mpi_share(facts: &Facts) -> Option<String> {
     })
 }
 
-/// The hint about a function that has static joules for its time, and hardly any dynamic ones: tables have it far below.
+/// Returns the hint about a function that mostly waits: it has static joules for its time, but hardly any dynamic ones, so
+/// tables show it far down.
 fn waiting(facts: &Facts) -> Option<String> {
     let all = facts.all_of_hosts();
     let waits = |row: &&Row| {
@@ -180,13 +181,13 @@ fn waiting(facts: &Facts) -> Option<String> {
     Some(format!("{name} waits: {of_all} of all joules, {of_dynamic} of the dynamic ones"))
 }
 
-/// The hint that other processes kept the node's processors busy, and that their energy is in the counters.
+/// Returns the hint that other processes kept the node's processors busy, and that their energy is in the counters.
 fn others_on_the_node(facts: &Facts) -> Option<String> {
     let cpu = facts.summary.run.node_cpu.filter(|cpu| cpu.has_others())?;
     if other_jobs::joules(facts.summary) > 0.0 {
         return None; // their joules are shown
     }
-    // A GPU's counter has nothing of what runs on the processors.
+    // A GPU's counter does not include work on the processors.
     if !topmost(facts.summary).any(|device| ["node", "cpu"].contains(&device.kind.as_str())) {
         return None;
     }

@@ -142,7 +142,7 @@ pub fn shortened_command(words: &[String], room: usize, is_launched: bool) -> St
     }
     let end: String = command.chars().skip(length - (room - first - 3)).collect();
     let end = end.split_once(' ').map_or(end.as_str(), |(_, end)| end);
-    // Without its option, such as -n, a number says nothing.
+    // Without its option, such as -n, a number has no meaning.
     let is_number = |word: &str| word.chars().all(|c| c.is_ascii_digit());
     let end = end.split_once(' ').filter(|(word, _)| is_number(word)).map_or(end, |(_, end)| end);
     printable(&format!("{program} … {end}"))
@@ -339,7 +339,7 @@ fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
     parts(label, &[words, cores, others].map(Option::unwrap_or_default), screen)
 }
 
-/// Returns what ranks used while they waited for each other, and who caused that.
+/// Returns the energy that ranks used while they waited for each other, and the causes of the waits.
 fn waiting(facts: &Facts, screen: Screen) -> Vec<Line> {
     let is_large = |joules: f64| joules >= MENTIONED_SHARE_MIN * facts.summary.run.total_joules;
     match waits::of(facts.summary).is_some_and(|waiting| is_large(waiting.joules)) {

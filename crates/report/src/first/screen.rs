@@ -239,7 +239,7 @@ impl Table<'_> {
         self.fitted(screen).lines
     }
 
-    /// Chooses the columns: they give way before a name is cut.
+    /// Removes columns where that keeps a name from being cut.
     pub fn fitted(mut self, screen: Screen) -> Shown {
         self.before.retain(|column| column.dispensable == 0 || !column.is_empty());
         self.after.retain(|column| column.dispensable == 0 || !column.is_empty());

@@ -299,10 +299,10 @@ pub struct Rows {
     pub seconds: Vec<f64>,
     /// The number of calls; 0 if it was sampled.
     pub calls: Vec<u64>,
-    /// The part of the joules that was used waiting in MPI; empty, like the next column, if nothing was.
+    /// The part of the joules that was used while waiting in MPI; empty, like the next column, if there was no waiting.
     #[serde(default)]
     pub waited_joules: Vec<f64>,
-    /// The joules that other ranks used waiting for this function.
+    /// The joules that other ranks used while waiting for this function.
     #[serde(default)]
     pub caused_waiting_joules: Vec<f64>,
     /// The standard error of a sampled function's joules.
@@ -314,7 +314,7 @@ pub struct Rows {
     pub others: Others,
 }
 
-/// Ranks, or groups of ranks that follow each other.
+/// Ranks, or groups of consecutive ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ranks {
     /// The label of each group: "3", or "16-31".
@@ -340,7 +340,8 @@ pub struct Heat {
     pub joules: Vec<Vec<f64>>,
 }
 
-/// The joules that ranks used waiting in MPI, as a table of pairs of ranks, or of groups of ranks that follow each other.
+/// The joules that ranks used while they waited in MPI, as a table of pairs of ranks, or of groups of ranks that follow each
+/// other.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Waits {
     /// The label of each group: "3", or "16-31".
@@ -377,10 +378,10 @@ pub struct PathRow {
     pub ranks: usize,
     /// The sum of calls over all ranks.
     pub calls: u64,
-    /// The sum of joules that all ranks used waiting in MPI.
+    /// The sum of joules that all ranks used while waiting in MPI.
     #[serde(default)]
     pub waited_joules: f64,
-    /// The sum of joules that other ranks used waiting for it.
+    /// The sum of joules that other ranks used while waiting for it.
     #[serde(default)]
     pub caused_waiting_joules: f64,
     /// Ranks that stand out, as text.
@@ -411,10 +412,10 @@ pub struct Flame {
     #[serde(default)]
     pub dynamic_joules: Vec<f64>,
     pub calls: Vec<u64>,
-    /// The joules that each box itself used waiting in MPI; empty, like the next column, if none was used.
+    /// The joules that each box itself used while waiting in MPI; empty, like the next column, if there was no waiting.
     #[serde(default)]
     pub waited_joules: Vec<f64>,
-    /// The joules that other ranks used waiting for each box itself.
+    /// The joules that other ranks used while waiting for each box itself.
     #[serde(default)]
     pub caused_waiting_joules: Vec<f64>,
     /// Indices of boxes that are the sum of smaller ones.

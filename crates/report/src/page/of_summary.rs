@@ -115,7 +115,7 @@ fn more<'a>(
     (all, paths)
 }
 
-/// Returns the joules that each call path used waiting, and those that others used waiting for it.
+/// Returns the joules that each call path used while waiting, and those that others used while waiting for it.
 fn waits(summary: &Summary, views: &[(&Device, &View)]) -> Vec<[f64; 2]> {
     let mut waits = vec![[0.0; 2]; summary.paths.len()];
     for row in views.iter().flat_map(|(_, view)| view.callpaths.all()) {

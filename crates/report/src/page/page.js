@@ -226,10 +226,10 @@
   const LEAST = 'the joules of samples in which nothing else ran', MOST = 'the joules of all samples in which it ran at all';
 
   const IDLE = 'idle: no consumer ran', OTHER_JOBS = 'other jobs on the node';
-  // Functions are in the order of what they used themselves.
+  // Functions are sorted by the joules that they used themselves.
   const orderOf = of => of.dynamic_joules && of.dynamic_joules.length ? { sort: 'dynamic_joules' } : {};
 
-  const WAITED = 'the part of the joules that was used waiting for other ranks in MPI', CAUSED = 'the joules that other ranks used waiting for this';
+  const WAITED = 'the part of the joules that was used while waiting for other ranks in MPI', CAUSED = 'the joules that other ranks used while waiting for this';
   // `isEmpty`: whether a row has no such figures.
   const waitColumns = isEmpty => [['waited_joules', 'waited', WAITED], ['caused_waiting_joules', 'caused', CAUSED]]
     .map(([key, title, help]) => number(key, title, joules, { minor: true, where: 'in-middle', help, show: row => isEmpty(row) || !row[key] ? '' : joules(row[key]) }));
@@ -261,7 +261,7 @@
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), show: row => brief(row.words), title_of: row => row.words });
     return columns;
   }
-  // `dynamic`: the dynamic joules of all rows and of what is idle, where they are known: then shares are of `of_dynamic`, and
+  // `dynamic`: the dynamic joules of all rows and of idle time, if they are known: then shares are of `of_dynamic`, and
   // otherwise of `whole`.
   function rowsOf(of, whole, idle, others, lost, dynamic, of_dynamic = dynamic) {
     const keys = ['dynamic_joules', 'sampled_error_joules', 'least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'waited_joules', 'caused_waiting_joules', 'watts'].filter(key => of[key] && of[key].length);
@@ -566,7 +566,7 @@
         if (power.length === 1 && steps.length) {
           draw.lineTo(last, y(0)); draw.lineTo(x(steps[0][0]), y(0));
           draw.globalAlpha = 0.13; draw.fillStyle = colour[0]; draw.fill();
-          // What is above the baseline is dynamic.
+          // The power above the baseline is dynamic.
           if (of.baseline_watts != null) {
             draw.save(); const path = new Path2D(); path.rect(left, 0, right - left, y(of.baseline_watts)); draw.clip(path);
             draw.globalAlpha = 0.45; draw.fill(); draw.restore();
@@ -657,7 +657,7 @@
       if (!of.name.length) continue;
       tableOf(id + '-table', rowColumns(of, what, 'J', baseOf(of)), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, id === 'functions' ? totals.other_jobs_joules : 0, lost, tables.dynamic_joules));
     }
-    // What the host did meanwhile comes after the kernels.
+    // The functions of the host come after the kernels.
     const isOfGpus = kernels.name.length > 0;
     $('main').classList.toggle('gpus', isOfGpus);
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
@@ -666,7 +666,7 @@
     const hasWaits = !job && tables.functions.waited_joules?.length > 0;
     $('functions-rest').classList.toggle('in-wide', !job && !hasWaits);
     $('functions-rest').classList.toggle('in-widest', hasWaits);
-    text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : [tables.functions.least_joules.length && hasBounds(tables.functions) && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
+    text('functions-rest', job ? `of all nodes; the tables of ${job.here}'s devices, below, have only its own functions, with all of their figures` : [tables.functions.least_joules.length && hasBounds(tables.functions) && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
   }
 
   // ---- heat map ----
@@ -782,7 +782,7 @@
   // of the sum, or null where that is not known.
   function makeTree(of, column) {
     const own = column < 0 ? of.joules : of.by_rank[column], parts = column < 0 && of.dynamic_joules && of.dynamic_joules.length ? of.dynamic_joules : null, kernel = of.view === 'kernels' ? 'kernel' : 'function';
-    // What each box itself waited, and what others waited for it, is only known for all ranks.
+    // The waiting of each box, and the waiting that it caused, are known only for all ranks together.
     const waits = column < 0 ? [of.waited_joules, of.caused_waiting_joules] : [[], []];
     const small = new Set(of.small), boxes = of.name.map((at, index) => {
       const words = index === 0 ? of.title : name(at);
@@ -1029,7 +1029,7 @@
     update($('assignment').querySelector('ul'), ...page.assignment.map(line => element('li', { class: 'small' }, line)));
   }
 
-  // ---- all of it ----
+  // ---- the whole page ----
 
   function draw() {
     readColours();
@@ -1058,7 +1058,7 @@
     window.ampere = { page, updates: (window.ampere ? window.ampere.updates : 0) + 1, milliseconds: performance.now() - begun };
   }
 
-  // ---- what people do ----
+  // ---- input ----
 
   let isLive = false;
   for (const id of ['nodes', 'functions', 'kernels']) $(id + '-search').addEventListener('input', event => { const found = made.get(id + '-table')?.table.search(event.target.value); say(`${found} found`); });
@@ -1076,7 +1076,7 @@
     tip(event, [`at ${clock(moment, drawPower.shown)}`].concat(here ? words.concat(values) : values.concat(words)).join('\n'));
   });
   powerPicture.addEventListener('pointerleave', () => { tip(); moment = null; drawPower(); });
-  // What is dragged over is enlarged; fewer pixels are a click.
+  // Dragging over an interval enlarges it; dragging over fewer pixels is a click.
   powerPicture.addEventListener('pointerdown', event => { if (event.button === 0) { drag = [drawPower.time(event.offsetX), drawPower.time(event.offsetX)]; powerPicture.setPointerCapture(event.pointerId); } });
   powerPicture.addEventListener('pointerup', () => {
     const [from, to] = (drag || [0, 0]).slice().sort((a, b) => a - b);

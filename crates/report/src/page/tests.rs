@@ -135,7 +135,7 @@ fn a_live_page_has_the_dynamic_joules_of_the_summary() {
 
 /// MPI_Send used 0.5 J waiting, which `main` and `work` caused.
 #[test]
-fn a_page_has_what_was_used_waiting() {
+fn a_page_has_the_energy_of_waiting() {
     let mut summary = Summary::new(&crate::tests::attributor(), None, Run::default(), Losses::default());
     let tables = Page::of(&summary).tables.unwrap();
     assert!(tables.functions.waited_joules.is_empty() && tables.flames[0].waited_joules.is_empty());
@@ -186,7 +186,7 @@ fn a_page_has_what_was_used_waiting() {
 }
 
 #[test]
-fn an_update_has_what_is_new() {
+fn an_update_has_only_new_parts() {
     let page = Page::of(&Summary::new(&crate::tests::attributor(), None, Run::default(), Losses::default()));
     assert!(!page.power[0].segments[0].watts.is_empty());
     let (first, again) = (page.update(None), page.update(page.tables.as_ref()));
@@ -195,7 +195,7 @@ fn an_update_has_what_is_new() {
 }
 
 #[test]
-fn what_is_small_is_summed_below_its_caller() {
+fn small_frames_are_summed_below_their_caller() {
     // main calls a, b and c; b calls d.
     let (caller, joules, calls) = ([0, 0, 1, 1, 1, 3], [0.0, 1.0, 5.0, 1.0, 0.5, 0.25], [0, 1, 2, 3, 4, 5]);
     let name = |frame: u32| ["", "main", "a", "b", "c", "d"][frame as usize].to_owned();
