@@ -97,7 +97,14 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
     let bar = Progress::default();
     let mut step = bar.step();
     let threads = arguments.threads.map_or_else(offline::cores, usize::from);
-    let how = AttributionOptions { config: &config, only: view, waits: true, recorder: None, threads, progress: &mut step };
+    let how = AttributionOptions {
+        config: &config,
+        only: view,
+        waits: true,
+        recorder: None,
+        threads,
+        progress: &mut step,
+    };
     let attributed = figures(&arguments, how)?;
     drop(step);
     bar.end();

@@ -31,7 +31,12 @@ impl LaunchedProcess {
     }
 
     /// Attributes this process' share. Returns the joined figures if all other shares have been attributed.
-    pub fn attribute(self, trace: &Path, how: AttributionOptions, directory: &Path) -> anyhow::Result<Option<Attributed>> {
+    pub fn attribute(
+        self,
+        trace: &Path,
+        how: AttributionOptions,
+        directory: &Path,
+    ) -> anyhow::Result<Option<Attributed>> {
         let shares = shares_of(trace, self.size as usize)?;
         let Some(share) = shares.get(self.rank as usize) else { return Ok(None) };
         ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)

@@ -94,7 +94,14 @@ fn attribute_into(
     let AttributionOptions { config, threads, progress, .. } = how;
     offline::attribute_as(
         trace,
-        AttributionOptions { config, only, waits: false, recorder: Some(Box::new(begin_pass)), threads, progress },
+        AttributionOptions {
+            config,
+            only,
+            waits: false,
+            recorder: Some(Box::new(begin_pass)),
+            threads,
+            progress,
+        },
     )
 }
 

@@ -24,7 +24,10 @@ const EVENTS_MAX: u64 = 16_000_000;
 /// Attributes a trace again.
 pub(super) fn attribute(trace: &Path, config: &Config, waits: bool) -> anyhow::Result<Attributed> {
     let (threads, progress) = (offline::cores(), &mut |_, _| {});
-    offline::attribute_as(trace, AttributionOptions { config, only: None, waits, recorder: None, threads, progress })
+    offline::attribute_as(
+        trace,
+        AttributionOptions { config, only: None, waits, recorder: None, threads, progress },
+    )
 }
 
 /// Whether the waits of a run are to be found. Adds a note if its trace is too large for that.
@@ -71,7 +74,10 @@ fn add_waits(trace: &Path, config: &Config, summary: &mut Summary) -> bool {
             true
         }
         Err(why) => {
-            summary.run.notes.push(format!("the energy that ranks used while waiting could not be computed: {why:#}"));
+            summary
+                .run
+                .notes
+                .push(format!("the energy that ranks used while waiting could not be computed: {why:#}"));
             false
         }
     }

@@ -318,7 +318,8 @@ impl LiveRun {
         let known = &mut self.options.manifest.progress.queues;
         let mut has_queues = false;
         for process in &mut self.ingest.processes {
-            if let Some(node) = self.node.as_ref().filter(|_| timeline.pipeline.attributor.distinguishes_gpus())
+            if let Some(node) =
+                self.node.as_ref().filter(|_| timeline.pipeline.attributor.distinguishes_gpus())
                 && process.is_first_queue_check_due()
             {
                 let used = liveness::gpus_of(process, node, self.sampling.sampler.as_ref());

@@ -3,7 +3,7 @@
 use crate::sampling::clock::Timer;
 use crate::sampling::gauges::{GaugeSchedule, GaugeStatistics, PowerReading};
 use crate::sampling::predecessor::{LOG_NAME, Predecessor, RING_NAME};
-use crate::sampling::read_schedule::{ReadSchedule, Pause, UpdateInterval};
+use crate::sampling::read_schedule::{Pause, ReadSchedule, UpdateInterval};
 use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
 use ampere_counters::{Kind, OtherJobs, Quantity, ReadError, Reading, Settings, SharedRunCpu, Source};
 use ampere_model::{Definition, Device, OTHER_JOBS_CPU_TIME, Quality};

@@ -186,7 +186,11 @@ mod tests {
         let spent = 15e-6 / longer.as_secs_f64() + 10_000.0 * SWITCH_COST.as_secs_f64();
         assert!(spent <= PART_MAX && spent > 0.95 * PART_MAX, "{longer:?}: {spent}");
         periods.change(longer, 1000);
-        assert_eq!(periods.longer_for_switches(seconds(3), often(3), cost), None, "it was looked at just now");
+        assert_eq!(
+            periods.longer_for_switches(seconds(3), often(3), cost),
+            None,
+            "it was looked at just now"
+        );
         assert_eq!(periods.longer_for_switches(seconds(4), often(4), cost), None, "it is long enough");
         let all = periods.longer_for_switches(seconds(8), (1_000_000, seconds(8)), cost);
         assert_eq!(all, Some(PERIOD_MAX.mul_f64(UNEVEN_FACTOR)), "nothing is left");

@@ -151,10 +151,9 @@ impl Writer {
             return;
         }
         let lasted = Duration::from_nanos(self.timing.clock.now().saturating_sub(self.began));
-        let longer = self
-            .periods
-            .due(lasted)
-            .or_else(|| self.periods.longer_for_switches(lasted, sampler.switches_and_cpu(), self.sample_cost));
+        let longer = self.periods.due(lasted).or_else(|| {
+            self.periods.longer_for_switches(lasted, sampler.switches_and_cpu(), self.sample_cost)
+        });
         let Some(period) = longer else { return };
         // `None` means that there would be too many perf events to open again: the period is not changed.
         if let Some(without) = sampler.set_period(period) {

@@ -171,7 +171,7 @@ fn recorded(events: &[Event], rule: Rule, often: usize) -> (Vec<Call>, Engine, V
             None => engine.bind(view, *location),
         }
     }
-    let [mut calls, mut aside, mut taken] = [(); 3].map(|()| Vec::<Call>::new());
+    let [mut calls, mut earlier, mut taken] = [(); 3].map(|()| Vec::<Call>::new());
     let (mut waiting, mut depth) = (vec![Vec::new(); LOCATIONS], [0; LOCATIONS]);
     for (number, event) in events.iter().enumerate() {
         let (at, step, is_break) = match *event {
@@ -201,8 +201,8 @@ fn recorded(events: &[Event], rule: Rule, often: usize) -> (Vec<Call>, Engine, V
                 };
                 let first = engine.last_sample(view).is_none();
                 engine.sample(view, time, if first { Increase::First } else { known });
-                engine.charge_calls(view, &mut aside);
-                calls.append(&mut aside);
+                engine.charge_calls(view, &mut earlier);
+                calls.append(&mut earlier);
                 engine.take_calls(view, &mut taken);
                 calls.append(&mut taken);
             }
@@ -211,13 +211,13 @@ fn recorded(events: &[Event], rule: Rule, often: usize) -> (Vec<Call>, Engine, V
         }
         if number % often == 0 {
             engine.take_calls(view, &mut taken);
-            aside.extend(taken.drain(..).map(|call| Call::from_words(call.to_words())));
+            earlier.extend(taken.drain(..).map(|call| Call::from_words(call.to_words())));
         }
     }
     for (steps, location) in waiting.iter_mut().zip(&all) {
         engine.steps(*location, &std::mem::take(steps));
     }
-    calls.append(&mut aside);
+    calls.append(&mut earlier);
     engine.end_calls(view, &mut taken);
     calls.append(&mut taken);
     assert_eq!(engine.ended_calls(view), 0);

@@ -90,13 +90,13 @@ fn layout(tree: &Tree, most: usize) -> Layout {
         let dynamic = others.iter().map(|frame| tree.sum(*frame).dynamic).sum();
         let frames = others.iter().map(|frame| tree.sum(*frame).frames).sum();
         layout.small = (layout.small.0 + frames, layout.small.1 + joules);
-        let mut rests = vec![rest(&more_words(frames), Kind::Small, joules, known(dynamic), frames)];
+        let mut remainders = vec![rest(&more_words(frames), Kind::Small, joules, known(dynamic), frames)];
         if frame == ROOT {
-            rests.push(rest("idle", Kind::Rest, tree.idle, tree.idle_dynamic, 0));
-            rests.push(rest("lost", Kind::Rest, tree.lost, None, 0));
+            remainders.push(rest("idle", Kind::Rest, tree.idle, tree.idle_dynamic, 0));
+            remainders.push(rest("lost", Kind::Rest, tree.lost, None, 0));
         }
         for (name, kind, sum, dynamic) in
-            rests.into_iter().filter(|(_, _, sum, _)| is_wide(sum.joules) && sum.joules > 0.0)
+            remainders.into_iter().filter(|(_, _, sum, _)| is_wide(sum.joules) && sum.joules > 0.0)
         {
             let width = sum.joules * per_joule;
             layout.boxes.push(Box { name, kind, sum, dynamic, left: at, width, row: row + 1 });

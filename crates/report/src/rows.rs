@@ -44,9 +44,9 @@ row! {
     /// The parts of the exclusive joules, under the policy *active*.
     static_joules: Option<f64>,
     dynamic_joules: Option<f64>,
-    /// The part of the exclusive joules that was used while waiting in MPI, and the joules that others used while waiting for
-    /// this row.
+    /// The part of the exclusive joules that this row used while it waited in MPI.
     waited_joules: Option<f64>,
+    /// The joules that other rows used while they waited for this one.
     caused_waiting_joules: Option<f64>,
 }
 

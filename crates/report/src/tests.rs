@@ -715,7 +715,7 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
         "{apart}"
     );
     assert_eq!(line(&apart).find("work"), line(&alike).find("work"), "columns stay: {apart}");
-    // With another number of ranks: as sums, with a note, or per rank.
+    // If the numbers of ranks differ, the figures are sums, with a note, or per rank.
     let sums = text(vec![group(2, [0.0, 0.1, 0.2]), group(4, [3.0, 3.1, 3.2])], Per::Run);
     assert!(sums.contains("they ran on 2 and 4 ranks, and figures are sums: --per rank divides"), "{sums}");
     let each = text(vec![group(2, [0.0, 0.1, 0.2]), group(4, [3.0, 3.1, 3.2])], Per::Rank);

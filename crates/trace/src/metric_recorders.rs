@@ -162,8 +162,8 @@ impl Recorders {
                 let joules = joules(counter).min(joules(&counters[other]));
                 self.doubtful_joules += joules;
                 self.notes.push(format!(
-                    "{what}: whether {} and {} read one counter cannot be told from their values: they stay two devices, and \
-                     {joules:.3} J are counted twice if it is one",
+                    "{what}: whether {} and {} read one counter cannot be determined from their values: they stay two \
+                     devices, and {joules:.3} J are counted twice if it is one",
                     names[other], names[at]
                 ));
             }

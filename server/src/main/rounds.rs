@@ -208,15 +208,15 @@ pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndCo
 /// Answers a request. A client that has closed its connection gets nothing.
 fn answer(run: &mut LiveRun, wanted: Wanted) {
     match wanted {
-        Wanted::Summary(told) => {
+        Wanted::Summary(reply) => {
             let mut summary = run.summary(false);
             summary.run.running = true;
-            let _ = told.send(Box::new(summary));
+            let _ = reply.send(Box::new(summary));
         }
-        Wanted::Page(rank, told) => {
+        Wanted::Page(rank, reply) => {
             let begun = Instant::now();
             let page = run.page(rank);
-            let _ = told.send((page, begun.elapsed()));
+            let _ = reply.send((page, begun.elapsed()));
         }
         Wanted::Note(line) => run.add_note(line),
     }

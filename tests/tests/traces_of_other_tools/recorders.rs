@@ -114,7 +114,7 @@ fn ranks_that_share_a_gpu_are_found_by_what_they_read_at_odd_times() {
 /// The trace does not show whether it is one GPU or two.
 #[test]
 fn two_idle_gpus_of_one_name_stay_two_with_a_note() {
-    let said = "whether rank 0 and rank 1 read one counter cannot be told";
+    let said = "whether rank 0 and rank 1 read one counter cannot be determined";
     let mut trace = Trace::new();
     ranks_with(&mut trace, GPU, &[1e-3, 1e-3]);
     let class = trace.counter();
@@ -141,7 +141,7 @@ fn two_idle_gpus_of_one_name_stay_two_with_a_note() {
     let run = &summary["run"];
     assert!(names(&summary).ends_with(&["GPU-0@rank 3", "GPU-0@rank 4"]), "{:?}", names(&summary));
     assert!(
-        run["notes"].to_string().contains("whether rank 3 and rank 4 read one counter cannot be told"),
+        run["notes"].to_string().contains("whether rank 3 and rank 4 read one counter cannot be determined"),
         "{run}"
     );
     assert_eq!(run["complete"], true, "0.3 J of 100 J do not matter: {run}");

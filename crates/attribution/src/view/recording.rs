@@ -184,7 +184,7 @@ impl Call {
 /// The open calls of all locations, and the ended calls of locations that draw from no recorded view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocationCalls {
-    /// By location, the outermost call first.
+    /// The open calls of each location, the outermost call first.
     open: Vec<Vec<OpenCall>>,
     pub ended: Vec<Call>,
 }

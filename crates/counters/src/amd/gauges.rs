@@ -51,7 +51,7 @@ fn powers(words: &[u32]) -> [Option<f64>; 2] {
 pub(crate) struct GaugeFunctions<H> {
     average_power: Option<AveragePowerFn<H>>,
     socket_power: Option<SocketPowerFn<H>>,
-    /// Both powers in one structure.
+    /// The function that writes both powers into one structure.
     power_info: Option<WordsFn<H>>,
     temperature: Option<TemperatureFn<H>>,
     celsius_per_unit: f64,

@@ -37,7 +37,7 @@ pub struct Answer {
     pub devices: Vec<String>,
     /// For each device, the names of those that it contains.
     pub contains: Vec<Vec<String>>,
-    /// By round of `read`, then by device.
+    /// The readings, by round of `read` and then by device.
     pub rounds: Vec<Vec<Result<Seen, String>>>,
     /// By round of `gauges`, one line such as `GPU-0 temperature_celsius edge 41` for each gauge that was read; `-` for no value.
     pub gauges: Vec<Vec<String>>,

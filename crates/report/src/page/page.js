@@ -923,8 +923,8 @@
     return `${clip(box.words, 300)}: ${joules(box.sum)} J${part}, ${shareOfRun(box.sum)}${own}`;
   }
   function readFlame() {
-    const boxes = flame.tree, at = flame.focus, beside = at === 0 ? [0] : boxes[boxes[at].caller].below;
-    read('flame-picture', id => element('div', { id, role: 'treeitem', 'aria-level': flame.focused.length + 1, 'aria-setsize': beside.length, 'aria-posinset': beside.indexOf(at) + 1 }, boxWords(boxes[at])));
+    const boxes = flame.tree, at = flame.focus, siblings = at === 0 ? [0] : boxes[boxes[at].caller].below;
+    read('flame-picture', id => element('div', { id, role: 'treeitem', 'aria-level': flame.focused.length + 1, 'aria-setsize': siblings.length, 'aria-posinset': siblings.indexOf(at) + 1 }, boxWords(boxes[at])));
   }
   function toBox(at) {
     flame.focused = pathOf(flame.tree, at);
@@ -936,8 +936,8 @@
     toBox(at);
   }
   function moveFlame(key) {
-    const boxes = flame.tree, at = flame.focus, box = boxes[at], beside = boxes[box.caller].below, place = beside.indexOf(at);
-    const next = { ArrowUp: at === 0 ? 0 : box.caller, ArrowDown: box.below[0], ArrowLeft: at && beside[place - 1], ArrowRight: at && beside[place + 1] }[key];
+    const boxes = flame.tree, at = flame.focus, box = boxes[at], siblings = boxes[box.caller].below, place = siblings.indexOf(at);
+    const next = { ArrowUp: at === 0 ? 0 : box.caller, ArrowDown: box.below[0], ArrowLeft: at && siblings[place - 1], ArrowRight: at && siblings[place + 1] }[key];
     if (next === undefined || next === 0 && key !== 'ArrowUp') return;
     toBox(next);
   }

@@ -195,9 +195,8 @@ impl Frames {
         };
         let ends =
             frame.arrivals.iter().filter_map(|(arrival, number)| Some((end_of(arrival)?, arrival, number)));
-        let last = ends.max_by_key(|(end, arrival, number)| {
-            (*end, std::cmp::Reverse((arrival.kind.order(), **number)))
-        });
+        let last = ends
+            .max_by_key(|(end, arrival, number)| (*end, std::cmp::Reverse((arrival.kind.order(), **number))));
         let wait = last.map(|(end, arrival, _)| Wait {
             start,
             end,

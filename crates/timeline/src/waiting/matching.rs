@@ -358,7 +358,7 @@ struct Sequence {
 /// The collective operations of a run.
 #[derive(Default)]
 pub(super) struct Collectives {
-    /// By communicator, and whether they are non-blocking ones.
+    /// The blocking and the non-blocking operations of each communicator.
     sequences: NumberMap<(u32, u8), Sequence>,
     /// The non-blocking operations that have been started and are not completed.
     started: Started,

@@ -171,7 +171,7 @@ fn a_receive_waits_for_the_start_of_the_send() {
     assert_eq!(caused, [row("compute on 0", 70.0), row("main on 0", 10.0)]);
 }
 
-/// With 300 ranks, three that follow each other are a group.
+/// With 300 ranks, three consecutive ranks are a group.
 #[test]
 fn pairs_are_of_groups_if_there_are_many_ranks() {
     let ranks = |from: usize, to: usize| move |(time, rank, action)| (time, [from, to][rank], action);

@@ -58,7 +58,14 @@ pub fn attribute(
     };
     offline::attribute_as(
         trace,
-        AttributionOptions { config, only, waits: false, recorder: Some(Box::new(begin_pass)), threads, progress },
+        AttributionOptions {
+            config,
+            only,
+            waits: false,
+            recorder: Some(Box::new(begin_pass)),
+            threads,
+            progress,
+        },
     )?;
     Ok(CallJoules::open(scratch)?)
 }
