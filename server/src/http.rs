@@ -369,8 +369,8 @@ impl Service {
             }
             "/snapshot.json" => {
                 let snapshot = self.latest.get();
-                let is_for_all = snapshot.job.is_none() && snapshot.notes.is_empty();
-                match is_for_all || sees_all(has_token, from) {
+                let is_public = snapshot.job.is_none() && snapshot.notes.is_empty();
+                match is_public || sees_all(has_token, from) {
                     true => json(serde_json::to_string(&*snapshot)),
                     false => json(serde_json::to_string(&snapshot.for_everybody())),
                 }

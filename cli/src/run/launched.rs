@@ -46,8 +46,9 @@ pub fn become_rank(mut command: Command, rank: u32, installation: &Installation)
 /// cannot see the session of the job's `ampere run`.
 fn announce(command: &Command, installation: &Installation) -> Result<Option<PathBuf>, StartError> {
     let name = session_name();
-    let is_made = std::env::var(ENV_SESSION_BOOT).is_ok_and(|boot| boot == ampere_ring::process::boot_text());
-    if is_made && Session::missing(&name).is_some() {
+    let is_session_of_this_boot =
+        std::env::var(ENV_SESSION_BOOT).is_ok_and(|boot| boot == ampere_ring::process::boot_text());
+    if is_session_of_this_boot && Session::missing(&name).is_some() {
         return Ok(None);
     }
     let session = Session::open_or_create(&name)?;

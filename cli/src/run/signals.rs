@@ -212,11 +212,11 @@ pub fn stop_waiting_when_asked(output: &Path, status: i32) {
         runtime.block_on(async {
             let (news, mut all) = unbounded_channel();
             listen(&news, News::Got);
-            let is_order = |news| matches!(news, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number]));
+            let asks_to_end = |news| matches!(news, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number]));
             let shown = output.display();
             let mut asked = false;
             while let Some(one) = all.recv().await {
-                if !is_order(one) {
+                if !asks_to_end(one) {
                     continue;
                 }
                 if std::mem::replace(&mut asked, true) {

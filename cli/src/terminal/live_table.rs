@@ -148,8 +148,8 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let notes: Vec<Line> = notes.map(Line::from).collect();
     let few = few(snapshot, functions - notes.len());
     let has_ranks = snapshot.ranks.iter().any(RankFigures::is_numbered);
-    let beside_others = snapshot.ranks.iter().filter(|process| !has_ranks || process.is_numbered());
-    let running: Vec<String> = beside_others
+    let listed = snapshot.ranks.iter().filter(|process| !has_ranks || process.is_numbered());
+    let running: Vec<String> = listed
         .take(8)
         .map(|r| {
             format!("{}: {}", short(&r.rank, NAME_CHARS_MAX), shorten(&r.current_region, NAME_CHARS_MAX))

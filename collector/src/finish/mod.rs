@@ -23,7 +23,7 @@ mod unseen;
 mod waits;
 mod whole_run;
 
-pub use results::{ResultsError, knows_more, write_results};
+pub use results::{ResultsError, has_more_events, write_results};
 pub use waits::find_waits_of_nodes;
 pub use whole_run::join_figures;
 

@@ -28,7 +28,7 @@ pub enum ResultsError {
 impl Finish {
     /// Writes the tables, unless those in the output directory are more complete than the remaining records.
     pub(super) fn write_figures(&self, summary: &Summary) -> Result<(), ResultsError> {
-        match knows_more(&self.run.options.output, summary) {
+        match has_more_events(&self.run.options.output, summary) {
             true => end_running(&self.run.options.output),
             false => write_tables(&self.run.options.output, summary),
         }
@@ -43,7 +43,7 @@ impl Finish {
     ) -> Result<(), ResultsError> {
         let directory = &self.run.options.output;
         let is_described =
-            keeps_tables && !knows_more(directory, summary) && describe_tables(directory, summary);
+            keeps_tables && !has_more_events(directory, summary) && describe_tables(directory, summary);
         if is_described { Ok(()) } else { self.write_figures(summary) }
     }
 
@@ -76,7 +76,7 @@ impl Finish {
         if output::holds_foreign_page(directory, &summary.run.id) {
             return Ok(()); // a note reports it
         }
-        if !knows_more(directory, summary) {
+        if !has_more_events(directory, summary) {
             return write_page(directory, summary);
         }
         write_page(directory, &read_summary(directory)?)
@@ -85,7 +85,7 @@ impl Finish {
 
 /// Whether the directory already has figures of the same run with more events. If the disk was full, the records end early and
 /// the figures do not.
-pub fn knows_more(directory: &Path, summary: &Summary) -> bool {
+pub fn has_more_events(directory: &Path, summary: &Summary) -> bool {
     let there = Head::of(&directory.join("summary.json")).filter(|there| there.run.id == summary.run.id);
     let events = |quality: &Losses| quality.records.events.saturating_add(quality.records.coalesced_calls);
     there.is_some_and(|there| events(&there.quality) > events(&summary.quality))

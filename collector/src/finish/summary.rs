@@ -62,10 +62,10 @@ impl<'a> RunSummary<'a> {
         let mut summary = make(attributor, run, quality);
         let sampled = self.run.sampling.figures(attributor.devices.len());
         for device in &mut summary.devices {
-            let is_it = |of: &ampere_timeline::attributor::Device| {
+            let is_same = |of: &ampere_timeline::attributor::Device| {
                 (&of.info.node, &of.info.metric) == (&device.node, &device.metric)
             };
-            let figures = attributor.devices.iter().position(is_it).and_then(|at| sampled[at]);
+            let figures = attributor.devices.iter().position(is_same).and_then(|at| sampled[at]);
             device.readings = figures.map(Readings::from);
             let gauges = figures.iter().flat_map(|figures| &figures.gauges);
             device.gauges = gauges.filter_map(GaugeStatistics::over_the_run).collect();
@@ -261,8 +261,8 @@ impl<'a> RunSummary<'a> {
             time.map_or_else(String::new, clock_text::rfc3339)
         };
         let command = self.run.command_end.as_ref();
-        let is_died = |process: &&Process| process.life.state == State::Died && !process.is_sampled();
-        let died = self.run.ingest.processes.iter().filter(is_died);
+        let has_died = |process: &&Process| process.life.state == State::Died && !process.is_sampled();
+        let died = self.run.ingest.processes.iter().filter(has_died);
         let ending = |process: &Process| {
             let pid = process.info.pid;
             let signal = command.filter(|end| end.pid == pid).and_then(CommandEnd::signal);

@@ -92,11 +92,11 @@ pub fn find_waits_of_nodes(directory: &Path, run_id: &str, config: &Config) -> R
     let (path, trace) = (directory.join("summary.json"), directory.join(TRACE));
     let is_whole = |run: &Run| run.id == run_id && !run.running && run.complete && run.nodes.len() > 1;
     let Some(mut head) = Head::of(&path).filter(|head| is_whole(&head.run)) else { return Ok(()) };
-    let has_all =
+    let has_all_nodes =
         nodes_of(&trace).is_ok_and(|in_trace| head.run.nodes.iter().all(|node| in_trace.contains(node)));
     let is_small = path.metadata().is_ok_and(|file| file.len() <= BYTES_MAX);
     let notes = head.run.notes.len();
-    if head.run.waiting.is_some() || !has_all || !is_small {
+    if head.run.waiting.is_some() || !has_all_nodes || !is_small {
         return Ok(());
     }
     let wanted = are_wanted(config, &trace, &mut head.run, &head.quality);
@@ -116,16 +116,16 @@ pub(super) fn take_tables(summary: &mut Summary, mut again: Summary) {
     let notes = std::mem::take(&mut again.run.notes);
     summary.run.waiting = again.run.waiting.take();
     let again = summary.renumbered(vec![again]);
-    let is_of = |devices: &[Device], note: &String| {
+    let has_note = |devices: &[Device], note: &String| {
         devices.iter().filter_map(uncovered_note).any(|of_device| of_device == *note)
     };
-    summary.run.notes.retain(|note| !is_of(&summary.devices, note));
-    summary.run.notes.extend(notes.into_iter().filter(|note| is_of(&again, note)));
+    summary.run.notes.retain(|note| !has_note(&summary.devices, note));
+    summary.run.notes.extend(notes.into_iter().filter(|note| has_note(&again, note)));
     for device in &mut summary.devices {
-        let is_it = |other: &&Device| {
+        let is_same = |other: &&Device| {
             (&other.node, &other.metric, &other.name) == (&device.node, &device.metric, &device.name)
         };
-        let Some(same) = again.iter().find(is_it).cloned() else { continue };
+        let Some(same) = again.iter().find(is_same).cloned() else { continue };
         let before = std::mem::replace(device, same);
         (device.source, device.energy) = (before.source, before.energy);
         // The following figures are not in the trace.

@@ -171,10 +171,10 @@ fn put_samples_on_recorded(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
             let of = &mut ingest.processes[process];
             of.locations[at].samples = SampledFrames::On(number, id);
             // Until now, the thread's CPU time was on the location of its samples, because no other location was known.
-            let is_its = |location: &&mut LiveLocation| {
+            let is_cpu_time_of_samples = |location: &&mut LiveLocation| {
                 location.definition.kind == LocationKind::CpuTime && location.index == Some(of_samples)
             };
-            for cpu_time in of.locations.iter_mut().filter(is_its) {
+            for cpu_time in of.locations.iter_mut().filter(is_cpu_time_of_samples) {
                 (cpu_time.index, cpu_time.cpu_time_of) = (Some(on), Some(CpuTimeOf::Location(number, id)));
             }
             if let Some(total) = ingest.cpu_totals.remove(&of_samples) {
@@ -264,10 +264,10 @@ fn recorded_process(ingest: &Ingest, sampled: usize) -> Option<(usize, &Process)
 /// Returns the location that records the calls of a thread of a sampled process.
 fn recorded(ingest: &Ingest, sampled: usize, thread: u32) -> Option<(usize, &LiveLocation)> {
     let (number, process) = recorded_process(ingest, sampled)?;
-    let is_its = |location: &&LiveLocation| {
+    let records_thread = |location: &&LiveLocation| {
         location.definition.kind == LocationKind::CpuThread && location.definition.thread == thread
     };
-    Some((number, process.locations.iter().find(is_its)?))
+    Some((number, process.locations.iter().find(records_thread)?))
 }
 
 fn introduce_locations(process: &mut Process, number: usize, timeline: &mut LiveTimeline) {

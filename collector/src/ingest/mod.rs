@@ -77,7 +77,7 @@ pub(crate) struct Ingest {
 
 /// What is still expected from a run whose command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outlasting {
+pub enum StillExpected {
     /// The end of reading an earlier collector's records again.
     ReadAgain,
     /// The end of a process that the kernel is ending.
@@ -116,7 +116,7 @@ impl IndexMut<Place> for Ingest {
 }
 
 impl Ingest {
-    /// `begins`: this is the run's first collector. `node`: this node's name in the run.
+    /// `begins`: whether this is the run's first collector. `node`: this node's name in the run.
     pub fn new(spool: SpoolDirectory, begins: bool, node: String) -> Ingest {
         Ingest {
             processes: Vec::new(),
@@ -203,7 +203,7 @@ impl Ingest {
 
     /// Returns what is still expected after the command of `ampere run` has ended. Nothing is expected from processes that are
     /// sampled. `was_killed`: the command was ended by a signal.
-    pub fn outlasting(&self, session: &Session, was_killed: bool) -> Option<Outlasting> {
+    pub fn still_expected(&self, session: &Session, was_killed: bool) -> Option<StillExpected> {
         let is_left =
             |process: &&Process| process.life.state == State::Running || process.life.runs_unmeasured;
         let left: Vec<&Process> = self.recorded_processes().filter(is_left).collect();
@@ -211,13 +211,13 @@ impl Ingest {
             (session.joined() as usize) > self.recorded_processes().count() || !self.commands_have_ended();
         let has_ranks = left.iter().any(|process| process.rank.is_some_and(|(_, size)| size > 1));
         if left.iter().any(|process| process.is_ending()) {
-            Some(Outlasting::Ending)
+            Some(StillExpected::Ending)
         } else if has_ranks && was_killed {
-            Some(Outlasting::OrphanedRanks)
+            Some(StillExpected::OrphanedRanks)
         } else if has_ranks || may_join {
-            Some(Outlasting::Ranks)
+            Some(StillExpected::Ranks)
         } else {
-            (!left.is_empty()).then_some(Outlasting::Others)
+            (!left.is_empty()).then_some(StillExpected::Others)
         }
     }
 

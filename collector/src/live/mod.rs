@@ -13,7 +13,7 @@ pub(crate) mod clock;
 pub(crate) mod liveness;
 pub mod stacks;
 
-use crate::ingest::{Ingest, Outlasting, Round, finding, limits};
+use crate::ingest::{Ingest, Round, StillExpected, finding, limits};
 use crate::live_timeline::LiveTimeline;
 pub use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
@@ -154,16 +154,16 @@ impl LiveRun {
     }
 
     /// Returns what is still expected after the command of `ampere run` has ended.
-    pub fn outlasting(&mut self) -> Option<Outlasting> {
+    pub fn still_expected(&mut self) -> Option<StillExpected> {
         self.read_definitions();
         // A location ends after all of its records.
         if catching_up::is_catching_up(self) {
-            return Some(Outlasting::ReadAgain);
+            return Some(StillExpected::ReadAgain);
         }
         self.next_liveness = Instant::now();
         liveness::check(self);
         let was_killed = self.command_end.as_ref().is_some_and(|end| end.signal().is_some());
-        self.ingest.outlasting(&self.session, was_killed)
+        self.ingest.still_expected(&self.session, was_killed)
     }
 
     /// Starts the sampler of the counters, which opens them in a thread of its own.

@@ -1,6 +1,6 @@
 //! Finishes a run whose collector is dead and will not be replaced: `ampere recover`.
 
-use crate::finish::{ResultsError, knows_more};
+use crate::finish::{ResultsError, has_more_events};
 use crate::live::{LiveRun, Mode, Options};
 use crate::run_directory::files::MANIFEST;
 use crate::run_directory::leftover::{Leftover, remove_done, run_id, spools_in};
@@ -305,7 +305,7 @@ fn finish(
     // Records without a trace are kept.
     let keeps_records = output.spool.join(MANIFEST).exists();
     Ok(Recovered::Finished(Box::new(Finished {
-        figures_stay: knows_more(&output.directory, &summary),
+        figures_stay: has_more_events(&output.directory, &summary),
         trace: match is_traced {
             true if keeps_records => Traced::NotYet,
             true if !output::holds_trace(&output.directory) => Traced::Never,

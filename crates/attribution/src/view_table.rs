@@ -40,7 +40,7 @@ pub struct RegionRow {
     pub exclusive_joules: f64,
     /// The inclusive joules. A region that is on the stack twice counts once.
     pub inclusive_joules: f64,
-    /// The same as in [`CallpathRow`].
+    /// The part of the exclusive joules in addition to those that the device always draws: see [`CallpathRow`].
     pub dynamic_joules: f64,
     pub resolved_joules: f64,
     /// The most that the joules can be. A sample interval counts once, even if several of the region's call paths ran in it.
@@ -71,9 +71,9 @@ pub struct ViewReport {
     pub policy: Policy,
     pub sharing: Sharing,
     pub totals: ViewTotals,
-    /// By exclusive joules, largest first.
+    /// Sorted by exclusive joules, the largest first.
     pub callpaths: Vec<CallpathRow>,
-    /// By exclusive joules, largest first.
+    /// Sorted by exclusive joules, the largest first.
     pub regions: Vec<RegionRow>,
 }
 

@@ -127,7 +127,7 @@ fn the_note_about_an_unreadable_rapl_has_advice() {
     let path = root.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     if std::fs::File::open(&path).is_ok() {
-        return as_nobody(root.path());
+        return run_again_without_root(root.path());
     }
     let opened = open(root.path(), "rapl");
     check_denied(&opened.notes);
@@ -142,8 +142,8 @@ fn check_denied(notes: &[String]) {
     assert!(notes[0].contains("chmod a+r /sys/class/powercap/intel-rapl*/energy_uj"), "{notes:?}");
 }
 
-/// Runs the same in a child that is not root.
-fn as_nobody(root: &Path) {
+/// Runs the same test in a child process without the rights of root.
+fn run_again_without_root(root: &Path) {
     for entry in ["", "sys", "sys/class", "sys/class/powercap"] {
         std::fs::set_permissions(root.join(entry), std::fs::Permissions::from_mode(0o755)).unwrap();
     }

@@ -710,9 +710,9 @@ impl Attributor {
             let is_own =
                 |of: &&(String, String, u32)| (&of.0, &of.1) == (&device.info.node, &device.info.metric);
             let numbers: Vec<u32> = counted.iter().filter(is_own).map(|of| of.2).collect();
-            let is_news = evidence.counts != numbers;
+            let has_changed = evidence.counts != numbers;
             evidence.counts = numbers;
-            is_news
+            has_changed
         });
     }
 

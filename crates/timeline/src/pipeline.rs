@@ -290,7 +290,7 @@ impl Samples {
 }
 
 impl Pipeline {
-    /// Returns a pipeline to this attributor, which has no devices yet.
+    /// Returns a pipeline that hands samples and events to this attributor, which has no devices yet.
     pub fn new(attributor: Attributor, gpu_streams: GpuStreams) -> Pipeline {
         Pipeline {
             attributor,

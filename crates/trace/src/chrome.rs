@@ -104,9 +104,9 @@ fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
     let Some(drawn) = drawn else {
         return Some(format!("the trace has no samples of {name} on {node}: its power is not shown"));
     };
-    let is_like =
+    let is_equal =
         (drawn - device.total_joules).abs() <= JOULES_TOLERANCE * device.total_joules.abs().max(1.0);
-    (!is_like).then(|| {
+    (!is_equal).then(|| {
         format!(
             "the shown power of {name} on {node} adds up to {} J, but the summary has {} J: the run had other settings (--config), or the trace is incomplete",
             joules(drawn),

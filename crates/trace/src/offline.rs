@@ -546,8 +546,8 @@ impl EventHandler for Feed<'_> {
             self.latest_sample = self.latest_sample.max(time.saturating_sub(device.delay_ticks));
             self.pipeline.queue_samples(number);
         }
-        let is_over = self.devices.is_undecided || self.pipeline.attributor.recording_has_failed();
-        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let must_stop = self.devices.is_undecided || self.pipeline.attributor.recording_has_failed();
+        if must_stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

@@ -195,8 +195,9 @@ impl Node<'_> {
     fn is_part_by_name(&self, whole: usize, part: usize, has_one_package: bool) -> bool {
         let (of, other) = (&self.devices[whole], &self.devices[part]);
         // A metric with an unknown name may count something outside of this device.
-        let may_be = other.counted.level.is_some() || other.joules <= of.joules * (1.0 + PARTS_EXCESS_MAX);
-        of.counted.contains(other.counted, has_one_package) && may_be
+        let may_be_part =
+            other.counted.level.is_some() || other.joules <= of.joules * (1.0 + PARTS_EXCESS_MAX);
+        of.counted.contains(other.counted, has_one_package) && may_be_part
     }
 
     /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, and the input power of a supply
@@ -292,8 +293,8 @@ impl Node<'_> {
         };
         let topmost = all.iter().filter(|part| !is_within(part));
         let sum: f64 = topmost.map(|part| self.devices[*part].joules).sum();
-        let may_be = sum <= self.devices[whole].joules * (1.0 + PARTS_EXCESS_MAX);
-        if may_be || self.of(whole).series.instance.is_some() { all } else { Vec::new() }
+        let may_be_parts = sum <= self.devices[whole].joules * (1.0 + PARTS_EXCESS_MAX);
+        if may_be_parts || self.of(whole).series.instance.is_some() { all } else { Vec::new() }
     }
 
     /// Assigns cores to packages by their numbers, if several packages exist, no name states the core's package, and the numbers

@@ -1,7 +1,7 @@
 //! The collector's loop: rounds of collecting, the sleep between them, and the conditions for the end of the run.
 
 use ampere_collector::finish::running::RunningSummary;
-use ampere_collector::ingest::{Outlasting, Round};
+use ampere_collector::ingest::{Round, StillExpected};
 use ampere_collector::live::LiveRun;
 use ampere_collector::sampling::clock::best_reading;
 use ampere_figures::clock_text::rfc3339;
@@ -101,8 +101,8 @@ impl EndConditions {
                         return Some(End::Incomplete);
                     }
                 } else {
-                    let Some(outlasting) = run.outlasting() else { return Some(End::Complete) };
-                    if closed_at.elapsed() > waits_for(outlasting) {
+                    let Some(expected) = run.still_expected() else { return Some(End::Complete) };
+                    if closed_at.elapsed() > longest_wait(expected) {
                         return Some(End::Incomplete);
                     }
                 }
@@ -132,13 +132,13 @@ impl EndConditions {
     }
 }
 
-fn waits_for(outlasting: Outlasting) -> Duration {
-    match outlasting {
-        Outlasting::ReadAgain => Duration::MAX,
-        Outlasting::Ending => ENDING_MAX,
-        Outlasting::Ranks => RANKS_MAX,
-        Outlasting::OrphanedRanks => ORPHANED_RANKS_MAX,
-        Outlasting::Others => OTHERS_MAX,
+fn longest_wait(expected: StillExpected) -> Duration {
+    match expected {
+        StillExpected::ReadAgain => Duration::MAX,
+        StillExpected::Ending => ENDING_MAX,
+        StillExpected::Ranks => RANKS_MAX,
+        StillExpected::OrphanedRanks => ORPHANED_RANKS_MAX,
+        StillExpected::Others => OTHERS_MAX,
     }
 }
 

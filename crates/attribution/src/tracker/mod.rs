@@ -198,11 +198,11 @@ impl ReadingTracker {
     fn track_of(&self, reading: &Reading) -> Option<(TrackId, Reading)> {
         let follow = |track: &Track| self.follow(&track.last, track.changed, reading);
         // After readings of other tracks, the main one is not resumed by a suspicious value.
-        let can_be_met = |main: &&Track| {
+        let may_resume = |main: &&Track| {
             let is_after_others = main.number + 1 < self.number && main.last.value != reading.value;
             !is_after_others || !reading.value.is_suspicious(self.limits.range)
         };
-        let main = self.main.as_ref().filter(can_be_met);
+        let main = self.main.as_ref().filter(may_resume);
         let main = main.and_then(|track| Some((track.number, TrackId::Main, follow(track)?)));
         // A track that has only a suspicious value does not get a reading that can also follow the main track.
         let others = self.others.iter().enumerate().filter(|(_, track)| {
@@ -304,7 +304,8 @@ impl ReadingTracker {
             track.drop_first_value();
         }
         let is_certain = is_long || (!main_is_confirmed && track.rises >= RISES_OF_A_TRACK);
-        if track.is_confirmed() && !track.is_doubtful() && is_certain && track.has_most(self.number) {
+        if track.is_confirmed() && !track.is_doubtful() && is_certain && track.has_most_readings(self.number)
+        {
             self.change_main(other);
         }
     }
@@ -368,7 +369,7 @@ impl ReadingTracker {
         };
         let candidates = self.others.iter().enumerate();
         let is_certain =
-            |track: &Track| track.is_confirmed() && track.has_most(self.number) && is_below(track);
+            |track: &Track| track.is_confirmed() && track.has_most_readings(self.number) && is_below(track);
         let risen = candidates.filter(|(_, track)| is_certain(track));
         if let Some((at, _)) = risen.max_by_key(|(_, track)| track.number) {
             let track = &mut self.others[at];
@@ -384,7 +385,7 @@ impl ReadingTracker {
             self.resolve_doubt();
         } else if main.is_confirmed() || main.may_stand_still(self.number) {
             self.emit_first_value();
-        } else if main.has_most(self.number) {
+        } else if main.has_most_readings(self.number) {
             self.findings.unchanged += main.readings.saturating_sub(2); // the counter never showed a value to count from
         }
         self.emit_waiting(usize::from(is_unproven));

@@ -124,13 +124,13 @@ impl Track {
 
     /// Whether most readings from the track's first one to number `number` are on the track. Even of pure noise, some readings
     /// rise by chance.
-    pub fn has_most(&self, number: u64) -> bool {
+    pub fn has_most_readings(&self, number: u64) -> bool {
         2 * self.readings > number - self.first_number + 1
     }
 
     /// Whether it is possible that no energy was used.
     pub fn may_stand_still(&self, number: u64) -> bool {
-        !self.is_suspicious && self.has_most(number)
+        !self.is_suspicious && self.has_most_readings(number)
     }
 
     /// Drops the first value: the track starts with the second.

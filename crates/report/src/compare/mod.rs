@@ -94,7 +94,7 @@ impl Row {
     }
 
     /// Whether the figure is 0 in all groups.
-    fn is_nothing(&self) -> bool {
+    fn is_zero(&self) -> bool {
         self.groups.iter().all(|group| group.mean == 0.0)
     }
 }
@@ -187,8 +187,9 @@ impl About {
     fn is_same_run(&self, other: &About) -> bool {
         let (a, b) = (&self.run, &other.run);
         let has_id = !a.id.is_empty() && [a, b].iter().all(|run| run.host != "trace");
-        let is_dated = !a.start.is_empty();
-        (has_id && a.id == b.id) || (is_dated && (&a.start, &a.end, &a.nodes) == (&b.start, &b.end, &b.nodes))
+        let has_start_time = !a.start.is_empty();
+        (has_id && a.id == b.id)
+            || (has_start_time && (&a.start, &a.end, &a.nodes) == (&b.start, &b.end, &b.nodes))
     }
 
     /// Returns the words of the run's command without numbers and without the directories of files. They stay the same if only

@@ -221,9 +221,9 @@ pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
         }
     };
     // The order matters: once the definitions are in place, they are no longer in the directory of the plan.
-    let is_made_from = Identity::of(&directory.join(DEFINITIONS)).is_ok_and(|now| now == plan.made_from);
+    let is_plan_current = Identity::of(&directory.join(DEFINITIONS)).is_ok_and(|now| now == plan.made_from);
     if begun.join(DEFINITIONS).exists() {
-        if !is_made_from {
+        if !is_plan_current {
             // Another process was faster, and nothing has been moved.
             return remove(&begun);
         }

@@ -522,11 +522,11 @@ impl<'a> Survey<'a> {
                 let now = found.iter().find(|found| found.series == known.series);
                 known.traits.contains = now.map_or_else(Vec::new, |now| now.traits.contains.clone());
             }
-            let is_over = disproved.is_empty();
+            let is_done = disproved.is_empty();
             self.disproved.extend(disproved);
             all.notes.extend(notes);
             all.doubts = doubts;
-            if is_over {
+            if is_done {
                 return all;
             }
         }
