@@ -97,7 +97,7 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
     let bar = Progress::default();
     let mut step = bar.step();
     let threads = arguments.threads.map_or_else(offline::cores, usize::from);
-    let how = AttributionOptions {
+    let options = AttributionOptions {
         config: &config,
         only: view,
         waits: true,
@@ -105,7 +105,7 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
         threads,
         progress: &mut step,
     };
-    let attributed = figures(&arguments, how)?;
+    let attributed = figures(&arguments, options)?;
     drop(step);
     bar.end();
     // If there are several processes, only the last one has the figures.
@@ -150,12 +150,15 @@ pub fn trace_in(named: &Path) -> PathBuf {
 }
 
 /// Returns the figures; `None` if another process has them or will have them.
-fn figures(arguments: &AttributeArguments, how: AttributionOptions) -> anyhow::Result<Option<Attributed>> {
+fn figures(
+    arguments: &AttributeArguments,
+    options: AttributionOptions,
+) -> anyhow::Result<Option<Attributed>> {
     let (trace, calls) = (&arguments.trace, given(&arguments.calls));
     let alone = match (LaunchedProcess::by_launcher(), &arguments.output) {
         (None, _) => None,
         (Some(process), Some(directory)) if calls.is_none() => {
-            return process.attribute(trace, how, directory);
+            return process.attribute(trace, options, directory);
         }
         (Some(process), _) => Some(process),
     };
@@ -167,7 +170,7 @@ fn figures(arguments: &AttributeArguments, how: AttributionOptions) -> anyhow::R
         say!("ampere: {why} the first of {size} processes does all the work, and the others do nothing");
     }
     match calls {
-        Some(calls) => crate::calls::attribute(trace, how, calls).map(Some),
-        None => offline::attribute_as(trace, how).map(Some),
+        Some(calls) => crate::calls::attribute(trace, options, calls).map(Some),
+        None => offline::attribute_as(trace, options).map(Some),
     }
 }

@@ -34,21 +34,21 @@ impl LaunchedProcess {
     pub fn attribute(
         self,
         trace: &Path,
-        how: AttributionOptions,
+        options: AttributionOptions,
         directory: &Path,
     ) -> anyhow::Result<Option<Attributed>> {
         let shares = shares_of(trace, self.size as usize)?;
         let Some(share) = shares.get(self.rank as usize) else { return Ok(None) };
         ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)
             .with_context(|| format!("cannot create {}", directory.display()))?;
-        let config = how.config;
-        let files = Files { directory, key: key(trace, &how)?, count: shares.len() };
+        let config = options.config;
+        let files = Files { directory, key: key(trace, &options)?, count: shares.len() };
         let own = files.of(self.rank as usize);
         remove_when_interrupted(vec![unfinished(&own)]).context("cannot wait for signals")?;
         if !own.exists() {
             let local_size = local_rank_and_size(variable).map_or(1, |(_, size)| size.max(1));
-            let threads = (how.threads / local_size as usize).max(1);
-            let part = attribute_share(trace, AttributionOptions { threads, ..how }, share)?;
+            let threads = (options.threads / local_size as usize).max(1);
+            let part = attribute_share(trace, AttributionOptions { threads, ..options }, share)?;
             write_whole_with(&own, |file| serde_json::to_writer(file, &part).map_err(io::Error::other))?;
         }
         let Some(parts) = files.take()? else { return Ok(None) };
@@ -61,11 +61,11 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Returns a key for the inputs of the figures. Only figures with the same key are joined.
-fn key(trace: &Path, how: &AttributionOptions) -> anyhow::Result<u64> {
+fn key(trace: &Path, options: &AttributionOptions) -> anyhow::Result<u64> {
     let mut hash = DefaultHasher::new();
     let anchor = std::fs::read(trace).with_context(|| format!("cannot read {}", trace.display()))?;
     let definitions = std::fs::read(trace.with_extension("def")).unwrap_or_default();
-    (env!("CARGO_PKG_VERSION"), anchor, definitions, format!("{:?} {:?}", how.config, how.only))
+    (env!("CARGO_PKG_VERSION"), anchor, definitions, format!("{:?} {:?}", options.config, options.only))
         .hash(&mut hash);
     Ok(hash.finish())
 }

@@ -22,7 +22,7 @@ fn paths_next_to(calls: &Path) -> PathBuf {
 }
 
 /// Does the same as `offline::attribute_as` and writes a row for each call. Both files are written completely or not at all.
-pub fn attribute(trace: &Path, how: AttributionOptions, calls: &Path) -> anyhow::Result<Attributed> {
+pub fn attribute(trace: &Path, options: AttributionOptions, calls: &Path) -> anyhow::Result<Attributed> {
     if std::fs::symlink_metadata(calls).is_ok_and(|there| !there.is_file()) {
         bail!("cannot write {}: it exists and is not a regular file: name another file", calls.display());
     }
@@ -38,7 +38,7 @@ pub fn attribute(trace: &Path, how: AttributionOptions, calls: &Path) -> anyhow:
         .context("cannot wait for signals")?;
     let mut attributed = None;
     let written = write_whole_with(calls, |file| {
-        let done = attribute_into(trace, how, file.get_mut(), calls, form);
+        let done = attribute_into(trace, options, file.get_mut(), calls, form);
         let is_done = done.is_ok();
         attributed = Some(done);
         if is_done { Ok(()) } else { Err(io::Error::other("no calls")) }
@@ -69,12 +69,12 @@ impl Form<'_> {
 
 fn attribute_into(
     trace: &Path,
-    how: AttributionOptions,
+    options: AttributionOptions,
     file: &mut File,
     calls: &Path,
     form: Form,
 ) -> anyhow::Result<Attributed> {
-    let only = how.only;
+    let only = options.only;
     let directory = calls.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let spill_file = unfinished(&directory.join("waiting calls"));
     let about = vec![("trace", trace.display().to_string())];
@@ -91,7 +91,7 @@ fn attribute_into(
         let table = CallTable::new(sink, clock, only, Box::new(move || unlinked_file(&spill_file)));
         Ok(Box::new(table) as _)
     };
-    let AttributionOptions { config, threads, progress, .. } = how;
+    let AttributionOptions { config, threads, progress, .. } = options;
     offline::attribute_as(
         trace,
         AttributionOptions {

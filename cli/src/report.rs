@@ -195,7 +195,7 @@ fn foreign_trace(named: &Path) -> Option<PathBuf> {
 fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<Summary> {
     let bar = Progress::default();
     let mut step = bar.step();
-    let how = AttributionOptions {
+    let options = AttributionOptions {
         config,
         only: None,
         waits: true,
@@ -203,7 +203,7 @@ fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<
         threads: offline::cores(),
         progress: &mut step,
     };
-    let done = offline::attribute_as(trace, how);
+    let done = offline::attribute_as(trace, options);
     drop(step);
     bar.end();
     let done = done?;

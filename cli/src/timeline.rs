@@ -204,7 +204,7 @@ impl Run<'_> {
                 rows(&mut kept.lock().unwrap_or_else(PoisonError::into_inner)).truncate(of_parts_before);
                 Ok(recorder(clock, *begin, part))
             };
-            let how = AttributionOptions {
+            let options = AttributionOptions {
                 config: self.config,
                 only: self.only(),
                 waits,
@@ -212,7 +212,7 @@ impl Run<'_> {
                 threads: offline::cores(),
                 progress: &mut progress,
             };
-            let done = offline::attribute_as(&part.trace, how);
+            let done = offline::attribute_as(&part.trace, options);
             drop(progress);
             bar.end();
             let done = done.with_context(|| format!("cannot attribute {}", part.trace.display()))?;

@@ -59,7 +59,7 @@ pub struct Witness {
 impl Witness {
     /// Starts the witness; returns `None` if that is impossible.
     pub fn start() -> Option<Witness> {
-        let (reports, its) = UnixStream::pair().ok()?;
+        let (reports, other_end) = UnixStream::pair().ok()?;
         let own = std::env::current_exe().ok()?;
         let mut command = Command::new(own);
         // The witness has another name, so that it does not receive signals that are sent to `ampere` by name.
@@ -67,7 +67,7 @@ impl Witness {
             .arg0("signal-witness")
             .arg("witness")
             .stdin(Stdio::null())
-            .stdout(OwnedFd::from(its))
+            .stdout(OwnedFd::from(other_end))
             .stderr(Stdio::null());
         let child = command.env_remove("LD_PRELOAD").spawn().ok()?;
         Some(Witness { child, reports: Some(reports) })
@@ -94,7 +94,7 @@ fn listen(news: &UnboundedSender<News>, kind: fn(usize) -> News) {
     }
 }
 
-fn later(news: &UnboundedSender<News>, what: News) {
+fn send_later(news: &UnboundedSender<News>, what: News) {
     let news = news.clone();
     tokio::spawn(async move {
         tokio::time::sleep(TOGETHER).await;
@@ -124,8 +124,8 @@ impl Listener {
     }
 
     /// Passes signals on to the command until it has ended. `at_order` is called when one of them asks it to end.
-    pub fn pass_on(self, to: Pid, witness: Option<&mut Witness>, at_order: &dyn Fn(), over: Receiver<()>) {
-        self.runtime.block_on(pass_on(to, witness, at_order, over, self.news, self.all));
+    pub fn pass_on(self, to: Pid, witness: Option<&mut Witness>, at_order: &dyn Fn(), ended: Receiver<()>) {
+        self.runtime.block_on(pass_on(to, witness, at_order, ended, self.news, self.all));
     }
 }
 
@@ -133,7 +133,7 @@ async fn pass_on(
     to: Pid,
     witness: Option<&mut Witness>,
     at_order: &dyn Fn(),
-    mut over: Receiver<()>,
+    mut ended: Receiver<()>,
     news: UnboundedSender<News>,
     mut all: UnboundedReceiver<News>,
 ) {
@@ -142,7 +142,7 @@ async fn pass_on(
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
     loop {
         let one = tokio::select! {
-            _ = &mut over => {
+            _ = &mut ended => {
                 // The signals that are still on their way are received here. Later they would count as an order not to wait for
                 // the results.
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -166,12 +166,12 @@ async fn pass_on(
             News::Got(number) if witnessed[number] > 0 => witnessed[number] -= 1,
             News::Got(number) => {
                 got[number] += 1;
-                later(&news, News::Due(number));
+                send_later(&news, News::Due(number));
             }
             News::Witnessed(number) if got[number] > 0 => got[number] -= 1,
             News::Witnessed(number) => {
                 witnessed[number] += 1;
-                later(&news, News::Past(number));
+                send_later(&news, News::Past(number));
             }
             News::Due(number) if got[number] > 0 => {
                 got[number] -= 1;

@@ -374,8 +374,9 @@ impl<'a> RunSummary<'a> {
     /// Whether the run has ended and nothing of it is missing.
     pub fn is_complete(&self, has_ended: bool) -> bool {
         let is_whole = self.run.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
-        let is_all = self.run.session.unmeasured() == 0 && process_ends::is_whole(&self.run.ingest);
-        has_ended && is_whole && !self.run.notes.is_incomplete() && is_all
+        let all_were_measured =
+            self.run.session.unmeasured() == 0 && process_ends::is_whole(&self.run.ingest);
+        has_ended && is_whole && !self.run.notes.is_incomplete() && all_were_measured
     }
 
     /// Whether the user asked for Score-P's events, but no node has any.

@@ -43,8 +43,8 @@ impl CpuIntervals {
 
     /// Removes the intervals of a thread that has a sample, because the sample stands for the time before it.
     pub fn forget(&mut self, thread: u32) {
-        let is_its = |ran: &mut Interval| ran.thread == thread;
-        let gone: u64 = self.waiting.extract_if(.., is_its).map(|ran| ran.until - ran.from).sum();
+        let is_of_thread = |ran: &mut Interval| ran.thread == thread;
+        let gone: u64 = self.waiting.extract_if(.., is_of_thread).map(|ran| ran.until - ran.from).sum();
         self.total -= gone.min(self.total);
     }
 

@@ -553,10 +553,10 @@ impl Attributor {
         let info = &self.locations[location.0 as usize];
         let kind = if info.kind == LocationKind::Gpu { ViewKind::Kernels } else { ViewKind::Ranks };
         let of_kind = self.kernel_devices_of(location);
-        let is_its = |(at, device): &(usize, &Device)| {
+        let is_possible = |(at, device): &(usize, &Device)| {
             device.info.node == info.node && (kind == ViewKind::Ranks || of_kind.contains(at))
         };
-        let devices = self.devices.iter().enumerate().filter(is_its);
+        let devices = self.devices.iter().enumerate().filter(is_possible);
         let last = devices
             .filter_map(|(_, device)| self.engine.last_sample(device.views.sampled(kind)))
             .max_by_key(|last| last.0);

@@ -12,8 +12,8 @@
 //! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it has `"found"`;
 //! 2. its GPU streams: it draws from the same devices;
 //! 3. the GPUs on which it has had queues, by its driver ([`QUEUES`]), if one of them has a counter: this is observed, and
-//! addresses need no numbering. If it has not opened AMD's driver, it draws from none, unless the counter counts the CPU's
-//! cores, too;
+//!    addresses need no numbering. If it has not opened AMD's driver, it draws from none, unless the counter counts the CPU's
+//!    cores, too;
 //! 4. the GPUs that it may see, if these are not all of them;
 //! 5. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
 //!    another GPU, and the order of GPUs is not reliable;

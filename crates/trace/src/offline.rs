@@ -173,24 +173,24 @@ pub fn attribute_with_power(
 ///
 /// # Errors
 /// Those of [`attribute`], and the recorder's.
-pub fn attribute_as(path: &Path, how: AttributionOptions) -> anyhow::Result<Attributed> {
-    let config = how.config;
+pub fn attribute_as(path: &Path, options: AttributionOptions) -> anyhow::Result<Attributed> {
+    let config = options.config;
     let shares = {
         let trace = open(path)?;
         // Who waits for whom is known only if all nodes are read together.
-        let has_common_waits = how.waits && waits::are_across_nodes(trace.definitions());
-        let is_one = how.recorder.is_some() || has_common_waits;
-        split(trace.definitions(), if is_one { 1 } else { how.threads })
+        let has_common_waits = options.waits && waits::are_across_nodes(trace.definitions());
+        let is_one = options.recorder.is_some() || has_common_waits;
+        split(trace.definitions(), if is_one { 1 } else { options.threads })
     };
     let parts = match shares.as_slice() {
-        [share] => vec![attribute_share(path, how, share)?],
-        shares => attribute_shares(path, how, shares)?,
+        [share] => vec![attribute_share(path, options, share)?],
+        shares => attribute_shares(path, options, shares)?,
     };
     join(path, config, parts)
 }
 
-fn attribute_shares(path: &Path, how: AttributionOptions, shares: &[Share]) -> anyhow::Result<Vec<Part>> {
-    let AttributionOptions { config, only, waits, threads, progress, .. } = how;
+fn attribute_shares(path: &Path, options: AttributionOptions, shares: &[Share]) -> anyhow::Result<Vec<Part>> {
+    let AttributionOptions { config, only, waits, threads, progress, .. } = options;
     let (threads, progress) = (threads / shares.len(), Mutex::new(progress));
     let counts: Vec<[AtomicU64; 2]> = shares.iter().map(|_| Default::default()).collect();
     let sum = |at: usize| counts.iter().map(|of| of[at].load(Ordering::Relaxed)).sum();
@@ -201,8 +201,9 @@ fn attribute_shares(path: &Path, how: AttributionOptions, shares: &[Share]) -> a
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress(sum(0), sum(1));
         };
-        let how = AttributionOptions { config, only, waits, recorder: None, threads, progress: &mut step };
-        attribute_share(path, how, share)
+        let options =
+            AttributionOptions { config, only, waits, recorder: None, threads, progress: &mut step };
+        attribute_share(path, options, share)
     };
     std::thread::scope(|scope| {
         let attribute = &attribute;
@@ -219,12 +220,12 @@ fn attribute_shares(path: &Path, how: AttributionOptions, shares: &[Share]) -> a
 ///
 /// # Errors
 /// Those of [`attribute_as`].
-pub fn attribute_share(path: &Path, mut how: AttributionOptions, share: &Share) -> anyhow::Result<Part> {
-    let (mut part, mut known) = attribute_once(path, &mut how, share, Known::default())?;
+pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Share) -> anyhow::Result<Part> {
+    let (mut part, mut known) = attribute_once(path, &mut options, share, Known::default())?;
     if known.is_undecided {
-        let recorders = Some(Recorders::survey(path, how.config, Some(share))?);
+        let recorders = Some(Recorders::survey(path, options.config, Some(share))?);
         let known_now = Known { recorders, ..Known::default() };
-        (part, known) = attribute_once(path, &mut how, share, known_now)?;
+        (part, known) = attribute_once(path, &mut options, share, known_now)?;
     }
     if let Some(part) = part.take_if(|_| !known.is_to_be_repeated()) {
         return Ok(part);
@@ -236,7 +237,7 @@ pub fn attribute_share(path: &Path, mut how: AttributionOptions, share: &Share) 
     // it begins with the devices and the ends that this pass found.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
-        (part, known) = attribute_once(path, &mut how, share, known)?;
+        (part, known) = attribute_once(path, &mut options, share, known)?;
         known.ends.extend(ends);
         if !known.is_revised && !known.is_disproved_late && !known.has_new_baselines {
             break;
@@ -319,11 +320,11 @@ impl Known {
 /// Reads the trace once. Returns the findings for the next pass, and the figures unless the recorders are undecided.
 fn attribute_once(
     path: &Path,
-    how: &mut AttributionOptions,
+    options: &mut AttributionOptions,
     share: &Share,
     known: Known,
 ) -> anyhow::Result<(Option<Part>, Known)> {
-    let AttributionOptions { config, only, waits: wants_waits, recorder, threads, progress } = how;
+    let AttributionOptions { config, only, waits: wants_waits, recorder, threads, progress } = options;
     let mut trace = open(path)?;
     let definitions = trace.definitions().clone();
     trace.restrict(|location| share.has(&definitions, location));

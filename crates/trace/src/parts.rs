@@ -325,8 +325,8 @@ impl Node<'_> {
                 continue;
             }
             let number = self.devices[core].counted.number;
-            let is_its = |at: &usize| is_package(*at) && self.devices[*at].counted.package == number;
-            let own = (0..parts.len()).find(is_its).filter(|_| numbers == *packages);
+            let is_own_package = |at: &usize| is_package(*at) && self.devices[*at].counted.package == number;
+            let own = (0..parts.len()).find(is_own_package).filter(|_| numbers == *packages);
             let any = || {
                 (0..parts.len())
                     .filter(|at| is_package(*at))

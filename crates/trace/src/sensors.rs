@@ -60,8 +60,10 @@ impl TraceSensors {
         let Some(sensors) = self.by_class.get_mut(&metric.class) else { return };
         let node = self.nodes.entry(location).or_insert_with(|| node_of(definitions, location));
         for sensor in sensors {
-            let is_its = |info: &DeviceInfo| info.node == *node && info.metric == sensor.counter;
-            let mut devices = attributor.devices.iter_mut().filter(|device| is_its(&device.info));
+            let is_counter_of_sensor =
+                |info: &DeviceInfo| info.node == *node && info.metric == sensor.counter;
+            let mut devices =
+                attributor.devices.iter_mut().filter(|device| is_counter_of_sensor(&device.info));
             // If several counters have this name, it is unknown to which of them the sensor belongs.
             let (Some(device), None) = (devices.next(), devices.next()) else { continue };
             if *sensor.recorders.entry(node.clone()).or_insert(location) != location {

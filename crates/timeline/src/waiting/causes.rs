@@ -9,12 +9,12 @@ use ampere_model::Timestamp;
 const MANY: usize = 32;
 
 impl LocationWaits {
-    /// Returns the latest wait that overlaps the interval from `time` to `end` and that `is_its` accepts.
-    fn at(&self, time: Timestamp, end: Timestamp, is_its: impl Fn(&Wait) -> bool) -> Option<&Wait> {
+    /// Returns the latest wait that overlaps the interval from `time` to `end` and that `is_wanted` accepts.
+    fn at(&self, time: Timestamp, end: Timestamp, is_wanted: impl Fn(&Wait) -> bool) -> Option<&Wait> {
         let before = self.hint.partition_point(&self.all, |wait| wait.start < end);
         let recent = self.all.range(..before).rev();
         let mut recent = recent.take_while(|wait| wait.latest_end > time);
-        recent.find(|wait| wait.end > time && is_its(wait))
+        recent.find(|wait| wait.end > time && is_wanted(wait))
     }
 }
 
@@ -66,8 +66,8 @@ impl Walk<'_> {
     /// Adds a stay of a rank's main thread in a call path. Where it waited, the rank that it waited for is followed.
     fn add(&mut self, location: LocationIndex, stay: Stay) {
         let waits = self.waiting.waits.get(location.0 as usize);
-        let is_its = |wait: &Wait| self.waiting.is_in_frame(self.engine, location, stay.node, wait);
-        let wait = waits.and_then(|waits| waits.at(stay.start, stay.end, is_its));
+        let is_in_stay = |wait: &Wait| self.waiting.is_in_frame(self.engine, location, stay.node, wait);
+        let wait = waits.and_then(|waits| waits.at(stay.start, stay.end, is_in_stay));
         let waited = wait.map(|wait| {
             // The time before the frame was entered belongs to another stay, unless the start of the frame was moved.
             (wait.start.max(stay.start), wait.end.min(stay.end), wait.late)

@@ -44,11 +44,11 @@ struct Stream {
 /// Attributes a trace. `wanted` selects the devices whose joules count. `scratch` is a file that the caller removes.
 pub fn attribute(
     trace: &Path,
-    how: AttributionOptions,
+    options: AttributionOptions,
     wanted: &HashSet<DeviceName>,
     scratch: &Path,
 ) -> anyhow::Result<CallJoules> {
-    let AttributionOptions { config, only, threads, progress, .. } = how;
+    let AttributionOptions { config, only, threads, progress, .. } = options;
     let begin_pass = |clock| {
         let _ = std::fs::remove_file(scratch); // from the previous pass
         let sink = Sink::create(scratch, wanted.clone()).map_err(io::Error::other)?;

@@ -127,8 +127,9 @@ fn charged(
     }
     let kinds = ViewKind::BOTH.into_iter();
     let only = choice.view.as_ref().and_then(|view| kinds.clone().find(|kind| kind.as_str() == view));
-    let how = AttributionOptions { config, only, waits: true, recorder: None, threads: cores(), progress };
-    joules::attribute(&part.trace, how, &wanted, &scratch.0).map(Some)
+    let options =
+        AttributionOptions { config, only, waits: true, recorder: None, threads: cores(), progress };
+    joules::attribute(&part.trace, options, &wanted, &scratch.0).map(Some)
 }
 
 /// Returns lines for devices whose calls' joules differ from the summary's.
