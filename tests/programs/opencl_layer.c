@@ -1,10 +1,14 @@
 /* Measures what the layer of OpenCL's loader costs. The implementation behind it does nothing.
  *
- * opencl_layer LAYER KERNELS PER_SECOND QUEUES
+ * opencl_layer LAYER KERNELS PER_SECOND QUEUES [WRONG]
  *
  * LAYER is the library. The program prints median times in nanoseconds: of a call that enqueues a kernel, with and without the
  * layer, and of the layer's completion callback, which is called after each kernel, as a real implementation does. With
- * PER_SECOND 0 there is no pause between kernels. A kernel's name has 10,000 characters. */
+ * PER_SECOND 0 there is no pause between kernels. A kernel's name has 10,000 characters.
+ *
+ * With WRONG, each kernel takes 1 ms, and is waited for. The times of every tenth are wrong: with `negative` it ends before it
+ * starts, with `untimed` both times are 0, with `before` it starts and ends a minute before it is queued. With `back`, the device's
+ * clock goes back by 0.1 s in the middle instead. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_icd.h>
 #include <dlfcn.h>
@@ -29,14 +33,20 @@ struct event {
     struct event *next;
 };
 static struct event *unused;
-static cl_ulong ended[64];
+static cl_ulong ended[64], duration = 100;
+/* How far the device's clock is behind, and what is wrong with the times of the next kernel. */
+static cl_ulong behind;
+static const char *wrong = "";
 
 static struct event *new_event(size_t queue) {
     struct event *event = unused ? unused : malloc(sizeof *event);
     if (unused) unused = unused->next;
-    event->queued = now();
+    event->queued = now() - behind;
     event->start = event->queued > ended[queue] ? event->queued : ended[queue] + 1;
-    event->end = ended[queue] = event->start + 100;
+    event->end = ended[queue] = event->start + duration;
+    if (!strcmp(wrong, "negative")) event->end = event->start, event->start += duration;
+    if (!strcmp(wrong, "untimed")) event->start = event->end = 0;
+    if (!strcmp(wrong, "before")) event->start -= 60000000000, event->end -= 60000000000;
     event->function = NULL;
     return event;
 }
@@ -121,6 +131,8 @@ int main(int argc, char **argv) {
         layered->clCreateCommandQueue(NULL, NULL, 0, &code);
         if (last && last->function) last->function((cl_event)last, CL_COMPLETE, last->data);
     }
+    const char *what = argc > 5 ? argv[5] : NULL;
+    if (what) duration = 1000000;
     size_t one = 1;
     unsigned *calls = malloc(kernels * sizeof *calls), *plain = malloc(kernels * sizeof *plain),
              *completions = malloc(kernels * sizeof *completions);
@@ -133,9 +145,13 @@ int main(int argc, char **argv) {
         cl_ulong b = now();
         release(event);
         ended[(size_t)queue] = 0;
+        if (what && !strcmp(what, "back")) behind = n < kernels / 2 ? 0 : 100000000;
+        else if (what) wrong = n % 10 == 9 ? what : "";
         cl_ulong c = now();
         layered->clEnqueueNDRangeKernel(queue, (cl_kernel)8, 1, NULL, &one, NULL, 0, NULL, NULL);
         cl_ulong d = now();
+        while (what && now() < d + duration) {}
+        wrong = "";
         struct event *of = last;
         if (of && of->function) of->function((cl_event)of, CL_COMPLETE, of->data);
         cl_ulong e = now();

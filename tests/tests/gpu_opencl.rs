@@ -363,6 +363,77 @@ fn the_layer_of_another_tool_is_kept() {
     assert_eq!(["light", "heavy"].map(|kernel| calls_of(&summary, kernel)), [3.0; 2]);
 }
 
+/// As above, with times that cannot be true.
+#[test]
+fn commands_whose_times_cannot_be_true_are_counted_and_a_clock_that_goes_back_is_followed() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl_layer.c") else { return };
+    let layer = artifact("libampere_opencl.so");
+    for (what, not_recorded) in [("negative", 10.0), ("untimed", 10.0), ("before", 10.0), ("back", 0.0)] {
+        let words = [opencl.program.as_os_str(), layer.as_os_str()];
+        let words = words.into_iter().chain(["100", "200", "1", what].map(AsRef::as_ref));
+        let done = run(&mut opencl.prepared(opencl.place.ampere_run(what, words)));
+        assert_eq!(done.code, 0, "{done:#?}");
+        let summary = opencl.place.summary(what);
+        assert_eq!(number(&summary["quality"], "unrecorded_kernels"), not_recorded, "{what}");
+        let kernels = list(kernels_view(&summary), "regions").iter();
+        let kernels: Vec<&Value> = kernels.filter(|row| number(row, "calls") > 0.0).collect();
+        assert_eq!(kernels.len(), 1, "{what}");
+        assert_eq!(number(kernels[0], "calls"), 100.0 - not_recorded, "{what}");
+        let seconds = number(kernels[0], "exclusive_seconds");
+        assert!(relative(seconds, (100.0 - not_recorded) * 1e-3) < 0.01, "{what}: {seconds} s");
+    }
+}
+
+/// A loader from before there were layers: the real one, without the name of their variable.
+fn older_loader(place: &Place) -> PathBuf {
+    let list = Command::new("ldconfig").arg("-p").output().expect("ldconfig").stdout;
+    let list = String::from_utf8_lossy(&list).into_owned();
+    let line = list.lines().find(|line| line.trim().starts_with("libOpenCL.so.1 ")).expect("a loader");
+    let (_, path) = line.split_once("=> ").expect("a path");
+    let mut bytes = std::fs::read(path).expect("the loader");
+    let variable = b"OPENCL_LAYERS";
+    let places = 0..bytes.len() - variable.len();
+    for at in places.filter(|at| bytes[*at..].starts_with(variable)).collect::<Vec<_>>() {
+        bytes[at..at + variable.len()].copy_from_slice(b"OPENCL_NOBODY");
+    }
+    std::fs::create_dir(place.path("older")).expect("a directory");
+    std::fs::write(place.path("older/libOpenCL.so.1"), bytes).expect("room");
+    place.path("older")
+}
+
+#[test]
+fn with_an_older_loader_the_program_runs_and_the_run_and_the_doctor_report_why_kernels_are_not_seen() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    let place = &opencl.place;
+    let older = older_loader(place);
+    let with_older = |command| {
+        let mut command = opencl.prepared(command);
+        command.env("LD_LIBRARY_PATH", &older);
+        command
+    };
+    let words = [opencl.program.as_os_str(), "waits".as_ref()];
+    let mut plain = with_older(place.command(&opencl.program));
+    let plain = run(plain.arg("waits"));
+    let done = run(&mut with_older(place.ampere_run("out", words)));
+    done.as_without(&plain);
+    assert_eq!(plain.code, 7, "{plain:#?}");
+    let text = std::fs::read_to_string(place.path("out/summary.json")).expect("a summary");
+    assert!(!text.contains("heavy"), "{text}");
+    let why = "1 process was recorded without OpenCL kernels, if it had any, because its OpenCL loader opens no layers";
+    assert!(text.contains(why), "{text}");
+    let off = run(with_older(place.ampere_run("off", words)).env("AMPERE_GPU", "off"));
+    off.as_without(&plain);
+    let text = std::fs::read_to_string(place.path("off/summary.json")).unwrap_or_default();
+    assert!(!text.contains("opens no layers"), "{text}");
+    let found = run(&mut with_older(place.ampere(["doctor", "--json"])));
+    let found: Value = serde_json::from_str(&found.stdout).expect("JSON");
+    let check = list(&found, "checks").iter().find(|check| check["name"] == "OpenCL").expect("a check");
+    assert_eq!(
+        (&check["status"], &check["found"]),
+        (&Value::from("note"), &Value::from("libOpenCL.so.1 opens no layers: kernels are not seen"))
+    );
+}
+
 #[test]
 fn nothing_is_recorded_where_gpus_are_switched_off() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 const PREFIX: &str = "unrecorded-";
 
-const REASONS: [(char, &str); 4] = [
+const REASONS: [(char, &str); 5] = [
     (
         'm',
         "not recorded, because limits on memory (ulimit -v, -d, or -l in a program that calls mlockall) leave no room for it: the \
@@ -21,6 +21,11 @@ const REASONS: [(char, &str); 4] = [
         'k',
         "recorded without GPU kernels, because its ROCm has no librocprofiler-sdk.so; install the package rocprofiler-sdk of the \
          same ROCm",
+    ),
+    (
+        'o',
+        "recorded without OpenCL kernels, if it had any, because its OpenCL loader opens no layers; use ocl-icd 2.3 or later, or \
+         Khronos' loader",
     ),
 ];
 

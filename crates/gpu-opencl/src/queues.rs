@@ -21,6 +21,10 @@ const CL_PROFILING_COMMAND_QUEUED: u32 = 0x1280;
 const CL_PROFILING_COMMAND_START: u32 = 0x1282;
 const CL_PROFILING_COMMAND_END: u32 = 0x1283;
 
+/// A command that starts earlier than this before it is queued, in nanoseconds, has wrong times. Runtimes may read one clock for
+/// one of these times, and another clock for the other.
+const EARLY_MAX: u64 = 10_000_000;
+
 /// At most this number of frames waits for others that began before them.
 const WAITING_MAX: usize = 64;
 /// Frames wait at most this time, in nanoseconds, if further commands of the queue complete.
@@ -405,10 +409,14 @@ fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<F
         LOSSES.of_clock(clock);
         LOSSES.report(host);
     }
+    let is_possible = times.begin.saturating_add(EARLY_MAX) >= times.queued && times.begin <= times.end;
+    if !is_possible {
+        return None;
+    }
     let (begin, end) = (clock.ticks(times.begin)?, clock.ticks(times.end)?);
     // Whatever error the device's clock has, a command begins after its launch, and a completed command has ended.
     let begin = begin.max(launch.called.0 + 1);
-    (times.begin <= times.end).then(|| Frame {
+    Some(Frame {
         begin,
         end: end.min(host.now()).max(begin),
         correlation: launch.correlation,

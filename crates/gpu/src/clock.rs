@@ -9,10 +9,16 @@ use std::collections::VecDeque;
 const ANCHORS_MAX: usize = 16;
 /// The length of a period, in nanoseconds of the device.
 const PERIOD: u64 = 500_000_000;
+/// The number of the first periods that are shorter, so that the drift is soon known.
+const SHORT_PERIODS: usize = 6;
+/// The length of a short period.
+const SHORT_PERIOD: u64 = 50_000_000;
 /// Two anchors that are closer to each other than this show no drift.
 const DRIFT_SPAN_MIN: u64 = 200_000_000;
 /// The largest drift that is believed.
 const DRIFT_MAX: f64 = 1e-3;
+/// A drift that clocks have.
+const DRIFT_LIKELY: f64 = 50e-6;
 /// The error of the rate between anchors.
 const RATE_ERROR: f64 = 5e-6;
 
@@ -29,6 +35,15 @@ struct Anchor {
     ticks: u64,
     /// Half the distance between those two, in ticks.
     error: u64,
+}
+
+impl Anchor {
+    /// Whether a clock that drifts by no more than [`DRIFT_MAX`] cannot have shown both times. `rate` is in ticks per nanosecond.
+    fn contradicts(&self, other: &Anchor, rate: f64) -> bool {
+        let by_device = (other.device as f64 - self.device as f64) * rate;
+        let by_run = other.ticks as f64 - self.ticks as f64;
+        (by_device - by_run).abs() > (self.error + other.error) as f64 + by_device.abs() * DRIFT_MAX
+    }
 }
 
 /// The relation of a device's clock, in nanoseconds, with the run's clock, in ticks.
@@ -74,11 +89,13 @@ impl DeviceClock {
         let new = Anchor { device, ticks: before + width / 2, error: width.div_ceil(2) };
         self.line = None;
         let is_full = self.anchors.len() == ANCHORS_MAX;
+        let period = if self.anchors.len() <= SHORT_PERIODS { SHORT_PERIOD } else { PERIOD };
         match self.anchors.back_mut() {
-            // Time has gone back: the device was reset.
-            Some(last) if device.saturating_add(PERIOD) < last.device => self.anchors.clear(),
-            Some(last) if device < last.device.saturating_add(PERIOD) => {
-                if new.error < last.error {
+            // The device's clock was set: it was reset, for example.
+            Some(last) if last.contradicts(&new, self.nominal) => self.anchors.clear(),
+            Some(last) if device < last.device.saturating_add(period) => {
+                // A reading may come late, after those of a later period.
+                if new.error < last.error && device.saturating_add(period) > last.device {
                     *last = new;
                 }
                 return false;
@@ -95,9 +112,10 @@ impl DeviceClock {
         match (self.anchors.front(), self.anchors.back()) {
             (Some(first), Some(last)) if last.device.saturating_sub(first.device) >= DRIFT_SPAN_MIN => {
                 let rate = (last.ticks as f64 - first.ticks as f64) / (last.device - first.device) as f64;
-                let is_likely = (rate / self.nominal - 1.0).abs() <= DRIFT_MAX;
+                let drift = (rate / self.nominal - 1.0).abs();
                 let error = (first.error + last.error) as f64 / (last.ticks.abs_diff(first.ticks)) as f64;
-                if is_likely && error <= RATE_ERROR { rate } else { self.nominal }
+                // An inexact drift is better than none if it is larger than its error.
+                if drift <= DRIFT_MAX && error <= RATE_ERROR.max(drift / 2.0) { rate } else { self.nominal }
             }
             _ => self.nominal,
         }
@@ -118,10 +136,13 @@ impl DeviceClock {
 
     fn line_at(&mut self, device: u64) -> Option<Line> {
         let rate = self.rate();
-        let error =
-            |anchor: &Anchor| anchor.error as f64 + device.abs_diff(anchor.device) as f64 * rate * RATE_ERROR;
-        let anchor = *self.anchors.iter().min_by(|a, b| error(a).total_cmp(&error(b)))?;
-        self.worst = self.worst.max(error(&anchor));
+        let error = |anchor: &Anchor, of_rate: f64| {
+            anchor.error as f64 + device.abs_diff(anchor.device) as f64 * rate * of_rate
+        };
+        // The drift is not yet known.
+        let of_rate = if rate == self.nominal { DRIFT_LIKELY } else { RATE_ERROR };
+        let anchor = *self.anchors.iter().min_by(|a, b| error(a, of_rate).total_cmp(&error(b, of_rate)))?;
+        self.worst = self.worst.max(error(&anchor, RATE_ERROR));
         let line = Line { anchor, rate, device };
         self.line = Some(line);
         Some(line)
@@ -142,14 +163,23 @@ impl DeviceClock {
 mod tests {
     use super::*;
 
-    /// Returns a device whose clock runs faster than the run's by `drift`, read every 10 ms with an uncertain delay.
+    /// A device whose clock runs faster than the run's by `drift`.
+    fn device(drift: f64) -> impl Fn(u64) -> u64 {
+        move |ticks| 5_000_000_000 + (ticks as f64 / 3.0 * (1.0 + drift)) as u64
+    }
+
+    /// Reads the clock for the `step`th time of one every 10 ms, with an uncertain delay. Returns the time before.
+    fn read(clock: &mut DeviceClock, device_at: &impl Fn(u64) -> u64, step: u64) -> u64 {
+        let before = 900 + step * 30_000_000;
+        let delay = 3000 + step * 7919 % 60_000;
+        clock.add(before, device_at(before + delay / 2), before + delay);
+        before
+    }
+
     fn played(drift: f64, seconds: u64) -> (DeviceClock, impl Fn(u64) -> u64) {
-        let device_at = move |ticks: u64| 5_000_000_000 + (ticks as f64 / 3.0 * (1.0 + drift)) as u64;
-        let mut clock = DeviceClock::new(3.0);
+        let (mut clock, device_at) = (DeviceClock::new(3.0), device(drift));
         for step in 0..seconds * 100 {
-            let before = 900 + step * 30_000_000;
-            let delay = 3000 + step * 7919 % 60_000;
-            clock.add(before, device_at(before + delay / 2), before + delay);
+            read(&mut clock, &device_at, step);
         }
         (clock, device_at)
     }
@@ -167,6 +197,42 @@ mod tests {
             let shown = clock.drift() as f64 / 1e9;
             assert!((shown - f64::abs(drift)).abs() < 2e-6, "{shown}");
         }
+    }
+
+    /// The worst readings have an error of 10 us, and the best ones of 0.5 us.
+    #[test]
+    fn times_are_right_to_10_us_from_the_start() {
+        for drift in [50e-6, -50e-6] {
+            let mut worst = 0;
+            let (mut clock, device_at) = (DeviceClock::new(3.0), device(drift));
+            for step in 0..300 {
+                let read = read(&mut clock, &device_at, step);
+                worst = worst.max(clock.ticks(device_at(read)).unwrap().abs_diff(read));
+            }
+            assert!(worst <= 3 * 10_000, "{drift}: {worst} ticks");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_or_ahead_by_less_than_a_period_starts_anew() {
+        for (by, step) in [(-100_000_000, 1), (100_000_000, 1), (-2_000_000, 30), (2_000_000, 30)] {
+            let (mut clock, device_at) = played(50e-6, 3);
+            let set_at = |ticks| device_at(ticks).wrapping_add_signed(by);
+            let ticks = 9_000_000_000 + step * 30_000_000;
+            clock.add(ticks - 1500, set_at(ticks), ticks + 1500);
+            let later = ticks + 30_000_000;
+            assert!(clock.ticks(set_at(later)).unwrap().abs_diff(later) <= 3 * 10_000, "{by}");
+        }
+    }
+
+    /// A command that was queued long ago and has just completed.
+    #[test]
+    fn a_late_reading_changes_nothing() {
+        let (mut clock, device_at) = played(50e-6, 10);
+        let drift = clock.drift();
+        clock.add(3_000_000_000, device_at(3_000_000_005), 3_000_000_010);
+        assert_eq!(clock.drift(), drift);
+        assert_eq!(clock.anchors.len(), ANCHORS_MAX);
     }
 
     #[test]

@@ -44,13 +44,12 @@ struct round {
 	struct snapshot objects;
 	unsigned at, first;
 	struct treatment treatment;
-	int is_done;
+	int lacks_layers, is_done;
 };
 
 /* Whether the object is the host or the plugin. The libraries that see GPU kernels are treated: they open the host. */
 static int is_ours(const struct object *object) {
-	const char *name = object->name + length(object->name);
-	while (name > object->name && name[-1] != '/') name--;
+	const char *name = file_name(object->name);
 	return begins_with(name, "libampere_host") || begins_with(name, "libampere_p") || begins_with(name, "libscorep_substrate_ampere");
 }
 
@@ -73,6 +72,7 @@ static int treat_one(struct info *info, size_t size, void *data) {
 	if (at < round->first || !read_object(&object, info) || is_ours(&object)) return 0;
 	round->treatment.is_at_start = at < stub.start_count;
 	treat(&object, &round->treatment);
+	round->lacks_layers |= is_opencl_without_layers(&object);
 	return 0;
 }
 
@@ -96,6 +96,12 @@ static int treat_new(struct info *info, size_t size, void *data) {
 	return 1;
 }
 
+/* Whether OpenCL's loader is to open ampere's layer. */
+static int has_layer(void) {
+	const char *gpus = value_of(*stub.environment, "AMPERE_GPU");
+	return value_of(*stub.environment, "OPENCL_LAYERS") && !(gpus && is_equal(gpus, "off")) && stub.host_state != HOST_REFUSED;
+}
+
 enum { ROUNDS_MAX = 16 };
 
 void treat_new_objects(void) {
@@ -108,6 +114,7 @@ void treat_new_objects(void) {
 		stub.address((void *)&stub, unused);
 		stub.iterate(treat_new, &round);
 		if (round.treatment.is_refused) note('p');
+		if (round.lacks_layers && has_layer()) note('o');
 		if (round.treatment.needs_host) load_host();
 	}
 }

@@ -113,6 +113,19 @@ int is_mpi(const struct object *object) {
 	return 0;
 }
 
+int is_opencl_without_layers(const struct object *object) {
+	static const char variable[] = "OPENCL_LAYERS";
+	if (!begins_with(file_name(object->name), "libOpenCL.so")) return 0;
+	for (unsigned i = 0; i < object->header_count; i++) {
+		const Elf64_Phdr *header = &object->headers[i];
+		if (header->p_type != PT_LOAD || !(header->p_flags & PF_R)) continue;
+		const char *bytes = (const char *)(object->base + header->p_vaddr);
+		for (size_t at = 0; at + sizeof variable <= header->p_filesz; at++)
+			if (begins_with(bytes + at, variable)) return 0;
+	}
+	return 1;
+}
+
 struct search {
 	const char *name;
 	unsigned at;

@@ -10,13 +10,6 @@ typedef int set_api_table(const char *, uint64_t, uint64_t, void **, uint64_t);
 
 enum { LAZY = 1, NOLOAD = 4, GLOBAL = 0x100 };
 
-static const char *file_name(const char *path) {
-	const char *name = path;
-	for (; *path; path++)
-		if (*path == '/') name = path + 1;
-	return name;
-}
-
 /* Opens the file of this name that is next to the caller's object. */
 static void *open_next_to(const void *caller, const char *name, void *(*open)(const char *, int)) {
 	/* What dladdr gives: the object's path and base, and a symbol's name and address. */

@@ -41,6 +41,13 @@ static inline size_t length(const char *text) {
 	while (text[n]) n++;
 	return n;
 }
+/* The part of a path behind its last slash. */
+static inline const char *file_name(const char *path) {
+	const char *name = path;
+	for (; *path; path++)
+		if (*path == '/') name = path + 1;
+	return name;
+}
 
 /* --- objects.c ------------------------------------------------------------------------------------------------- */
 
@@ -74,6 +81,8 @@ HIDDEN int read_object(struct object *object, const struct info *info);
 HIDDEN void *defined_in(const struct object *object, const char *name);
 /* Whether the object is a part of an MPI library. */
 HIDDEN int is_mpi(const struct object *object);
+/* Whether the object is a loader of OpenCL that opens no layers: it does not contain the name of their variable. */
+HIDDEN int is_opencl_without_layers(const struct object *object);
 
 struct definition {
 	void *address;
@@ -154,7 +163,8 @@ HIDDEN void wrap_programs(void);
 HIDDEN int has_room(void);
 /* Leaves a note in the run's session that explains why nothing is recorded here: 'm', there is too little memory; 'h', the
  * host cannot be loaded; 'p', the system refused to make a page writable, and some calls are not recorded; 'k', GPU kernels are
- * not recorded, because ROCm's library for tools is not installed. */
+ * not recorded, because ROCm's library for tools is not installed; 'o', OpenCL's kernels are not recorded, because its loader
+ * opens no layers. */
 HIDDEN void note(char what);
 
 #endif
