@@ -1,11 +1,11 @@
 //! Programs that use CUDA, on the stand-in for NVIDIA's libraries: their kernels are seen without Score-P and without a rebuild,
 //! and the programs behave as without ampere.
 
-use ampere_tests::artifact;
+use ampere_tests::cpu_time::is_permitted;
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::process::{Running, wait_for};
-use ampere_tests::runs::{list, number, relative};
-use ampere_tests::{http, openmetrics};
+use ampere_tests::runs::{list, number, on_path, python_with, relative, succeed};
+use ampere_tests::{artifact, http, openmetrics, skip_unless};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
@@ -57,6 +57,15 @@ impl Gpu {
         let program = [self.program.to_str().unwrap()];
         let words = program.iter().chain(arguments);
         run(self.with(&mut self.place.ampere_run(output, words), script))
+    }
+
+    /// As `as_without`, in a run that samples call paths. A launch takes long enough for samples.
+    fn sampled(&self, arguments: &[&str]) -> Value {
+        let program = [self.program.to_str().unwrap()];
+        let mut command = self.place.ampere_run("sampled", program.iter().chain(arguments));
+        let done = run(self.with(&mut command, "launch_us=5000").env_remove("AMPERE_SAMPLE"));
+        done.as_without(&self.plain(arguments));
+        self.place.summary("sampled")
     }
 
     /// Runs the program with and without ampere, compares what it does, and returns the summary.
@@ -430,6 +439,75 @@ fn the_doctor_reports_whether_kernels_will_be_seen() {
     let without =
         "note libcuda.so.1; the loader does not find libcupti.so.13: kernels are seen if the program has it";
     assert_eq!(found(""), [without]);
+}
+
+const FORTRAN: &str = include_str!("../programs/cuda_kernels.f90");
+
+/// Calls of kernels by their call paths.
+fn calls_by_path(summary: &Value) -> Vec<(Vec<&str>, f64)> {
+    let rows = list(view(summary, "kernels"), "callpaths").iter();
+    let of =
+        |row| (list(row, "path").iter().map(|frame| frame.as_str().unwrap()).collect(), number(row, "calls"));
+    rows.map(of).filter(|(_, calls)| *calls > 0.0).collect()
+}
+
+/// The calls of a kernel whose path contains these frames, the kernel itself last. The first launch, which no sample was taken
+/// before, may be elsewhere.
+fn calls_under(summary: &Value, frames: &[&str]) -> f64 {
+    let has_all = |path: &[&str]| path.ends_with(&frames[1..]) && path.contains(&frames[0]);
+    calls_by_path(summary).iter().filter(|(path, _)| has_all(path)).map(|(_, calls)| calls).sum()
+}
+
+#[test]
+fn kernels_of_a_fortran_program_are_below_the_subroutines_that_launch_them() {
+    skip_unless!(on_path("gfortran"), "no gfortran");
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let mut gpu = Gpu::new();
+    gpu.place.write("fortran.f90", FORTRAN);
+    let mut compiler = gpu.place.command("gfortran");
+    let rpath = format!("-Wl,-rpath,{}", gpu.place.directory().display());
+    succeed(compiler.args(["-O1", "-g", "fortran.f90", "libcuda.so.1", &rpath, "-o", "fortran"]));
+    gpu.program = gpu.place.path("fortran");
+    let summary = gpu.sampled(&[]);
+    assert_eq!(both(&summary).map(|kernel| kernel.calls), [50.0; 2]);
+    for frames in [
+        ["cuda::smooth", "cudaLaunchKernel", "light(float*)"],
+        ["cuda::solve", "cuLaunchKernel", "heavy(float*)"],
+    ] {
+        let calls = calls_under(&summary, &frames);
+        assert!(calls >= 40.0, "{frames:?}: {:#?}", calls_by_path(&summary));
+    }
+}
+
+const PYTHON: &str = r#"
+import ctypes
+class Kernel(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("nanoseconds", ctypes.c_uint64)]
+class Dim3(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
+cuda = ctypes.CDLL("libcuda.so.1")
+one = Dim3(1, 1, 1)
+kernels = [Kernel(b"_Z5lightPf", 1000000), Kernel(b"_Z5heavyPf", 3000000)]
+for _ in range(50):
+    for kernel in kernels:
+        cuda.cudaLaunchKernel(ctypes.byref(kernel), one, one, None, ctypes.c_size_t(0), None)
+    cuda.cudaDeviceSynchronize()
+print("launched 100")
+"#;
+
+#[test]
+fn kernels_of_a_python_program_are_below_the_interpreter_that_launches_them() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let Some(python) = python_with(&["ctypes"]) else { panic!("a Python") };
+    let mut gpu = Gpu::new();
+    gpu.program = python;
+    let script = gpu.place.write("launches.py", PYTHON);
+    let summary = gpu.sampled(&[script.to_str().unwrap()]);
+    assert_eq!(both(&summary).map(|kernel| kernel.calls), [50.0; 2]);
+    for kernel in ["light(float*)", "heavy(float*)"] {
+        let calls = calls_under(&summary, &["_PyEval_EvalFrameDefault", "cudaLaunchKernel", kernel]);
+        assert!(calls >= 40.0, "{kernel}: {:#?}", calls_by_path(&summary));
+    }
 }
 
 #[test]

@@ -92,6 +92,8 @@ struct OwnLogs {
     logs: Vec<(LogReader, bool)>,
     /// The threads that have locations there.
     threads: HashSet<u32>,
+    /// The names of the calls of CUDA and HIP that are recorded there.
+    runtime_calls: HashSet<String>,
 }
 
 pub(super) enum Log {
@@ -230,7 +232,8 @@ impl SampledProcess {
         let mut stack = vec![PROGRAM];
         let before = (self.defined.len(), self.next_id);
         let functions = sample.stack.iter().map(|function| sampler.function(*function));
-        let call_at = recorded_call(functions.map(|function| (function.name.as_str(), &*function.module)));
+        let functions = functions.map(|function| (function.name.as_str(), &*function.module));
+        let call_at = recorded_call(functions, &self.own_logs.runtime_calls);
         for (at, function) in sample.stack.iter().enumerate() {
             if Some(at) == call_at {
                 stack.push(IN_CALL);
@@ -451,6 +454,12 @@ fn make_location(
     Ok(EventWriter::new(producer))
 }
 
+/// Whether a recorded region is a function of CUDA or HIP, and neither a kernel nor a range.
+fn is_runtime_call(region: &Region) -> bool {
+    [paradigm::CUDA, paradigm::HIP].contains(&i32::from(region.paradigm))
+        && ![region_type::KERNEL, region_type::USER].contains(&i32::from(region.region_type))
+}
+
 impl OwnLogs {
     fn read(&mut self, directory: &Path, pid: u32) {
         let is_first = self.logs.is_empty();
@@ -466,7 +475,8 @@ impl OwnLogs {
         let Some(last) = self.logs.len().checked_sub(1) else { return };
         // The logs before the last one are those of programs that the process was before.
         let from = if is_first { last } else { 0 };
-        let (start_time, threads) = (ampere_ring::process::start_time(pid), &mut self.threads);
+        let start_time = ampere_ring::process::start_time(pid);
+        let (threads, runtime_calls) = (&mut self.threads, &mut self.runtime_calls);
         let namespace = ampere_ring::process::pid_namespace();
         for (log, is_own) in &mut self.logs[from..] {
             let _ = log.read_new(|definition| match definition {
@@ -476,6 +486,9 @@ impl OwnLogs {
                 }
                 Definition::Location(Location { kind: LocationKind::CpuThread, thread, .. }) if *is_own => {
                     threads.insert(thread);
+                }
+                Definition::Region(region) if *is_own && is_runtime_call(&region) => {
+                    runtime_calls.insert(region.name);
                 }
                 _ => {}
             });
@@ -554,9 +567,18 @@ fn is_of_ampere(module: &str) -> bool {
 }
 
 /// Returns the place of the recorded call in a stack, the outermost function first: that of a wrapper, or that of a call of a
-/// GPU's runtime, which calls ampere's library for GPUs from inside.
+/// GPU's runtime, which calls ampere's library for GPUs from inside or has been recorded before (`known`).
 /// A function has a name and a module.
-fn recorded_call<'a>(stack: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Option<usize> {
+fn recorded_call<'a>(
+    stack: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+    known: &HashSet<String>,
+) -> Option<usize> {
+    let known_at = stack.clone().position(|(name, _)| known.contains(name));
+    [known_at, call_of_library(stack)].into_iter().flatten().min()
+}
+
+/// Returns the place of the recorded call in a stack in which there is a function of a library that records calls.
+fn call_of_library<'a>(stack: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Option<usize> {
     let library = |module: &'a str| module.rsplit('/').next().unwrap_or_default();
     let is_one = |name: &str, module: &'a str| is_ours(library(module)) && !name.starts_with(WATCHED);
     let (at, (_, module)) = stack.clone().enumerate().find(|(_, (name, module))| is_one(name, module))?;
@@ -619,7 +641,7 @@ mod tests {
     fn a_recorded_call_hides_the_libraries_inside_it() {
         let at = |names: &[&'static str]| {
             let function = |name: &&'static str| name.split_once('@').unwrap_or((name, "/usr/bin/program"));
-            recorded_call(names.iter().map(function))
+            recorded_call(names.iter().map(function), &HashSet::new())
         };
         assert_eq!(at(&["main", "solve"]), None);
         assert_eq!(at(&["main", "solve", "MPI_Send@/opt/libampere_host.so", "send@libmpi.so"]), Some(2));
@@ -636,6 +658,10 @@ mod tests {
         // Nothing shows that the call is recorded.
         assert_eq!(at(&launch), None);
         assert_eq!(at(&["main", "cluster", "custom", "MPI_Send@libampere_host.so"]), Some(3));
+        let known = HashSet::from(["cudaLaunchKernel".to_owned()]);
+        assert_eq!(recorded_call(launch.iter().map(|name| (*name, "")), &known), Some(2));
+        let in_mpi = [("main", ""), ("MPI_Send", "/opt/libampere_host.so"), ("cudaLaunchKernel", "")];
+        assert_eq!(recorded_call(in_mpi.into_iter(), &known), Some(1));
         // A function that only watches the requests of another function is shown as that other function.
         let watched = "ampere_watched_PMPI_Test@/opt/libampere_host.so";
         assert_eq!(at(&["main", watched, "MPI_Test@libmpi.so"]), None);

@@ -4,7 +4,7 @@ use crate::cupti::{DRIVER, RUNTIME, around, record};
 use crate::gpu::{DEFAULT_STREAM, FIRST_STREAM, Kind, Work, gpu, gpus};
 use crate::{cupti, entry, now};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 /// What a program gives as the function of a kernel: its name, and how long it takes.
 #[repr(C)]
@@ -161,6 +161,9 @@ fn launch(kernel: *const Kernel, stream: *mut c_void, outer: Option<u32>) {
         // SAFETY: the program's kernel, which lives for ever.
         let (kernel, text) = unsafe { (&*kernel, CStr::from_ptr((*kernel).name)) };
         let name = gpu().name(text.to_bytes());
+        static LAUNCH_US: OnceLock<u64> = OnceLock::new();
+        let ready = now() + LAUNCH_US.get_or_init(|| entry("launch_us")) * 1000;
+        while now() < ready {}
         enqueue(Kind::Kernel, name, kernel.nanoseconds, stream, correlation);
     });
 }

@@ -17,6 +17,7 @@
 //! | `reverse=1` | the records in a buffer are in reverse order |
 //! | `untimed=3` | every third record has no times; likewise `negative=3`: it ends before it begins, and `drop=3`: it is dropped |
 //! | `early_us=40` | the GPU's clock is behind by this |
+//! | `launch_us=2000` | a launch keeps its thread busy for this long |
 //! | `timed=1` | prints how long the tool's functions took for a launch and for a record |
 //! | `gpus=2` | the number of devices. The default stream is the first one's, and those that are made go round, from the second on. `mig=1`: they are parts of one GPU; `swapped=1`: their numbers are the other way round than those of counters |
 #![allow(non_snake_case, clippy::missing_safety_doc)]
