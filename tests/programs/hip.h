@@ -12,6 +12,7 @@ struct dim3 {
 	unsigned x, y, z;
 };
 
+int hipInit(unsigned flags);
 void __hipRegisterFunction(void **modules, const void *function, char *device_function, const char *name, unsigned limit, void *a, void *b, void *c, void *d, int *e);
 int hipLaunchKernel(const void *function, struct dim3 grid, struct dim3 block, void **arguments, size_t shared, void *stream);
 int hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream);

@@ -1,7 +1,8 @@
 //! HIP programs without Score-P: kernels, copies and calls by rocprofiler-sdk. Neither is on this machine: the stand-in for
 //! rocprofiler-sdk is in `tests/stand-ins/rocprofiler`, those for HIP and a program are `tests/programs/amdhip64.c` and
-//! `hip_kernels.c`. `played.rs` plays recorded runs.
+//! `hip_kernels.c`. `played.rs` plays recorded runs, and `clock.rs` lets the GPU's clock drift.
 
+mod clock;
 mod played;
 
 use ampere_tests::jobs::{Done, Place, have, run};
@@ -333,6 +334,25 @@ fn a_rocm_without_rocprofiler_sdk_runs_the_program_and_a_note_reports_that_kerne
 }
 
 #[test]
+fn the_doctor_reports_whether_kernels_will_be_seen() {
+    let found = |hip: &Hip| {
+        let done = run(hip.with_gpus(&mut hip.place.ampere(["doctor", "--json"])));
+        let found: Value = serde_json::from_str(&done.stdout).expect("JSON");
+        let is_it = |check: &&Value| check["group"] == "GPU kernels" && check["name"] == "HIP";
+        let text = |check: &Value| format!("{} {}", check["status"], check["found"]).replace('"', "");
+        list(&found, "checks").iter().filter(is_it).map(text).collect::<Vec<_>>()
+    };
+    let hip = Hip::new();
+    // The program finds the library by its name without a number, and the doctor by those that every ROCm has.
+    let linked = hip.place.path("librocprofiler-sdk.so");
+    std::fs::rename(&linked, hip.place.path("librocprofiler-sdk.so.1")).expect("a link");
+    assert_eq!(found(&hip), ["ok libamdhip64.so.6, librocprofiler-sdk.so.1: kernels are seen"]);
+    let without = "note libamdhip64.so.6; the loader does not find librocprofiler-sdk.so.1: kernels are seen if the program \
+                   has it";
+    assert_eq!(found(&Hip::without_rocprofiler()), [without]);
+}
+
+#[test]
 fn an_unknown_version_and_a_function_that_fails_are_reported_in_one_line() {
     let hip = Hip::new();
     for (variable, words) in [
@@ -408,6 +428,9 @@ fn rocprofiler_registers_own_library_finds_and_configures_ours() {
         println!("skipped: no librocprofiler-register.so.0");
         return;
     };
+    let path = std::ffi::CString::new(register.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: the library's start function does nothing. If it cannot be opened, the stand-in for HIP does without it.
+    assert!(!unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) }.is_null(), "{}", register.display());
     let hip = Hip::new();
     std::os::unix::fs::symlink(register, hip.place.path("librocprofiler-register.so.0")).expect("a link");
     let (summary, _) = hip.runs(&["three_to_one", "10"], "");

@@ -1,7 +1,9 @@
 //! Wraps HIP's table of functions, and makes records of its commands.
 
 use crate::abi::*;
-use crate::{Asked, BEGIN, Called, Context, END, PUT, RECORDS, SPENT, buffer, timed, version, with, word};
+use crate::{
+    Asked, BEGIN, Called, Context, END, PUT, RECORDS, SPENT, buffer, shown, timed, version, with, word,
+};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -182,7 +184,8 @@ extern "C" fn done(command: *const Command) {
     // SAFETY: HIP passes a command that lives during the call.
     let command = unsafe { &*command };
     let correlation = Correlation { internal: 0, external: command.ticket };
-    let (start, end, kind, thread) = (command.start, command.end, command.kind, thread());
+    let (start, end) = (shown(command.start), shown(command.end));
+    let (kind, thread) = (command.kind, thread());
     let record = match kind {
         BUFFER_KERNEL_DISPATCH => {
             // SAFETY: zero is a value of all fields.

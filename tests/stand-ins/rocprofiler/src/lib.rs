@@ -14,8 +14,9 @@
 //!
 //! `STAND_IN_ROCPROFILER` has words: `version=400` sets the version that tools get, `reversed` delivers the records of a batch in
 //! the opposite order, `dropped=7` counts 7 records as dropped, `without=NAME` makes a function fail, `partitions` shows all GPUs
-//! as parts of one, `swapped` gives them another order than that of the counters, and `timed` prints how long the tools'
-//! functions took for a call and for a record. `STAND_IN_GPUS` is the number of GPUs.
+//! as parts of one, `swapped` gives them another order than that of the counters, `drift=50` lets the clock of all
+//! records gain 50 us in a second, `interrupted` makes three of four readings of it take 0.1 ms, and `timed` prints how long the
+//! tools' functions took for a call and for a record. `STAND_IN_GPUS` is the number of GPUs.
 
 #[allow(dead_code)]
 #[path = "../../../../crates/gpu-hip/src/abi.rs"]
@@ -28,6 +29,7 @@ mod tools;
 
 use abi::*;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use stopwatch::Stopwatch;
 
@@ -186,15 +188,30 @@ unsafe fn list(first: *const c_int, count: usize) -> Vec<c_int> {
     unsafe { std::slice::from_raw_parts(first, count) }.to_vec()
 }
 
+fn now() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place for the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The time that the clock of all records shows at a time of the system's clock.
+pub(crate) fn shown(time: u64) -> u64 {
+    static DRIFT: OnceLock<(u64, f64)> = OnceLock::new();
+    let (start, drift) =
+        DRIFT.get_or_init(|| (now(), word("drift").and_then(|text| text.parse().ok()).unwrap_or(0.0)));
+    time.saturating_add_signed(((time as f64 - *start as f64) * drift * 1e-6) as i64)
+}
+
 /// # Safety
 /// `time` may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocprofiler_get_timestamp(time: *mut u64) -> Status {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place for the time; this function's contract.
-    unsafe {
-        libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now);
-        *time = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    static READINGS: AtomicU64 = AtomicU64::new(0);
+    // SAFETY: this function's contract.
+    unsafe { *time = shown(now()) };
+    if word("interrupted").is_some() && READINGS.fetch_add(1, Ordering::Relaxed) % 4 != 0 {
+        std::thread::sleep(std::time::Duration::from_micros(100));
     }
     SUCCESS
 }
