@@ -4,7 +4,7 @@
 use ampere_tests::cpu_time::is_permitted;
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::process::{Running, wait_for};
-use ampere_tests::runs::{list, number, on_path, python_with, relative, succeed};
+use ampere_tests::runs::{attribute, list, number, on_path, python_with, relative, succeed};
 use ampere_tests::{artifact, http, openmetrics, skip_unless};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -477,6 +477,8 @@ fn kernels_of_a_fortran_program_are_below_the_subroutines_that_launch_them() {
         let calls = calls_under(&summary, &frames);
         assert!(calls >= 40.0, "{frames:?}: {:#?}", calls_by_path(&summary));
     }
+    let offline = attribute(&gpu.place.path("sampled/traces.otf2"), &[]);
+    assert_eq!(calls_by_path(&offline), calls_by_path(&summary));
 }
 
 const PYTHON: &str = r#"

@@ -12,7 +12,7 @@ struct Made {
     toml: &'static str,
     /// `family number`, or a whole metric; then `model=`, `pci=`, `uuid=`, `kind=`, `silent`, `rises`, separated by semicolons.
     counters: Vec<String>,
-    /// Variables of each rank, separated by spaces, then its streams: `HIP[0:0]`, `HIP[0:0]@pci`.
+    /// Variables of each rank, separated by spaces, then its streams: `HIP[0:0]`, `HIP[0:0]@` with a PCI address or a UUID.
     ranks: Vec<(String, Vec<String>)>,
 }
 
@@ -88,9 +88,11 @@ impl Made {
             };
             add("Master thread", LocationKind::CpuThread, Accelerator::default());
             for stream in streams {
-                let (name, pci) = stream.split_once('@').unwrap_or((stream, ""));
-                let pci = (!pci.is_empty()).then(|| pci.to_owned());
-                add(name, LocationKind::Gpu, Accelerator { pci, ..Accelerator::default() });
+                let (name, on) = stream.split_once('@').unwrap_or((stream, ""));
+                let on = Some(on.to_owned()).filter(|on| !on.is_empty());
+                let is_uuid = |on: &String| on.starts_with("GPU-");
+                let (pci, uuid) = (on.clone().filter(|on| !is_uuid(on)), on.filter(is_uuid));
+                add(name, LocationKind::Gpu, Accelerator { pci, uuid, ..Accelerator::default() });
             }
         }
     }
@@ -247,6 +249,15 @@ fn addresses_are_better_than_numbers() {
         "GPU-1 <- MPI Rank 0/HIP[0:0]: PCI address 0000:02:00.0",
         "no GPU <- MPI Rank 1: its GPU stream HIP[0:0] ran on a GPU without a counter",
         "no GPU <- MPI Rank 1/HIP[0:0]: no counter of the GPU at PCI address 0000:77:00.0",
+    ]);
+    Made::counters(&[
+        "rocm_smi:::energy_count:device=0; uuid=GPU-aa",
+        "rocm_smi:::energy_count:device=1; uuid=GPU-bb",
+    ])
+    .rank("", &["HIP[0:0]@GPU-bb"])
+    .gives(&[
+        "GPU-1 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+        "GPU-1 <- MPI Rank 0/HIP[0:0]: UUID GPU-bb",
     ]);
     // The counter has no address, only a number.
     Made::rocm_smi(&[0, 1], "").rank("", &["HIP[1:0]@0000:02:00.0"]).gives(&[
