@@ -513,6 +513,16 @@ fn kernels_of_a_python_program_are_below_the_interpreter_that_launches_them() {
 }
 
 #[test]
+fn a_program_without_a_gpu_runtime_loads_none_of_the_libraries() {
+    let place = Place::new();
+    let done = run(&mut place.ampere_run("out", ["cat", "/proc/self/maps"]));
+    assert!(done.stdout.contains("libampere_preload.so"), "{done:#?}");
+    for library in ["libampere_cuda", "libampere_hip", "libampere_opencl", "libampere_host"] {
+        assert!(!done.stdout.contains(library), "{library}: {done:#?}");
+    }
+}
+
+#[test]
 fn kernels_at_a_high_rate_on_eight_streams_are_all_recorded() {
     let gpu = Gpu::new();
     let arguments = ["0", "8", "1000", "rate", "10000", "3"];
