@@ -376,9 +376,11 @@ fn sentences(paragraph: &str) -> Vec<Vec<String>> {
     sentences
 }
 
-/// Whether `tests/tests/FILE.rs` or `tests/tests/FILE/main.rs` has a test of this name, `FILE::NAME`.
+/// Whether `tests/tests/FILE.rs` or `tests/tests/FILE/main.rs` has a test of this name, `FILE::NAME`. `FILE` may be
+/// `FOLDER::FILE`.
 fn has_test(test: &str) -> bool {
-    let (file, name) = test.split_once("::").expect("FILE::NAME");
+    let (file, name) = test.rsplit_once("::").expect("FILE::NAME");
+    let file = file.replace("::", "/");
     let test = format!("#[test]\nfn {name}() {{");
     ["", "/main"].iter().any(|main| {
         let path = root().join(format!("tests/tests/{file}{main}.rs"));
