@@ -210,7 +210,7 @@ pub unsafe extern "C" fn rocprofiler_get_timestamp(time: *mut u64) -> Status {
     static READINGS: AtomicU64 = AtomicU64::new(0);
     // SAFETY: this function's contract.
     unsafe { *time = shown(now()) };
-    if word("interrupted").is_some() && READINGS.fetch_add(1, Ordering::Relaxed) % 4 != 0 {
+    if word("interrupted").is_some() && !READINGS.fetch_add(1, Ordering::Relaxed).is_multiple_of(4) {
         std::thread::sleep(std::time::Duration::from_micros(100));
     }
     SUCCESS
