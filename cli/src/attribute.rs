@@ -127,7 +127,7 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
             let lines = first::render(&summary, screen_of(&std::io::stdout()), &more(&arguments));
             print_in_colour("the summary", |out| out.write_all(lines.as_bytes()))?;
         }
-        other => return write_summary(&summary, other, None),
+        other => return write_summary(&summary, other, None, None),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -59,6 +59,9 @@ pub struct ReportArguments {
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_parser = ["ranks", "kernels"])]
     view: Option<String>,
+    /// At most this many rows in each table; with more than 15, small ones are shown, too
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rows: Option<u32>,
     /// What `flamegraph` and `folded` show: all joules, or those above what the devices draw anyway
     #[arg(long, value_enum, default_value_t = Metric::Joules)]
     metric: Metric,
@@ -84,6 +87,9 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     if dynamic_only && !matches!(arguments.format, Format::Flamegraph | Format::Folded) {
         let only = "--metric dynamic is only for -f flamegraph and -f folded: the other formats show both";
         crate::usage::wrong("report", ErrorKind::ArgumentConflict, only);
+    }
+    if arguments.rows.is_some() && arguments.format != Format::Table {
+        crate::usage::wrong("report", ErrorKind::ArgumentConflict, "--rows is only for -f table");
     }
     let choice = Choice { devices: arguments.device, view: arguments.view, dynamic_only };
     let output = given(&arguments.output);
@@ -128,12 +134,18 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     if is_for_people && choice.is_of_absent_kernels(&summary) {
         bail!("this run has no GPU kernels");
     }
-    write_summary(&summary, arguments.format, output)
+    write_summary(&summary, arguments.format, output, arguments.rows)
 }
 
-/// Writes a summary in one of its forms, to a file or to standard output.
-pub fn write_summary(summary: &Summary, format: Format, output: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let screen = if output.is_none() { screen_of(&io::stdout()) } else { Screen::FILE };
+/// Writes a summary in one of its forms, to a file or to standard output. `rows`: the maximum number of rows of a table.
+pub fn write_summary(
+    summary: &Summary,
+    format: Format,
+    output: Option<&Path>,
+    rows: Option<u32>,
+) -> anyhow::Result<ExitCode> {
+    let mut screen = if output.is_none() { screen_of(&io::stdout()) } else { Screen::FILE };
+    screen.rows = rows.map_or(screen.rows, |rows| rows as usize);
     if output.is_none() && io::stdout().is_terminal() && format == Format::Parquet {
         bail!("Parquet cannot be written to a terminal: name a file with -o");
     }
@@ -143,7 +155,7 @@ pub fn write_summary(summary: &Summary, format: Format, output: Option<&Path>) -
         return Ok(ExitCode::SUCCESS);
     }
     match format {
-        Format::Table => print_in_colour("the report", |out| out.write_all(&report))?,
+        Format::Table | Format::Tree => print_in_colour("the report", |out| out.write_all(&report))?,
         _ => print("the report", |out| out.write_all(&report))?,
     }
     Ok(ExitCode::SUCCESS)

@@ -121,20 +121,20 @@ fn the_page() {
         415 J in 1.9 s, 217 W on average; 0.0 % of it in no function
         22.0 % of the total while GPU kernels ran: kernel (22.0 %)
         on the host, also while kernels ran: most of the total in main (89.8 %), solve (10.2 %)
-        All devices: 415.130 J
+        All devices: 415.1 J
         J of total function
-        372.788 89.8 % main
-        42.342 10.2 % solve
+        372.8 89.8 % main
+        42.3 10.2 % solve
         GPU kernels
         J of total kernel
-        91.500 22.0 % kernel
-        GPUs with kernels have 194.000 J.
+        91.50 22.0 % kernel
+        GPUs with kernels have 194.0 J.
         Devices
         total device node energy its joules
-        194.000 J GPU-0 node0 measured ranks view: 194.000 J attributed, 0 J idle, 0 J lost
-        kernels view: 91.500 J attributed, 102.500 J idle, 0 J lost
-        221.130 J cpu_energy node0 measured ranks view: 221.130 J attributed, 0 J idle, 0 J lost
-        kernels view: 0 J attributed, 221.130 J idle, 0 J lost
+        194.0 J GPU-0 node0 measured ranks view: 194.0 J attributed, 0 J idle, 0 J lost
+        kernels view: 91.50 J attributed, 102.5 J idle, 0 J lost
+        221.1 J cpu_energy node0 measured ranks view: 221.1 J attributed, 0 J idle, 0 J lost
+        kernels view: 0 J attributed, 221.1 J idle, 0 J lost
         Pictures, call paths, the comparison of ranks and the quality of the figures need JavaScript. They are also in summary.txt and summary.json.
     "#]].assert_eq(&words(&format!("<noscript>{without_scripts}")));
     let (_, data) = page.split_once("id=\"data\">").expect("data");
@@ -182,7 +182,7 @@ fn the_page() {
           caller 0, calls 0, joules 0.0, "main"
           caller 0, calls 2, joules 197.789, "main"
           caller 1, calls 40, joules 23.3415, "solve"
-        {"count":[1,1],"each":[],"has_others":false,"label":["0","1"],"words":"2 ranks: 207.565 J each on average, 110.565 to 304.565 J"}
+        {"count":[1,1],"each":[],"has_others":false,"label":["0","1"],"words":"2 ranks: 208 J each on average, 111 J to 305 J"}
         ["GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it","GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0","cpu_energy <- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node","no GPU <- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty"]
     "#]].assert_eq(&figures(&serde_json::from_str(data).expect("JSON")));
 }

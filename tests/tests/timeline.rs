@@ -153,7 +153,7 @@ fn calls_of_a_region_are_listed_with_their_statistics() {
         assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:#?}");
         assert!(done.said().contains(&printed.said()[0]), "{done:#?} {printed:#?}");
     }
-    expect_test::expect!["ampere: solve: 20 calls, 19.000 J of GPU-0 on node0 (ranks); median 1.000 J, quartiles 1.000 and 1.000 J, from 0 to 1.000 J; outliers: 1, the furthest 0 J at 0.001 s (MPI Rank 0)"].assert_eq(printed.said()[0]);
+    expect_test::expect!["ampere: solve: 20 calls, 19.00 J of GPU-0 on node0 (ranks); median 1.000 J, quartiles 1.000 and 1.000 J, from 0 to 1.000 J; outliers: 1, the furthest 0 J at 0.001 s (MPI Rank 0)"].assert_eq(printed.said()[0]);
     let mut command = place.command(python.expect("it exists"));
     let done = run(command.args(["-c", CHECK_REGION]).current_dir(place.path("")));
     assert_eq!((done.code, done.stdout.as_str()), (0, "60\n"), "{done:#?}");

@@ -6,6 +6,8 @@ use ampere_figures::nodes::job::{Job, NodeLine, NodeState};
 use ampere_figures::nodes::report::NodeReport;
 use ampere_figures::shares::{self, Whole};
 use ampere_figures::snapshot::{DeviceFigures, RankFigures, RegionEnergy, Snapshot};
+use ampere_figures::summary::least_trusted;
+use ampere_model::digits;
 use ampere_model::order::largest_first;
 use ampere_model::text::printable;
 use ampere_report::page::{Page, PowerSeries};
@@ -320,6 +322,11 @@ pub fn unit(snapshot: &Snapshot) -> &'static str {
 pub fn head_of_few(snapshot: &Snapshot) -> String {
     let is_dynamic = !dynamic_by_region(snapshot).is_empty();
     format!("{}, {}", unit(snapshot), shares::head(is_dynamic))
+}
+
+/// Returns the number of digits of joules in tables.
+pub fn digits(snapshot: &Snapshot) -> usize {
+    digits::of_energy(least_trusted(snapshot.devices.iter().map(|device| device.energy.as_str())))
 }
 
 /// Returns the joules of each region in [`unit`], and the total of which shares are parts.

@@ -5,7 +5,8 @@ use super::table::watts_text;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{DeviceFigures, Snapshot};
 use ampere_figures::summary::least_trusted;
-use ampere_model::text::{first_words, joules, printable, short};
+use ampere_model::digits::energy;
+use ampere_model::text::{first_words, printable, short};
 use ampere_report::first::shortened_command;
 use ratatui_core::style::Stylize;
 use ratatui_core::text::{Line, Span};
@@ -31,7 +32,7 @@ fn device_parts(snapshot: &Snapshot) -> Vec<String> {
     let words = snapshot.devices.iter().map(|d| {
         let watts = d.watts.map_or_else(|| "-".to_owned(), |watts| format!("{:.0}", watts.max(0.0)));
         let name = printable(&d.device);
-        format!("{name} {} J {watts} W {}", joules(d.joules), printable(quality(&d.energy)))
+        format!("{name} {} {watts} W {}", energy(d.joules), printable(quality(&d.energy)))
             .trim_end()
             .to_owned()
     });
@@ -60,7 +61,7 @@ pub fn fitting(parts: &[String], between: &str, room: usize) -> String {
 /// Describes the sum of all nodes.
 pub fn job_words(job: &Job) -> String {
     let watts = watts_text(job.totals.watts);
-    format!("{} nodes: {} J {watts} W", job.nodes.len(), joules(job.totals.joules))
+    format!("{} nodes: {} {watts} W", job.nodes.len(), energy(job.totals.joules))
 }
 
 /// Returns the state of the run, for the first line: the time, the processes and the events.
@@ -153,7 +154,7 @@ fn devices(figures: &Figures, columns: u16, most: usize) -> Vec<Line<'static>> {
 
 fn figures_text(name: &str, width: usize, sum: f64, watts: Option<f64>) -> String {
     let name = short(name, NAME_CHARS_MAX);
-    format!(" {name:<width$} {:>12} J {:>7} W", joules(sum), watts_text(watts))
+    format!(" {name:<width$} {:>10} {:>7} W", energy(sum), watts_text(watts))
 }
 
 fn device_line(figures: &Figures, device: &DeviceFigures, width: usize, columns: u16) -> Line<'static> {
@@ -202,13 +203,13 @@ fn trust(figures: &Figures, width: u16) -> Line<'static> {
     }
     let sum = |of: fn(&DeviceFigures) -> f64| snapshot.topmost().map(of).sum::<f64>();
     let others = sum(|device| device.division.other_jobs_joules);
-    spans.push(Span::raw(format!("in no function {} J  ", joules(figures.idle_joules()))));
+    spans.push(Span::raw(format!("in no function {}  ", energy(figures.idle_joules()))));
     if others > 0.0 {
-        spans.push(Span::raw(format!("other jobs {} J  ", joules(others))));
+        spans.push(Span::raw(format!("other jobs {}  ", energy(others))));
     }
     let lost = sum(|device| device.division.lost_joules);
     if lost > 0.0 {
-        spans.push(format!("lost {} J  ", joules(lost)).red());
+        spans.push(format!("lost {}  ", energy(lost)).red());
     }
     let losses = figures.job().map_or_else(|| snapshot.losses(), |job| job.losses);
     let bad: Vec<Span> = losses.occurred().map(|(count, word)| format!("{count} {word}  ").red()).collect();

@@ -1,6 +1,6 @@
 //! The live table at the bottom of the terminal while the command runs. If there is no terminal, a line is printed now and then.
 
-use super::figures::{few, head_of_few, largest, unit};
+use super::figures::{digits, few, head_of_few, largest, unit};
 use super::header::{device_words, device_words_in, fitting, job_words, progress};
 use super::paint::put;
 use super::screen::Screen;
@@ -156,7 +156,10 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
         })
         .collect();
     let rows = Rect { y: area.y + 2, height: few.rows.len() as u16, ..area };
-    few.draw(&mut picture, Drawn { area: rows, first: 0, selected: None, sort: None });
+    few.draw(
+        &mut picture,
+        Drawn { area: rows, first: 0, selected: None, sort: None, digits: digits(snapshot) },
+    );
     let head = format!("; functions: {}", head_of_few(snapshot));
     let devices = device_words_in(snapshot, width.saturating_sub(1 + head.chars().count()));
     let above = [Line::from(title).reversed(), Line::from(format!(" {devices}{head}"))];
@@ -216,7 +219,7 @@ mod tests {
         }
         assert_eq!(
             lines(80)[1],
-            " node 706.123 J 104 W estimated, 0.9 of 2.0 busy cores; functions: J, of total"
+            " node 706 J 104 W estimated, 0.9 of 2.0 busy cores; functions: J, of total"
         );
     }
 }

@@ -1,6 +1,7 @@
 //! Rows of figures, as `ampere top` and `ampere run` draw them. The last column has the names of the rows.
 
 use super::paint::put;
+use ampere_model::digits;
 use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
 use ampere_report::first::names::shorten;
@@ -9,6 +10,7 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
+use std::ops::Range;
 
 /// The maximum number of characters of a text other than the row's name.
 const WORD_MAX: u16 = 24;
@@ -72,8 +74,7 @@ impl Value {
 
     fn shown(&self) -> String {
         match self {
-            Value::Joules(number) => joules(*number),
-            Value::WithUnit(number) => format!("{} J", joules(*number)),
+            Value::Joules(number) | Value::WithUnit(number) => joules(*number),
             Value::Watts(watts) => watts_text(*watts),
             Value::Share(share) => format!("{:.1}%", 100.0 * share),
             Value::Bar(share) => bar(*share, 1.0),
@@ -134,6 +135,8 @@ pub struct Drawn {
     pub selected: Option<usize>,
     /// How titles show the order; `None` leaves the titles out.
     pub sort: Option<Sort>,
+    /// The number of digits of joules.
+    pub digits: usize,
 }
 
 /// Sorts rows by name, or by value with the largest first.
@@ -190,7 +193,7 @@ impl Table {
 
     /// Draws the rows that fit into the area.
     pub fn draw(&self, picture: &mut Buffer, drawn: Drawn) {
-        let Drawn { area, first, selected, sort } = drawn;
+        let Drawn { area, first, selected, sort, digits } = drawn;
         let mut y = area.y;
         let widths = self.widths(area.width);
         if let Some(sort) = sort {
@@ -201,13 +204,15 @@ impl Table {
         if self.rows.is_empty() {
             put(picture, area.x + 1, y, &self.nothing.into());
         }
-        for (at, row) in
-            self.rows.iter().enumerate().skip(first).take(usize::from(area.bottom().saturating_sub(y)))
-        {
+        let height = usize::from(area.bottom().saturating_sub(y));
+        let shown = first.min(self.rows.len())..(first + height).min(self.rows.len());
+        let texts: Vec<Vec<String>> =
+            (0..self.columns.len()).map(|column| self.texts(column, shown.clone(), digits)).collect();
+        for (at, row) in self.rows.iter().enumerate().take(shown.end).skip(shown.start) {
             let name_column = self.columns.len() - 1;
-            let cell = |at: usize, width: u16| match at == name_column {
-                true => name(&row.values[at].shown(), width),
-                false => row.values[at].shown(),
+            let cell = |column: usize, width: u16| {
+                let text = &texts[column][at - shown.start];
+                if column == name_column { name(text, width) } else { text.clone() }
             };
             let mut line = self.line((area.width, &widths), cell);
             if row.warns {
@@ -220,6 +225,22 @@ impl Table {
             }
             y += 1;
         }
+    }
+
+    /// Returns the texts of some rows in a column. Joules have the decimals of the largest figure in the whole column.
+    fn texts(&self, column: usize, shown: Range<usize>, digits: usize) -> Vec<String> {
+        let joules = self.rows.iter().map(|row| match row.values[column] {
+            Value::Joules(joules) | Value::WithUnit(joules) => Some(joules),
+            _ => None,
+        });
+        let values = &self.rows[shown.clone()];
+        let Some(joules) = joules.collect::<Option<Vec<f64>>>() else {
+            return values.iter().map(|row| row.values[column].shown()).collect();
+        };
+        let largest = joules.iter().copied().fold(0.0, f64::max);
+        let texts = digits::column(&[&joules[shown], &[largest]].concat(), digits).into_iter();
+        let has_unit = |row: &Row| matches!(row.values[column], Value::WithUnit(_));
+        texts.zip(values).map(|(text, row)| if has_unit(row) { text + " J" } else { text }).collect()
     }
 
     /// Makes a line of the columns that fit, with numbers aligned to the right, and texts and bars to the left.
@@ -287,7 +308,10 @@ mod tests {
     fn drawn(table: &Table, width: u16, sort: Sort) -> String {
         let mut picture = empty(width, 4);
         let area = *picture.area();
-        table.draw(&mut picture, Drawn { area, first: 0, selected: Some(1), sort: Some(sort) });
+        table.draw(
+            &mut picture,
+            Drawn { area, first: 0, selected: Some(1), sort: Some(sort), digits: digits::MEASURED },
+        );
         framed(&picture)
     }
 
@@ -298,15 +322,15 @@ mod tests {
         sort_rows(&mut table.rows, sort);
         expect_test::expect![[r#"
             |  JOULES▼ CALLS FUNCTION
-            |   2000.0    12 a_function_with_a_long_name
-            |    1.500     7 a
+            |     2000    12 a_function_with_a_long_name
+            |        2     7 a
             |
         "#]]
         .assert_eq(&drawn(&table, 46, sort));
         expect_test::expect![[r#"
             |  JOULES▼ FUNCTION
-            |   2000.0 a_functio…name
-            |    1.500 a
+            |     2000 a_functio…name
+            |        2 a
             |
         "#]]
         .assert_eq(&drawn(&table, 24, sort));

@@ -204,7 +204,7 @@ mod tests {
         let table = Table { columns: COLUMNS, rows, nothing: "" };
         let mut picture = empty(80, 8);
         let area = *picture.area();
-        table.draw(&mut picture, Drawn { area, first: 0, selected: None, sort: Some(sort) });
+        table.draw(&mut picture, Drawn { area, first: 0, selected: None, sort: Some(sort), digits: 4 });
         framed(&picture)
     }
 
@@ -213,12 +213,12 @@ mod tests {
         let mut open = Open::new();
         expect_test::expect![[r#"
             |      JOULES▼  OF TOTAL       SELF J       CALLS CALL PATH
-            |      100.000     50.0%            0             - all devices
-            |       10.000      5.0%       10.000                 (idle)
-            |       90.000     45.0%        5.000           1   - main
-            |       83.000     41.5%       50.000           7     - solve
-            |       33.000     16.5%       33.000           7         MPI_Send
-            |        2.000      1.0%        2.000           1       init
+            |        100.0     50.0%            0             - all devices
+            |         10.0      5.0%        10.00                 (idle)
+            |         90.0     45.0%         5.00           1   - main
+            |         83.0     41.5%        50.00           7     - solve
+            |         33.0     16.5%        33.00           7         MPI_Send
+            |          2.0      1.0%         2.00           1       init
             |
         "#]]
         .assert_eq(&drawn(&mut open, Sort::default(), ""));
@@ -227,11 +227,11 @@ mod tests {
         let closed = drawn(&mut open, Sort { column: 0, reversed: true }, "");
         expect_test::expect![[r#"
             |      JOULES▲  OF TOTAL       SELF J       CALLS CALL PATH
-            |      100.000     50.0%            0             - all devices
-            |       10.000      5.0%       10.000                 (idle)
-            |       90.000     45.0%        5.000           1   - main
-            |        2.000      1.0%        2.000           1       init
-            |       83.000     41.5%       50.000           7     + solve
+            |        100.0     50.0%            0             - all devices
+            |         10.0      5.0%        10.00                 (idle)
+            |         90.0     45.0%         5.00           1   - main
+            |          2.0      1.0%         2.00           1       init
+            |         83.0     41.5%        50.00           7     + solve
             |
             |
         "#]]

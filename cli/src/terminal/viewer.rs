@@ -1,11 +1,11 @@
 //! The interactive part of `ampere top`: the view that is shown, the actions of keys, and the whole picture.
 
-use super::figures::{self, Figures};
+use super::figures::{self, Figures, digits};
 use super::keys::Key;
 use super::paint::{empty, put};
 use super::table::{Drawn, Sort, Table, heading, sort_rows};
 use super::{header, tree};
-use ampere_model::text::{printable, short};
+use ampere_model::text::{printable, short, wrapped};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Style, Stylize};
@@ -401,7 +401,8 @@ impl Viewer {
             self.list.go_to(self.list.cursor);
             let List { table, cursor, first, .. } = &self.list;
             let sort = Some(self.sorts[self.view as usize]);
-            table.draw(&mut picture, Drawn { area, first: *first, selected: Some(*cursor), sort });
+            let digits = digits(&self.figures.snapshot);
+            table.draw(&mut picture, Drawn { area, first: *first, selected: Some(*cursor), sort, digits });
         }
         if y < height {
             put(&mut picture, 0, height - 1, &self.last_line(width));
@@ -453,7 +454,7 @@ impl Viewer {
             Words::Notes => {
                 let notes = self.figures.notes();
                 let mut lines: Vec<String> =
-                    notes.flat_map(|note| wrapped(&printable(note), area.width)).collect();
+                    notes.flat_map(|note| item(&printable(note), area.width)).collect();
                 if lines.is_empty() {
                     lines.push(" There are none.".to_owned());
                 }
@@ -528,20 +529,14 @@ const HELP: [(&str, &str); 20] = [
     ("LOST, BAD", "events not recorded; readings not believed"),
 ];
 
-/// Wraps a note as an item of a list.
-fn wrapped(note: &str, width: u16) -> Vec<String> {
-    let mut lines = vec![" -".to_owned()];
-    for word in note.split(' ') {
-        let line = lines.last().map_or(0, |line| line.chars().count());
-        if line + 1 + word.chars().count() > usize::from(width) && line > 2 {
-            lines.push("  ".to_owned());
-        }
-        if let Some(line) = lines.last_mut() {
-            *line += " ";
-            *line += word;
-        }
-    }
-    lines
+/// Returns a note as an item of a list.
+fn item(note: &str, width: u16) -> Vec<String> {
+    let lines = wrapped(note, usize::from(width).saturating_sub(3));
+    std::iter::once(" -")
+        .chain(std::iter::repeat("  "))
+        .zip(lines)
+        .map(|(begin, line)| format!("{begin} {line}"))
+        .collect()
 }
 
 #[cfg(test)]

@@ -128,14 +128,14 @@ fn functions_are_shown_with_devices_and_losses() {
         (80, 24),
         expect![[r#"
              ampere mpirun ./solver                       at 12.0 s  2 ranks  35000 events
-             cpu         1920.0 J     160 W  ██
-             GPU-0      480.000 J    40.0 W  estimated  ██
-             behind by 0.0 s  in no function 600.000 J  3 dropped
+             cpu      1.92 kJ     160 W  ██
+             GPU-0      480 J    40.0 W  estimated  ██
+             behind by 0.0 s  in no function 600 J  3 dropped
              no energy counter of the GPU was found
              1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                   JOULES▼  OF TOTAL     W NOW       CALLS    SECONDS FUNCTION
-                   1200.0     50.0%       100           7       1.50 solve
-                  240.000     10.0%      20.0        9000       0.50 MPI_Send
+                     1200     50.0%       100           7       1.50 solve
+                      240     10.0%      20.0        9000       0.50 MPI_Send
 
 
 
@@ -162,11 +162,11 @@ fn a_small_terminal_has_the_parts_that_fit() {
         (40, 10),
         expect![[r#"
              ampere mpirun …ver at 12.0 s  2 ranks
-             2 devices       2400.0 J     200 W  es…
+             2 devices    2.40 kJ     200 W  es…
              1 functions
                   JOULES▼  OF TOTAL FUNCTION
-                   1200.0     50.0% solve
-                  240.000     10.0% MPI_Send
+                     1200     50.0% solve
+                      240     10.0% MPI_Send
 
 
 
@@ -205,8 +205,8 @@ fn each_view_has_its_rows() {
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                 | RANK            JOULES▼  OF TOTAL     W NOW       EVENTS NOW IN
-                | 0               720.000     30.0%      60.0        18000 MPI_Send
-                | 1               720.000     30.0%      60.0        17000 MPI_Send
+                | 0                   720     30.0%      60.0        18000 MPI_Send
+                | 1                   720     30.0%      60.0        17000 MPI_Send
                 |"#]],
         ),
         (
@@ -214,7 +214,7 @@ fn each_view_has_its_rows() {
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                 |      JOULES▼  OF TOTAL     W NOW KERNEL
-                |      360.000     15.0%      30.0 axpy<double>
+                |          360     15.0%      30.0 axpy<double>
                 |
                 |"#]],
         ),
@@ -223,8 +223,8 @@ fn each_view_has_its_rows() {
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                 |      JOULES▼     W NOW       IDLE J     LOST J    BAD QUALITY    DEVICE
-                |       1920.0       160      480.000          0      0 measured   cpu
-                |      480.000      40.0      120.000          0      0 estimated  GPU-0
+                |         1920       160          480          0      0 measured   cpu
+                |          480      40.0          120          0      0 estimated  GPU-0
                 |"#]],
         ),
         (
@@ -232,7 +232,7 @@ fn each_view_has_its_rows() {
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                 |      JOULES▼  OF TOTAL     W NOW    IDLE  RANKS STATE    NODE
-                |       2400.0    100.0%       200       -      2 running  n1
+                |         2400    100.0%       200       -      2 running  n1
                 |
                 |"#]],
         ),
@@ -241,9 +241,9 @@ fn each_view_has_its_rows() {
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                 |      JOULES▼  OF TOTAL       SELF J       CALLS CALL PATH
-                |      120.000    100.0%            0             - all devices
-                |      120.000    100.0%            0           1   - main
-                |      120.000    100.0%      100.000           7     - solve"#]],
+                |          120    100.0%            0             - all devices
+                |          120    100.0%            0           1   - main
+                |          120    100.0%          100           7     - solve"#]],
         ),
     ] {
         press(&mut viewer, key);
@@ -299,7 +299,7 @@ fn the_tree_and_the_lines_above_it_are_of_one_moment_or_the_difference_is_shown(
     viewer.figures.show_joules_of_page();
     viewer.refresh();
     let shown = text(&viewer.draw((100, 24), None));
-    for words in [" at 11.5 s ", "1800.0 J", "in no function 77.000 J", " 120.000     50.0% "] {
+    for words in [" at 11.5 s ", "1.80 kJ", "in no function 77.0 J", " 120     50.0% "] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     assert!(!shown.contains("call paths at"), "{shown}");
@@ -320,7 +320,7 @@ fn the_final_figures_are_shown_instead_of_the_last_live_ones() {
         end.starts_with(" the run has ended: out/summary.json") && end.contains(" energy  5.00 J"),
         "{end}"
     );
-    assert!(!end.contains("1920.0 J") && !end.contains("FUNCTION"), "{end}");
+    assert!(!end.contains("1.92 kJ") && !end.contains("FUNCTION"), "{end}");
     assert_eq!(viewer.press(Key::Char('1')), Asked::Figures);
     let live = text(&viewer.draw((80, 24), None));
     assert!(live.contains("ended, figures at 12.0 s") && live.contains("FUNCTION"), "{live}");
@@ -360,13 +360,13 @@ fn several_nodes_are_all_shown_or_only_the_first() {
         &mut viewer,
         (80, 12),
         expect![[r#"
-             ampere mpirun .…ver 2 nodes: 3000.0 J 120 W  at 12.0 s  2 ranks  35000 events
-             2 devices       2400.0 J     200 W  estimated
-             behind by 0.0 s  in no function 600.000 J  5 dropped
+             ampere mpirun .…lver 2 nodes: 3.00 kJ 120 W  at 12.0 s  2 ranks  35000 events
+             2 devices    2.40 kJ     200 W  estimated
+             behind by 0.0 s  in no function 600 J  5 dropped
              1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                   JOULES▼  OF TOTAL     W NOW    IDLE  RANKS STATE    NODE
-                   2400.0     80.0%       120       -      2 running  n1
-                  600.000     20.0%         -       -      2 gone     n2
+                     2400     80.0%       120       -      2 running  n1
+                      600     20.0%         -       -      2 gone     n2
 
 
 
@@ -432,8 +432,8 @@ fn functions_are_ordered_by_dynamic_joules_where_they_are_known() {
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(line("FUNCTION")[..4], ["DYNAMIC", "J▼", "TOTAL", "J"], "{shown}");
-    assert_eq!(line(" MPI_Send")[..3], ["240.000", "280.000", "28.6%"], "{shown}");
-    assert_eq!(line(" solve")[..3], ["60.000", "1400.0", "7.1%"], "{shown}");
+    assert_eq!(line(" MPI_Send")[..3], ["240", "280", "28.6%"], "{shown}");
+    assert_eq!(line(" solve")[..3], ["60", "1400", "7.1%"], "{shown}");
     assert!(shown.find(" MPI_Send") < shown.find(" solve"), "{shown}");
 }
 
@@ -457,7 +457,7 @@ fn functions_with_hardly_any_joules_are_one_row_until_they_are_searched_for() {
         rows.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
     };
     let all = rows("");
-    assert_eq!((all.len(), all[2].as_str()), (3, "0.030 0.0% 0.0 0.00 ... and 30 more"), "{all:?}");
+    assert_eq!((all.len(), all[2].as_str()), (3, "<1 0.0% 0.0 0.00 ... and 30 more"), "{all:?}");
     assert_eq!(rows("I").len(), 32, "in another order each has its place");
     assert_eq!(rows("I\\tiny_7\n").len(), 1);
     viewer.press(Key::Escape);

@@ -11,7 +11,7 @@ use super::quality;
 use super::sink::{Event, Fetched, Sample};
 use super::unsampled_processes::{Action, UnsampledProcesses};
 use ampere_model::Timestamp;
-use ampere_report::first::digits::significant;
+use ampere_model::digits::significant;
 use ampere_ring::Session;
 use ampere_ring::session::Command;
 use ampere_stacks::{Figures, Sampler, StacksError, cpu_of_process, foreign};

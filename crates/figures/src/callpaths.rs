@@ -305,6 +305,11 @@ pub(crate) fn rounded(figure: f64, most_places: i32) -> f64 {
     if places >= 0 { (figure * scale).round() / scale } else { (figure / scale).round() * scale }
 }
 
+/// Returns seconds with the decimal places that they have in a summary.
+pub fn rounded_seconds(seconds: f64) -> f64 {
+    rounded(seconds, PLACES_OF_SECONDS)
+}
+
 /// A column of whole numbers or figures.
 struct Column<'a, F>(&'a Callpaths, F);
 

@@ -10,7 +10,8 @@
 //! fortran.rs         the symbols of Fortran compilers
 //! filter.rs          Score-P's filter files
 //! launcher.rs        a rank's place, from its launcher's variables
-//! text.rs            figures and names as text for people
+//! text.rs            names and messages as text for people
+//! digits.rs          figures in few digits
 //! numbers.rs         hash maps whose keys are small integers
 //! order.rs           sorting, the largest first
 //! counted.rs         the part of a node that a metric counts
@@ -24,6 +25,7 @@
 
 pub mod counted;
 mod definition;
+pub mod digits;
 pub mod filter;
 pub mod fortran;
 pub mod launcher;

@@ -1,4 +1,6 @@
-//! Formats text for people: names that are safe for a terminal, figures, and errors on one line.
+//! Formats text for people: names that are safe for a terminal, and errors on one line.
+
+use crate::digits::{MEASURED, significant};
 
 /// Replaces characters that are not safe in a terminal. Names come from the application. No control character may reach a
 /// terminal, nor a character that changes the direction of writing, because it could change the meaning of a line.
@@ -74,14 +76,29 @@ impl std::fmt::Write for Bounded {
     }
 }
 
-/// Formats joules with about six significant digits and without an exponent.
+/// Formats joules that are in no column.
 pub fn joules(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        x if x < 0.001 => "<0.001".to_owned(),
-        x if x < 1000.0 => format!("{value:.3}"),
-        _ => format!("{value:.1}"),
+    significant(value, MEASURED)
+}
+
+/// Returns a text in lines of at most `room` characters. A longer word, such as a path, is divided.
+pub fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let length = |text: &str| text.chars().count();
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut().filter(|line| length(line) + 1 + length(word) <= room) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None if word.is_empty() => lines.push(String::new()),
+            None => {
+                let characters: Vec<char> = word.chars().collect();
+                lines.extend(characters.chunks(room.max(1)).map(String::from_iter));
+            }
+        }
     }
+    lines
 }
 
 /// Formats an error with its causes, on one line that is safe to print. Causes that the error has already named are left out.

@@ -1,7 +1,7 @@
 //! Describes static and dynamic joules in words.
 
-use crate::first::digits::{energy, percent};
 use ampere_figures::summary::{Baseline, Device, Region, View};
+use ampere_model::digits::{energy, percent};
 use ampere_model::text::{printable, short};
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub fn words(devices: &[&Device]) -> Option<String> {
     if !known.is_empty() {
         let watts: f64 = known.iter().map(|(_, baseline)| baseline.watts).sum();
         let fixed: f64 = known.iter().filter_map(|(device, _)| device.static_joules).sum();
-        let origins: BTreeSet<String> = known.iter().map(|(_, baseline)| origin(baseline)).collect();
+        let origins: BTreeSet<String> = known.iter().map(|(_, baseline)| origin(baseline, &known)).collect();
         let origins = origins.into_iter().collect::<Vec<_>>().join(" and ");
         let (who, draw) = subject(&known);
         words.push(format!(
@@ -36,13 +36,18 @@ pub fn words(devices: &[&Device]) -> Option<String> {
     (!words.is_empty()).then(|| words.concat())
 }
 
-/// Returns the origin of a baseline.
-fn origin(baseline: &Baseline) -> String {
+/// Returns the origin of a baseline. `known`: all that the sentence is about.
+fn origin(baseline: &Baseline, known: &[(&Device, &Baseline)]) -> String {
+    let samples = || known.iter().map(|(_, of)| of.samples).filter(|samples| *samples > 0);
+    let (least, most) = (samples().min().unwrap_or_default(), samples().max().unwrap_or_default());
     match baseline.kind.as_str() {
         "set" => "from the settings".to_owned(),
         "calibrated" => "measured by ampere calibrate".to_owned(),
         "estimate" => "by the estimate".to_owned(),
-        "idle intervals" => format!("from {} intervals without activity", baseline.samples),
+        "idle intervals" if least < most => {
+            format!("from {least} to {most} intervals without activity of each")
+        }
+        "idle intervals" => format!("from {most} intervals without activity"),
         other => printable(other),
     }
 }

@@ -1,10 +1,10 @@
 //! The first sentences of a summary.
 
 use crate::baseline;
-use crate::first::digits::{energy, significant};
 use crate::first::{facts, hints, names};
 use crate::{other_jobs, over_ranks, waits};
 use ampere_figures::summary::{Device, Figures, Region, Summary, View, topmost, view};
+use ampere_model::digits::{energy, significant};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::printable;

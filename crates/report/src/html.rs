@@ -6,6 +6,7 @@ use crate::first::names::nodes_of;
 use crate::highlights::{Sums, sentences};
 use crate::page::{BODY, Page, SCRIPT, STYLE};
 use ampere_figures::summary::{Device, Summary, View};
+use ampere_model::digits::{self, column, percent};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -79,6 +80,7 @@ fn document(title: &str, mark: Markup, data: Markup, wants_token: Option<bool>) 
 fn without_scripts(summary: &Summary) -> Markup {
     let run = &summary.run;
     let sums = Sums::of(summary);
+    let digits = digits::of_energy(&run.energy);
     html! {
         @if !run.complete { p.bad { strong { (run.state()) } } }
         @if !run.command.is_empty() { p { code { (printable(&run.command.join(" "))) } } }
@@ -93,10 +95,10 @@ fn without_scripts(summary: &Summary) -> Markup {
         ul { @for sentence in sentences(summary) { li { (sentence) } } }
         @if !run.notes.is_empty() { h2 { "Notes" } ul { @for note in &run.notes { li { (printable(note)) } } } }
         h2 { "All devices: " (joules(sums.joules)) " J" }
-        (table("function", &sums.regions, sums.joules, &[("idle: no consumer ran", sums.idle - sums.other_jobs), ("other jobs on the node", sums.other_jobs), ("lost: cannot be attributed", sums.lost)]))
+        (table("function", digits, &sums.regions, sums.joules, &[("idle: no consumer ran", sums.idle - sums.other_jobs), ("other jobs on the node", sums.other_jobs), ("lost: cannot be attributed", sums.lost)]))
         @if !sums.kernels.is_empty() {
             h2 { "GPU kernels" }
-            (table("kernel", &sums.kernels, sums.joules, &[]))
+            (table("kernel", digits, &sums.kernels, sums.joules, &[]))
             p.small { "GPUs with kernels have " (joules(sums.gpu_joules)) " J." }
         }
         h2 { "Devices" }
@@ -126,20 +128,23 @@ fn divided(view: &View, unit: &str) -> String {
     format!("{attributed} {unit} attributed, {idle} {unit} idle, {lost} {unit} lost")
 }
 
-fn table(what: &str, rows: &[(&str, f64)], whole: f64, rest: &[(&str, f64)]) -> Markup {
+fn table(what: &str, digits: usize, rows: &[(&str, f64)], whole: f64, rest: &[(&str, f64)]) -> Markup {
     let (count, sum) = crate::text::left_out(rows.iter().map(|row| row.1), ROWS_MAX);
-    let cells = |part: f64| {
-        let share = if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
-        html! { td.number { (joules(part)) } td.number { (format!("{share:.1} %")) } }
-    };
+    let is_last = |number: usize| number >= rows.len().min(ROWS_MAX);
+    let rest = rest.iter().filter(|row| row.1 > 0.0);
+    let all: Vec<(&str, f64)> = rows.iter().take(ROWS_MAX).chain(rest).copied().collect();
+    let texts = column(&all.iter().map(|row| row.1).collect::<Vec<_>>(), digits);
     html! {
         table {
             thead { tr { th.number { "J" } th.number { "of total" } th { (what) } } }
             tbody {
-                @for (name, part) in rows.iter().take(ROWS_MAX) {
-                    tr { (cells(*part)) td.name.mpi[is_mpi(name)] { (printable(name)) } }
+                @for (at, ((name, part), text)) in all.iter().zip(texts).enumerate() {
+                    tr.rest[is_last(at)] {
+                        td.number { (text) }
+                        td.number { (percent(*part, whole)) }
+                        td.name[!is_last(at)].mpi[!is_last(at) && is_mpi(name)] { (printable(name)) }
+                    }
                 }
-                @for (name, part) in rest.iter().filter(|row| row.1 > 0.0) { tr.rest { (cells(*part)) td { (name) } } }
             }
         }
         @if count > 0 { p.small { "and " (count) " more in summary.json: " (joules(sum)) " J in all" } }

@@ -13,6 +13,7 @@
 //! table.rs        columns as CSV, JSON or Parquet            text_column.rs  a Parquet column of names
 //! filter.rs       tiny functions, for the next run
 //! over_devices.rs  the largest devices; calls and seconds of ranks that draw from several devices
+//! call_tree.rs     the tree as text
 //! waits.rs        energy that ranks used while waiting in MPI, as text and tables       legend.rs  what columns mean
 //! ```
 
@@ -20,6 +21,7 @@
 
 mod baseline;
 pub mod call_table;
+mod call_tree;
 pub mod compare;
 mod csv;
 mod filter;
@@ -57,6 +59,8 @@ use std::collections::BTreeSet;
 pub enum Format {
     /// The largest rows, as in summary.txt
     Table,
+    /// Each function below its caller, with the joules of everything that it calls
+    Tree,
     /// The summary as it is
     Json,
     /// A row for each call path
@@ -194,13 +198,14 @@ fn keep_dynamic(summary: &mut Summary) -> Result<(), ReportError> {
     if summary.devices.is_empty() { Err(ReportError::NoDynamic) } else { Ok(()) }
 }
 
-/// Writes a report of a summary. The screen matters only for the table.
+/// Writes a report of a summary. The screen matters only for the table and the tree.
 ///
 /// # Errors
 /// A format that this build does not have, or that cannot be made from a summary.
 pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u8>, ReportError> {
     Ok(match format {
         Format::Table => crate::text::render(summary, screen).into_bytes(),
+        Format::Tree => call_tree::render(summary, screen).into_bytes(),
         Format::Json => json::text(summary),
         Format::Csv => csv::render(summary),
         Format::Html => html::render(summary).into_bytes(),

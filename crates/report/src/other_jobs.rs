@@ -1,7 +1,7 @@
 //! Describes the energy of other jobs on the nodes in words.
 
-use crate::first::digits::{energy, percent};
 use ampere_figures::summary::{Device, Summary, topmost};
+use ampere_model::digits::{energy, percent};
 
 /// A smaller part of the dynamic joules is not mentioned.
 const PART_MIN: f64 = 0.01;

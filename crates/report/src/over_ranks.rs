@@ -2,9 +2,9 @@
 //! ranks that stand out.
 
 use ampere_figures::summary::{Device, Figures, Summary, View};
+use ampere_model::digits::energy;
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
-use ampere_model::text::joules;
 
 /// A rank stands out if it is further from the middle half of the ranks than this many times the width of that half.
 const FAR_RATIO_MIN: f64 = 3.0;
@@ -52,8 +52,8 @@ impl Spread<'_> {
     pub fn other_processes(&self) -> String {
         match self.others {
             (0, _) => String::new(),
-            (1, used) => format!("; and 1 other process: {} J", joules(used)),
-            (many, used) => format!("; and {many} other processes: {} J", joules(used)),
+            (1, used) => format!("; and 1 other process: {}", energy(used)),
+            (many, used) => format!("; and {many} other processes: {}", energy(used)),
         }
     }
 }
@@ -252,7 +252,7 @@ mod tests {
         let joules = (0..).zip([4.0, 100.0, 2.0]).map(|(group, joules)| (("n", group), joules)).collect();
         let seen = spread_of(joules, is_compared(&names)).expect("ranks");
         assert_eq!((seen.ranks, seen.least, seen.mean(), seen.most, seen.joules), (2, 2.0, 3.0, 4.0, 106.0));
-        assert_eq!(seen.other_processes(), "; and 1 other process: 100.000 J");
+        assert_eq!(seen.other_processes(), "; and 1 other process: 100 J");
         let alone = spread_of(vec![(("n", 1), 5.0)], is_compared(&names)).expect("a process");
         assert_eq!((alone.ranks, alone.mean(), alone.joules, alone.others), (0, 0.0, 5.0, (1, 5.0)));
         assert!((0..3).all(is_compared(&["Process 6", "Process 7", "HIP Context 0"])));

@@ -125,7 +125,7 @@ fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
     assert_eq!(shown, ["all", ""]);
     let page = crate::text::render(&main, crate::first::screen::Screen::FILE);
     let rows: Vec<&str> =
-        page.lines().filter(|line| line.contains("MPI Rank 0, thread ") && line.contains('%')).collect();
+        page.lines().filter(|line| line.contains(" thread ") && line.contains('%')).collect();
     assert_eq!(rows.len(), 10, "a location and a call path for each thread: {page}");
     assert!(page.contains("by main threads only: undefined region 0 (100.0 %)"), "{page}");
 }

@@ -118,6 +118,22 @@ fn a_tree_has_all_joules() {
 }
 
 #[test]
+fn a_tree_as_text_has_each_function_below_its_caller() {
+    let rows = |tree: String| -> Vec<String> {
+        let lines = tree.lines().skip(1);
+        lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let tree = text(Format::Tree);
+    assert!(tree.contains("  main\n") && tree.contains("    MPI_Send\n"), "{tree}");
+    let rows_of_tree = rows(tree);
+    assert_eq!(rows_of_tree[..2], ["9.000 90.0 % 2.000 main", "4.000 40.0 % 2.000 MPI_Send"]);
+    assert_eq!(rows_of_tree[3..], ["3.000 30.0 % 3.000 work"], "after what MPI_Send calls");
+    let of_dynamic = render(&active_summary(BASELINE), Format::Tree, Screen::FILE).unwrap();
+    let of_dynamic = rows(String::from_utf8(of_dynamic).unwrap());
+    assert!(of_dynamic.contains(&"4.800 3.000 75.0 % 3.000 work".to_owned()), "{of_dynamic:?}");
+}
+
+#[test]
 fn stacks_add_up_to_the_device() {
     let folded = text(Format::Folded);
     let sum: f64 = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum();
@@ -141,8 +157,8 @@ fn stacks_and_pictures_can_be_of_dynamic_joules() {
     assert!(picture.contains(">ampere: 4.000 dynamic J, "), "{picture}");
     let whole = render(&active_summary(BASELINE), Format::Flamegraph, Screen::FILE).unwrap();
     let whole = String::from_utf8(whole).unwrap();
-    assert!(whole.contains(">ampere: 10.000 J, 4.000 J of them dynamic, "), "{whole}");
-    assert!(whole.contains("all devices: 10.000 J (4.000 dynamic), 100.0 % of 10.000 J<"), "{whole}");
+    assert!(whole.contains(">ampere: 10.00 J, 4.000 J of them dynamic, "), "{whole}");
+    assert!(whole.contains("all devices: 10.00 J (4.000 dynamic), 100.0 % of 10.00 J<"), "{whole}");
     assert!(whole.contains(" J (3.000 dynamic) in itself, "), "{whole}");
     assert!(whole.contains("rect class=\"static\" data-part=\"0.6000\" x=\"480.00\""), "{whole}");
     assert!(!picture.contains("class=\"static\"") && !picture.contains(" dynamic)"), "{picture}");
@@ -337,7 +353,7 @@ fn a_recursion_is_one_box_and_its_path_is_short() {
     let summary = recursive(18);
     let picture = String::from_utf8(render(&summary, Format::Flamegraph, Screen::FILE).unwrap()).unwrap();
     assert!(
-        picture.contains("fib x18: 18.000 J, 94.7 % of 19.000 J; 18.000 J in itself, 18 calls"),
+        picture.contains("fib x18: 18.00 J, 94.7 % of 19.00 J; 18.00 J in itself, 18 calls"),
         "{picture}"
     );
     assert_eq!(picture.matches("<g ").count(), 3, "all devices, main, fib: {picture}");
@@ -470,7 +486,7 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
     }
     let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
     // One row for all ranks.
-    let more = table.lines().find(|line| line.starts_with("  ... and 124985 more in summary.json: "));
+    let more = table.lines().find(|line| line.starts_with("  ... and 124985 more (see --rows): "));
     assert!(more.is_some_and(|line| line.ends_with(" J in all")), "{table}");
     for (format, most) in
         [(Format::Html, 5_000_000), (Format::Flamegraph, 5_000_000), (Format::Table, 10_000)]
@@ -554,7 +570,7 @@ fn for_many_ranks_sums_and_outliers_are_shown() {
     has("\n... and 992 more devices with less each, 9.92 kJ in all: ");
     assert!(shown.len() < 40_000, "{} bytes", shown.len());
     let page = html::render(&summary);
-    assert!(page.contains("; far from the others: MPI Rank 7 27.000 J"));
+    assert!(page.contains("; far from the others: MPI Rank 7 27.0 J"));
     assert!(page.len() < 500_000, "{} bytes", page.len());
 }
 
@@ -643,8 +659,8 @@ fn differences_are_relative_to_the_first_run() {
             text.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(row("  joules")[..4], ["10.000", "13.000", "+30.0", "%"]);
-    assert_eq!(row("  work")[..4], ["3.000", "6.000", "+100.0", "%"]);
+    assert_eq!(row("  joules")[..4], ["10.0", "13.0", "+30.0", "%"]);
+    assert_eq!(row("  work")[..4], ["3.00", "6.00", "+100.0", "%"]);
     assert_eq!(row("  main")[2], "=");
     let by_function: Vec<&str> = text.split("by function\n").nth(1).unwrap().lines().collect();
     assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
@@ -664,7 +680,7 @@ fn dynamic_joules_are_compared_where_all_runs_have_them() {
             table.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {table}"));
         line.split_whitespace().take(2).map(str::to_owned).collect()
     };
-    assert_eq!(row("  dynamic joules"), ["4.000", "10.000"], "{table}");
+    assert_eq!(row("  dynamic joules"), ["4.00", "10.00"], "{table}");
     assert_eq!(row("  static joules"), ["6.000", "0"], "{table}");
     assert_eq!(row("  work"), ["3.000", "4.800"], "{table}");
     assert!(

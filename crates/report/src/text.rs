@@ -2,8 +2,8 @@
 //! tables.
 
 use crate::baseline;
-use crate::first::digits::{ESTIMATED, MEASURED, column, count, energy, percent, significant};
-use crate::first::screen::{Column, LABEL, Line, Names, Screen, Style, Table, labelled};
+use crate::first::facts::WAITING_PART_MIN;
+use crate::first::screen::{Column, LABEL, Line, Names, ROWS, Screen, Style, Table, labelled};
 use crate::first::tables::{self, Known};
 use crate::first::{self, names};
 use crate::legend::{GROUP_HEAD, LEAST_RANK_HEAD, Legend};
@@ -15,13 +15,12 @@ use ampere_figures::gauges::OverTheRun;
 use ampere_figures::shares::{self, Whole};
 use ampere_figures::summary::{Baseline, Device, Figures, Region, Summary, View};
 use ampere_figures::summary::{Callpath, StacksOverhead, parts, topmost, view};
+use ampere_model::digits::{self, MEASURED, column, count, energy, known_column, percent, significant};
 use ampere_model::text::{compact, printable, short};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// If a larger part of the run than this has no samples, a line reports it.
 const UNSAMPLED_PART: f64 = 0.03;
-/// The maximum number of rows of a table.
-const ROWS_MAX: usize = 15;
 /// Rows with a smaller part of the whole are summed.
 const PART_MIN: f64 = 0.001;
 /// The maximum number of functions that a line names.
@@ -108,8 +107,13 @@ impl<'a> Page<'a> {
         Measure { unit, whole: self.whole.joules(is_dynamic), share: shares::head(is_dynamic) }
     }
 
+    /// Returns the maximum number of rows of a table.
+    fn rows(&self) -> usize {
+        self.screen.rows
+    }
+
     fn digits(&self) -> usize {
-        if self.summary.run.energy == "estimated" { ESTIMATED } else { MEASURED }
+        digits::of_energy(&self.summary.run.energy)
     }
 
     /// Writes all tables, and the figures that are in no table.
@@ -172,8 +176,8 @@ impl<'a> Page<'a> {
         self.title(&format!("all ranks, of {} devices", views.len()));
         let is_dynamic = over_ranks::is_dynamic(&views);
         self.whole_ranks(&whole, is_dynamic);
-        let spreads = over_ranks::functions(self.summary, &views, ROWS_MAX);
-        let (shown, others) = shown_spreads(&spreads, whole.joules);
+        let spreads = over_ranks::functions(self.summary, &views, self.rows());
+        let (shown, others) = shown_spreads(&spreads, whole.joules, self.rows());
         let functions = shown.iter().map(|row| self.summary.name(row.what)).collect();
         let measure = self.of_joules(is_dynamic);
         self.spreads(("function", Names::Functions(functions)), (&shown, others), whole.joules, &measure);
@@ -211,8 +215,8 @@ impl<'a> Page<'a> {
     }
 
     fn callpaths_over_ranks(&mut self, views: &[(&'a Device, &'a View)], total: f64, measure: &Measure) {
-        let spreads = over_ranks::callpaths(self.summary, views, ROWS_MAX);
-        let (shown, others) = shown_spreads(&spreads, total);
+        let spreads = over_ranks::callpaths(self.summary, views, self.rows());
+        let (shown, others) = shown_spreads(&spreads, total, self.rows());
         let paths = shown.iter().map(|row| (String::new(), self.summary.regions_of(row.what)));
         let names = Names::Paths(paths.collect());
         self.spreads(("call path", names), (&shown, others), total, measure);
@@ -243,13 +247,15 @@ impl<'a> Page<'a> {
         let far = texts(&|row| {
             Some(far(row)).filter(|far| !far.is_empty()).map_or_else(String::new, |far| format!("! {far}"))
         });
+        // A launcher, for example, is no rank.
+        let ranks = |row: &Spread| if row.ranks > 0 { row.ranks.to_string() } else { "-".to_owned() };
         let before = vec![
             Column::new(&measure.unit, figures(&|row| row.joules)),
             Column::new(measure.share, texts(&|row| percent(row.joules, measure.whole))),
             Column::new(LEAST_RANK_HEAD, of_ranks(&|row| row.least)).dispensable(2),
             Column::new("mean", of_ranks(&|row| row.mean())).dispensable(3),
             Column::new("most", of_ranks(&|row| row.most)).dispensable(2),
-            Column::new("ranks", texts(&|row| row.ranks.to_string())).dispensable(5),
+            Column::new("ranks", texts(&ranks)).dispensable(5),
             Column::new("s", figures(&|row| row.seconds)).dispensable(4),
             Column::new("calls", texts(&|row| calls(row.calls))).dispensable(6),
         ];
@@ -280,8 +286,9 @@ impl<'a> Page<'a> {
             format!("{} on {}: {} s", device.name, device.node, significant(device.total_joules, MEASURED))
         } else {
             let watts = device.mean_watts();
-            let watts = watts
-                .map_or_else(String::new, |watts| format!(", {} W on average", significant(watts, MEASURED)));
+            let watts = watts.map_or_else(String::new, |watts| {
+                format!(", {} W on average", significant(watts, self.digits()))
+            });
             format!(
                 "{} on {}: {}{watts}, {} ({}, {} sample{})",
                 device.name,
@@ -383,7 +390,9 @@ impl<'a> Page<'a> {
             let (own, calls) = (row.figures.own_joules(), row.figures.calls);
             (own, if calls > 0 { row.figures.inclusive_joules } else { own })
         };
-        let (rows, small) = large(view.own_regions(), total, of_row);
+        // A function that waits has many joules, but hardly any dynamic ones.
+        let waits = |row: &Region| row.figures.exclusive_joules >= WAITING_PART_MIN * device.total_joules;
+        let (rows, small) = large(view.own_regions(), total, self.rows(), (of_row, waits));
         let has_watts = rows.iter().any(|row| row.watts.resolved_watts.is_some());
         let figures: Vec<&Figures> = rows.iter().map(|row| &row.figures).collect();
         let known: Vec<Known> = rows.iter().map(|row| known(device, row)).collect();
@@ -395,12 +404,10 @@ impl<'a> Page<'a> {
         before.push(Column { is_left: true, ..Column::new("", bars).dispensable(9) });
         before.push(Column::new("inclusive", column(&inclusive, self.digits())).dispensable(5));
         before.push(Column::new("calls", texts(&|row| calls(row.figures.calls))).dispensable(6));
-        let watts = |row: &Region| match row.watts.resolved_watts {
-            Some(watts) => significant(watts, MEASURED),
-            None if has_watts => "below res.".to_owned(),
-            None => "-".to_owned(),
-        };
-        before.push(Column::new(watts_head(view), texts(&watts)).dispensable(2));
+        let unknown = if has_watts { "below res." } else { "-" };
+        let watts: Vec<Option<f64>> = rows.iter().map(|row| row.watts.resolved_watts).collect();
+        let watts = known_column(&watts, unknown, self.digits());
+        before.push(Column::new(watts_head(view), watts).dispensable(2));
         let names = Names::Functions(rows.iter().map(|row| &*row.region).collect());
         self.table(Table { before, head: what.to_owned(), names, after: Vec::new() });
         self.more_than_shown(small, &measure.unit);
@@ -415,9 +422,8 @@ impl<'a> Page<'a> {
         let shares = rows.iter().map(|row| percent(row.own_joules(), measure.whole)).collect();
         let mut columns = vec![Column::new(&device.unit, figures(&|row| row.exclusive_joules))];
         if view.is_active() {
-            let part = |of: fn(&Figures) -> Option<f64>| -> Vec<String> {
-                let texts = figures(&|row| of(row).unwrap_or_default()).into_iter().zip(rows);
-                texts.map(|(text, row)| if of(row).is_some() { text } else { "-".to_owned() }).collect()
+            let part = |of: fn(&Figures) -> Option<f64>| {
+                known_column(&rows.iter().map(|row| of(row)).collect::<Vec<_>>(), "-", digits)
             };
             columns.push(Column::new("static J", part(|row| row.static_joules)).dispensable(8));
             columns.push(Column::new(&measure.unit, part(|row| row.dynamic_joules)));
@@ -448,18 +454,18 @@ impl<'a> Page<'a> {
         let measure = self.measure(device, view);
         let sums = by_location(self.summary, view);
         if let Some(whole) =
-            over_ranks::whole(self.summary, &[(device, view)]).filter(|_| sums.len() > ROWS_MAX)
+            over_ranks::whole(self.summary, &[(device, view)]).filter(|_| sums.len() > self.rows())
         {
             self.lines.push(Line::empty());
             return self.whole_ranks(&whole, view.is_active());
         }
-        let rows: Vec<&Figures> = sums.iter().take(ROWS_MAX).map(|(_, figures)| figures).collect();
+        let rows: Vec<&Figures> = sums.iter().take(self.rows()).map(|(_, figures)| figures).collect();
         let mut before = self.joules_columns(device, view, &rows);
         let bars = rows.iter().map(|row| bar(row.own_joules(), measure.whole)).collect();
         before.push(Column { is_left: true, ..Column::new("", bars).dispensable(9) });
-        let names = Names::Texts(sums.iter().take(ROWS_MAX).map(|(group, _)| group.clone()).collect());
+        let names = Names::Texts(sums.iter().take(self.rows()).map(|(group, _)| group.clone()).collect());
         self.table(Table { before, head: GROUP_HEAD.to_owned(), names, after: Vec::new() });
-        let rest = left_out(sums.iter().map(|(_, figures)| figures.own_joules()), ROWS_MAX);
+        let rest = left_out(sums.iter().map(|(_, figures)| figures.own_joules()), self.rows());
         self.more_than_shown(rest, &measure.unit);
     }
 
@@ -473,7 +479,12 @@ impl<'a> Page<'a> {
             return self.callpaths_over_ranks(&[(device, view)], total, &measure);
         }
         let of_row = |row: &Callpath| (row.figures.own_joules(), row.figures.own_joules());
-        let (shown, small) = large(rows.iter().filter(|row| view.has_run(&row.figures)), total, of_row);
+        let (shown, small) = large(
+            rows.iter().filter(|row| view.has_run(&row.figures)),
+            total,
+            self.rows(),
+            (of_row, |_| false),
+        );
         let figures: Vec<&Figures> = shown.iter().map(|row| &row.figures).collect();
         let known: Vec<Known> =
             figures.iter().map(|row| Known { range: range(device, row), error: None }).collect();
@@ -481,7 +492,10 @@ impl<'a> Page<'a> {
         before
             .push(Column::new("calls", figures.iter().map(|row| calls(row.calls)).collect()).dispensable(7));
         let path = |row: &&Callpath| {
-            let of = name_of(self.summary, (row.location_group, row.location), &several);
+            let of = match groups.len() == 1 && several.contains(&row.location_group) {
+                true => self.summary.name(row.location).to_owned(),
+                false => name_of(self.summary, (row.location_group, row.location), &several),
+            };
             (format!("{of}: "), self.summary.regions_of(row.path))
         };
         let names = Names::Paths(shown.iter().map(path).collect());
@@ -492,34 +506,32 @@ impl<'a> Page<'a> {
     fn more_than_shown(&mut self, (count, sum): (usize, f64), unit: &str) {
         if count > 0 {
             let sum = significant(sum, self.digits());
-            self.put(&format!("... and {count} more in summary.json: {sum} {unit} in all"), Style::Plain);
+            self.put(&format!("... and {count} more (see --rows): {sum} {unit} in all"), Style::Plain);
         }
     }
 
     /// Writes the losses, and the cost of measuring.
     fn foot(&mut self) {
         let (quality, cost) = (&self.summary.quality, &self.summary.overhead);
-        let mut lines = vec![("quality", quality.text())];
+        let late = cost.sampler.as_ref().map(|sampler| {
+            let [late, all] = [sampler.missed_deadlines, sampler.deadlines].map(count);
+            format!("; counters were read more than 1 ms late {late} times of {all}")
+        });
+        let mut lines = vec![("quality", quality.text() + &late.unwrap_or_default())];
+        let stacks = cost.stacks.as_ref().and_then(|stacks| Some((stacks, stacks.share()?)));
+        let mut costs: Vec<String> =
+            stacks.iter().map(|(stacks, share)| stacks_cost(stacks, *share)).collect();
         if cost.collector_peak_rss_bytes > 0 {
             let (seconds, bytes) = (cost.collector_cpu_seconds, cost.collector_peak_rss_bytes as f64);
-            let sampler = cost.sampler.as_ref().map(|sampler| {
-                let late = count(sampler.missed_deadlines);
-                format!(
-                    "; sampler {:.1} % of a core, more than 1 ms late {late} times of {}",
-                    100.0 * sampler.cpu_share,
-                    count(sampler.deadlines)
-                )
+            let part = stacks.map_or_else(String::new, |(stacks, _)| {
+                format!(" ({} of the program's)", percent(seconds, stacks.program_seconds))
             });
-            let sampler = sampler.unwrap_or_default();
-            lines.push((
-                "cost",
-                format!("collector {seconds:.2} s of CPU time, {:.1} MB at most{sampler}", bytes / 1e6),
+            costs.push(format!(
+                "the collector {seconds:.2} s of CPU time{part}, {:.1} MB at most",
+                bytes / 1e6
             ));
         }
-        if let Some((stacks, share)) = cost.stacks.as_ref().and_then(|stacks| Some((stacks, stacks.share()?)))
-        {
-            lines.push(("stacks", stacks_cost(stacks, share)));
-        }
+        lines.extend((!costs.is_empty()).then(|| ("cost", costs.join("; "))));
         self.lines.push(Line::empty());
         for (label, text) in lines {
             self.lines.extend(labelled(label, &text, Style::Plain, self.screen));
@@ -539,8 +551,13 @@ fn watts_head(view: &View) -> &'static str {
 }
 
 /// Returns the rows of a table, and the number and the joules of the others.
-fn shown_spreads<'s, 'a>(spreads: &'s Spreads<'a>, total: f64) -> (Vec<&'s Spread<'a>>, (usize, f64)) {
-    let (shown, small) = large(spreads.rows.iter(), total, |row: &Spread| (row.joules, row.joules));
+fn shown_spreads<'s, 'a>(
+    spreads: &'s Spreads<'a>,
+    total: f64,
+    rows: usize,
+) -> (Vec<&'s Spread<'a>>, (usize, f64)) {
+    let of_row = |row: &Spread| (row.joules, row.joules);
+    let (shown, small) = large(spreads.rows.iter(), total, rows, (of_row, |_| false));
     let others = spreads.others;
     (shown, (others.0 + small.0, others.1 + small.1))
 }
@@ -555,7 +572,7 @@ fn stacks_cost(stacks: &StacksOverhead, share: f64) -> String {
         format!("{} samples, one in {:.3} ms, {each}, and ", stacks.samples, 1e3 * period)
     });
     format!(
-        "about {:.1} % of the program's CPU time, an estimate: {samples}{} records of switches",
+        "in the program about {:.1} % of its CPU time, an estimate: {samples}{} records of switches",
         100.0 * share,
         stacks.switches
     )
@@ -675,19 +692,25 @@ pub fn most_of(whole: Whole, view: &View) -> String {
 }
 
 /// Returns the first rows that are not small, and the number and the sum of all others. `of_row` returns the figure of a row that
-/// is summed and that decides whether the row is small. If all rows are small, none is left out for that reason.
+/// is summed, and the one that decides whether the row is small; `is_kept` whether it is shown in any case. If all rows are
+/// small, none is left out for that reason.
 fn large<'a, T>(
     rows: impl Iterator<Item = &'a T>,
     whole: f64,
-    of_row: impl Fn(&T) -> (f64, f64),
+    most: usize,
+    (of_row, is_kept): (impl Fn(&T) -> (f64, f64), impl Fn(&T) -> bool),
 ) -> (Vec<&'a T>, (usize, f64)) {
-    let mut rows = rows.fuse();
-    let first: Vec<&T> = rows.by_ref().take(ROWS_MAX).collect();
-    let is_large = |row: &&T| of_row(row).1 >= PART_MIN * whole;
-    let all_are_small = !first.iter().any(is_large);
-    let (shown, small): (Vec<&T>, Vec<&T>) =
-        first.into_iter().partition(|row| all_are_small || is_large(row));
-    let others = small.into_iter().chain(rows).fold((0, 0.0), |sum, row| (sum.0 + 1, sum.1 + of_row(row).0));
+    let rows: Vec<&T> = rows.collect();
+    let is_large = |row: &T| most > ROWS || of_row(row).1 >= PART_MIN * whole;
+    let all_are_small = !rows.iter().take(most).any(|row| is_large(row));
+    let is_shown = |at: usize, row: &T| (at < most && (all_are_small || is_large(row))) || is_kept(row);
+    let (mut shown, mut others) = (Vec::new(), (0, 0.0));
+    for (at, row) in rows.into_iter().enumerate() {
+        match is_shown(at, row) {
+            true => shown.push(row),
+            false => others = (others.0 + 1, others.1 + of_row(row).0),
+        }
+    }
     (shown, others)
 }
 
@@ -742,10 +765,16 @@ mod tests {
     #[test]
     fn small_rows_are_summed_unless_all_are() {
         let of_row = |joules: &f64| (*joules, *joules);
-        let (shown, others) = large([900.0, 99.0, 0.5, 0.5].iter(), 1000.0, of_row);
+        let nothing = |_: &f64| false;
+        let (shown, others) = large([900.0, 99.0, 0.5, 0.5].iter(), 1000.0, ROWS, (of_row, nothing));
         assert_eq!((shown, others), (vec![&900.0, &99.0], (2, 1.0)));
-        let (shown, others) = large([1.0; 2000].iter(), 2000.0, of_row);
-        assert_eq!((shown.len(), others), (ROWS_MAX, (1985, 1985.0)));
-        assert_eq!(large([0.0].iter(), 0.0, of_row).0, [&0.0]);
+        let (shown, others) = large([1.0; 2000].iter(), 2000.0, ROWS, (of_row, nothing));
+        assert_eq!((shown.len(), others), (ROWS, (1985, 1985.0)));
+        assert_eq!(large([0.0].iter(), 0.0, ROWS, (of_row, nothing)).0, [&0.0]);
+        let (shown, others) =
+            large([900.0, 0.5, 0.4].iter(), 1000.0, ROWS, (of_row, |row: &f64| *row == 0.4));
+        assert_eq!((shown, others), (vec![&900.0, &0.4], (1, 0.5)), "a row that is kept in any case");
+        let more = large([900.0, 0.5, 0.4].iter(), 1000.0, ROWS + 1, (of_row, nothing)).0;
+        assert_eq!(more.len(), 3, "if more rows are wanted, small ones are shown");
     }
 }

@@ -388,13 +388,13 @@ mod tests {
         let _ = ["", "GPU-0", "ranks"].map(|name| all.names.number(name));
         assert_eq!(
             all.line("step", &all.statistics()[0]),
-            "step: 5 calls, 42.000 J of GPU-0 (ranks); median 4.000 J, quartiles 2.000 and 5.000 J, from 1.000 to 30.000 J; \
-             outliers: 1, the furthest 30.000 J at -4.000 s ()"
+            "step: 5 calls, 42.00 J of GPU-0 (ranks); median 4.000 J, quartiles 2.000 and 5.000 J, from 1.000 to 30.00 J; \
+             outliers: 1, the furthest 30.00 J at -4.000 s ()"
         );
         all.calls.iter_mut().for_each(|call| call.calls = None);
         let line = all.line("step", &all.statistics()[0]);
         assert!(
-            line.starts_with("step: 5 times found by samples (its calls are not known), 42.000 J"),
+            line.starts_with("step: 5 times found by samples (its calls are not known), 42.00 J"),
             "{line}"
         );
     }

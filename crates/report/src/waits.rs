@@ -1,10 +1,10 @@
 //! Describes the energy that ranks used while they waited for each other in MPI, in words and as tables.
 
-use crate::first::digits::{column, energy, percent};
 use crate::first::names;
 use crate::first::screen::{Column, Names, Table};
 use ampere_figures::summary::Summary;
 use ampere_figures::waits::{Cause, Waiting};
+use ampere_model::digits::{column, energy, percent};
 use ampere_model::order::largest_first;
 use ampere_model::text::short;
 

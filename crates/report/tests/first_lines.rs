@@ -247,7 +247,7 @@ fn the_cost_of_samples_and_of_a_node_without_a_free_core_is_a_hint() {
         }
     };
     assert_hint("sampled_ranks", "measuring took", (false, false), cost(0.3, 10_000));
-    let switches = "measuring took about 9 % of the CPU time; 200 000 switches of threads a second";
+    let switches = "measuring took about 9 % of the program's CPU time; 200 000 switches of threads a second";
     assert_hint("sampled_ranks", switches, (false, true), cost(0.9, 2_000_000));
     let full = |summary: &mut Summary| {
         cost(0.3, 10_000)(summary);
@@ -257,10 +257,14 @@ fn the_cost_of_samples_and_of_a_node_without_a_free_core_is_a_hint() {
     };
     assert_hint(
         "sampled_ranks",
-        "9 % of the CPU time; no core is free for the collector",
+        "9 % of the program's CPU time (3.0 % in the program, 6.0 % the collector); no core is free for the collector",
         (false, true),
         full,
     );
+    assert_hint("sampled_ranks", "measuring took", (false, false), |summary| {
+        full(summary);
+        summary.overhead.stacks.as_mut().expect("samples").program_seconds = 0.02;
+    });
 }
 
 #[test]

@@ -132,8 +132,8 @@ pub fn trace_next_to(summary: &Path) -> anyhow::Result<PathBuf> {
     match anchors.as_slice() {
         [only] => Ok(only.clone()),
         [] => bail!(
-            "there is no trace in {}: this format shows events, which a summary does not have (a run's trace is \
-             written when it has ended)",
+            "there is no trace in {}: this format shows events, which a summary does not have: name the trace, traces.otf2 (a \
+             run's trace is written when it has ended)",
             directory.display()
         ),
         [first, ..] => bail!(

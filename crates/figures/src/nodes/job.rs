@@ -3,8 +3,9 @@
 use crate::losses::Losses;
 use crate::summary::{Summary, least_trusted, topmost};
 use crate::totals::Totals;
+use ampere_model::digits::energy;
 use ampere_model::order::largest_first;
-use ampere_model::text::{joules, printable, short};
+use ampere_model::text::{printable, short};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -172,8 +173,8 @@ impl Job {
             .collect();
         if !largest.is_empty() {
             all.push(format!(
-                "{} J on {} nodes: most in {}.",
-                joules(whole),
+                "{} on {} nodes: most in {}.",
+                energy(whole),
                 self.nodes.len(),
                 largest.join(", ")
             ));

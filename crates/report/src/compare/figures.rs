@@ -37,9 +37,9 @@ pub enum Per {
 }
 
 /// One value for each of [`By::figures`].
-pub type Values = [f64; 10];
+pub type Values = [f64; 11];
 
-const OF_RUNS: [&str; 10] = [
+const OF_RUNS: [&str; 11] = [
     "seconds",
     "joules",
     "watts",
@@ -49,11 +49,14 @@ const OF_RUNS: [&str; 10] = [
     "kernel_joules",
     "static_joules",
     DYNAMIC,
+    DYNAMIC_MPI,
     WAITING,
 ];
 const OF_DEVICES: [&str; 2] = ["joules", "watts"];
 const OF_CALLS: [&str; 5] = ["exclusive_joules", "inclusive_joules", "exclusive_seconds", "calls", DYNAMIC];
 const DYNAMIC: &str = "dynamic_joules";
+/// The dynamic joules of MPI functions.
+pub const DYNAMIC_MPI: &str = "mpi_dynamic_joules";
 const WAITING: &str = "waiting_joules";
 
 impl By {
@@ -93,6 +96,7 @@ impl By {
             "static_joules" => "static joules",
             DYNAMIC => "dynamic joules",
             "mpi_joules" => "joules in MPI functions",
+            DYNAMIC_MPI => "dynamic joules in MPI functions",
             WAITING => "joules waiting in MPI",
             "kernel_joules" => "joules while GPU kernels ran",
             other => other,
@@ -118,7 +122,7 @@ pub fn leads(summary: &Summary) -> bool {
 
 /// Whether a figure is known only for runs that record which locations were active.
 pub fn is_of_activity(figure: &str) -> bool {
-    ["static_joules", DYNAMIC].contains(&figure)
+    ["static_joules", DYNAMIC, DYNAMIC_MPI].contains(&figure)
 }
 
 /// Whether a figure is known only for runs in which waits were looked for.
@@ -187,6 +191,7 @@ fn of_run(summary: &Summary, sums: &Sums, divisor: f64) -> Values {
             sums.kernels.iter().map(|row| row.1).sum::<f64>() + 0.0,
             sums.dynamic.map_or(0.0, |_| topmost(summary).filter_map(|device| device.static_joules).sum()),
             sums.dynamic.unwrap_or_default(),
+            sums.mpi().filter_map(|(name, _)| sums.dynamic_of.get(name)).sum::<f64>() + 0.0,
             summary.run.waiting.as_ref().map_or(0.0, |waiting| waiting.joules),
         ],
         divisor,

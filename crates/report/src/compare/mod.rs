@@ -22,6 +22,7 @@ mod verdict;
 
 use crate::first::names::{paths, shortened};
 use ampere_figures::summary::Summary;
+use ampere_model::digits::{self, MEASURED, column};
 use ampere_model::text::{printable, short};
 pub use figures::{By, Per};
 use statistics::{Difference, Sample};
@@ -152,6 +153,25 @@ impl Comparison {
             Form::Csv => rows::csv(self),
             Form::Html => page::render(self).into_bytes(),
         }
+    }
+
+    /// Returns the mean and the standard deviation of each group as the cells of a table's rows. They have the same decimals,
+    /// except those of runs, whose rows are different figures.
+    fn cells(&self, rows: &[&Row]) -> Vec<Vec<(String, String)>> {
+        let runs = self.groups.iter().flatten().map(|about| &about.run);
+        let digits = runs.map(|run| digits::of_energy(&run.energy)).min().unwrap_or(MEASURED);
+        let of_runs = rows.iter().any(|row| row.by == By::Run);
+        let alike = rows.chunks(if of_runs { 1 } else { rows.len().max(1) });
+        let cells = |rows: &[&Row]| {
+            let digits = if rows[0].figure() == "seconds" { MEASURED } else { digits };
+            let values = |group: &Sample| [group.mean, group.deviation.unwrap_or_default()];
+            let values: Vec<f64> = rows.iter().flat_map(|row| &row.groups).flat_map(values).collect();
+            let mut texts = column(&values, digits).into_iter();
+            let mut row =
+                |row: &&Row| row.groups.iter().filter_map(|_| texts.next().zip(texts.next())).collect();
+            rows.iter().map(&mut row).collect::<Vec<_>>()
+        };
+        alike.flat_map(cells).collect()
     }
 
     /// Whether there are groups of several runs, whose noise is known.
@@ -373,7 +393,7 @@ mod tests {
         let more = shown(Form::Table).lines().find(|line| line.contains("2 more")).map(str::to_owned);
         let figures: Vec<String> =
             more.iter().flat_map(|line| line.split_whitespace().take(3)).map(str::to_owned).collect();
-        assert_eq!(figures, ["0.500", "0.900", "+80.0"], "their sums");
+        assert_eq!(figures, ["0.50", "0.90", "+80.0"], "their sums");
         assert!(shown(Form::Csv).contains("never_ran"));
     }
 }

@@ -5,7 +5,7 @@ use super::figures::By;
 use super::ranked::Ranked;
 use super::{Comparison, Row, change, shown, text, uncertainty, verdict};
 use ampere_model::regions::is_mpi;
-use ampere_model::text::{joules, printable};
+use ampere_model::text::printable;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("page.css");
@@ -91,7 +91,8 @@ fn section(comparison: &Comparison, by: By, ranked: &Ranked) -> Markup {
                 }
             }
             @if let Some(sum) = &ranked.small {
-                @let [from, to] = [0, sum.groups.len() - 1].map(|at| joules(sum.groups[at].mean));
+                @let cells = comparison.cells(&[sum]).concat();
+                @let [from, to] = [0, sum.groups.len() - 1].map(|at| &cells[at].0);
                 p.small { (sum.name) ": " (from) " J in 1, " (to) " J in " (sum.groups.len()) }
             }
         }
@@ -113,19 +114,19 @@ fn table(comparison: &Comparison, rows: &[&Row], by: By) -> Markup {
                     th { @if by == By::Run { "figure" } @else { (by.name()) } }
                 }
             }
-            tbody { @for row in rows { (line_of(row, has_samples, most)) } }
+            tbody { @for (row, cells) in rows.iter().zip(comparison.cells(rows)) { (line_of(row, &cells, has_samples, most)) } }
         }
     }
 }
 
 /// Makes a row. `most` is the scale of its bars, if it has bars.
-fn line_of(row: &Row, has_samples: bool, most: Option<f64>) -> Markup {
+fn line_of(row: &Row, cells: &[(String, String)], has_samples: bool, most: Option<f64>) -> Markup {
     let within = row.is_significant() == Some(false);
     html! {
         tr.rest[has_samples && within] {
-            @for (at, group) in row.groups.iter().enumerate() {
-                td.number { (joules(group.mean)) }
-                @if has_samples { td.number.small { "± " (group.deviation.map_or_else(|| "?".to_owned(), joules)) } }
+            @for (at, (group, (mean, deviation))) in row.groups.iter().zip(cells).enumerate() {
+                td.number { (mean) }
+                @if has_samples { td.number.small { "± " @if group.deviation.is_some() { (deviation) } @else { "?" } } }
                 @if at > 0 {
                     @let difference = &row.differences[at - 1];
                     td.number { (change(row.groups[0].mean, group.mean)) }

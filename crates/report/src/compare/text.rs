@@ -4,7 +4,7 @@
 use super::figures::By;
 use super::statistics::CONFIDENCE;
 use super::{About, Comparison, Row, change, line, names, uncertainty, verdict};
-use ampere_model::text::{joules, printable};
+use ampere_model::text::{printable, wrapped};
 use std::fmt::Write;
 
 const COLUMN: usize = 11;
@@ -25,20 +25,10 @@ pub fn render(comparison: &Comparison, width: usize) -> String {
 }
 
 /// Writes a text in lines of at most `width` characters; those after the first begin with `INDENT` blanks.
-fn wrapped(begin: &str, text: &str, width: usize, out: &mut String) -> std::fmt::Result {
-    let mut line = begin.to_owned();
-    let mut is_first = true;
-    for word in text.split(' ') {
-        if !is_first && line.chars().count() + 1 + word.chars().count() > width {
-            writeln!(out, "{line}")?;
-            line = " ".repeat(INDENT);
-            is_first = true;
-        }
-        line.push_str(if is_first { "" } else { " " });
-        line.push_str(word);
-        is_first = false;
-    }
-    writeln!(out, "{line}")
+fn paragraph(begin: &str, text: &str, width: usize, out: &mut String) -> std::fmt::Result {
+    let begins = std::iter::once(begin.to_owned()).chain(std::iter::repeat(" ".repeat(INDENT)));
+    let lines = wrapped(text, width.saturating_sub(INDENT));
+    begins.zip(lines).try_for_each(|(begin, line)| writeln!(out, "{begin}{line}"))
 }
 
 /// Explains what the printed intervals mean.
@@ -67,20 +57,20 @@ fn head(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Re
     let verdicts = verdict::verdicts(comparison);
     for (number, verdict) in (2..).zip(&verdicts) {
         let of = if verdicts.len() > 1 { format!("{number}: ") } else { String::new() };
-        wrapped(&of, verdict, width, out)?;
+        paragraph(&of, verdict, width, out)?;
     }
     writeln!(out)?;
     for (number, runs) in (1..).zip(&comparison.groups) {
         for (at, (names, line)) in described(runs).into_iter().enumerate() {
             let number = if at == 0 { format!("{number}") } else { String::new() };
-            wrapped(&format!("{number:>3}  "), &format!("{}: {line}", names.join(", ")), width, out)?;
+            paragraph(&format!("{number:>3}  "), &format!("{}: {line}", names.join(", ")), width, out)?;
         }
     }
     let indent = " ".repeat(INDENT);
-    comparison.notes.iter().try_for_each(|note| wrapped(&indent, note, width, out))?;
+    comparison.notes.iter().try_for_each(|note| paragraph(&indent, note, width, out))?;
     if comparison.per != super::Per::Run {
         let per = comparison.per.name();
-        wrapped(
+        paragraph(
             &indent,
             &format!("joules, watts, calls and a function's seconds are per {per}"),
             width,
@@ -88,7 +78,7 @@ fn head(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Re
         )?;
     }
     if comparison.has_samples() {
-        method().split_inclusive(". ").try_for_each(|of| wrapped(&indent, of.trim_end(), width, out))?;
+        method().split_inclusive(". ").try_for_each(|of| paragraph(&indent, of.trim_end(), width, out))?;
     }
     writeln!(out)?;
     let mut columns = Vec::new();
@@ -123,27 +113,34 @@ fn tables(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::
         let within_noise_max = if by == By::Run { ROWS_MAX } else { WITHIN_NOISE_MAX };
         let listed: Vec<&Row> =
             differ.clone().chain(ranked.within_noise.iter().take(within_noise_max)).copied().collect();
-        for (at, (row, name)) in listed.iter().zip(names(&listed, room)).enumerate() {
-            if at == differ.len() {
+        let names = names(&listed, room).into_iter().chain(ranked.small.iter().map(|sum| sum.name.clone()));
+        let all: Vec<&Row> = listed.iter().copied().chain(&ranked.small).collect();
+        let more = count - listed.len();
+        for (at, ((row, name), cells)) in all.iter().zip(names).zip(comparison.cells(&all)).enumerate() {
+            if at == differ.len() && at < listed.len() {
                 writeln!(out, "  within noise:")?;
             }
-            line_of(comparison, row, &name, out)?;
+            if at == listed.len() && more > 0 {
+                writeln!(out, "  and {more} more: -f csv and -f json have all")?;
+            }
+            line_of(comparison, row, (&name, &cells), out)?;
         }
-        let more = count - listed.len();
-        if more > 0 {
+        if ranked.small.is_none() && more > 0 {
             writeln!(out, "  and {more} more: -f csv and -f json have all")?;
-        }
-        if let Some(sum) = &ranked.small {
-            line_of(comparison, sum, &sum.name, out)?;
         }
     }
     Ok(())
 }
 
-fn line_of(comparison: &Comparison, row: &Row, name: &str, out: &mut String) -> std::fmt::Result {
+fn line_of(
+    comparison: &Comparison,
+    row: &Row,
+    (name, cells): (&str, &[(String, String)]),
+    out: &mut String,
+) -> std::fmt::Result {
     let first = &row.groups[0];
-    for (at, group) in row.groups.iter().enumerate() {
-        write!(out, "{:>COLUMN$}", joules(group.mean))?;
+    for (at, (group, (mean, _))) in row.groups.iter().zip(cells).enumerate() {
+        write!(out, "{mean:>COLUMN$}")?;
         let Some(difference) = at.checked_sub(1).map(|at| &row.differences[at]) else { continue };
         write!(out, "{:>CHANGE$}", change(first.mean, group.mean))?;
         if comparison.has_samples() {

@@ -1,6 +1,6 @@
 //! The comparison in one sentence: whether the energy differs, and which parts of it differ most.
 
-use super::figures::By;
+use super::figures::{By, DYNAMIC_MPI};
 use super::statistics::Difference;
 use super::{Comparison, Row, shown};
 use ampere_model::regions::is_mpi;
@@ -96,7 +96,11 @@ fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
     let differs = |difference: &Difference| {
         difference.is_significant().unwrap_or(difference.of_means.abs() >= CHANGE_MIN * whole)
     };
-    let of_run = comparison.of_run("mpi_joules").into_iter().map(|row| (row, "MPI joules".to_owned()));
+    let (mpi, name) = match comparison.has_dynamic {
+        true => (DYNAMIC_MPI, "MPI's dynamic joules"),
+        false => ("mpi_joules", "MPI's joules"),
+    };
+    let of_run = comparison.of_run(mpi).into_iter().map(|row| (row, name.to_owned()));
     let functions = [By::Function, By::Kernel].map(|by| comparison.ranked(by).differ);
     let functions = functions.iter().flatten().filter(|row| !is_mpi(&row.name)).map(|row| (*row, shown(row)));
     let mut parts: Vec<(&Row, String)> =

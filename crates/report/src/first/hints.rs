@@ -1,12 +1,12 @@
 //! Hints for the next step, each from a rule.
 
-use super::digits::{count, energy, percent, significant};
 use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::levels::{self, Levels};
 use super::names;
 use crate::filter::much_measuring;
 use crate::{other_jobs, over_ranks};
 use ampere_figures::summary::{NodeCpu, Summary, topmost};
+use ampere_model::digits::{count, energy, percent, significant};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
 use ampere_settings::Config;
@@ -29,6 +29,8 @@ const HOT_CELSIUS: f64 = 95.0;
 /// is a large part.
 const MEASURING_PART_MIN: f64 = 0.05;
 const JUDGED_SECONDS_MIN: f64 = 1.0;
+/// A program that keeps less than this part of one core busy hardly notices that no core is free for the collector.
+const JUDGED_CPU_PART_MIN: f64 = 0.1;
 /// If the node's processors are busy for this part of the time, none is free.
 const FULL_PART: f64 = 0.95;
 /// The maximum length of a name in a hint, in characters.
@@ -63,7 +65,9 @@ fn sampling_overhead(summary: &Summary) -> Option<String> {
     let is_full = |cpu: &NodeCpu| cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64;
     let collector = summary.run.node_cpu.filter(is_full).map_or(0.0, |cpu| cpu.collector_busy_seconds);
     let part = (stacks.cost_seconds + collector) / stacks.program_seconds;
-    (summary.run.seconds >= JUDGED_SECONDS_MIN && part >= MEASURING_PART_MIN).then(|| {
+    let seconds = summary.run.seconds;
+    let is_judged = seconds >= JUDGED_SECONDS_MIN && stacks.program_seconds >= JUDGED_CPU_PART_MIN * seconds;
+    (is_judged && part >= MEASURING_PART_MIN).then(|| {
         let of_samples = stacks.samples as f64 * stacks.sample_seconds.unwrap_or_default();
         let advice = if collector > stacks.cost_seconds {
             "no core is free for the collector: leave it one".to_owned()
@@ -73,7 +77,12 @@ fn sampling_overhead(summary: &Summary) -> Option<String> {
             let rate = stacks.switches as f64 / stacks.program_seconds;
             format!("{} switches of threads a second: run fewer on a core", count(rate.round() as u64))
         };
-        format!("measuring took about {:.0} % of the CPU time; {advice}", 100.0 * part)
+        let each = [stacks.cost_seconds, collector].map(|seconds| percent(seconds, stacks.program_seconds));
+        let parts = match collector > 0.0 {
+            true => format!(" ({} in the program, {} the collector)", each[0], each[1]),
+            false => String::new(),
+        };
+        format!("measuring took about {:.0} % of the program's CPU time{parts}; {advice}", 100.0 * part)
     })
 }
 

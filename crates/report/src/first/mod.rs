@@ -4,11 +4,9 @@
 //! ```text
 //! facts.rs    kernels, functions, and the total of the shares         hints.rs    what to do next
 //! tables.rs   the tables of functions, kernels and GPUs               names.rs    names in little room
-//! screen.rs   lines and columns of a width                            digits.rs   figures in few digits
-//! levels.rs   when the power of a kernel changed
+//! screen.rs   lines and columns of a width                            levels.rs   when the power of a kernel changed
 //! ```
 
-pub mod digits;
 pub(crate) mod facts;
 mod hints;
 mod levels;
@@ -20,8 +18,8 @@ use crate::over_ranks::{self, Spread, is_mpi_rank};
 use crate::{baseline, other_jobs, waits};
 use ampere_figures::shares;
 use ampere_figures::summary::{Baseline, Device, Ending, Gap, Run, Summary, topmost, view};
+use ampere_model::digits::{self, energy, percent, significant, watt_hours};
 use ampere_model::text::{first_words, printable, short};
-use digits::{energy, percent, significant, watt_hours};
 use facts::Facts;
 use names::nodes_of;
 use screen::{LABEL, Line, Screen, Style, labelled, parts};

@@ -65,28 +65,47 @@ pub fn path(regions: &[&str], room: usize) -> String {
 }
 
 /// Returns call paths, each in at most `room` characters; see [`path`]. Different paths that would look the same show the
-/// innermost function in which they differ as well.
+/// functions in which they differ as well.
 pub fn paths(all: &[&[&str]], room: usize) -> Vec<String> {
     let shown: Vec<String> = all.iter().map(|regions| path(regions, room)).collect();
     let mut alike: HashMap<&str, Vec<&[&str]>> = HashMap::new();
     shown.iter().zip(all).for_each(|(form, regions)| alike.entry(form).or_default().push(regions));
     let with_difference = |(form, regions): (&String, &&[&str])| {
-        let others = &alike[form.as_str()];
-        let from_end =
-            |regions: &[&str], at: usize| regions.len().checked_sub(at + 1).map(|at| regions[at].to_owned());
-        let differs = |at: &usize| others.iter().any(|other| from_end(other, *at) != from_end(regions, *at));
-        let name = (0..regions.len()).find(differs).and_then(|at| from_end(regions, at));
         let end = form.rsplit(" > ").next().unwrap_or_default();
-        let shown = |name: &str| format!("… > {name} > … > {end}");
-        let left = room.saturating_sub(shown("").chars().count());
-        match name {
-            Some(name) if form.starts_with('…') && left >= DIFFERENCE_ROOM_MIN => {
-                shown(&shorten(&name, left))
-            }
-            _ => form.clone(),
+        let left = room.saturating_sub("… > ".chars().count() + end.chars().count());
+        // Each function comes before " > … > ".
+        let room_of = |count: usize| (left / count.max(1)).saturating_sub(7);
+        let mut names = differences(regions, &alike[form.as_str()]);
+        while names.len() > 1 && room_of(names.len()) < DIFFERENCE_ROOM_MIN {
+            names.remove(0);
         }
+        let room = room_of(names.len());
+        if names.is_empty() || !form.starts_with('…') || room < DIFFERENCE_ROOM_MIN {
+            return form.clone();
+        }
+        let names: String = names.iter().map(|name| shorten(name, room) + " > … > ").collect();
+        format!("… > {names}{end}")
     };
     shown.iter().zip(all).map(with_difference).collect()
+}
+
+/// Returns the functions of a call path that tell it from all others, the outermost first: one if that is enough.
+fn differences<'a>(regions: &[&'a str], others: &[&[&str]]) -> Vec<&'a str> {
+    fn from_end<'r>(regions: &[&'r str], at: usize) -> Option<&'r str> {
+        regions.len().checked_sub(at + 1).map(|at| regions[at])
+    }
+    let mut others: Vec<&[&str]> = others.iter().copied().filter(|other| *other != regions).collect();
+    let mut names = Vec::new();
+    while !others.is_empty() {
+        let differs = |at: usize, other: &&[&str]| from_end(other, at) != from_end(regions, at);
+        let from_all = (0..regions.len()).find(|at| others.iter().all(|other| differs(*at, other)));
+        let from_some = || (0..regions.len()).find(|at| others.iter().any(|other| differs(*at, other)));
+        let Some(at) = from_all.or_else(from_some) else { break };
+        names.extend(from_end(regions, at).map(|name| (at, name)));
+        others.retain(|other| !differs(at, other));
+    }
+    names.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    names.into_iter().map(|(_, name)| name).collect()
 }
 
 /// Returns the first of the shorter forms that fits, or the shortest.
@@ -211,6 +230,16 @@ mod tests {
         let shown = paths(&[&open, &scan, &["main", "read"]], 36);
         assert_eq!(shown, ["… > open_device > … > read", "… > scan_bus > … > read", "main > read"]);
         assert_eq!(paths(&[&open, &open], 36), ["… > library_function > read"; 2], "of two processes");
+        let [long, float, other] = [
+            ["main", "sum", "long_add", "allocate_memory", "take_from_the_pool", "malloc"],
+            ["main", "sum", "float_add", "allocate_memory", "take_from_the_pool", "malloc"],
+            ["main", "other", "long_add", "allocate_memory", "take_from_the_pool", "malloc"],
+        ];
+        let three = paths(&[&long, &float, &other], 40);
+        assert_eq!(
+            three,
+            ["… > sum > … > long_add > … > malloc", "… > float_add > … > malloc", "… > other > … > malloc"]
+        );
         let narrow = paths(&[&open, &scan], 22);
         assert!(narrow.iter().all(|path| path.chars().count() <= 22), "{narrow:?}");
     }

@@ -1,7 +1,8 @@
 //! Lines and columns on a screen of a certain width.
 
 use super::names;
-use ampere_model::text::{printable, short};
+use ampere_model::text::{printable, short, wrapped};
+use std::collections::HashSet;
 
 /// The place where a text is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub struct Screen {
     pub colour: bool,
     /// The maximum number of the first lines of a result.
     pub lines: usize,
+    /// The maximum number of rows of the tables below them.
+    pub rows: usize,
 }
 
 /// The width without a terminal.
@@ -19,17 +22,19 @@ pub const WIDTH: usize = 80;
 const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
 /// The maximum number of the first lines without a terminal.
 pub const LINES: usize = 26;
+/// The usual maximum number of rows of a table.
+pub const ROWS: usize = 15;
 /// The first lines leave these lines of a terminal to the command and to the next prompt, within these limits.
 const OTHER_LINES: usize = 4;
 const LINES_OF_TERMINALS: std::ops::RangeInclusive<usize> = 16..=50;
 
 impl Screen {
     /// A file, which gets no colours.
-    pub const FILE: Screen = Screen { width: WIDTH, colour: false, lines: LINES };
+    pub const FILE: Screen = Screen { width: WIDTH, colour: false, lines: LINES, rows: ROWS };
 
     /// Returns a terminal of this width.
     pub fn new(width: usize, colour: bool) -> Screen {
-        Screen { width: width.clamp(*WIDTHS.start(), *WIDTHS.end()), colour, lines: LINES }
+        Screen { width: width.clamp(*WIDTHS.start(), *WIDTHS.end()), colour, lines: LINES, rows: ROWS }
     }
 
     /// Returns the screen of a terminal with this many rows.
@@ -84,31 +89,9 @@ pub const LABEL: usize = 8;
 
 /// Returns a text after its label, in as many lines as it needs.
 pub fn labelled(label: &str, text: &str, style: Style, screen: Screen) -> Vec<Line> {
-    let room = screen.width - LABEL;
-    let length = |text: &str| text.chars().count();
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut().filter(|line| length(line) + 1 + length(word) <= room) {
-            Some(line) => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            // A path may be longer than a line.
-            None => lines.extend(chunks(word, room)),
-        }
-    }
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
     let line = |(label, text)| Line { style, text: format!("{label:<LABEL$}{text}") };
-    labels.zip(lines).map(line).collect()
-}
-
-/// Returns a word in pieces of at most `room` characters; one piece of an empty word.
-fn chunks(word: &str, room: usize) -> Vec<String> {
-    let characters: Vec<char> = word.chars().collect();
-    if characters.is_empty() {
-        return vec![String::new()];
-    }
-    characters.chunks(room.max(1)).map(String::from_iter).collect()
+    labels.zip(wrapped(text, screen.width - LABEL)).map(line).collect()
 }
 
 /// Puts parts into lines with spaces between them; parts that do not fit start another line.
@@ -152,7 +135,7 @@ impl Column {
         Column { dispensable, ..self }
     }
 
-    fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         let cells = self.cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
         cells.max(self.head.chars().count())
     }
@@ -199,6 +182,8 @@ pub struct Shown {
 /// The minimum width of names of functions and call paths, if columns can be removed for it.
 const NAME_ROOM_MIN: usize = 16;
 const PATH_ROOM_MIN: usize = 24;
+/// Columns can be removed until call paths that differ look different, or have this width.
+const DIFFERENT_PATHS_ROOM: usize = 56;
 
 impl Names<'_> {
     /// Returns the names in at most `room` characters, and whether they should have more.
@@ -226,7 +211,10 @@ impl Names<'_> {
                 };
                 let names = in_room(room);
                 let room_min = PATH_ROOM_MIN + widest(&groups_in(usize::MAX / 2));
-                let is_narrow = room < room_min && names != in_room(room_min);
+                let different = |names: &[String]| names.iter().collect::<HashSet<_>>().len();
+                let is_narrow = (room < room_min && names != in_room(room_min))
+                    || (room < DIFFERENT_PATHS_ROOM
+                        && different(&names) < different(&in_room(DIFFERENT_PATHS_ROOM)));
                 (names, is_narrow)
             }
         }

@@ -1,11 +1,11 @@
 //! The tables of the first lines.
 
-use super::digits::{ESTIMATED, MEASURED, column, count, percent, significant};
 use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::names;
 use super::screen::{Column, Line, Names, Screen, Style, Table, labelled};
 use ampere_figures::shares;
 use ampere_figures::summary::Device;
+use ampere_model::digits::{self, ESTIMATED, column, count, known_column, percent};
 use ampere_model::text::{compact, printable};
 use ampere_timeline::agreement::{Check, POWER_SENSOR};
 
@@ -102,7 +102,7 @@ fn large<'f, 'a>(rows: &'f [Row<'a>], whole: f64, most: usize) -> (Vec<&'f Row<'
 }
 
 fn digits(facts: &Facts) -> usize {
-    if facts.is_estimated() { ESTIMATED } else { MEASURED }
+    digits::of_energy(&facts.summary.run.energy)
 }
 
 pub fn share_head(facts: &Facts) -> &'static str {
@@ -218,7 +218,8 @@ fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let joules: Vec<f64> = rows.iter().map(|row| row.joules).chain((more > 0).then_some(others)).collect();
     let mut seconds = column(&rows.iter().map(|row| row.seconds).collect::<Vec<_>>(), 3);
     seconds.resize(joules.len(), "-".to_owned());
-    let watts = |row: &Row| row.watts.map_or("-".to_owned(), |(mean, ..)| significant(mean, 3));
+    let mut watts: Vec<Option<f64>> = rows.iter().map(|row| row.watts.map(|(mean, ..)| mean)).collect();
+    watts.resize(joules.len(), None);
     let shares = joules.iter().map(|joules| percent(*joules, facts.whole)).collect();
     let dispensable = |head: &str, cells: Vec<String>, number| Column::new(head, cells).dispensable(number);
     let after = vec![
@@ -227,7 +228,7 @@ fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         Column::new(joules_head(facts), column(&joules, digits(facts))),
         dispensable(RANGE_HEAD, known_of(&rows, below, digits(facts)).1, 4),
         dispensable("s", seconds, 1),
-        dispensable("mean W", cells(&rows, below, watts), 1),
+        dispensable("mean W", known_column(&watts, "-", ESTIMATED), 1),
         dispensable("calls", cells(&rows, below, |row| count(row.calls)), 2),
     ];
     let others = format!("{} more", count(more as u64));
@@ -253,9 +254,11 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let cells = |of: &dyn Fn(&Device) -> Option<String>| -> Vec<String> {
         rows.iter().map(|device| of(device).unwrap_or_else(|| "-".to_owned())).collect()
     };
-    let watts = |watts: Option<f64>| watts.map(|watts| significant(watts, 3));
     let most = |device: &Device| {
         device.power.as_ref().and_then(|curve| curve.watts.iter().copied().reduce(f64::max))
+    };
+    let watts = |of: &dyn Fn(&Device) -> Option<f64>| {
+        known_column(&rows.iter().map(|device| of(device)).collect::<Vec<_>>(), "-", ESTIMATED)
     };
     let in_kernels =
         |device: &Device| facts.in_kernels(device) / facts.joules_of(device).max(f64::MIN_POSITIVE);
@@ -265,8 +268,8 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let outside = column(&both, digits(facts)).split_off(joules.len());
     let mut after = vec![
         Column::new("joules", column(&joules, digits(facts))),
-        Column::new("mean W", cells(&|device| watts(device.mean_watts()))).dispensable(1),
-        Column::new("max W", cells(&|device| watts(most(device)))).dispensable(2),
+        Column::new("mean W", watts(&Device::mean_watts)).dispensable(1),
+        Column::new("max W", watts(&most)).dispensable(2),
     ];
     if has_kernels {
         let outside_head = if facts.is_dynamic { "dynamic outside" } else { "outside" };

@@ -7,7 +7,6 @@ use super::{Flame, Tables, flame, lanes, of_summary};
 use crate::first::names::times;
 use crate::highlights::Sums;
 use crate::over_ranks;
-use crate::text::own_unit;
 use ampere_attribution::{LocationIndex, ViewIndex};
 use ampere_figures::summary::Figures;
 use ampere_figures::summary::Summary;
@@ -173,9 +172,9 @@ impl LiveTables {
             let by_rank = ranks.by_process.iter().enumerate().map(|(at, joules)| (("", at as u32), *joules));
             let by_rank = by_rank.filter(|(_, joules)| *joules > 0.0).collect();
             let whole = over_ranks::spread_of(by_rank, over_ranks::is_compared(&processes.names));
-            let unit = own_unit(sums.dynamic.is_some(), "J");
+            let is_dynamic = sums.dynamic.is_some();
             let words =
-                whole.map(|whole| rows::whole_words(&whole, &unit, |at| processes.names[at as usize]));
+                whole.map(|whole| rows::whole_words(&whole, is_dynamic, |at| processes.names[at as usize]));
             tables.ranks.words = words.unwrap_or_default();
             tables.ranks.each = processes.names.iter().take(CHOICES_MAX).map(|name| label(name)).collect();
         }

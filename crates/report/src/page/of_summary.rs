@@ -9,7 +9,7 @@ use super::{Flame, Page, Ranks, Tables, ViewRows, Waits};
 use crate::highlights::Sums;
 use crate::over_devices::{self, Sum, largest};
 use crate::over_ranks;
-use crate::text::{by_location, most_of, own_unit};
+use crate::text::{by_location, most_of};
 use crate::tree::{self, Tree};
 use ampere_figures::nodes::job::Job;
 use ampere_figures::shares::Whole;
@@ -63,8 +63,8 @@ fn tables(summary: &Summary) -> Tables {
         let joules = whole.as_ref().map_or(0.0, |whole| whole.joules);
         let waits = waits(summary, &views);
         tables.paths = rows::of_paths(summary, &spreads, (joules, &waits), &mut names);
-        let unit = own_unit(sums.dynamic.is_some(), "J");
-        let words = whole.map(|whole| rows::whole_words(&whole, &unit, |group| summary.name(group)));
+        let is_dynamic = sums.dynamic.is_some();
+        let words = whole.map(|whole| rows::whole_words(&whole, is_dynamic, |group| summary.name(group)));
         tables.ranks.words = words.unwrap_or_default();
     }
     tables.waits = crate::waits::of(summary).map(|waiting| Waits::of(&waiting.pairs)).unwrap_or_default();

@@ -8,18 +8,19 @@
 
   // ---- words and numbers ----
 
-  // An estimate has no more than three or four digits that mean anything.
-  const digits = value => page.run.energy === 'estimated' ? value >= 100 ? 0 : value >= 10 ? 1 : value >= 1 ? 2 : 3 : value >= 1000 ? 1 : 3;
-  function joules(value) {
+  // Figures have the digits of crates/model/src/digits.rs. Those of a column have the decimals of its largest one.
+  function figure(value, largest = value) {
     if (value == null) return '?';
-    const size = Math.abs(value);
-    return size === 0 ? '0' : size < 0.001 ? '<0.001' : value.toFixed(digits(size));
+    const digits = page.run.energy === 'estimated' ? 3 : 4, size = Math.abs(value);
+    const places = Math.min(3, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(largest).toPrecision(digits)))));
+    if (size === 0) return '0';
+    return size < 0.5 * 10 ** -places ? `<${(10 ** -places).toFixed(places)}` : (+value.toPrecision(digits)).toFixed(places);
   }
   const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
   // Shares are of all joules of the run, or of its dynamic joules. The head of a column, or the words next to a share, name
   // which.
   const OF_TOTAL = 'of total', OF_DYNAMIC = 'of dynamic', OF_TIME = 'of time';
-  const watts = value => value == null ? '?' : value.toFixed(value < 1000 ? 1 : 0) + ' W';
+  const watts = value => figure(value) + ' W';
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
   // Calls of sampled functions are not counted.
   const countOfCalls = value => value === 0 ? 'sampled' : count(value);
@@ -33,12 +34,11 @@
     const words = dates.map(date => date.replace(/\.\d+/, '').replace('Z', '').split('T'));
     return words.map(([day, time], at) => at && day === words[0][0] ? time : `${day} ${time}`);
   }
-  // Shows 12345678 J as 12.35 MJ.
+  // Shows 12345678 J as 12.3 MJ.
   function large(value) {
-    const steps = ['', 'k', 'M', 'G', 'T'], size = Math.abs(value);
-    const step = size < 10000 ? 0 : Math.min(4, Math.floor(Math.log10(size) / 3));
-    const scaled = value / Math.pow(1000, step), places = Math.max(0, 3 - Math.floor(Math.log10(Math.max(1, Math.abs(scaled)))));
-    return [scaled.toFixed(Math.min(places, 3)), steps[step] + 'J'];
+    const steps = ['', 'k', 'M', 'G', 'T'], rounded = +value.toPrecision(3);
+    const step = Math.min(4, Math.max(0, Math.floor(Math.log10(Math.abs(rounded) || 1) / 3))), scaled = rounded / 1000 ** step;
+    return [scaled.toFixed(Math.min(3, Math.max(0, 2 - Math.floor(Math.log10(Math.abs(scaled) || 1))))), steps[step] + 'J'];
   }
   const name = number => tables.names[number];
   // Long names are shown without arguments and namespaces. The whole name is in the title of its element, and a search finds it.
@@ -149,6 +149,8 @@
 
   // In tables of functions, the first rows are those with at least this part of the total.
   const FIRST_ROWS = 15, MORE_ROWS = 100, PART_MIN = 0.001;
+  // A row with this part of all joules is always shown: a function that waits has hardly any dynamic ones.
+  const KEPT_PART_MIN = 0.05;
   // columns: {key, title, show(row) -> text or node, number, minor, where, cell}. A row is an object. `where`: a class; its
   // column is only shown in tables that are wide enough according to the style. The table of a device has all columns, because it
   // is as wide as the page.
@@ -182,8 +184,9 @@
       // One or two rows get no button. In a search, and in another order, small rows are shown like all others.
       const isSmall = row => row.part < PART_MIN && !row.last, isByJoules = sort === (options.sort || 'joules') && state.down && !search;
       const first = options.large && isByJoules && state.limit === FIRST_ROWS ? Math.min(FIRST_ROWS, of - rows.filter(isSmall).length || FIRST_ROWS) : state.limit;
-      const limit = of <= first + 3 ? of : first, shown = rows.slice(0, limit).concat(last);
+      const limit = of <= first + 3 ? of : first, isKept = row => isByJoules && row.part >= KEPT_PART_MIN, hidden = rows.slice(limit, of).filter(row => !isKept(row)), shown = rows.slice(0, limit).concat(rows.slice(limit, of).filter(isKept), last);
       const widest = state.rows.reduce((most, row) => Math.max(most, row.part || 0), 0) || 1;
+      const largest = columns.map(column => state.rows.reduce((most, row) => Math.max(most, Math.abs(row[column.key]) || 0), 0));
       // A live table changes its cells, but not its rows, to keep the selection and the focus.
       while (body.rows.length > shown.length) body.deleteRow(-1);
       shown.forEach((row, at) => {
@@ -203,16 +206,16 @@
             cell.setAttribute('aria-label', (100 * row.part).toFixed(1) + ' %' + (row.dynamic_joules == null ? '' : `, ${own.toFixed(0)} % of it dynamic`));
             return;
           }
-          const words = column.show ? column.show(row) : row[column.key];
+          const words = column.show ? column.show(row, largest[number]) : row[column.key];
           if (cell.textContent !== words) cell.textContent = words;
           if (column.number && row[column.key] != null) cell.dataset.value = row[column.key];
           if (column.title_of) cell.title = column.title_of(row);
         });
       });
-      more.hidden = of <= limit;
-      const hidden = rows.slice(limit, of), sum = of => hidden.reduce((sum, row) => sum + (of(row) || 0), 0), own = options.sort || 'joules';
+      more.hidden = !hidden.length;
+      const sum = of => hidden.reduce((sum, row) => sum + (of(row) || 0), 0), own = options.sort || 'joules';
       const unit = (own === 'dynamic_joules' ? 'dynamic ' : '') + options.large;
-      more.textContent = `Show more (${count(hidden.length)}${options.large ? `: ${joules(sum(row => row[own]))} ${unit}, ${(100 * sum(shareOf)).toFixed(1)} %` : ''})`;
+      more.textContent = `Show more (${count(hidden.length)}${options.large ? `: ${figure(sum(row => row[own]))} ${unit}, ${(100 * sum(shareOf)).toFixed(1)} %` : ''})`;
     }
     return {
       set(rows) { state.rows = rows; draw(); },
@@ -220,7 +223,7 @@
       search(words) { state.search = words; draw(); return state.rows.filter(row => row.words.toLowerCase().includes(words.toLowerCase())).length; },
     };
   }
-  const number = (key, title, form, more) => ({ key, title, number: true, show: row => row[key] == null ? row.last ? '' : '?' : form(row[key]), ...more });
+  const number = (key, title, form, more) => ({ key, title, number: true, show: (row, largest) => row[key] == null ? row.last ? '' : '?' : form(row[key], largest), ...more });
   const BAR = { key: '', title: '', bar: true, kind: () => 'share' };
   const STATIC = 'The lighter part of a bar is static: what the devices draw anyway. The full part is dynamic: what was used above that.';
   const LEAST = 'the joules of samples in which nothing else ran', MOST = 'the joules of all samples in which it ran at all';
@@ -232,7 +235,7 @@
   const WAITED = 'the part of the joules that was used while waiting for other ranks in MPI', CAUSED = 'the joules that other ranks used while waiting for this';
   // `isEmpty`: whether a row has no such figures.
   const waitColumns = isEmpty => [['waited_joules', 'waited', WAITED], ['caused_waiting_joules', 'caused', CAUSED]]
-    .map(([key, title, help]) => number(key, title, joules, { minor: true, where: 'in-middle', help, show: row => isEmpty(row) || !row[key] ? '' : joules(row[key]) }));
+    .map(([key, title, help]) => number(key, title, figure, { minor: true, where: 'in-middle', help, show: (row, largest) => isEmpty(row) || !row[key] ? '' : figure(row[key], largest) }));
 
   // Sampled rows have no bounds.
   const hasBounds = of => !of.sampled_error_joules.length || of.sampled_error_joules.slice(0, FIRST_ROWS).some((error, at) => error == null && of.most_joules[at] > 0);
@@ -242,22 +245,22 @@
     const has = key => of[key] && of[key].length > 0, hasWaits = has('waited_joules');
     // The columns of waiting need the room of others.
     const [wide, roomy] = hasWaits ? ['in-widest', { where: 'in-roomy' }] : ['in-wide', {}];
-    const columns = [number('joules', unit, joules, { minor: has('dynamic_joules'), ...(has('dynamic_joules') ? roomy : {}), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
+    const columns = [number('joules', unit, figure, { minor: has('dynamic_joules'), ...(has('dynamic_joules') ? roomy : {}), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
     // The bar is of all joules, and next to these or their share.
     if (has('dynamic_joules')) columns.push(BAR);
-    if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, joules, { help: STATIC, show: row => row.dynamic_joules == null ? '' : joules(row.dynamic_joules) }));
+    if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, figure, { help: STATIC, show: (row, largest) => row.dynamic_joules == null ? '' : figure(row.dynamic_joules, largest) }));
     if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
     columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, ...(has('dynamic_joules') ? [] : [BAR]));
     const isSampled = row => row.sampled_error_joules != null;
-    const bound = (key, title, help) => number(key, title, joules, { minor: true, where: wide, help, show: row => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : joules(row[key]) });
+    const bound = (key, title, help) => number(key, title, figure, { minor: true, where: wide, help, show: (row, largest) => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : figure(row[key], largest) });
     if (has('least_joules') && hasBounds(of)) columns.push(bound('least_joules', 'least', LEAST));
     if (has('most_joules') && hasBounds(of)) columns.push(bound('most_joules', 'most', MOST));
-    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true, where: hasWaits ? wide : 'in-middle' }));
+    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, figure, { minor: true, where: hasWaits ? wide : 'in-middle' }));
     if (hasWaits) columns.push(...waitColumns(row => row.last));
-    if (what === 'kernel' && has('seconds') && unit === 'J') columns.push(number('mean_watts', 'mean W', value => value.toFixed(1), { help: 'the joules of the kernel, divided by the time that it ran', show: row => row.mean_watts == null ? '' : row.mean_watts.toFixed(1) }));
-    if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true, ...(has('dynamic_joules') || hasWaits ? { where: wide } : {}) }));
+    if (what === 'kernel' && has('seconds') && unit === 'J') columns.push(number('mean_watts', 'mean W', figure, { help: 'the joules of the kernel, divided by the time that it ran', show: (row, largest) => row.mean_watts == null ? '' : figure(row.mean_watts, largest) }));
+    if (has('seconds')) columns.push(number('seconds', 's', figure, { minor: true, ...(has('dynamic_joules') || hasWaits ? { where: wide } : {}) }));
     if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true, ...roomy }));
-    if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples belonged to it alone' }));
+    if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', figure, { minor: true, show: (row, largest) => row.last ? '' : row.watts == null ? 'below res.' : figure(row.watts, largest), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples belonged to it alone' }));
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), show: row => brief(row.words), title_of: row => row.words });
     return columns;
   }
@@ -331,14 +334,14 @@
     const own = gathered() ? null : tables?.dynamic_joules, { name: rows, dynamic_joules: dynamic } = tables?.functions ?? {};
     const ofMpi = own == null ? totals.mpi_joules : rows.reduce((sum, at, row) => sum + (isMpi.has(name(at)) ? dynamic[row] : 0), 0);
     const tiles = [
-      ['joules', 'Energy', energy, unit, !gathered() && tables && tables.dynamic_joules != null ? `${joules(tables.dynamic_joules)} J dynamic` : joules(totals.joules) + ' J', totals.joules],
-      ['watts', 'Power', totals.watts == null ? (mean == null ? '?' : mean.toFixed(1)) : totals.watts.toFixed(1), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
+      ['joules', 'Energy', energy, unit, !gathered() && tables && tables.dynamic_joules != null ? `${figure(tables.dynamic_joules)} J dynamic` : figure(totals.joules) + ' J', totals.joules],
+      ['watts', 'Power', figure(totals.watts ?? mean), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
       ['seconds', 'Time', duration(run.seconds), '', `${ranks}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
-      ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', `${OF_TOTAL}: ${joules(totals.idle_joules)} J in no function`, totals.idle_joules],
+      ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', `${OF_TOTAL}: ${figure(totals.idle_joules)} J in no function`, totals.idle_joules],
     ];
-    if (totals.gpu_joules > 0) tiles.push(['kernels', 'In GPU kernels', share(totals.kernel_joules, totals.joules), '', `${OF_TOTAL}; ${share(totals.kernel_joules, totals.gpu_joules)} of the GPUs' ${joules(totals.gpu_joules)} J`, totals.kernel_joules]);
-    if (ofMpi > 0) tiles.push(['mpi', 'In MPI', share(ofMpi, own ?? totals.joules), '', `${own == null ? OF_TOTAL : OF_DYNAMIC}: ${joules(ofMpi)} J`, ofMpi]);
-    if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', `${OF_TOTAL}: ${joules(totals.lost_joules)} J`, totals.lost_joules]);
+    if (totals.gpu_joules > 0) tiles.push(['kernels', 'In GPU kernels', share(totals.kernel_joules, totals.joules), '', `${OF_TOTAL}; ${share(totals.kernel_joules, totals.gpu_joules)} of the GPUs' ${figure(totals.gpu_joules)} J`, totals.kernel_joules]);
+    if (ofMpi > 0) tiles.push(['mpi', 'In MPI', share(ofMpi, own ?? totals.joules), '', `${own == null ? OF_TOTAL : OF_DYNAMIC}: ${figure(ofMpi)} J`, ofMpi]);
+    if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', `${OF_TOTAL}: ${figure(totals.lost_joules)} J`, totals.lost_joules]);
     tiles.push(['notes', 'Numbers', notes ? `${notes} note${notes === 1 ? '' : 's'}` : bad.length ? 'see below' : 'good', '', [run.energy, ...bad.map(fact => fact.label).filter(words => words !== 'energy')].join('; '), notes]);
     const at = $('totals');
     const ids = tiles.map(([key]) => 'total-' + key);
@@ -376,8 +379,8 @@
     show('nodes', job);
     if (!job) return;
     const nodes = job.nodes, number_of = state => nodes.filter(node => node.state === state).length;
-    const columns = [number('watts', isGathered ? 'W' : 'mean W', value => value.toFixed(1), { show: row => row.watts == null ? '' : row.watts.toFixed(1) }),
-      number('joules', 'J', joules), { ...number('share', OF_TOTAL, value => value.toFixed(1) + ' %'), minor: true }, BAR,
+    const columns = [number('watts', isGathered ? 'W' : 'mean W', figure, { show: (row, largest) => row.watts == null ? '' : figure(row.watts, largest) }),
+      number('joules', 'J', figure), { ...number('share', OF_TOTAL, value => value.toFixed(1) + ' %'), minor: true }, BAR,
       number('idle', 'idle', value => value.toFixed(0) + ' %', { show: row => row.idle == null ? '' : row.idle.toFixed(0) + ' %', help: `the part of its joules${isGathered ? ' of late' : ''} in which no rank was active` }),
       number('ranks', 'ranks', count, { minor: true }),
       { key: 'words', title: 'node', kind: () => 'name node' }, { key: 'state', title: isGathered ? 'state' : 'energy', kind: row => row.stands ? 'stands' : '' }];
@@ -593,7 +596,7 @@
       ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
     text('power-span', (zoom ? `${clock(span[0], shown)} to ${clock(span[1], shown)}; ` : '') + (moment === null ? now : `at ${clock(moment, shown)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
     describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}${zoom ? `, from ${clock(span[0], shown)} to ${clock(span[1], shown)}` : ''}, at most ${watts(most)}`, ...powerAt(moment) });
-    tableOf('power-table', [{ key: 'words', title: 'device', kind: () => 'name' }, number('mean', 'mean W', value => value.toFixed(1)), number('most', 'most W', value => value.toFixed(1)), number('now', 'now W', value => value.toFixed(1))],
+    tableOf('power-table', [{ key: 'words', title: 'device', kind: () => 'name' }, number('mean', 'mean W', figure), number('most', 'most W', figure), number('now', 'now W', figure)],
       { caption: 'Power of each device', sort: 'mean' }).set(power.map(({ of, steps }) => ({
       words: label(of), last: 0, mean: of.mean_watts, now: of.watts, most: steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0) })));
     show('lanes-table', below.length);
@@ -643,11 +646,11 @@
   // For all nodes, only joules are known.
   function ofJob(rows, whole) {
     const joules = rows.map(row => row.joules);
-    return { sampled_error_joules: [], words: rows.map(row => row.name), name: joules, joules, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
+    return { sampled_error_joules: [], words: rows.map(row => row.name), name: joules, figure, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
   }
   // The base of a table's shares, as the head of the column, and explained.
   const baseOf = of => orderOf(of).sort ? [OF_DYNAMIC, 'of the joules that the run used above what its devices draw anyway'] : [OF_TOTAL, 'of all joules of the run'];
-  const baseWords = of => orderOf(of).sort ? `${OF_DYNAMIC}: of the ${joules(tables.dynamic_joules)} J that the run used above what its devices draw anyway.` : `${OF_TOTAL}: of the ${joules(page.totals.joules)} J of the run.`;
+  const baseWords = of => orderOf(of).sort ? `${OF_DYNAMIC}: of the ${figure(tables.dynamic_joules)} J that the run used above what its devices draw anyway.` : `${OF_TOTAL}: of the ${figure(page.totals.joules)} J of the run.`;
   function drawRows() {
     const totals = page.totals, job = gathered();
     const functions = job ? ofJob(job.functions, totals.joules - totals.idle_joules - totals.lost_joules) : tables.functions;
@@ -661,7 +664,7 @@
     const isOfGpus = kernels.name.length > 0;
     $('main').classList.toggle('gpus', isOfGpus);
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
-    text('kernels-rest', `${baseWords(kernels)} GPUs with kernels have ${joules(totals.gpu_joules)} J of these, ${joules(totals.kernel_joules)} J while a kernel ran.`);
+    text('kernels-rest', `${baseWords(kernels)} GPUs with kernels have ${figure(totals.gpu_joules)} J of these, ${figure(totals.kernel_joules)} J while a kernel ran.`);
     text('functions-base', baseWords(functions) + (orderOf(functions).sort ? ` ${STATIC}` : ''));
     const hasWaits = !job && tables.functions.waited_joules?.length > 0;
     $('functions-rest').classList.toggle('in-wide', !job && !hasWaits);
@@ -728,21 +731,22 @@
     show('heat', is);
     if (!is) return;
     text('heat-whole', ranks.words);
+    $('heat-scale').options[0].textContent = ownUnit() === 'J' ? 'joules' : 'dynamic joules';
     show('heat-more', shown.isCut);
     text('heat-more', isWholeHeat ? 'Show less' : `Show more (${shown.small})`);
-    text('heat-rest', shown.rest > 0.0005 * shown.own ? `functions that are not shown: ${joules(shown.rest)} ${ownUnit()}, ${share(shown.rest, shown.own)}` : '');
+    text('heat-rest', shown.rest > 0.0005 * shown.own ? `functions that are not shown: ${figure(shown.rest)} ${ownUnit()}, ${share(shown.rest, shown.own)}` : '');
     const most = shown.rows.reduce((most, row) => Math.max(most, ...row.values), 0), byRow = $('heat-scale').value === 'row';
     describe('heat-picture', { 'aria-label': `Joules of ${shown.rows.length} functions on ${shown.label.length} ranks or groups of ranks` });
     drawGrid('heat', shown, { row: 1.55 * colours.size, nameWidth: 15, scale: values => byRow ? Math.max(...values) : most });
-    if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', ownUnit(), joules), number('least', 'least', joules, { minor: true }), number('mean', 'mean', joules, { minor: true }), number('most', 'most', joules), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
+    if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', ownUnit(), figure), number('least', 'least', figure, { minor: true }), number('mean', 'mean', figure, { minor: true }), number('most', 'most', figure), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
       .set(shown.rows.map(({ name, values }) => {
         const each = values.map((value, rank) => value / ranks.count[rank]), top = Math.max(...each), sum = values.reduce((a, b) => a + b, 0);
         return { words: name, joules: sum, least: Math.min(...each), most: top, mean: sum / ranks.count.slice(0, values.length).reduce((a, b) => a + b, 0), at: shown.label[each.indexOf(top)], last: 0 };
       }));
   }
   function cellWords([rank, row]) {
-    const { ranks } = tables, { name, values } = heatShown().rows[row], value = values[rank], each = ranks.count[rank] > 1 ? `, ${joules(value / ranks.count[rank])} ${ownUnit()} each of ${ranks.count[rank]} ranks` : '';
-    return `${name}\nrank ${ranks.label[rank]}: ${joules(value)} ${ownUnit()}${each}`;
+    const { ranks } = tables, { name, values } = heatShown().rows[row], value = values[rank], each = ranks.count[rank] > 1 ? `, ${figure(value / ranks.count[rank])} ${ownUnit()} each of ${ranks.count[rank]} ranks` : '';
+    return `${name}\nrank ${ranks.label[rank]}: ${figure(value)} ${ownUnit()}${each}`;
   }
 
   // ---- who waits for whom ----
@@ -755,17 +759,17 @@
   }
   function waitWords([column, row]) {
     const { rows, label, all } = waitsShown(), value = rows[row].values[column];
-    return `${ranksOf(label[row])} waited for ${ranksOf(label[column])}:\n${joules(value)} J, ${share(value, all)} of all waiting`;
+    return `${ranksOf(label[row])} waited for ${ranksOf(label[column])}:\n${figure(value)} J, ${share(value, all)} of all waiting`;
   }
   function drawWaits() {
     const { waits } = tables, is = waits.joules.length > 0;
     show('waits', is);
     if (!is) return;
     const shown = waitsShown(), size = colours.size, most = Math.max(...waits.joules);
-    text('waits-whole', `${joules(shown.all)} J were used waiting in MPI. Each row is a rank that waited, each column the rank that caused it; the ${colours.isDark ? 'brightest' : 'darkest'} is ${joules(most)} J.`);
+    text('waits-whole', `${figure(shown.all)} J were used waiting in MPI. Each row is a rank that waited, each column the rank that caused it; the ${colours.isDark ? 'brightest' : 'darkest'} is ${figure(most)} J.`);
     describe('waits-picture', { 'aria-label': `Joules that ${shown.label.length} ranks or groups of ranks used waiting, by the rank that caused it` });
     drawGrid('waits', shown, { row: Math.max(3, Math.min(1.55 * size, 30 * size / shown.label.length)), nameWidth: 5.5, scale: () => most });
-    if ($('waits-table').parentNode.open) tableOf('waits-table', [number('joules', 'J', joules), number('share', 'of waiting', value => value.toFixed(1) + ' %'), BAR, { key: 'words', title: 'waiting rank' }, { key: 'cause', title: 'caused by' }], { caption: 'Joules of waiting by the ranks that waited and that caused it' })
+    if ($('waits-table').parentNode.open) tableOf('waits-table', [number('joules', 'J', figure), number('share', 'of waiting', value => value.toFixed(1) + ' %'), BAR, { key: 'words', title: 'waiting rank' }, { key: 'cause', title: 'caused by' }], { caption: 'Joules of waiting by the ranks that waited and that caused it' })
       .set(waits.joules.map((value, at) => ({ words: waits.label[waits.waiting[at]], cause: waits.label[waits.cause[at]], joules: value, part: value / shown.all, share: 100 * value / shown.all, last: 0 })));
   }
   function fit(draw, words, width) {
@@ -898,7 +902,7 @@
     $('flame-out').disabled = zoom === 0;
     const crumbs = callers.map((at, row) => element('button', { type: 'button', 'data-row': row, title: boxes[at].words }, clip(brief(boxes[at].words), 60)));
     update('flame-path', ...(zoom === 0 ? [] : crumbs.flatMap((crumb, at) => at ? [' › ', crumb] : [crumb])), ` ${boxWords(boxes[zoom], true)}`,
-      ...(search ? [element('b', {}, `  “${flame.search}”: ${joules(found)} J, ${shareOfRun(found)}`)] : []));
+      ...(search ? [element('b', {}, `  “${flame.search}”: ${figure(found)} J, ${shareOfRun(found)}`)] : []));
     describe('flame-picture', { 'aria-label': `Flame graph of ${boxWords(boxes[zoom], true)}` });
     if (!isFocused) readFlame();
     if ($('flame-table').parentNode.open) drawFlameTable(boxes, zoom, whole);
@@ -911,16 +915,16 @@
       if (at !== 0) rows.push({ words: clip(pathOf(boxes, at).join(' > '), 400), joules: box.own, sum: box.sum, dynamic: box.dynamic, part: whole > 0 ? box.own / whole : 0, calls: box.calls, waited_joules: box.waited, caused_waiting_joules: box.caused, last: 0 });
     });
     const hasWaits = rows.some(row => row.waited_joules || row.caused_waiting_joules);
-    const at = tableOf('flame-table', [number('joules', 'J', joules), BAR, number('sum', 'inclusive J', joules), ...(boxes[0].dynamic == null ? [] : [number('dynamic', 'inclusive dynamic J', joules, { show: row => row.dynamic == null ? '' : joules(row.dynamic) })]), ...(hasWaits ? waitColumns(() => false) : []), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
+    const at = tableOf('flame-table', [number('joules', 'J', figure), BAR, number('sum', 'inclusive J', figure), ...(boxes[0].dynamic == null ? [] : [number('dynamic', 'inclusive dynamic J', figure, { show: (row, largest) => row.dynamic == null ? '' : figure(row.dynamic, largest) })]), ...(hasWaits ? waitColumns(() => false) : []), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
     at.set(rows);
     at.search(flame.search);
   }
   // A run without an energy counter has shares of time. Then the first box is all of it.
   const shareOfRun = part => page.totals.joules > 0 ? `${share(part, page.totals.joules)} ${OF_TOTAL}` : `${share(part, flame.tree[0].sum)} ${OF_TIME}`;
   function boxWords(box, isShort) {
-    const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${joules(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : 'sampled'}${box.waited ? `\n${joules(box.waited)} J of them waiting in MPI` : ''}${box.caused ? `\nothers used ${joules(box.caused)} J waiting for it` : ''}`;
-    const part = box.dynamic == null ? '' : ` (${joules(box.dynamic)} dynamic)`;
-    return `${clip(box.words, 300)}: ${joules(box.sum)} J${part}, ${shareOfRun(box.sum)}${own}`;
+    const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${figure(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : 'sampled'}${box.waited ? `\n${figure(box.waited)} J of them waiting in MPI` : ''}${box.caused ? `\nothers used ${figure(box.caused)} J waiting for it` : ''}`;
+    const part = box.dynamic == null ? '' : ` (${figure(box.dynamic)} dynamic)`;
+    return `${clip(box.words, 300)}: ${figure(box.sum)} J${part}, ${shareOfRun(box.sum)}${own}`;
   }
   function readFlame() {
     const boxes = flame.tree, at = flame.focus, siblings = at === 0 ? [0] : boxes[boxes[at].caller].below;
@@ -964,14 +968,14 @@
       if (other.rows.length) {
         const more = element('details', { class: 'device' }, element('summary', {}, `${count(other.rows.length + other.left_out)} more devices, with less each`), element('div', { class: 'scroll' }));
         at.append(more);
-        table(more.lastChild, [number('joules', 'total', joules), { key: 'unit', title: 'unit' }, { key: 'words', title: 'device', kind: () => 'name' }, { key: 'node', title: 'node' }, { key: 'most_in', title: 'most in', kind: () => 'name' }], { caption: 'More devices' })
+        table(more.lastChild, [number('joules', 'total', figure), { key: 'unit', title: 'unit' }, { key: 'words', title: 'device', kind: () => 'name' }, { key: 'node', title: 'node' }, { key: 'most_in', title: 'most in', kind: () => 'name' }], { caption: 'More devices' })
           .set(other.rows.map(row => ({ ...row, words: row.name, last: 0 })));
         if (other.left_out) more.append(element('p', { class: 'small' }, `and ${count(other.left_out)} more in summary.json`));
       }
     }
     page.devices.forEach((of, index) => {
       const [, total, about] = at.children[index].firstChild.children;
-      total.textContent = `${joules(of.joules)} ${of.unit}`;
+      total.textContent = `${figure(of.joules)} ${of.unit}`;
       total.dataset.value = of.joules;
       about.textContent = [`on ${of.node}`, of.watts == null ? of.mean_watts == null ? '' : `${watts(of.mean_watts)} on average` : `${watts(of.watts)} now`, of.energy, of.within && `within ${of.within}`, of.stale && 'STALE'].filter(Boolean).join(', ');
       about.className = of.stale ? 'bad' : 'small';
@@ -988,14 +992,14 @@
     views.forEach((view, index) => {
       const [title, about, rows, foot, groups] = inside.children[1 + index].children, unit = of.unit;
       title.textContent = view.title;
-      about.textContent = `${view.policy}, ${view.sharing}: ${joules(view.attributed_joules)} ${unit} attributed, ${joules(view.idle_joules - view.other_jobs_joules)} ${unit} idle, ${view.other_jobs_joules > 0 ? `${joules(view.other_jobs_joules)} ${unit} of other jobs, ` : ''}${joules(view.lost_joules)} ${unit} lost; conservation error ${view.conservation_error_joules.toExponential(1)} ${unit}`;
+      about.textContent = `${view.policy}, ${view.sharing}: ${figure(view.attributed_joules)} ${unit} attributed, ${figure(view.idle_joules - view.other_jobs_joules)} ${unit} idle, ${view.other_jobs_joules > 0 ? `${figure(view.other_jobs_joules)} ${unit} of other jobs, ` : ''}${figure(view.lost_joules)} ${unit} lost; conservation error ${view.conservation_error_joules.toExponential(1)} ${unit}`;
       // A device of time has no part of the run's joules.
       const own = view.attributed_joules + view.idle_joules + view.lost_joules, [whole, base] = unit === 'J' ? [page.totals.joules, baseOf(view.rows)] : [own, [OF_TIME, 'of the time of all locations']];
-      if (base[0] === OF_DYNAMIC && tables.dynamic_joules == null) base[1] = `of the device's ${joules(view.dynamic_joules)} dynamic J`;
+      if (base[0] === OF_DYNAMIC && tables.dynamic_joules == null) base[1] = `of the device's ${figure(view.dynamic_joules)} dynamic J`;
       tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit, base), { caption: view.title, large: unit, ...orderOf(view.rows) })
         .set(rowsOf(view.rows, whole, view.idle_joules, view.other_jobs_joules, view.lost_joules, view.dynamic_joules, tables.dynamic_joules ?? view.dynamic_joules));
       foot.textContent = view.remarks.join('; ');
-      if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, joules), ...(orderOf(view.groups).sort ? [number('dynamic_joules', 'dynamic ' + unit, joules)] : []), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
+      if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, figure), ...(orderOf(view.groups).sort ? [number('dynamic_joules', 'dynamic ' + unit, figure)] : []), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
         .set(rowsOf(view.groups, whole, 0, 0, 0, view.dynamic_joules));
     });
   }
@@ -1010,13 +1014,15 @@
     show('paths', of.rows.length);
     if (!of.rows.length) return;
     const all = tables.dynamic_joules ?? page.totals.joules;
+    // Paths whose ends are the same are shown whole.
+    const paths = of.rows.map(row => row.path.map(at => brief(name(at)))), ends = paths.map(endOf);
     // The call paths of a launcher belong to no rank.
-    const ofRanks = (key, title, more) => number(key, title, joules, { show: row => row.ranks ? joules(row[key]) : '', ...more });
-    tableOf('paths-table', [number('joules', ownUnit(), joules), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
-      .set(of.rows.map(row => ({ ...row, words: endOf(row.path.map(at => brief(name(at)))), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
-    text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${joules(of.others.joules)} ${ownUnit()} in all` : '');
+    const ofRanks = (key, title, more) => number(key, title, figure, { show: (row, largest) => row.ranks ? figure(row[key], largest) : '-', ...more });
+    tableOf('paths-table', [number('joules', ownUnit(), figure), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', ranks => ranks ? count(ranks) : '-', { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
+      .set(of.rows.map((row, at) => ({ ...row, words: ends.indexOf(ends[at]) === ends.lastIndexOf(ends[at]) ? ends[at] : paths[at].join(' > '), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
+    text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${figure(of.others.joules)} ${ownUnit()} in all` : '');
   }
-  const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : joules(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
+  const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : figure(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
   function drawFacts() {
     for (const id of ['quality', 'monitor']) {
       show(id, page[id].length);

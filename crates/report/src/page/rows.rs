@@ -4,10 +4,12 @@ use super::{NAME_CHARS_MAX, PathRow, Paths, Rows, Tables};
 use crate::first::names::{is_recursive, shortened};
 use crate::highlights::Sums;
 use crate::over_ranks::{SHARE_MIN, Spread, Spreads};
+use ampere_figures::callpaths::rounded_seconds;
 use ampere_figures::nodes::job::Others;
 use ampere_figures::summary::{Region, Summary, View};
+use ampere_model::digits::energy;
 use ampere_model::regions::is_mpi;
-use ampere_model::text::{joules, printable, short};
+use ampere_model::text::{printable, short};
 use std::collections::HashMap;
 
 /// The maximum number of rows of a table of all devices, and of one device.
@@ -129,8 +131,7 @@ pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
         table.joules.push(figures.exclusive_joules);
         table.dynamic_joules.extend(figures.dynamic_joules);
         table.inclusive_joules.push(figures.inclusive_joules);
-        // The summary has no more places.
-        table.seconds.push((1e10 * figures.exclusive_seconds).round() / 1e10);
+        table.seconds.push(rounded_seconds(figures.exclusive_seconds));
         table.calls.push(figures.calls);
         table.waited_joules.push(rounded(figures.waited_joules.unwrap_or_default()));
         table.caused_waiting_joules.push(rounded(figures.caused_waiting_joules.unwrap_or_default()));
@@ -190,7 +191,7 @@ pub(super) fn of_paths(
 pub(super) fn far<'a>(spread: &Spread, name: impl Fn(u32) -> &'a str) -> String {
     let all = &spread.standing_out;
     let named = all.iter().take(NAMED_MAX);
-    let named = named.map(|((_, group), used)| format!("{} {} J", printable(name(*group)), joules(*used)));
+    let named = named.map(|((_, group), used)| format!("{} {}", printable(name(*group)), energy(*used)));
     let named = named.collect::<Vec<_>>().join(", ");
     match all.len().saturating_sub(NAMED_MAX) {
         0 => named,
@@ -198,13 +199,14 @@ pub(super) fn far<'a>(spread: &Spread, name: impl Fn(u32) -> &'a str) -> String 
     }
 }
 
-/// Returns the average joules of the ranks, and the ranks that stand out. `unit`: "J" or "dynamic J".
-pub(super) fn whole_words<'a>(whole: &Spread, unit: &str, name: impl Fn(u32) -> &'a str) -> String {
+/// Returns the average joules of the ranks, and the ranks that stand out.
+pub(super) fn whole_words<'a>(whole: &Spread, is_dynamic: bool, name: impl Fn(u32) -> &'a str) -> String {
+    let kind = if is_dynamic { " dynamic" } else { "" };
     let far = far(whole, name);
     let far = if far.is_empty() { far } else { format!("; far from the others: {far}") };
-    let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(joules);
+    let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(energy);
     let others = whole.other_processes();
-    format!("{} ranks: {mean} {unit} each on average, {least} to {most} J{far}{others}", whole.ranks)
+    format!("{} ranks: {mean}{kind} each on average, {least} to {most}{far}{others}", whole.ranks)
 }
 
 /// Rounds to six digits, which is enough for colours and readers. Then a summary in memory gives the same result as one that was

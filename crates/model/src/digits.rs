@@ -1,10 +1,16 @@
 //! Figures in few digits.
 
-/// The number of digits of a measured figure, and of an estimated one.
+/// The number of digits of a measured figure.
 pub const MEASURED: usize = 4;
+/// The number of digits of an estimated figure.
 pub const ESTIMATED: usize = 3;
 /// The maximum number of decimals in a column.
 const DECIMALS_MAX: usize = 3;
+
+/// Returns the number of digits of joules. `energy`: how they are known, as a summary has it.
+pub fn of_energy(energy: &str) -> usize {
+    if energy == "estimated" { ESTIMATED } else { MEASURED }
+}
 
 /// Formats joules with three digits and a unit: `2.03 kJ`.
 pub fn energy(joules: f64) -> String {
@@ -45,6 +51,13 @@ pub fn column(values: &[f64], digits: usize) -> Vec<String> {
         _ => format!("{:.decimals$}", rounded(*value, digits)),
     };
     values.iter().map(text).collect()
+}
+
+/// Like [`column`], if some of the figures are not known. Those have the text `unknown`.
+pub fn known_column(values: &[Option<f64>], unknown: &str, digits: usize) -> Vec<String> {
+    let figures: Vec<f64> = values.iter().map(|value| value.unwrap_or_default()).collect();
+    let texts = column(&figures, digits).into_iter().zip(values);
+    texts.map(|(text, value)| if value.is_some() { text } else { unknown.to_owned() }).collect()
 }
 
 /// Formats a count in groups of three digits: `16 210`.
