@@ -11,6 +11,8 @@ CONFIG.json: {"devices": [{"name": "GPU-0", "node": "frontier09408" (optional),
                                                      where several recorded a metric of this name on one node),
                            "baseline_watts": 60.0 (optional, for `active`: what the device draws without this job),
                            "activity": "ampere::cpu_time" (optional, for `active`: a cumulative metric in seconds that locations record),
+                           "kernels": {"MPI Rank 0": ["HIP[0:0]"]} (optional, for `active` and a GPU: streams of each process, by its
+                                                                    location group; a stream is named like a consumer),
                            "consumers": ["HIP[0:0]", "MPI Rank 0/Master thread"]}]}
 A consumer is a location: its name, or "<location group>/<location>". Names that the trace lacks are ignored.
 All readings are taken as true: this is no reference for misreadings, for which a test must know the right values itself.
@@ -24,7 +26,8 @@ Three policies, all conserving (attributed + idle == total of the counter betwee
                joules are divided as by time_sliced; dynamic ones in proportion to the time that each frame was active in the interval,
                and are idle if nothing was. A location with the activity metric was active as much as the metric rose; one without
                it whenever a frame was open. What other locations of a process were active, those that are no consumers, counts for
-               the frames of its first consumer, by the time that each was open in the interval. 'exclusive' is static + dynamic;
+               the frames of its first consumer, by the time that each was open in the interval. On a device with "kernels", only
+               those count: a process was active while at least one of its streams had a frame open. 'exclusive' is static + dynamic;
                its own 'resolved' and 'possible' are dynamic joules of the intervals in which nothing else was active, and in which it was.
 'exclusive' is keyed by call path ("main;solve;MPI_Send"); 'inclusive' by region, recursion counted once.
 'resolved' is the least that a call path can have spent: the sample intervals in which one consumer was in it from end to end and no
@@ -160,6 +163,17 @@ def busy_only(times, joules, consumers):
     return spent, idle
 
 
+def union(runs, hz):
+    """-> the activity of a process whose streams had these runs: the seconds for which at least one was open"""
+    times, seconds = [0], [0.0]
+    for start, end, _ in sorted(runs):
+        start = max(start, times[-1])
+        if end > start:
+            times += [start, end]
+            seconds += [seconds[-1], seconds[-1] + (end - start) / hz]
+    return times, seconds
+
+
 def active_parts(times, joules, consumers, baseline, hz):
     """consumers: (runs, own activity or None, activities of the process' other locations); an activity is (times, seconds)
     -> static, dynamic, least and most dynamic joules of each call path, idle joules"""
@@ -267,12 +281,19 @@ def main():
                 first = who[0] not in seen; seen.add(who[0])
                 others = [c for other, c in clocks.items() if first and other[0] == who[0] and other not in own]
                 consumers.append((r, clocks.get(who), others))
+            if device.get("kernels"):
+                streams_of = lambda group: set(device["kernels"].get(group, []))
+                busy = lambda group: union([run for (n, loc, owner), r in by_key.items() for run in r
+                                            if n == node and streams_of(group) & {loc, f"{owner}/{loc}"}], hz)
+                firsts = {who[0]: at for at, (who, _) in reversed(list(enumerate(chosen_runs)))}
+                consumers = [(r, ([0], [0.0]), [busy(who[0])] if firsts[who[0]] == at else [])
+                             for at, (who, r) in enumerate(chosen_runs)]
             by_region = [[(start, end, path[-1:]) for start, end, path in run] for run in runs]
             _, most_of_regions = bounds(times, joules, by_region)
             named = lambda d: {";".join(p): j for p, j in sorted(d.items(), key=lambda kv: -kv[1])}
             out["devices"].append({
                 "name": device["name"], "node": node, "metric": metric, "recorder": "/".join(recorder), "samples": len(times),
-                "total": joules[-1], "resolved": named(least), "possible": named(most),
+                "total": joules[-1], "has_kernels": bool(device.get("kernels")), "resolved": named(least), "possible": named(most),
                 "possible_regions": named(most_of_regions),
                 "time_sliced": table(*time_sliced(times, joules, runs)),
                 "busy_only": table(*busy_only(times, joules, runs)),

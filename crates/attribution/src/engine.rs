@@ -6,7 +6,7 @@ use crate::cpu_time::{CpuTime, CpuTimes, OtherJobs};
 use crate::history::History;
 use crate::policy::{Policy, Sharing};
 use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex, Step, ViewIndex};
-use crate::view::{IdleIntervals, LocationCalls, Spent, View, ViewTotals};
+use crate::view::{BusyTimes, IdleIntervals, LocationCalls, Spent, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -45,6 +45,8 @@ const _: () = assert!(size_of::<Location>() == 64);
 pub struct Engine {
     locations: Vec<Location>,
     views: Vec<View>,
+    /// The caller's number of each location's process, if it is known.
+    processes: Vec<Option<u64>>,
     cpu_times: CpuTimes,
     unmatched_leaves: u64,
     backward: u64,
@@ -108,13 +110,64 @@ impl Engine {
             since: 0,
             draws_from: Box::default(),
         });
+        self.processes.push(None);
         LocationIndex((self.locations.len() - 1) as u32)
+    }
+
+    /// Sets the process that a location belongs to: any number, the same for all of its locations. This must be called before the
+    /// location is a consumer.
+    pub fn set_process(&mut self, location: LocationIndex, process: Option<u64>) {
+        self.processes[location.0 as usize] = process;
     }
 
     /// Adds a view without consumers.
     pub fn add_view(&mut self, policy: Policy, sharing: Sharing) -> ViewIndex {
         self.views.push(View::new(policy, sharing));
         ViewIndex((self.views.len() - 1) as u32)
+    }
+
+    /// States that `ranks` and `kernels` are the views of a GPU. Once kernels are known, `ranks` has the policy *active*, and a
+    /// process is active while one of its kernels runs. Neither view may have consumers yet.
+    pub fn divide_by_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
+        self.views[ranks.0 as usize].by_kernels = Some(Box::default());
+        self.views[kernels.0 as usize].busy_times = Some(Box::default());
+    }
+
+    /// States that one of the streams of `kernels` is of a process of the run. Does nothing unless
+    /// [`Engine::divide_by_kernels`] was called.
+    pub fn know_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
+        for view in self.with_twin(ranks) {
+            self.views[view.0 as usize].know_kernels(kernels);
+        }
+    }
+
+    /// Lets the intervals of a view that is divided by kernels wait until [`Engine::charge_waiting_interval`] is called for each.
+    /// Returns `false` if it is not.
+    pub fn wait_for_kernels(&mut self, view: ViewIndex) -> bool {
+        let by_kernels = &mut self.views[view.0 as usize].by_kernels;
+        by_kernels.iter_mut().for_each(|by_kernels| by_kernels.waits = true);
+        by_kernels.is_some()
+    }
+
+    /// Whether the intervals of a view wait for kernels.
+    pub fn waits_for_kernels(&self, view: ViewIndex) -> bool {
+        self.views[view.0 as usize].by_kernels.as_ref().is_some_and(|by_kernels| by_kernels.waits)
+    }
+
+    /// Charges the first interval of a view, and of its twin, that waits for kernels. All kernels up to its end have come, and none
+    /// after it. Returns whether an interval waited.
+    pub fn charge_waiting_interval(&mut self, view: ViewIndex) -> bool {
+        let locations = &self.locations;
+        let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
+        let mut has_waited = false;
+        for view in self.with_twin(view) {
+            let busy = take_busy_times(&mut self.views, view);
+            let times = busy.as_ref().map(|(_, times)| &**times);
+            has_waited |=
+                self.views[view.0 as usize].charge_waiting_interval(&self.cpu_times, times, region_of);
+            put_busy_times(&mut self.views, busy);
+        }
+        has_waited
     }
 
     /// Adds a second view of the same counter, which has had the same samples so far, and gets the same from now on. In the
@@ -146,12 +199,13 @@ impl Engine {
     }
 
     fn bind_as(&mut self, view: ViewIndex, location: LocationIndex, group: Option<u64>) {
+        let process = self.processes[location.0 as usize];
         let state = &mut self.locations[location.0 as usize];
         if state.draws_from.iter().all(|(v, _)| *v != view) {
             let open = self.calls.as_ref().map_or(&[][..], |calls| calls.open(location));
             let consumer = self.views[view.0 as usize].add_consumer(
                 location.0,
-                group,
+                (process, group),
                 state.current,
                 open,
                 &self.cpu_times,
@@ -425,7 +479,10 @@ impl Engine {
         let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
         let has_run = |location: u32| locations[location as usize].paths.len() > 1;
         for view in self.with_twin(view) {
-            self.views[view.0 as usize].sample(time, increase, &self.cpu_times, region_of, has_run);
+            let busy = take_busy_times(&mut self.views, view);
+            let times = busy.as_ref().map(|(_, times)| &**times);
+            self.views[view.0 as usize].sample(time, increase, &self.cpu_times, times, region_of, has_run);
+            put_busy_times(&mut self.views, busy);
         }
     }
 
@@ -632,6 +689,18 @@ impl Engine {
 
     pub(crate) fn view_mut(&mut self, view: ViewIndex) -> &mut View {
         &mut self.views[view.0 as usize]
+    }
+}
+
+/// Takes the times of the kernels by which a view is divided, if any are known, so that the view can be changed meanwhile.
+fn take_busy_times(views: &mut [View], view: ViewIndex) -> Option<(ViewIndex, Box<BusyTimes>)> {
+    let kernels = views[view.0 as usize].by_kernels.as_ref()?.kernels?;
+    Some((kernels, views[kernels.0 as usize].busy_times.take()?))
+}
+
+fn put_busy_times(views: &mut [View], taken: Option<(ViewIndex, Box<BusyTimes>)>) {
+    if let Some((kernels, times)) = taken {
+        views[kernels.0 as usize].busy_times = Some(times);
     }
 }
 

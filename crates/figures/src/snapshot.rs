@@ -293,7 +293,7 @@ impl DeviceFigures {
             energy: device.info.quality.as_str().to_owned(),
             kind: device.info.traits.kind.clone(),
             within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
-            joules: ranks.total_joules,
+            joules: ranks.known_joules(),
             watts: None,
             active: active_totals(attributor, device, |_| true).map(|totals| ActiveFigures {
                 baseline: baseline_of(device),
@@ -305,7 +305,7 @@ impl DeviceFigures {
                 idle_joules_ranks: ranks.idle_joules,
                 other_jobs_joules: ranks.other_jobs_joules,
                 idle_joules_kernels: kernels.idle_joules,
-                pending_joules_kernels: (ranks.total_joules - kernels.total_joules).max(0.0),
+                pending_joules_kernels: (ranks.known_joules() - kernels.total_joules).max(0.0),
                 conservation_error_joules: ranks
                     .conservation_error_joules
                     .max(kernels.conservation_error_joules),

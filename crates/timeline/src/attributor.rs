@@ -265,10 +265,12 @@ impl Attributor {
             traits: CounterTraits::default(),
         };
         let (sharing, locations) = (self.config.attribution.sharing, self.config.attribution.locations);
-        let [ranks, kernels] = ViewKind::BOTH.map(|kind| {
-            let policy = self.policy_of(kind, interpretation.part.is_known_gpu());
-            self.engine.add_view(policy, sharing)
-        });
+        let is_gpu = interpretation.part.is_known_gpu();
+        let [ranks, kernels] =
+            ViewKind::BOTH.map(|kind| self.engine.add_view(self.policy_of(kind, is_gpu), sharing));
+        if is_gpu && matches!(self.config.attribution.policy, None | Some(Policy::Active)) {
+            self.engine.divide_by_kernels(ranks, kernels);
+        }
         if self.waiting.is_some() {
             self.engine.record_prices(ranks);
         }
@@ -312,8 +314,8 @@ impl Attributor {
         }
     }
 
-    /// Returns the policy of a view. A rank may wait on its CPU while its kernels run, so CPU time does not show which rank used
-    /// a GPU.
+    /// Returns the policy of a view before kernels are known. A rank may wait on its CPU while its kernels run, so CPU time does not
+    /// show which rank used a GPU.
     fn policy_of(&self, kind: ViewKind, is_gpu: bool) -> Policy {
         let is_known = kind == ViewKind::Ranks && self.knows_cpu_times;
         match self.config.attribution.policy {
@@ -583,7 +585,16 @@ impl Attributor {
     /// Takes a sample of a device's view.
     pub(crate) fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
         self.engine.sample(view, time, increase);
-        self.record_sample(view);
+        if !self.engine.waits_for_kernels(view) {
+            self.record_sample(view);
+        }
+    }
+
+    /// Charges the first interval of a view that waits for kernels, all of which have come.
+    pub(crate) fn charge_waiting_interval(&mut self, view: ViewIndex) {
+        if self.engine.charge_waiting_interval(view) {
+            self.record_sample(view);
+        }
     }
 
     /// Queues a sample, with the promises that [`Engine::enqueue_sample`] requires.

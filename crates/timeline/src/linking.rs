@@ -108,6 +108,7 @@ impl Links {
             }
             LocationKind::Metric | LocationKind::CpuTime => {}
         }
+        run.engine.set_process(LocationIndex(location as u32), evidence.process);
         self.evidence.push(evidence);
         self.assignments.push(Assignment::default());
         self.update_location(run, location);
@@ -227,6 +228,9 @@ impl Links {
     fn bind(&self, run: &mut Run, device: usize, location: LocationIndex) {
         let (views, engine) = (&mut run.devices[device].views, &mut *run.engine);
         let info = &run.locations[location.0 as usize];
+        if self.has_kernels_on(device, location) {
+            engine.know_kernels(views.ranks, views.kernels);
+        }
         if info.kind == LocationKind::Gpu {
             return engine.bind(views.kernels, location);
         }
@@ -247,6 +251,15 @@ impl Links {
         }
         let process = process(location).and_then(|process| self.processes.get(&process));
         process.into_iter().for_each(|process| add_workers(run, process, device, location));
+    }
+
+    /// Whether the process of a location has threads, and a stream that draws from the device.
+    fn has_kernels_on(&self, device: usize, location: LocationIndex) -> bool {
+        let process = self.process_of(location).and_then(|process| self.processes.get(&process));
+        process.is_some_and(|process| {
+            let draws_from = |stream: &usize| self.assignments[*stream].draws_from(device);
+            !process.threads.is_empty() && process.streams.iter().any(draws_from)
+        })
     }
 
     pub fn set_cpu_seconds(&mut self, process: u64, seconds: ThreadSeconds) {

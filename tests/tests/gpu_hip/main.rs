@@ -224,6 +224,79 @@ fn ranks_of_one_node_have_their_own_streams() {
     assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (40.0, 40.0), "{kernels:#?}");
 }
 
+/// Two ranks that share a GPU. The first one launches kernels, the other one waits for it.
+const ONE_LAUNCHES: &str = r#"
+    #include <mpi.h>
+    #include "hip.h"
+    int main(int argc, char **argv) {
+        static const char name[] = "_Z6largerPdm.kd";
+        struct work work = {.seconds = 0.02};
+        struct dim3 one = {1, 1, 1};
+        void *arguments[] = {&work};
+        int rank;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        __hipRegisterFunction(0, name, (char *)name, name, 0, 0, 0, 0, 0, 0);
+        for (int i = 0; i < 30 && !rank; i++) {
+            hipLaunchKernel(name, one, one, arguments, 0, 0);
+            hipDeviceSynchronize();
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+/// Returns the static and dynamic joules of each rank, and those of each row.
+fn parts_of_ranks(summary: &Value) -> (BTreeMap<String, [f64; 2]>, BTreeMap<String, f64>) {
+    let [device] = &list(summary, "devices")[..] else { panic!("one device: {summary:#}") };
+    let view = list(device, "views").iter().find(|view| view["view"] == "ranks").expect("ranks");
+    assert_eq!(view["policy"], "active");
+    let (mut ranks, mut rows) = (BTreeMap::new(), BTreeMap::new());
+    for row in list(view, "callpaths") {
+        let group = row["location_group"].as_str().expect("a group").to_owned();
+        let parts = ["static_joules", "dynamic_joules"].map(|key| number(row, key));
+        let sum: &mut [f64; 2] = ranks.entry(group.clone()).or_default();
+        *sum = [sum[0] + parts[0], sum[1] + parts[1]];
+        rows.insert(format!("{group} {}", row["path"]), number(row, "exclusive_joules"));
+    }
+    (ranks, rows)
+}
+
+#[test]
+fn dynamic_joules_of_a_gpu_are_those_of_the_rank_that_launches_kernels() {
+    skip_unless!(have(&["mpirun.openmpi", "mpicc.openmpi"]), "no Open MPI");
+    let hip = Hip::new();
+    let include = format!("-I{}", root().join("tests/programs").display());
+    let library = hip.place.path("libamdhip64.so.6").to_string_lossy().into_owned();
+    let rpath = format!("-Wl,-rpath,{}", hip.place.directory().display());
+    let options = [&*include, "-finstrument-functions", "-rdynamic", &library, &rpath];
+    let program = hip.place.compile("mpicc.openmpi", "one_launches", ONE_LAUNCHES, &options);
+    let metric = "rocm_smi:::energy_count:device=0";
+    let setting = format!("[[device]]\nname = 'GPU'\nmetric = '{metric}'\nbaseline_watts = 100\n");
+    let settings = hip.place.write("gpu.toml", &setting);
+    let words = ["mpirun.openmpi", "--oversubscribe", "-n", "2", &program.to_string_lossy()];
+    let mut command = hip.place.ampere_run("out", words);
+    let done = run(hip.with_gpus(&mut command).env("AMPERE_CONFIG", &settings));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&hip.place.path("out/summary.json"));
+    let notes = list(&summary["run"], "notes").iter().filter_map(Value::as_str);
+    let again: Vec<&str> = notes.filter(|note| note.contains("computed again")).collect();
+    assert!(again.is_empty(), "{again:?}");
+    let (ranks, rows) = parts_of_ranks(&summary);
+    let [launches, waits] = ["MPI Rank 0", "MPI Rank 1"].map(|rank| ranks[rank]);
+    // 0.6 s of kernels at 200 W above the baseline. An interval in which one ran has a part without any.
+    assert!(launches[1] > 110.0 && launches[1] < 200.0, "{ranks:?}");
+    assert_eq!(waits[1], 0.0, "{ranks:?}");
+    assert!(waits[0] > 25.0 && (launches[0] / waits[0] - 1.0).abs() < 0.2, "{ranks:?}");
+    let again = attribute(&hip.place.path("out/traces.otf2"), &["--config", &settings.to_string_lossy()]);
+    let (_, offline) = parts_of_ranks(&again);
+    assert_eq!(rows.keys().collect::<Vec<_>>(), offline.keys().collect::<Vec<_>>());
+    for (row, live) in &rows {
+        assert!((live - offline[row]).abs() <= 1e-9 * live.max(1.0), "{row}: {live} {}", offline[row]);
+    }
+}
+
 #[test]
 fn parts_of_a_gpu_share_its_counter() {
     let hip = Hip::new();

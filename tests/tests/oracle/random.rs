@@ -6,6 +6,7 @@ use otf2::{
     MetricType, MetricValue, MetricValueType, RecorderKind, RegionRef, SystemTreeNode, SystemTreeNodeRef,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -54,6 +55,8 @@ struct Device {
     /// The main threads with the oracle's names, and the numbers of the ranks.
     ranks: Vec<u32>,
     streams: Vec<String>,
+    /// Those of the streams whose process is known, with its rank, if the device is a GPU.
+    kernels: Vec<(u32, String)>,
 }
 
 /// Unit, base and exponent of a metric.
@@ -126,12 +129,21 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
             }
         }
         let gpus = if recorders == Recorders::Node { random.below(3) } else { 0 };
-        let mut streams = Vec::new();
+        let (mut streams, mut kernels) = (Vec::new(), Vec::new());
         for gpu in 0..gpus {
-            let group = trace.group(tree, format!("HIP Context {gpu}"), LocationGroupType::Accelerator);
+            let creator = random.below(2 * ranks.len() as u64) as usize;
+            let context = LocationGroup {
+                name: format!("HIP Context {gpu}"),
+                kind: LocationGroupType::Accelerator,
+                system_tree_parent: Some(tree),
+                creating_location_group: groups.get(creator).copied(),
+                ..Default::default()
+            };
+            let group = trace.definitions.location_groups.push(context);
             for stream in 0..1 + random.below(3) {
                 let name = format!("HIP[{gpu}:{stream}]");
                 trace.calls(random, group, &name, LocationType::AcceleratorStream)?;
+                kernels.extend(ranks.get(creator).map(|rank| (gpu, (*rank, name.clone()))));
                 streams.push((gpu, name));
             }
         }
@@ -151,6 +163,7 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
                 found: false,
                 ranks: ranks.clone(),
                 streams: of_gpu(gpu),
+                kernels: kernels.iter().filter(|(g, _)| *g == gpu).map(|(_, of)| of.clone()).collect(),
             });
         }
         if recorders != Recorders::Node {
@@ -180,6 +193,7 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
                 found: false,
                 ranks: ranks.iter().copied().filter(|_| !random.one_in(4)).collect(),
                 streams: streams.iter().map(|(_, s)| s.clone()).filter(|_| random.one_in(2)).collect(),
+                kernels: Vec::new(),
             });
         }
         trace.samples(random, tree, &devices, &name)?;
@@ -346,6 +360,7 @@ impl Trace {
             recorder: Some(rank),
             found: true,
             ranks: ranks.to_vec(),
+            kernels: streams.iter().map(|stream| (rank, stream.clone())).collect(),
             streams,
         };
         let mut devices = Vec::new();
@@ -565,12 +580,19 @@ fn json_of(devices: &[Device], baselines: &[f64]) -> Value {
         baselines[first.unwrap_or_default()]
     };
     for device in devices {
-        let mut ask = |name: String, consumers: &[String]| {
+        let mut kernels: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (rank, stream) in &device.kernels {
+            kernels.entry(format!("MPI Rank {rank}")).or_default().push(stream);
+        }
+        let mut ask = |name: String, view: &str, consumers: &[String]| {
             let mut asked = json!({
                 "name": name, "node": device.node, "metric": device.metric,
                 "kind": if device.instantaneous { "instantaneous" } else { "cumulative" }, "consumers": consumers,
                 "baseline_watts": setting(device), "activity": CPU_TIME
             });
+            if view == "ranks" {
+                asked["kernels"] = json!(kernels);
+            }
             if let Some(scale) = device.scale {
                 asked["scale"] = scale.into();
             }
@@ -584,9 +606,9 @@ fn json_of(devices: &[Device], baselines: &[f64]) -> Value {
         for (view, consumers) in [("ranks", &mains), ("kernels", &device.streams)] {
             let name = format!("{} {view}", device.name);
             for consumer in consumers {
-                ask(format!("{name} of {consumer}"), std::slice::from_ref(consumer));
+                ask(format!("{name} of {consumer}"), view, std::slice::from_ref(consumer));
             }
-            ask(name, consumers);
+            ask(name, view, consumers);
         }
     }
     json!({"devices": all})

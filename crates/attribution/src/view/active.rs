@@ -81,6 +81,8 @@ struct ActiveAccount {
     active: f64,
     open: f64,
     dynamic_joules: f64,
+    /// See [`View::charge_without_kernels`].
+    static_joules: f64,
 }
 
 impl ActiveTime {
@@ -103,6 +105,22 @@ impl ActiveTime {
         Due { share: 0.0, active, open }
     }
 
+    /// Takes what these call paths are due. `share` takes their ticks of the share clock.
+    pub fn take_dues(
+        &mut self,
+        listed: &[NodeIndex],
+        mut share: impl FnMut(NodeIndex) -> f64,
+    ) -> Vec<(NodeIndex, Due)> {
+        let dues = listed.iter().map(|node| (*node, Due { share: share(*node), ..self.due(*node) })).collect();
+        self.begin_interval(listed);
+        dues
+    }
+
+    pub fn put_due(&mut self, node: NodeIndex, due: Due) {
+        let account = self.account_mut(node);
+        (account.active, account.open) = (due.active, due.open);
+    }
+
     fn account_mut(&mut self, node: NodeIndex) -> &mut ActiveAccount {
         let index = node.0 as usize;
         if index >= self.accounts.len() {
@@ -111,7 +129,7 @@ impl ActiveTime {
         &mut self.accounts[index]
     }
 
-    fn due(&self, node: NodeIndex) -> Due {
+    pub fn due(&self, node: NodeIndex) -> Due {
         let account = self.accounts.get(node.0 as usize).copied().unwrap_or_default();
         Due { share: 0.0, active: account.active, open: account.open }
     }
@@ -122,6 +140,14 @@ impl ActiveTime {
             let account = self.account_mut(*node);
             (account.active, account.open) = (0.0, 0.0);
         }
+    }
+
+    pub fn add_static(&mut self, node: NodeIndex, joules: f64) {
+        self.account_mut(node).static_joules += joules;
+    }
+
+    pub fn static_joules(&self, node: NodeIndex) -> f64 {
+        self.accounts.get(node.0 as usize).map_or(0.0, |account| account.static_joules)
     }
 
     pub fn dynamic_joules(&self, node: NodeIndex) -> f64 {
@@ -137,6 +163,17 @@ pub struct IdleIntervals {
     pub count: u64,
     pub joules: f64,
     pub ticks: u64,
+}
+
+impl IdleIntervals {
+    /// Adds an interval, if it has a length.
+    pub(super) fn add(&mut self, joules: f64, ticks: u64) {
+        if ticks > 0 {
+            self.count += 1;
+            self.joules += joules;
+            self.ticks += ticks;
+        }
+    }
 }
 
 /// A location without frames in the view that works for a consumer: its CPU time counts for the consumer's frames, in
@@ -166,12 +203,22 @@ pub(super) struct Worked {
     of_other_jobs: f64,
 }
 
+impl Worked {
+    /// Makes the ticks of a view that no other jobs use.
+    pub fn of_consumers(of_consumers: Vec<f64>) -> Worked {
+        Worked { of_consumers, of_other_jobs: 0.0 }
+    }
+}
+
 /// Other jobs that use less than this part of one CPU in an interval are the operating system's own work.
 const OTHER_JOBS_CPU_MIN: f64 = 0.1;
 
 impl View {
-    /// Shares the dynamic joules with other jobs from now on.
+    /// Shares the dynamic joules with other jobs from now on. Their CPU time does not show whether they use a GPU.
     pub fn share_with(&mut self, jobs: OtherJobs) {
+        if self.by_kernels.is_some() {
+            return;
+        }
         self.shared_with.get_or_insert(SharedWith { jobs, cpu_ticks: None });
     }
 
@@ -263,10 +310,8 @@ impl View {
         self.totals.idle_joules += idle;
         self.totals.other_jobs_joules += of_others;
         self.charged_once += joules - idle;
-        if !is_active && !are_others_active && ticks > 0 {
-            self.idle_intervals.count += 1;
-            self.idle_intervals.joules += joules;
-            self.idle_intervals.ticks += ticks;
+        if !is_active && !are_others_active {
+            self.idle_intervals.add(joules, ticks);
         }
         for (index, price) in prices.iter_mut().enumerate() {
             let weight = weights[self.weight_of(index)];
@@ -297,11 +342,13 @@ impl View {
     fn active_prices(&self, worked: &[f64]) -> (Vec<Price>, Vec<f64>) {
         let mut weights = vec![0.0; self.consumers.groups.len() + self.consumers.all.len()];
         let mut prices = Vec::with_capacity(worked.len());
+        // A rank may wait on its CPU while its kernels run, so its own time does not show whether it used a GPU.
+        let own = if self.by_kernels.is_some() { 0.0 } else { 1.0 };
         for (index, active) in self.actives.iter().enumerate() {
             let dues = || self.consumers.all[index].listed.iter().map(|node| active.due(*node));
             let open: f64 = dues().map(|due| due.open).sum();
             let open = if open > 0.0 { worked[index] / open } else { 0.0 };
-            let price = Price { share: 0.0, active: 1.0, open };
+            let price = Price { share: 0.0, active: own, open };
             weights[self.weight_of(index)] += dues().map(|due| due.dynamic_joules(&price)).sum::<f64>();
             prices.push(price);
         }
@@ -324,6 +371,7 @@ impl View {
             calls.set_prices(self.consumers.all.len(), &|consumer| prices[consumer as usize]);
         }
         let mut alone = Alone::Nobody;
+        let is_by_kernels = self.by_kernels.is_some();
         for (index, active) in self.actives.iter_mut().enumerate() {
             let consumer = &mut self.consumers.all[index];
             let (price, sharer) = (prices[index], consumer.independent_sharer(index as u32, self.sharing));
@@ -338,7 +386,7 @@ impl View {
                 }
                 account.add(joules, power);
                 active.begin_interval(&[node]);
-                if due.active > 0.0 || due.open * price.open > 0.0 {
+                if due.active > 0.0 && !is_by_kernels || due.open * price.open > 0.0 {
                     active.account_mut(node).dynamic_joules += dynamic_joules;
                     alone = alone.with(index as u32, *location, node, due);
                     let region = || region_of(*location, node);

@@ -8,6 +8,8 @@ use ampere_model::Timestamp;
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer {
     pub location: u32,
+    /// The caller's number of its process, if it is known.
+    pub(super) process: Option<u64>,
     /// The index of its group.
     pub(super) group: Option<u32>,
     /// Whether it no longer draws from the device. It keeps the joules that it was charged.
@@ -28,9 +30,15 @@ pub(crate) struct Consumer {
 
 impl Consumer {
     /// Makes a consumer without a frame, as of `now`.
-    pub(super) fn new(location: u32, group: Option<u32>, now: Timestamp) -> Consumer {
+    pub(super) fn new(
+        location: u32,
+        process: Option<u64>,
+        group: Option<u32>,
+        now: Timestamp,
+    ) -> Consumer {
         Consumer {
             location,
+            process,
             group,
             removed: false,
             node: NodeIndex::ROOT,

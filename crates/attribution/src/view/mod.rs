@@ -7,6 +7,7 @@
 //! sample_queue.rs  their queue
 //! active.rs        the policy *active*
 //! share_clock.rs   the share clock
+//! kernels.rs       the policy *active* for a GPU's ranks view
 //! consumer.rs      consumers, and groups of them
 //! account.rs       the joules of call paths
 //! recording.rs     the joules of single calls
@@ -16,6 +17,7 @@
 mod account;
 mod active;
 mod consumer;
+mod kernels;
 mod prices;
 mod queued;
 mod recording;
@@ -38,6 +40,8 @@ use account::PossibleRegions;
 use active::{ActiveTime, Due, SharedWith, Worker};
 use ampere_model::Timestamp;
 use consumer::{Consumers, Group};
+use kernels::ByKernels;
+pub(crate) use kernels::BusyTimes;
 use prices::PriceLog;
 use recording::Recorder;
 use sample_queue::SampleQueue;
@@ -62,6 +66,10 @@ pub(crate) struct View {
     actives: Vec<ActiveTime>,
     workers: Vec<Worker>,
     shared_with: Option<SharedWith>,
+    /// `None` unless this is a GPU's ranks view that is divided by kernels, if any are known.
+    pub by_kernels: Option<Box<ByKernels>>,
+    /// For a kernels view: the time for which each process had a kernel, if that is counted.
+    pub busy_times: Option<Box<BusyTimes>>,
     pub idle_intervals: IdleIntervals,
     /// The sum of the consumers' joules, each joule counted once. It is needed if sharing is independent.
     charged_once: f64,
@@ -96,6 +104,8 @@ impl View {
             actives: Vec::new(),
             workers: Vec::new(),
             shared_with: None,
+            by_kernels: None,
+            busy_times: None,
             idle_intervals: IdleIntervals::default(),
             charged_once: 0.0,
             twin: None,
@@ -119,12 +129,12 @@ impl View {
         fork
     }
 
-    /// Adds a consumer whose current call path is `node`. All consumers of a group count as one. A consumer that was removed and
+    /// Adds a consumer of a process, whose current call path is `node`. All consumers of a group count as one. A consumer that was removed and
     /// is added again keeps the joules that it was charged.
     pub fn add_consumer(
         &mut self,
         location: u32,
-        group: Option<u64>,
+        (process, group): (Option<u64>, Option<u64>),
         node: NodeIndex,
         open: &[OpenCall],
         cpu_times: &CpuTimes,
@@ -138,8 +148,8 @@ impl View {
             None => {
                 let clock = self.clock.at(self.clock.reached);
                 let group = group.map(|name| self.consumers.group(name, clock));
-                self.consumers.all.push(Consumer::new(location, group, self.clock.reached));
-                if self.policy == Policy::Active {
+                self.consumers.all.push(Consumer::new(location, process, group, self.clock.reached));
+                if self.counts_open_time() {
                     self.actives.push(ActiveTime::default());
                 }
                 self.consumers.all.len() - 1
@@ -163,7 +173,7 @@ impl View {
 
     /// Returns the time of the last sample, and the counter's increase until then.
     pub fn last_sample(&self) -> Option<(Timestamp, f64)> {
-        Some((self.interval.start?, self.totals.total_joules))
+        Some((self.interval.start?, self.totals.total_joules + self.waiting_joules()))
     }
 
     /// Like [`View::switch`], but also records the move if calls are recorded.
@@ -286,7 +296,11 @@ impl View {
 
     fn start_or_stop(&mut self, index: u32, time: Timestamp, start: bool) {
         self.advance(time);
-        if let Some(number) = self.consumers.all[index as usize].group {
+        let Consumer { process, group, .. } = self.consumers.all[index as usize];
+        if let Some((busy_times, process)) = self.busy_times.as_mut().zip(process) {
+            busy_times.start_or_stop(process, time, start);
+        }
+        if let Some(number) = group {
             let group = &mut self.consumers.groups[number as usize];
             group.advance(self.clock.ticks);
             group.running = if start { group.running + 1 } else { group.running - 1 };
@@ -336,7 +350,12 @@ impl View {
         let attributed: f64 = self.accounts().map(|(_, _, account)| account.joules).sum();
         let once = if self.sharing == Sharing::Shared { attributed } else { self.charged_once };
         let error = self.totals.total_joules - once - self.totals.idle_joules - self.totals.lost_joules;
-        ViewTotals { attributed_joules: attributed, conservation_error_joules: error.abs(), ..self.totals }
+        ViewTotals {
+            attributed_joules: attributed,
+            waiting_joules: self.waiting_joules(),
+            conservation_error_joules: error.abs(),
+            ..self.totals
+        }
     }
 
     /// Iterates over (location, call path, joules) for all call paths. One that was never due anything has 0 J.

@@ -1,6 +1,6 @@
 //! Takes a sample, which ends an interval, and charges the joules of the interval.
 
-use super::View;
+use super::{BusyTimes, View};
 use super::active::{Due, Price, Worked};
 use super::consumer::Consumer;
 use crate::counter::Increase;
@@ -11,12 +11,13 @@ use ampere_model::{RegionRef, Timestamp};
 
 impl View {
     /// Takes a sample. `region_of` returns the region of a location's call path, `has_run` whether a frame was ever entered on a
-    /// location.
+    /// location. `busy_times`: the times of the kernels by which the view is divided, if any are known.
     pub fn sample(
         &mut self,
         time: Timestamp,
         increase: Increase,
         cpu_times: &CpuTimes,
+        busy_times: Option<&BusyTimes>,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
         has_run: impl Fn(u32) -> bool,
     ) {
@@ -28,9 +29,42 @@ impl View {
                 self.recorder.add_due(index, due);
             }
         }
-        let ticks = self.interval.start.map_or(0, |start| self.clock.now - start);
-        let worked =
-            if self.policy == Policy::Active { self.worked(cpu_times, has_run) } else { Worked::default() };
+        if !self.keep_waiting(increase, self.interval_ticks()) {
+            self.end_interval(increase, cpu_times, busy_times, region_of, has_run);
+        }
+        self.begin_interval();
+    }
+
+    /// Charges the first interval that waits for kernels. Returns whether there was one.
+    pub fn charge_waiting_interval(
+        &mut self,
+        cpu_times: &CpuTimes,
+        busy_times: Option<&BusyTimes>,
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+    ) -> bool {
+        self.charge_waiting(|view, increase| {
+            view.end_interval(increase, cpu_times, busy_times, region_of, |_| true);
+        })
+    }
+
+    fn interval_ticks(&self) -> u64 {
+        self.interval.start.map_or(0, |start| self.clock.now - start)
+    }
+
+    fn end_interval(
+        &mut self,
+        increase: Increase,
+        cpu_times: &CpuTimes,
+        busy_times: Option<&BusyTimes>,
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+        has_run: impl Fn(u32) -> bool,
+    ) {
+        let ticks = self.interval_ticks();
+        let worked = match busy_times {
+            Some(busy_times) => self.worked_by_kernels(busy_times),
+            None if self.policy == Policy::Active => self.worked(cpu_times, has_run),
+            None => Worked::default(),
+        };
         self.recorder.begin_charging(&self.totals);
         match increase {
             Increase::Joules(joules) => {
@@ -51,7 +85,6 @@ impl View {
         self.totals.samples += 1;
         let start = self.interval.start.unwrap_or(self.clock.now);
         self.recorder.end_charging(&self.totals, start, self.clock.now);
-        self.begin_interval();
     }
 
     fn begin_interval(&mut self) {
@@ -91,6 +124,7 @@ impl View {
         worked: &Worked,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
+        self.charge_without_kernels(joules, ticks);
         if self.policy != Policy::TimeSliced {
             // Sums must not depend on the order in which a location's call paths came.
             self.consumers.all.iter_mut().for_each(|consumer| consumer.listed.sort_unstable());
