@@ -26,6 +26,11 @@ fn replay(place: &Place, trace: &Path, policy: &str, options: &[&str]) -> Comman
     command
 }
 
+/// Returns the figures of a trace with the policy `time_sliced`.
+fn by_time(trace: &Path, options: &[&str]) -> Value {
+    attribute(trace, &[&["--policy", "time_sliced"], options].concat())
+}
+
 /// The kernels view as published by the trace's authors: device, kernel, joules of the kernel, idle joules.
 const PUBLISHED: [(&str, &str, f64, f64); 2] = [
     ("GPU-0", "heavy_kernel(float*, float const*)", 1843.223168, 394.157197),
@@ -199,7 +204,7 @@ impl MadeUp {
         let file = directory.join("ampere.toml");
         std::fs::write(&file, format!("{}{settings}", synthetic_trace::CONFIG)).expect("room");
         let config = file.to_str().expect("a name").to_owned();
-        let offline = attribute(&trace, &["--config", &config]);
+        let offline = by_time(&trace, &["--config", &config]);
         MadeUp { _place: place, trace, config, offline }
     }
 }
@@ -217,13 +222,20 @@ fn two_ranks_with_gpu_streams_equal_offline() {
         succeed(command.env("AMPERE_RING_BYTES", "16384"));
         let live = place.summary("out");
         assert_same_figures(&live, offline);
-        assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
+        assert_same_figures(&by_time(&place.path("out/traces.otf2"), &["--config", config]), offline);
         assert_eq!((&live["run"]["nodes"], &live["run"]["ranks"]), (&offline["run"]["nodes"], &2.into()));
         assert_eq!(live["run"]["start"].as_str().map(|s| &s[..4]), Some("2023"));
         for key in ["late_events", "suppressed_calls", "dropped_records", "repaired_events"] {
             assert_eq!(number(&live["quality"], key), 0.0, "{key} at {speed}, {lag}");
         }
     }
+    let place = Place::new();
+    succeed(&mut replay(&place, trace, "active", &["--config", config, "--speed", "max", "--gpu-lag", "3"]));
+    let by_activity = attribute(trace, &["--policy", "active", "--config", config]);
+    assert_same_figures(&place.summary("out"), &by_activity);
+    let views = list(&by_activity, "devices").iter().flat_map(|device| list(device, "views"));
+    let of_ranks = views.filter(|view| view["view"] == "ranks" && view["policy"] == "active");
+    assert!(of_ranks.count() > 2, "{}", by_activity["devices"]);
 }
 
 /// All threads of a rank share its joules, and time is attributed like a counter.
@@ -249,7 +261,7 @@ fn threads_and_time_equal_offline() {
         let options = ["--config", config, "--speed", speed, "--gpu-lag", lag];
         succeed(&mut replay(&place, trace, "time_sliced", &options));
         assert_same_figures(&place.summary("out"), offline);
-        assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
+        assert_same_figures(&by_time(&place.path("out/traces.otf2"), &["--config", config]), offline);
         assert_eq!(number(&place.summary("out")["quality"], "late_events"), 0.0);
     }
 }
@@ -288,7 +300,7 @@ fn many_events_are_neither_late_nor_suppressed() {
     let place = Place::new();
     let shape = synthetic_trace::Shape { calls: 200_000, ..synthetic_trace::Shape::default() };
     let trace = synthetic_trace::write(&place.path("made-up"), &shape);
-    let offline = attribute(&trace, &[]);
+    let offline = by_time(&trace, &[]);
     for (speed, ring) in [("max", "16384"), ("max", "1048576"), ("1e9", "33554432")] {
         let place = Place::new();
         let mut command = replay(&place, &trace, "time_sliced", &["--speed", speed]);
@@ -330,7 +342,7 @@ fn events_that_wait_in_a_ring_are_not_late() {
     assert!(running.wait(Duration::from_secs(30)).expect("it ends").success());
     let live = place.summary("out");
     assert_eq!(number(&live["quality"], "late_events"), 0.0);
-    assert_same_figures(&live, &attribute(&trace, &[]));
+    assert_same_figures(&live, &by_time(&trace, &[]));
 }
 
 /// GPU streams are reported late and in batches, so a replacement has most to restore for them.
@@ -358,7 +370,7 @@ fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
         assert_eq!(words.matches("another one takes over").count(), kills.len(), "{words}");
         let live = place.summary("out");
         assert_same_figures(&live, offline);
-        assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
+        assert_same_figures(&by_time(&place.path("out/traces.otf2"), &["--config", config]), offline);
         // The resets of the counter make the run incomplete even if no collector is killed.
         assert_eq!(live["run"]["complete"], offline["run"]["complete"], "{}", live["run"]);
         place.assert_clean();
@@ -419,7 +431,7 @@ fn the_rest_of_a_truncated_trace_is_played() {
     let live = place.summary("out");
     assert_eq!(live["run"]["complete"], false);
     assert!(live["run"]["notes"][0].as_str().is_some_and(|note| note.contains(&number)), "{}", live["run"]);
-    assert_same_figures(&live, &attribute(&trace, &[]));
+    assert_same_figures(&live, &by_time(&trace, &[]));
 
     std::fs::remove_file(&events).expect("it was there");
     let other = Place::new();
@@ -428,7 +440,7 @@ fn the_rest_of_a_truncated_trace_is_played() {
         said.contains(&format!("location {number} (MPI Rank 1/Master thread) has no event file")),
         "{said}"
     );
-    assert_same_figures(&other.summary("out"), &attribute(&trace, &[]));
+    assert_same_figures(&other.summary("out"), &by_time(&trace, &[]));
 }
 
 #[test]
@@ -449,7 +461,7 @@ fn an_interrupt_leaves_what_was_played() {
     assert_eq!(status.code(), Some(1));
     let summary = json(&place.path("out/summary.json"));
     assert_eq!(summary["run"]["complete"], false);
-    let whole = attribute(&trace, &[]);
+    let whole = by_time(&trace, &[]);
     let joules = |summary: &Value| number(&list(summary, "devices")[0], "total_joules");
     assert!(joules(&summary) > 0.0 && joules(&summary) < joules(&whole), "{} J", joules(&summary));
     assert!(place.path("out/traces.otf2").exists());

@@ -299,7 +299,7 @@ fn metrics() {
         # TYPE ampere_lost_energy_joules counter
         # UNIT ampere_lost_energy_joules joules
         ampere_lost_energy_joules_total{node,device}
-        # HELP ampere_pending_energy_joules Energy that the kernels view has not attributed yet, because GPU streams report late
+        # HELP ampere_pending_energy_joules Energy that is not attributed to kernels yet, nor to ranks by their kernels, because GPU streams report late
         # TYPE ampere_pending_energy_joules gauge
         ampere_pending_energy_joules{node,device}
         # HELP ampere_region_calls Calls of a region on a rank's main location

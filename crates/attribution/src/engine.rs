@@ -126,11 +126,20 @@ impl Engine {
         ViewIndex((self.views.len() - 1) as u32)
     }
 
-    /// States that `ranks` and `kernels` are the views of a GPU. Once kernels are known, `ranks` has the policy *active*, and a
-    /// process is active while one of its kernels runs. Neither view may have consumers yet.
+    /// States that `ranks` and `kernels` are the views of a GPU. Once streams are known, they have the policy *active*: a stream is
+    /// active while it runs, and a process while one of its streams runs. Neither view may have consumers yet.
     pub fn divide_by_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
+        for view in [ranks, kernels].map(|view| view.0 as usize) {
+            let is_undecided = self.views[view].policy != Policy::Active;
+            self.views[view].without_activity = is_undecided.then(Box::default);
+        }
         self.views[ranks.0 as usize].by_kernels = Some(Box::default());
         self.views[kernels.0 as usize].busy_times = Some(Box::default());
+    }
+
+    /// States that a stream draws from `kernels`. Does nothing unless [`Engine::divide_by_kernels`] was called.
+    pub fn know_streams(&mut self, kernels: ViewIndex) {
+        self.views[kernels.0 as usize].know_activity();
     }
 
     /// States that one of the streams of `kernels` is of a process of the run. Does nothing unless

@@ -85,7 +85,7 @@ pub const ENV_RECORDER: &str = "AMPERE_RECORDER";
 pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "How the joules of a sample interval are divided among frames: by activity, evenly over time, or only among the frames that ran.",
-        default: "`\"active\"` if CPU times are known, otherwise time_sliced",
+        default: "`\"active\"` if CPU times are known, or the kernels of a GPU, otherwise time_sliced",
         keeper: Keeper::Config(|config| &mut config.attribution.policy),
         ..file("attribution", "policy", "AMPERE_POLICY")
     },

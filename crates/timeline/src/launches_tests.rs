@@ -2,7 +2,7 @@ use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 use crate::launches::LAUNCHES_KEPT;
 use crate::pipeline::{GpuStreams, Pipeline};
 use crate::topology::Evidence;
-use ampere_attribution::LocationIndex;
+use ampere_attribution::{LocationIndex, Policy};
 use ampere_model::{LocationKind, MetricValue, Quality, Region, RegionHandle, RegionRef, Timestamp};
 use ampere_settings::Config;
 use proptest::collection::vec;
@@ -20,7 +20,9 @@ struct Machine {
 
 impl Machine {
     fn new(threads: usize, when: GpuStreams) -> Machine {
-        let mut attributor = Attributor::new(Config::default(), 1000);
+        let mut config = Config::default();
+        config.attribution.policy = Some(Policy::TimeSliced);
+        let mut attributor = Attributor::new(config, 1000);
         attributor.add_device(FoundDevice {
             node: "n".to_owned(),
             metric: "rocm_smi:::energy_count:device=0".to_owned(),

@@ -232,6 +232,7 @@ impl Links {
             engine.know_kernels(views.ranks, views.kernels);
         }
         if info.kind == LocationKind::Gpu {
+            engine.know_streams(views.kernels);
             return engine.bind(views.kernels, location);
         }
         let process = |location: LocationIndex| self.evidence[location.0 as usize].process;

@@ -139,7 +139,9 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
                 creating_location_group: groups.get(creator).copied(),
                 ..Default::default()
             };
-            let group = trace.definitions.location_groups.push(context);
+            // Some tools put streams into the group of their process.
+            let own = groups.get(creator).filter(|_| random.one_in(3)).copied();
+            let group = own.unwrap_or_else(|| trace.definitions.location_groups.push(context));
             for stream in 0..1 + random.below(3) {
                 let name = format!("HIP[{gpu}:{stream}]");
                 trace.calls(random, group, &name, LocationType::AcceleratorStream)?;
@@ -588,10 +590,11 @@ fn json_of(devices: &[Device], baselines: &[f64]) -> Value {
             let mut asked = json!({
                 "name": name, "node": device.node, "metric": device.metric,
                 "kind": if device.instantaneous { "instantaneous" } else { "cumulative" }, "consumers": consumers,
-                "baseline_watts": setting(device), "activity": CPU_TIME
+                "baseline_watts": setting(device)
             });
+            // In the kernels view, a stream is active while a frame is open, and threads work for no stream.
             if view == "ranks" {
-                asked["kernels"] = json!(kernels);
+                (asked["activity"], asked["kernels"]) = (CPU_TIME.into(), json!(kernels));
             }
             if let Some(scale) = device.scale {
                 asked["scale"] = scale.into();

@@ -81,7 +81,7 @@ struct ActiveAccount {
     active: f64,
     open: f64,
     dynamic_joules: f64,
-    /// See [`View::charge_without_kernels`].
+    /// See [`View::charge_without_activity`].
     static_joules: f64,
 }
 
@@ -111,7 +111,8 @@ impl ActiveTime {
         listed: &[NodeIndex],
         mut share: impl FnMut(NodeIndex) -> f64,
     ) -> Vec<(NodeIndex, Due)> {
-        let dues = listed.iter().map(|node| (*node, Due { share: share(*node), ..self.due(*node) })).collect();
+        let dues =
+            listed.iter().map(|node| (*node, Due { share: share(*node), ..self.due(*node) })).collect();
         self.begin_interval(listed);
         dues
     }

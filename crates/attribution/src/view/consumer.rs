@@ -30,12 +30,7 @@ pub(crate) struct Consumer {
 
 impl Consumer {
     /// Makes a consumer without a frame, as of `now`.
-    pub(super) fn new(
-        location: u32,
-        process: Option<u64>,
-        group: Option<u32>,
-        now: Timestamp,
-    ) -> Consumer {
+    pub(super) fn new(location: u32, process: Option<u64>, group: Option<u32>, now: Timestamp) -> Consumer {
         Consumer {
             location,
             process,

@@ -1,8 +1,8 @@
-//! A GPU's ranks view under the policy *active*: a process is active while one of its kernels or copies runs on the GPU. Its
-//! active time counts for the frames that were open in the process, in proportion to the time for which each was open.
+//! A GPU's views under the policy *active*. In its ranks view, a process is active while one of its kernels or copies runs on the
+//! GPU. Its active time counts for the frames that were open in the process, in proportion to the time for which each was open.
 //!
-//! Until a kernel's stream is known, joules are divided as with *time sliced*. What the policy *active* would have charged is kept
-//! next to that, and replaces it when the first stream is known.
+//! Until a stream is known, the joules of both views are divided as with *time sliced*. What the policy *active* would have
+//! charged is kept next to that, and replaces it when the first stream is known.
 //!
 //! In a live run, kernels become known late. Intervals that have ended then wait for them.
 
@@ -53,12 +53,11 @@ pub(crate) struct ByKernels {
     /// The ticks for which each process had been busy at the end of the last interval that was charged.
     charged: HashMap<u64, u64>,
     waiting: VecDeque<WaitingInterval>,
-    without_kernels: WithoutKernels,
 }
 
-/// What the policy *active* would have charged up to now if there were no kernels.
+/// What the policy *active* would have charged up to now, if no stream is known yet: nothing has been active.
 #[derive(Clone, Debug, Default)]
-struct WithoutKernels {
+pub(crate) struct WithoutActivity {
     static_joules: f64,
     dynamic_joules: f64,
     idle_joules: f64,
@@ -83,16 +82,20 @@ type Dues = Vec<Vec<(NodeIndex, Due)>>;
 impl View {
     /// Whether the time is counted for which each frame is open.
     pub(super) fn counts_open_time(&self) -> bool {
-        self.policy == Policy::Active || self.by_kernels.is_some()
+        self.policy == Policy::Active || self.without_activity.is_some()
     }
 
     /// Divides the joules by the kernels of another view, one of whose streams is of a process of the run.
     pub fn know_kernels(&mut self, kernels: ViewIndex) {
-        let Some(by_kernels) = &mut self.by_kernels else { return };
-        if by_kernels.kernels.replace(kernels).is_some() {
-            return;
+        if let Some(by_kernels) = &mut self.by_kernels {
+            by_kernels.kernels = Some(kernels);
+            self.know_activity();
         }
-        let until_now = std::mem::take(&mut by_kernels.without_kernels);
+    }
+
+    /// Makes the policy *active*, as if it had always been, if it was undecided.
+    pub fn know_activity(&mut self) {
+        let Some(until_now) = self.without_activity.take() else { return };
         self.policy = Policy::Active;
         self.totals.static_joules = until_now.static_joules;
         self.totals.dynamic_joules = until_now.dynamic_joules;
@@ -107,21 +110,19 @@ impl View {
         }
     }
 
-    /// Counts an interval's joules as the policy *active* divides them if no kernel ran.
-    pub(super) fn charge_without_kernels(&mut self, joules: f64, ticks: u64) {
-        let Some(ByKernels { kernels: None, without_kernels, .. }) = self.by_kernels.as_deref_mut() else {
-            return;
-        };
+    /// Counts an interval's joules as the policy *active* divides them if nothing was active, as long as that is undecided.
+    pub(super) fn charge_without_activity(&mut self, joules: f64, ticks: u64) {
+        let Some(without_activity) = &mut self.without_activity else { return };
         let fixed = joules.min(self.baseline * ticks as f64);
         let idle = match self.consumers.listed() {
             0 => joules,
             _ => fixed * (self.interval.idle_ticks / ticks as f64) + (joules - fixed),
         };
-        without_kernels.static_joules += fixed;
-        without_kernels.dynamic_joules += joules - fixed;
-        without_kernels.idle_joules += idle;
-        without_kernels.charged_once += joules - idle;
-        without_kernels.idle_intervals.add(joules, ticks);
+        without_activity.static_joules += fixed;
+        without_activity.dynamic_joules += joules - fixed;
+        without_activity.idle_joules += idle;
+        without_activity.charged_once += joules - idle;
+        without_activity.idle_intervals.add(joules, ticks);
         let price = fixed / ticks.max(1) as f64;
         for (active, consumer) in self.actives.iter_mut().zip(&self.consumers.all) {
             for node in &consumer.listed {
@@ -181,7 +182,9 @@ impl View {
     /// Calls `charge` with the increase of the first interval that waits, as if it had just ended. Returns whether there was one.
     pub(super) fn charge_waiting(&mut self, charge: impl FnOnce(&mut View, Increase)) -> bool {
         let first = self.by_kernels.as_mut().and_then(|by| by.waiting.pop_front());
-        let Some(WaitingInterval { increase, interval, end, dues, just_before }) = first else { return false };
+        let Some(WaitingInterval { increase, interval, end, dues, just_before }) = first else {
+            return false;
+        };
         let (open_dues, clock) = (self.take_dues(), self.clock);
         let open_interval = std::mem::replace(&mut self.interval, interval);
         self.clock.now = end;

@@ -7,7 +7,7 @@
 //! sample_queue.rs  their queue
 //! active.rs        the policy *active*
 //! share_clock.rs   the share clock
-//! kernels.rs       the policy *active* for a GPU's ranks view
+//! kernels.rs       the policy *active* for a GPU's views
 //! consumer.rs      consumers, and groups of them
 //! account.rs       the joules of call paths
 //! recording.rs     the joules of single calls
@@ -40,8 +40,8 @@ use account::PossibleRegions;
 use active::{ActiveTime, Due, SharedWith, Worker};
 use ampere_model::Timestamp;
 use consumer::{Consumers, Group};
-use kernels::ByKernels;
 pub(crate) use kernels::BusyTimes;
+use kernels::{ByKernels, WithoutActivity};
 use prices::PriceLog;
 use recording::Recorder;
 use sample_queue::SampleQueue;
@@ -66,6 +66,8 @@ pub(crate) struct View {
     actives: Vec<ActiveTime>,
     workers: Vec<Worker>,
     shared_with: Option<SharedWith>,
+    /// `None` if it is decided whether the policy is *active*.
+    pub without_activity: Option<Box<WithoutActivity>>,
     /// `None` unless this is a GPU's ranks view that is divided by kernels, if any are known.
     pub by_kernels: Option<Box<ByKernels>>,
     /// For a kernels view: the time for which each process had a kernel, if that is counted.
@@ -104,6 +106,7 @@ impl View {
             actives: Vec::new(),
             workers: Vec::new(),
             shared_with: None,
+            without_activity: None,
             by_kernels: None,
             busy_times: None,
             idle_intervals: IdleIntervals::default(),

@@ -1,8 +1,8 @@
 //! Takes a sample, which ends an interval, and charges the joules of the interval.
 
-use super::{BusyTimes, View};
 use super::active::{Due, Price, Worked};
 use super::consumer::Consumer;
+use super::{BusyTimes, View};
 use crate::counter::Increase;
 use crate::cpu_time::CpuTimes;
 use crate::policy::{Policy, Sharing};
@@ -124,7 +124,7 @@ impl View {
         worked: &Worked,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
-        self.charge_without_kernels(joules, ticks);
+        self.charge_without_activity(joules, ticks);
         if self.policy != Policy::TimeSliced {
             // Sums must not depend on the order in which a location's call paths came.
             self.consumers.all.iter_mut().for_each(|consumer| consumer.listed.sort_unstable());
