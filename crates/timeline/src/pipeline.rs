@@ -758,6 +758,10 @@ mod tests {
     /// Computes the ranks view of a GPU, which two ranks share. The kernels are those of the first rank. `first_lag`: `None` if
     /// they come in time; otherwise the time after their start at which they come.
     fn joules_by_kernels(first_lag: Option<u64>) -> (Vec<CallpathRow>, ViewTotals) {
+        joules_of_a_gpu(first_lag, true)
+    }
+
+    fn joules_of_a_gpu(first_lag: Option<u64>, has_kernels: bool) -> (Vec<CallpathRow>, ViewTotals) {
         let gpu_streams = first_lag.map_or(GpuStreams::InTime, |_| GpuStreams::Late);
         let mut pipeline = Pipeline::new(Attributor::new(Config::default(), 1000), gpu_streams);
         let attributor = &mut pipeline.attributor;
@@ -791,14 +795,14 @@ mod tests {
         for time in 0..300u64 {
             for (at, rank) in ranks.iter().enumerate() {
                 let stream = pipeline.stream_of(*rank);
-                match (time + 3 * at as u64) % 17 {
+                match (time + 3 * at as u64) % 37 {
                     2 => stream.enter(time, RegionRef(time as u32 % 3), 1),
                     5 => stream.enter(time, RegionRef(4), 1),
                     11 | 15 => stream.leave(time),
                     _ => {}
                 }
             }
-            if time >= comes {
+            if has_kernels && time >= comes {
                 let stream = *stream.get_or_insert_with(|| {
                     let info = location(0, LocationKind::Gpu, "HIP[0:0]");
                     let stream = pipeline.attributor.add_location_with(info, of_process(0));
@@ -832,7 +836,8 @@ mod tests {
         }
         pipeline.advance_to_the_end();
         let report = pipeline.attributor.engine.report(view);
-        assert_eq!((pipeline.late(), report.policy), (0, Policy::Active));
+        let policy = if has_kernels { Policy::Active } else { Policy::TimeSliced };
+        assert_eq!((pipeline.late(), report.policy), (0, policy));
         (report.callpaths, report.totals)
     }
 
@@ -843,10 +848,13 @@ mod tests {
             let rows = in_time.0.iter().filter(|row| row.location.0 == rank);
             rows.map(|row| row.dynamic_joules).sum()
         };
-        assert!(dynamic(0) > 10.0 && dynamic(1) == 0.0, "{in_time:#?}");
+        assert!(dynamic(0) > 1.0 && dynamic(1) == 0.0, "{in_time:#?}");
         for lag in [5, 20, 45] {
             assert_eq!(in_time, joules_by_kernels(Some(lag)), "{lag}");
         }
+        let without = joules_of_a_gpu(None, false);
+        assert!(without.1.idle_joules > 10.0 && without.1.attributed_joules > 10.0, "{without:#?}");
+        assert_eq!(without, joules_of_a_gpu(Some(0), false));
     }
 
     fn region(attributor: &mut Attributor, name: &str, paradigm: i32, kind: i32) -> RegionRef {

@@ -190,6 +190,8 @@ impl View {
         self.clock.now = end;
         self.put_dues(dues);
         let frames: Vec<_> = self.consumers.all.iter().map(|of| (of.before, of.changed)).collect();
+        // In an interval that has a length, what ran just before its end is due something.
+        let just_before = just_before.into_iter().chain(std::iter::repeat(NodeIndex::ROOT));
         for (consumer, before) in self.consumers.all.iter_mut().zip(just_before) {
             (consumer.before, consumer.changed) = (before, end);
         }
