@@ -38,10 +38,12 @@ fn the_summary_as_a_table() {
         ampere  trace    2 ranks on node0    1.94 s
         energy  415 J (0.12 Wh), 217 W
                 MEASURED  GPU + cpu_energy, rocm_smi + trace, every 10 ms
+                of which GPU-0 draws 194 J anyway (100 W, from 94 intervals without
+                activity)
                 of total: 22 % kernels, 25 % GPU-0 in between, 53 % outside of GPUs
 
         kernel  GPU  of total  joules  (least..most)      s  mean W  calls
-        kernel    0    22.0 %   91.50  (71.0..100.0)  0.960    95.3     15
+        kernel    0    22.0 %   91.50         (0..0)  0.960    95.3     15
 
         GPU    joules  mean W  max W  of it in kernels  outside
         GPU-0   194.0     100    100            47.2 %    102.5
@@ -61,12 +63,12 @@ fn rows_for_a_spreadsheet() {
     let (place, _) = attributed();
     expect![[r#"
         node,device,energy,unit,view,location_group,location,path,region,calls,exclusive_joules,inclusive_joules,resolved_joules,possible_joules,exclusive_seconds,mean_watts,sampled_error_joules,static_joules,dynamic_joules,waited_joules,caused_waiting_joules
-        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,175.0,194.0,156.0,194.0,1.8,97.22222222222221,,,,,
-        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,19.0,19.0,0.0,38.0,0.2,,,,,,
-        node0,GPU-0,measured,J,ranks,,,,(idle),,0.0,0.0,,,,,,,,,
+        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,175.0,194.0,0.0,0.0,1.8,,,175.0,0.0,,
+        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,19.0,19.0,0.0,0.0,0.2,,,19.0,0.0,,
+        node0,GPU-0,measured,J,ranks,,,,(idle),,0.0,0.0,,,,,,0.0,0.0,,
         node0,GPU-0,measured,J,ranks,,,,(lost),,0.0,0.0,,,,,,,,,
-        node0,GPU-0,measured,J,kernels,Context of HIP[0:0],HIP[0:0],kernel,kernel,15,91.5,91.5,71.0,100.0,0.96,95.3125,,,,,
-        node0,GPU-0,measured,J,kernels,,,,(idle),,102.49999999999997,102.49999999999997,,,,,,,,,
+        node0,GPU-0,measured,J,kernels,Context of HIP[0:0],HIP[0:0],kernel,kernel,15,91.5,91.5,0.0,0.0,0.96,95.3125,,91.5,0.0,,
+        node0,GPU-0,measured,J,kernels,,,,(idle),,102.49999999999997,102.49999999999997,,,,,,102.49999999999997,0.0,,
         node0,GPU-0,measured,J,kernels,,,,(lost),,0.0,0.0,,,,,,,,,
         node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,99.45,110.565,0.0,221.13,1.8,,,,,,
         node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main,main,1,98.3385,110.565,0.0,221.13,1.78,,,,,,
@@ -118,7 +120,8 @@ fn the_page() {
     let (_, without_scripts) = page.split_once("<noscript>").expect("something without scripts");
     expect![[r#"
         2 ranks on node0, run trace
-        415 J in 1.9 s, 217 W on average; 0.0 % of it in no function
+        415 J, of which GPU-0 draws 194 J anyway (100 W, from 94 intervals without activity)
+        1.9 s, 217 W on average; 0.0 % of the joules in no function
         22.0 % of the total while GPU kernels ran: kernel (22.0 %)
         on the host, also while kernels ran: most of the total in main (89.8 %), solve (10.2 %)
         All devices: 415.1 J
@@ -142,22 +145,22 @@ fn the_page() {
     expect![[r#"
         "over" {"gpu_joules":194.0,"idle_joules":0.0,"joules":415.1299999999992,"kernel_joules":91.50000000000003,"lost_joules":0.0,"mpi_joules":0.0,"other_jobs_joules":0.0,"watts":null}
         functions
-          calls 2, inclusive_joules 415.1299999999994, joules 372.78849999999943, least_joules 156.0, most_joules 415.1299999999992, "main", seconds 3.58
-          calls 40, inclusive_joules 42.34150000000001, joules 42.34150000000001, least_joules 0.0, most_joules 82.46000000000004, "solve", seconds 0.42
+          calls 2, inclusive_joules 415.1299999999994, joules 372.78849999999943, least_joules 0.0, most_joules 221.12999999999917, "main", seconds 3.58
+          calls 40, inclusive_joules 42.34150000000001, joules 42.34150000000001, least_joules 0.0, most_joules 44.460000000000036, "solve", seconds 0.42
         kernels
-          calls 15, inclusive_joules 91.50000000000003, joules 91.50000000000003, least_joules 71.0, most_joules 100.0, "kernel", seconds 0.96
+          calls 15, inclusive_joules 91.50000000000003, joules 91.50000000000003, "kernel", seconds 0.96
         functions x ranks
           joules [274.45,98.3385], "main"
           joules [30.115,12.2265], "solve"
-        "ranks view" of device 0: []
-          calls 1, inclusive_joules 194.0, joules 175.0, least_joules 156.0, most_joules 194.0, "main", seconds 1.8, watts 100.0
-          calls 20, inclusive_joules 19.0, joules 19.0, least_joules 0.0, most_joules 38.0, "solve", seconds 0.2, watts null
+        "ranks view" of device 0: ["no watts: no function had 10 samples to itself"]
+          calls 1, dynamic_joules 0.0, inclusive_joules 194.0, joules 175.0, "main", seconds 1.8
+          calls 20, dynamic_joules 0.0, inclusive_joules 19.0, joules 19.0, "solve", seconds 0.2
         by location group
-          joules 194.0, "MPI Rank 0"
+          dynamic_joules 0.0, joules 194.0, "MPI Rank 0"
         "kernels view" of device 0: []
-          calls 15, inclusive_joules 91.50000000000003, joules 91.50000000000003, least_joules 71.0, most_joules 100.0, "kernel", seconds 0.96, watts 100.0
+          calls 15, dynamic_joules 0.0, inclusive_joules 91.50000000000003, joules 91.50000000000003, "kernel", seconds 0.96, watts 0.0
         by location group
-          joules 91.5, "Context of HIP[0:0]"
+          dynamic_joules 0.0, joules 91.5, "Context of HIP[0:0]"
         "ranks view" of device 1: ["no watts: no function had 10 samples to itself"]
           calls 2, inclusive_joules 221.12999999999943, joules 197.78849999999943, least_joules 0.0, most_joules 221.12999999999917, "main", seconds 3.58
           calls 40, inclusive_joules 23.34150000000001, joules 23.34150000000001, least_joules 0.0, most_joules 44.460000000000036, "solve", seconds 0.42
