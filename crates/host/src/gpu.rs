@@ -1,4 +1,4 @@
-//! GPUs: what adapters (`crates/gpu`) report of kernels, copies and calls of the runtime.
+//! GPUs: records the kernels, copies and runtime calls that adapters (`crates/gpu`) report.
 //!
 //! Streams are locations without a thread: whichever thread has a batch of records writes them, under the stream's lock.
 

@@ -33,7 +33,7 @@ type StacksAreSampled = unsafe extern "C" fn() -> bool;
 /// An addition to Score-P's interface: names the device of a GPU stream before its location is created.
 type DefineStreamDevice =
     unsafe extern "C" fn(location: u32, pci: *const c_char, uuid: *const c_char, model: *const c_char);
-/// An addition to Score-P's interface: reports how good the records of GPUs are.
+/// An addition to Score-P's interface: reports the number of GPU commands that are not recorded, and the errors of GPU clocks.
 type ReportGpuRecords = unsafe extern "C" fn(not_recorded: u64, clock_error: u64, clock_drift: u64);
 /// An addition to Score-P's interface: announces that the next enter on the location is a launch, or a kernel, with this number.
 type Correlation = unsafe extern "C" fn(location: *mut Location, id: u64);
@@ -297,7 +297,7 @@ pub fn define_stream_device(location: u32, [pci, uuid, model]: [*const c_char; 3
     }
 }
 
-/// Reports how good the records of GPUs are so far.
+/// Reports the number of GPU commands that are not recorded so far, and the errors of GPU clocks.
 pub fn report_gpu_records(not_recorded: u64, clock_error: u64, clock_drift: u64) {
     if let Some(function) = GPU.get().and_then(|gpu| gpu.report_records) {
         // SAFETY: the plugin's own function.

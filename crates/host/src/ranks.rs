@@ -35,8 +35,8 @@ pub fn will_be_known() -> bool {
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Init".as_ptr()).is_null() }
 }
 
-/// Returns the number of jobs that MPI_Comm_spawn had started before the one with this name in PMIx, which it has started as
-/// well. The job that the launcher itself has started is 1.
+/// Returns the number of jobs that MPI_Comm_spawn started before the one with this name in PMIx, which it started, too. The job
+/// that the launcher itself has started has the number 1.
 pub fn spawned_before(job: &str) -> u32 {
     // PRRTE's names end in the number; Open MPI 4 has a number of the launcher in the upper 16 bits.
     let number = match job.rsplit_once('@') {

@@ -120,8 +120,8 @@ impl RegionsByKey {
     }
 }
 
-/// Returns a key for a region: the FNV-1a hash of its name, begun with its other properties, with the lowest bit set so that it
-/// is never 0.
+/// Returns a key for a region: the FNV-1a hash of its other properties and its name, with the lowest bit set so that it is never
+/// 0.
 pub fn hash(properties: u64, name: &[u8]) -> usize {
     let start = 0xcbf2_9ce4_8422_2325_u64 ^ properties;
     let hash = name.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));

@@ -39,7 +39,7 @@ pub fn on_own<T, F: FnOnce() -> T>(body: F) -> T {
     body_and_result.1.unwrap_or_else(|| std::process::abort())
 }
 
-/// On other processors than x86-64, runs `body` on the current stack.
+/// On processors other than x86-64, runs `body` on the current stack.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn on_own<T>(body: impl FnOnce() -> T) -> T {
     body()

@@ -161,7 +161,7 @@ impl Thread {
         }
     }
 
-    /// Handles the exit of another frame than the innermost.
+    /// Handles the exit of a frame other than the innermost.
     #[cold]
     fn leave_enclosing(&mut self, key: usize, time: u64) {
         if self.unrecorded_depth > 0 {

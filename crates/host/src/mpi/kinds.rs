@@ -115,8 +115,8 @@ fn collective_kind(stem: &str) -> Option<Kind> {
     stem.strip_prefix('i').and_then(operation).map(Kind::StartCollective)
 }
 
-/// Returns the operation of a blocking collective. OTF2 has none for neighbourhood collectives, in which a rank waits only for
-/// its neighbours.
+/// Returns the operation of a blocking collective. OTF2 defines none for neighbourhood collectives, in which a rank waits only
+/// for its neighbours.
 fn operation(stem: &str) -> Option<c_int> {
     Some(match stem {
         "barrier" => collective::BARRIER,

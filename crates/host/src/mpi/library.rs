@@ -92,7 +92,7 @@ pub struct Library {
     /// The handle of MPI_COMM_WORLD.
     pub world: usize,
     is_open_mpi: bool,
-    /// The number of the first rank of MPI_COMM_WORLD; not 0 in a program that MPI_Comm_spawn has started.
+    /// The number, in the run, of rank 0 of MPI_COMM_WORLD. It is not 0 in a program that MPI_Comm_spawn has started.
     first: u32,
     null_communicator: usize,
     /// Open MPI's MPI_DATATYPE_NULL.
@@ -193,8 +193,8 @@ impl Library {
 
     /// Returns the size of `count` elements of a datatype.
     pub fn bytes(&self, count: i64, datatype: usize) -> u64 {
-        // Without elements, the datatype may be invalid. An invalid one is an error of the program's call, and of no call of
-        // ours.
+        // Without elements, the datatype may be invalid. MPI must report an invalid datatype as an error of the program's call,
+        // and not of a call here.
         if count <= 0 || !self.is_datatype(datatype) {
             return 0;
         }
@@ -334,8 +334,9 @@ fn flag(name: &CStr) -> Option<bool> {
     (code == 0).then_some(value != 0)
 }
 
-/// The number of ranks before this process's MPI_COMM_WORLD: those of the program that has started it by MPI_Comm_spawn, and, as
-/// far as the launcher numbers its jobs, those that were started before. It is 0 in a program that a launcher has started.
+/// Returns the number of ranks that come before this process's MPI_COMM_WORLD in the run. In a program that MPI_Comm_spawn has
+/// started, these are the ranks of its parent and, if the launcher numbers its jobs, of all jobs that were spawned before. In a
+/// program that a launcher has started, the result is 0.
 pub fn ranks_before(size: c_int) -> c_int {
     type GetParent = unsafe extern "C" fn(parent: *mut usize) -> c_int;
     let (get, count) = (symbol(c"PMPI_Comm_get_parent"), symbol(c"PMPI_Comm_remote_size"));

@@ -108,7 +108,7 @@ fn begin(thread: &mut Thread, communicator: AnyHandle) {
     }
 }
 
-/// MPI_Finalize waits for all ranks.
+/// Records the start of MPI_Finalize as that of a collective, because it waits for all ranks.
 fn begin_finalize(library: &Library, thread: &mut Thread) {
     thread.call.number = UNKNOWN.into();
     if let Some(world) = communicator(library, library.world).filter(|world| world.size > 1) {

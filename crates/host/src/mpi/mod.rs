@@ -8,9 +8,9 @@
 //! trampoline.rs     the wrappers                           wrappers.rs     finding a wrapper by its name
 //! library.rs        the library behind them                frame.rs        the arguments of a call
 //! kinds.rs          what is recorded for a function        messages.rs     messages, and requests that a call makes
-//! collectives.rs    their arguments and bytes              completions.rs  requests that a call completes
-//! communicators.rs  those that are defined                 requests.rs     those that are open
-//! state.rs          what is kept of a call                 watched.rs      functions that only test
+//! collectives.rs    arguments and bytes of collectives     completions.rs  requests that a call completes
+//! communicators.rs  communicators that are defined         requests.rs     requests that are open
+//! state.rs          what is kept of a call                 watched.rs      functions that test for completion
 //! ```
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 
@@ -218,8 +218,8 @@ fn leave_frame(call: Call, stack: usize) {
 }
 
 /// Whether calls of a function are not recorded because stack samples show where the time went. This holds for functions that
-/// only test for completion: waiting programs call them tens of millions of times a second, and timing each call would make it
-/// take several times as long.
+/// test for completion: waiting programs call them tens of millions of times a second, and timing each call would make it take
+/// several times as long.
 fn is_left_to_sampling(function: usize) -> bool {
     const TESTING: [&str; 7] = [
         "MPI_Test",

@@ -219,7 +219,7 @@ mod tests {
         Request { operation, id, ..Request::NEW }
     }
 
-    /// The table is the process', so this is one test.
+    /// All cases are in one test, because the process has one table.
     #[test]
     fn open_requests_are_found_by_their_handles() {
         assert!(prepare());
@@ -234,7 +234,7 @@ mod tests {
             remove(place);
             assert_eq!((find(handle(at)), get(place).is_none()), (NOWHERE, true));
         }
-        // One handle of two requests is that of the newer one.
+        // If two requests have the same handle, the newer one is found.
         for id in [5, 6] {
             insert(handle(0), request(Operation::Receive, id));
         }

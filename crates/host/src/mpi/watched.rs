@@ -1,5 +1,5 @@
-//! The functions of MPI that only test, such as MPI_Test, in a run with stack samples. The samples show how long these functions
-//! take, so their calls are not recorded, but the requests that they complete are.
+//! The functions that test for completion without waiting, such as MPI_Test, in a run with stack samples. The samples show how
+//! long these functions take, so their calls are not recorded, but the requests that they complete are.
 //!
 //! A waiting program calls them tens of millions of times a second. So the wrapper jumps to a function here, which calls the real
 //! one at once, reads no time, and looks up nothing unless a request is complete.
@@ -82,7 +82,7 @@ unsafe fn real<F: Copy>(symbol: usize) -> F {
     unsafe { std::mem::transmute_copy(&TARGETS[symbol].load(Ordering::Acquire)) }
 }
 
-/// Calls `body` with the calling thread, if it records.
+/// Calls `body` with the calling thread, if its events are recorded.
 #[cold]
 fn with_thread<T: Copy>(otherwise: T, body: impl FnOnce(&mut Thread) -> T) -> T {
     inside(otherwise, |slot| {
@@ -98,7 +98,7 @@ fn with_thread<T: Copy>(otherwise: T, body: impl FnOnce(&mut Thread) -> T) -> T 
 const FEW: usize = 16;
 /// Room for a status, which is at least as large as that of every library.
 type Status = [u64; 4];
-/// A status that nobody has filled in.
+/// A status that has not been filled in.
 const STATUS: Status = [0; 4];
 
 /// Returns the address of the status to pass: the program's, or ours if it passes none.

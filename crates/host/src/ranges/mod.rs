@@ -1,7 +1,7 @@
 //! Ranges that programs mark with NVTX or roctx are recorded as frames.
 //!
 //! ```text
-//! nvtx.rs    NVIDIA's: its header loads this library by NVTX_INJECTION64_PATH      roctx.rs    AMD's: wrappers of its functions
+//! nvtx.rs    NVIDIA's NVTX, whose header loads this library by NVTX_INJECTION64_PATH      roctx.rs    wrappers of AMD's roctx
 //! ```
 //!
 //! Pushed and popped ranges nest on a thread, as frames do. Ranges that are started and stopped are not recorded: they may
@@ -20,7 +20,7 @@ use crate::thread::{DOMAINS_MAX, MPI_KEYS_END, Slot};
 use scorep_abi::{AnyHandle, region_type};
 use std::ffi::{CStr, c_char};
 
-/// The domain of ranges that have no other one.
+/// The domain of ranges for which the program names no domain.
 const DEFAULT: usize = 0;
 
 /// The largest number of names that get a region of their own: some programs number their ranges.

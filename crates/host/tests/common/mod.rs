@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// A directory of its own for one test, with the logging plugin in it.
+/// The directory of one test, with the logging plugin in it.
 pub struct Bench {
     pub dir: TempDir,
 }
