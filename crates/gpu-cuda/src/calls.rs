@@ -29,7 +29,7 @@ pub static PENDING: Pending = Pending::new();
 /// The number after the largest one so far.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Returns CUPTI's number of a launch as one that does not begin again after 2^32.
+/// Extends CUPTI's number of a launch, which starts again after 2^32, to one that does not.
 pub fn number(correlation: u32) -> u64 {
     let next = NEXT.load(Ordering::Relaxed);
     next.wrapping_add_signed((correlation.wrapping_sub(next as u32) as i32).into())
@@ -59,7 +59,7 @@ pub fn enable(cupti: &Cupti, subscriber: Subscriber) {
     }
 }
 
-/// Returns what the function of this name does; `None` if it is not recorded.
+/// Returns the kind of the function of this name; `None` if it is not recorded.
 fn call_of(name: &CStr) -> Option<Call> {
     let name = name.to_str().ok()?.trim_start_matches('_');
     let function = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"))?;

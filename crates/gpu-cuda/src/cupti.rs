@@ -92,7 +92,7 @@ pub struct CallbackData {
     pub correlation: u32,
 }
 
-/// What all records of work on a device have in common, and `CUpti_ActivityMemset` as far as it is used.
+/// The fields that all records of work on a device share. It is also the used part of `CUpti_ActivityMemset`.
 #[repr(C)]
 pub struct Memset {
     pub kind: u32,

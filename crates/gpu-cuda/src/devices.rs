@@ -1,4 +1,4 @@
-//! Finds out which GPUs the program's devices are.
+//! Identifies the GPUs that are the program's devices.
 
 use crate::library::driver;
 use ampere_gpu::Device;

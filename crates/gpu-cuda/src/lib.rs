@@ -2,19 +2,18 @@
 //!
 //! CUDA's driver loads this library in `cuInit`, by `CUDA_INJECTION64_PATH`. It opens the libcupti that fits the program's CUDA,
 //! and asks it for records of kernels, copies and memsets, and for callbacks of the calls that launch them, wait and allocate. It
-//! is not linked with anything of NVIDIA's.
-//!
-//! | file | what it is for |
+//! is not linked with NVIDIA's libraries.
+//! | file | subject |
 //! | --- | --- |
-//! | `library.rs` | which libcupti |
+//! | `library.rs` | finding the libcupti that fits |
 //! | `cupti.rs` | its functions and types |
 //! | `calls.rs` | calls of the program, as frames of its threads |
 //! | `records.rs` | records, as frames of GPU locations |
 //! | `clock.rs` | the clock that CUPTI converts the devices' times to |
-//! | `devices.rs` | which GPU a device is |
+//! | `devices.rs` | identifying the GPU of a device |
 //!
-//! CUPTI serves one tool at a time. If another one is there first, this library stays out. If the program's own profiler comes
-//! later (PyTorch's does), the host calls [`leave_to_program`] first, and the profiler finds CUPTI free.
+//! CUPTI serves one tool at a time. If another tool uses it already, this library does nothing. If the program's own profiler
+//! starts later, as PyTorch's does, the host first calls [`leave_to_program`], so that the profiler finds CUPTI free.
 //!
 //! Limits: versions before CUDA 11.6 have no clock that can be replaced, and are left alone; work that is still running when the
 //! program ends is counted as not recorded; a program that ends by `_exit` or a signal loses the records of the last
@@ -64,7 +63,7 @@ pub extern "C" fn InitializeInjection() -> c_int {
     1
 }
 
-/// Why CUDA's work is not recorded.
+/// The reason why CUDA's work is not recorded.
 #[derive(Debug)]
 enum Refused {
     /// There is no libcupti. Contains the file that was looked for.
@@ -165,7 +164,7 @@ fn start() -> Option<&'static Host> {
     IS_STARTED.get_or_init(start).then_some(host)
 }
 
-/// Delivers what CUPTI still has, before the measurement ends.
+/// Delivers the records that CUPTI still has, before the measurement ends.
 extern "C" fn flush() {
     guarded((), || {
         if let Some(cupti) = CUPTI.get()
@@ -190,7 +189,7 @@ extern "C" fn leave_to_program() {
     });
 }
 
-/// Leaves CUPTI as it was, so that another tool can use it. Returns whether this library was there.
+/// Releases CUPTI, so that another tool can use it. Returns whether this library had it.
 fn leave(cupti: &Cupti) -> bool {
     let subscriber = SUBSCRIBER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if subscriber.is_null() {

@@ -1,8 +1,8 @@
 //! Finds and opens the libcupti that fits the program's CUDA.
 //!
-//! A library that the program has loaded comes first: PyTorch, for example, is linked with it. Then the version of the program's
-//! CUDA runtime is looked for, or that of the driver if the runtime is linked statically: where the runtime is, in CUDA's
-//! installation, among Python's packages, and where the loader looks.
+//! A library that the program has loaded comes first: PyTorch, for example, is linked with it. Otherwise a libcupti is looked for
+//! whose version is that of the program's CUDA runtime, or that of the driver if the runtime is linked statically. It may be next
+//! to the runtime, in CUDA's installation, among Python's packages, or where the loader looks.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr, OsString, c_int, c_void};
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_looked_for_where_the_programs_cuda_is() {
+    fn libcupti_is_looked_for_where_the_programs_cuda_is() {
         let loaded = BTreeSet::from(
             [
                 "/opt/cuda-12/targets/x86_64-linux/lib/libcudart.so.12",

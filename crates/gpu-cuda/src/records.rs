@@ -13,7 +13,8 @@ use std::sync::{Mutex, PoisonError};
 /// Empty buffers for CUPTI, and the number of records that each is to hold.
 ///
 /// CUPTI gives a buffer back when it is full and all its work is done. Therefore a large buffer comes seconds late if a GPU is
-/// always busy. The number of records in a buffer follows the rate, so that some buffers are filled in each [`PERIOD`].
+/// always busy. The number of records in a buffer is adapted to the rate of records, so that some buffers are filled in each
+/// [`PERIOD`].
 struct Buffers {
     empty: Vec<*mut u8>,
     /// The number of buffers that CUPTI has.
@@ -39,8 +40,8 @@ const BUFFERS_WANTED: u128 = 8;
 /// If CUPTI asks for this number of buffers in a period, buffers become larger at once.
 const BUFFERS_MAX: u32 = 16;
 
-/// The times, in nanoseconds, after which the record of a kernel is no longer expected, and that of a copy or a graph. Launches
-/// that are captured into a graph have none, nor have copies of nothing.
+/// The times, in nanoseconds, after which the record of a kernel, and that of a copy or a graph, is no longer expected. Launches
+/// that are captured into a graph and copies of zero bytes have no record.
 const KERNEL_MAX: u64 = 60_000_000_000;
 const COPY_MAX: u64 = 5_000_000_000;
 
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn on_complete(
     });
 }
 
-/// Reports until when all work is known, if it is more than before. Returns whether there can be more work.
+/// Reports the time until which all work is known, if it has changed. Returns whether there can be more work.
 pub fn report_known() -> bool {
     let Some(host) = HOST.get().filter(|host| host.is_recording()) else { return false };
     let mut records = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +186,7 @@ struct KnownStream {
     correlation: u32,
 }
 
-/// What is known from records so far.
+/// The streams, names and regions that are known from records so far.
 #[derive(Default)]
 struct Records {
     /// The contexts of each device, in the order of their first record.
@@ -223,8 +224,8 @@ impl Records {
         }
     }
 
-    /// Takes the record of work on a device. Returns `false` if the record cannot be true, and is left out: CUPTI sets times that
-    /// it does not know to 0.
+    /// Takes the record of work on a device. Returns `false` if its times are impossible; it is then left out. CUPTI sets times
+    /// that it does not know to 0.
     fn push(&mut self, work: Work) -> bool {
         calls::PENDING.recorded(calls::number(work.correlation));
         if work.start == 0 || work.end < work.start {
@@ -238,7 +239,7 @@ impl Records {
             end = end.max(begin);
         }
         let KnownStream { stream, end: last_end, correlation: last } = self.stream(work.place);
-        // Work on one stream does not overlap, apart from errors of the device's times.
+        // Work on one stream overlaps only by errors of the device's times.
         let overlap = last_end.saturating_sub(begin);
         if overlap < clock::ticks_in(OVERLAP_MAX) && *last_end <= end {
             begin += overlap;
@@ -246,7 +247,7 @@ impl Records {
         *last_end = end;
         let before = std::mem::replace(last, work.correlation);
         if before != work.correlation {
-            // What was launched before on this stream has ended, even if it was a graph.
+            // The previous launch on this stream has ended, even if it was a graph.
             calls::PENDING.ended(calls::number(before));
         }
         let frame = Frame { begin, end, correlation: correlation(work.correlation), region: work.region };

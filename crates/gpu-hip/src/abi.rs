@@ -2,11 +2,11 @@
 //! with those of the real headers, of versions 0.4 (ROCm 6.2) to 1.0 (ROCm 7.0).
 //!
 //! All structures that rocprofiler-sdk makes begin with their size, and grow at their end: a type here is the part that all
-//! versions have. Two differ by version: what a callback gets ([`CallbackRecord`]), and whether agents have a UUID.
+//! versions have. Versions differ in two places: the argument of callbacks ([`CallbackRecord`]), and whether agents have a UUID.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// A number of rocprofiler-sdk's for a context, a buffer or an agent.
+/// rocprofiler-sdk's number of a context, a buffer or an agent.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
@@ -36,7 +36,7 @@ values! {
     PHASE_EXIT = "ROCPROFILER_CALLBACK_PHASE_EXIT": 2,
     CALLBACK_HIP_RUNTIME = "ROCPROFILER_CALLBACK_TRACING_HIP_RUNTIME_API": 5,
     CALLBACK_CODE_OBJECT = "ROCPROFILER_CALLBACK_TRACING_CODE_OBJECT": 10,
-    /// A code object's kernel gets its number.
+    /// The operation by which a kernel of a code object gets its number.
     CODE_OBJECT_KERNEL = "ROCPROFILER_CODE_OBJECT_DEVICE_KERNEL_SYMBOL_REGISTER": 2,
     BUFFER_MEMORY_COPY = "ROCPROFILER_BUFFER_TRACING_MEMORY_COPY": 10,
     BUFFER_KERNEL_DISPATCH = "ROCPROFILER_BUFFER_TRACING_KERNEL_DISPATCH": 11,
@@ -44,9 +44,9 @@ values! {
     COPY_HOST_TO_DEVICE = "ROCPROFILER_MEMORY_COPY_HOST_TO_DEVICE": 2,
     COPY_DEVICE_TO_HOST = "ROCPROFILER_MEMORY_COPY_DEVICE_TO_HOST": 3,
     COPY_DEVICE_TO_DEVICE = "ROCPROFILER_MEMORY_COPY_DEVICE_TO_DEVICE": 4,
-    /// The number of a launch is asked for a memory copy.
+    /// A request for the launch number of a memory copy.
     REQUEST_MEMORY_COPY = "ROCPROFILER_EXTERNAL_CORRELATION_REQUEST_MEMORY_COPY": 10,
-    /// The number of a launch is asked for a kernel.
+    /// A request for the launch number of a kernel.
     REQUEST_KERNEL_DISPATCH = "ROCPROFILER_EXTERNAL_CORRELATION_REQUEST_KERNEL_DISPATCH": 11,
 }
 
@@ -94,7 +94,7 @@ pub struct Correlation {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Correlation1 {
-    /// The numbers of a call, as before version 1.0.
+    /// The part that older versions have as well.
     pub since_0: Correlation,
     /// The call that made this one.
     pub ancestor: u64,
@@ -197,14 +197,14 @@ structure! {
     number = "logical_node_id": i32,
     /// Its number among the agents of this type.
     number_in_type = "logical_node_type_id": i32,
-    /// Which runtimes may see it; in versions 0.4 and 0.5 of no use.
+    /// The runtimes that may see it; unused in versions 0.4 and 0.5.
     visibility = "reserved_padding0": u32,
 }
 
 /// The first 8 bytes of the UUID follow [`Agent`] since version 0.6.
 pub const AGENT_SIZE_WITH_UUID: u64 = size_of::<Agent>() as u64 + 8;
 
-/// What a callback gets, by value. `C` is [`Correlation`] before version 1.0, and [`Correlation1`] since.
+/// The argument of a callback, passed by value. `C` is [`Correlation`] before version 1.0, and [`Correlation1`] since.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CallbackRecord<C> {
@@ -238,10 +238,10 @@ impl<C> CallbackRecord<C> {
 }
 
 structure! {
-    /// What a tool returns from `rocprofiler_configure`.
+    /// The result of `rocprofiler_configure`.
     Configuration = "rocprofiler_tool_configure_result_t", Some(size_of::<Configuration>());
     size = "size": usize,
-    /// Called once; any other result than 0 leaves the tool out.
+    /// Called once; a result other than 0 leaves the tool out.
     initialize = "initialize": Option<unsafe extern "C" fn(finalize: *const c_void, data: *mut c_void) -> c_int>,
     /// Called before the program ends.
     finalize = "finalize": Option<unsafe extern "C" fn(data: *mut c_void)>,

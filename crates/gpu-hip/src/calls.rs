@@ -30,7 +30,7 @@ thread_local! {
     static LAUNCH: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The largest number of operations that is believed.
+/// Operations with larger numbers are ignored.
 const OPERATIONS_MAX: usize = 10_000;
 
 impl Calls {

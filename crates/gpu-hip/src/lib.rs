@@ -7,7 +7,7 @@
 //! devices.rs  GPUs, their PCI addresses and UUIDs
 //! calls.rs    HIP's calls
 //! records.rs  kernels and copies
-//! tool.rs     the configuration, the thread that asks for buffered records, the end
+//! tool.rs     the configuration, the thread that requests buffered records, the end
 //! ```
 #![warn(missing_docs)]
 

@@ -3,8 +3,8 @@
 use crate::abi::{CallbackRecord, Handle, RecordHeader, Status};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// A callback. Its arguments are what it is called for, a place to keep a number from a call's start to its end, and the data of
-/// the configuration.
+/// A callback. Its arguments are the record, a place to keep a number from a call's start to its end, and the data of the
+/// configuration.
 pub type Callback<C> = unsafe extern "C" fn(CallbackRecord<C>, *mut u64, *mut c_void);
 /// Receives a batch of records, and the number of records that were dropped since the start.
 pub type BufferCallback =
@@ -51,12 +51,12 @@ macro_rules! functions {
 functions! {
     /// Makes a context, which is still without services.
     create_context = c"rocprofiler_create_context": fn(*mut Handle);
-    /// Starts what a context is configured for.
+    /// Starts the services of a context.
     start_context = c"rocprofiler_start_context": fn(Handle);
     /// Makes a buffer: context, bytes, watermark in bytes, policy, callback, data, and a place for the buffer's number.
     create_buffer = c"rocprofiler_create_buffer":
         fn(Handle, usize, usize, c_int, BufferCallback, *mut c_void, *mut Handle);
-    /// Delivers what is in a buffer, and returns when that is done.
+    /// Delivers the records in a buffer, and returns when that is done.
     flush_buffer = c"rocprofiler_flush_buffer": fn(Handle);
     /// Puts records of a kind into a buffer: context, kind, operations and their number, buffer.
     trace_into_buffer = c"rocprofiler_configure_buffer_tracing_service": fn(Handle, c_int, *const c_int, usize, Handle);

@@ -171,7 +171,7 @@ impl Streams {
         }
     }
 
-    /// Whether fewer commands have come than were launched.
+    /// Whether fewer commands have been recorded than launched.
     pub fn has_less_than(&self, launched: u64) -> bool {
         self.seen < launched
     }
@@ -189,7 +189,7 @@ impl Streams {
         else {
             return false;
         };
-        // No command begins before its launch: that it does shows an error of the device's clock.
+        // No command begins before its launch. If it seems to, the device's clock has at least that error.
         if let Some(launch) = LAUNCHES.at(command.correlation).filter(|launch| begin <= *launch) {
             losses.clock_error_is_at_least(((launch - begin) as f64 / self.clock.nominal()) as u64);
             begin = launch + 1;

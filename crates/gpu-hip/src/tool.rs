@@ -1,4 +1,4 @@
-//! The configuration, the thread that asks for the buffered records, and the end.
+//! The configuration, the thread that requests the buffered records, and the end of the measurement.
 
 use crate::abi::{
     BUFFER_KERNEL_DISPATCH, BUFFER_MEMORY_COPY, CALLBACK_CODE_OBJECT, CALLBACK_HIP_RUNTIME,
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// The buffer's size: about 1,200 kernels. rocprofiler-sdk uses 17 times as much memory, twice.
 const BUFFER_BYTES: usize = 256 * 1024;
-/// The buffer is delivered when this much is in it, by a thread of rocprofiler-sdk.
+/// A thread of rocprofiler-sdk delivers the buffer when it contains this number of bytes.
 const WATERMARK_BYTES: usize = BUFFER_BYTES / 4;
 /// The period, and the maximum number, of the last deliveries at the end, while records are missing.
 const LAST_DELIVERIES_PERIOD: Duration = Duration::from_millis(2);
@@ -37,7 +37,7 @@ struct Tool {
     /// The number of kernels and copies that were put into queues.
     launched: AtomicU64,
     buffer: AtomicU64,
-    /// The process that has started: a forked child has neither its threads nor its measurement.
+    /// The id of the process that has started the measurement: a forked child has neither its threads nor its measurement.
     process: AtomicU32,
     /// Whether rocprofiler-sdk delivers no more records.
     is_ended: AtomicBool,
@@ -241,7 +241,8 @@ impl Tool {
     }
 }
 
-/// Delivers records while there can be some. Without this, they come only when the watermark is reached, and at the end.
+/// Delivers records regularly, until no more can come. Without this, they come only when the watermark is reached, and at the
+/// end.
 fn deliver_regularly() -> bool {
     let tool = TOOL.get().filter(|tool| !tool.is_ended.load(Ordering::Acquire));
     tool.map(Tool::deliver).is_some()

@@ -149,7 +149,7 @@ macro_rules! commands {
     };
 }
 
-/// The region of commands that are no kernels.
+/// The region of commands other than kernels.
 macro_rules! copy {
     ($name:literal) => {{
         static COMMAND: Named = Named::new($name, region_type::RMA);
@@ -351,7 +351,7 @@ unsafe extern "C" fn clReleaseKernel(kernel: Handle) -> i32 {
     unsafe { abi::clReleaseKernel(kernel) }
 }
 
-/// Answers with the properties that the program asked for.
+/// Answers queries with the properties that the program asked for.
 mod answers {
     use super::*;
 

@@ -30,7 +30,7 @@ struct Topology {
     function: u8,
 }
 
-/// Asks OpenCL what is known of a device.
+/// Asks OpenCL for the PCI address, the UUID and the model of a device.
 pub fn describe(device: Handle) -> Device {
     let number = |what| abi::property::<u32>(clGetDeviceInfo, device, what);
     let is_nvidia = number(CL_DEVICE_VENDOR_ID) == Some(NVIDIA);

@@ -1,10 +1,10 @@
 //! Finds out which of the system's clocks a runtime uses for the time at which a command is queued.
 //!
 //! A command is queued during the call that enqueues it. That alone relates the device's clock to the run's, with an error as
-//! large as the call is long: some microseconds, or a millisecond if a kernel is compiled. But most runtimes read one of the
-//! system's clocks for it. If the time lies within the call by one of these clocks, that clock is the device's, and a reading of
-//! it has an error of some nanoseconds only. The clocks are compared again in each period, because two of them may be close to
-//! each other, and drift.
+//! large as the call's duration: some microseconds, or a millisecond if a kernel is compiled. But most runtimes read one of the
+//! system's clocks for the time of queueing. If that time lies within the call by one of these clocks, that clock is the
+//! device's, and reading it has an error of only some nanoseconds. The clocks are compared again in each period, because two of
+//! them may be close to each other, and drift.
 
 use ampere_gpu::Host;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +29,7 @@ static WANTED: AtomicU32 = AtomicU32::new(TRIES);
 pub struct HostTimes([(u64, u64, u64); CLOCKS.len()]);
 
 impl HostTimes {
-    /// Reads the clocks if that is wanted.
+    /// Reads the clocks if a reading is still needed.
     pub fn wanted(host: &Host) -> Option<HostTimes> {
         let is_wanted = WANTED.load(Ordering::Relaxed) > 0
             && WANTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_by_which_a_command_was_queued_in_its_call_is_found() {
+    fn a_clock_is_found_if_its_time_of_queueing_lies_within_the_call() {
         let clocks = HostTimes([(100, 5000, 110), (110, 7000, 120), (120, 7100, 130), (130, 90_000, 140)]);
         let found = |queued, returned| clocks.reading_of(queued, returned, 1.0).map(|(_, time, _)| time);
         assert_eq!(found(7050, 200), Some(7000));

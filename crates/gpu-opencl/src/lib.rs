@@ -2,8 +2,8 @@
 //!
 //! The loader (ocl-icd from 2.3.1 on, Khronos' from 2021 on) opens the libraries in `OPENCL_LAYERS` and gives each the table of
 //! functions behind it. This layer replaces the functions that make queues and enqueue commands. Queues are made with profiling,
-//! and every command gets an event, whose times are read when it completes: the program need not wait for it. What the program
-//! asks of its own queues and events is answered as if there were no layer.
+//! and every command gets an event, whose times are read when it completes: the program need not wait for it. The program's
+//! queries of its own queues and events are answered as if there were no layer.
 //!
 //! ```text
 //! lib.rs         the functions that the loader calls
@@ -14,8 +14,8 @@
 //! queues.rs      queues, and the commands that run on them
 //! ```
 //!
-//! Limits: commands of functions that a program gets by clGetExtensionFunctionAddress are not seen, nor what a kernel enqueues on
-//! the device.
+//! Limits: commands of functions that a program gets by clGetExtensionFunctionAddress are not recorded, nor are commands that a
+//! kernel enqueues on the device.
 
 mod abi;
 mod calls;
@@ -38,7 +38,7 @@ const CL_LAYER_NAME: u32 = 0x4241;
 const CL_LAYER_API_VERSION_100: u32 = 100;
 const NAME: &[u8] = b"ampere\0";
 
-/// What the layer works with, once the loader has initialised it.
+/// The state of the layer, once the loader has initialised it.
 struct Layer {
     host: Host,
     /// The functions behind this layer.
@@ -56,7 +56,7 @@ fn layer() -> Option<&'static Layer> {
     LAYER.get()
 }
 
-/// Answers what the loader asks about this layer.
+/// Answers the loader's queries about this layer.
 ///
 /// # Safety
 /// The loader calls this: `value` has room for `size` bytes or is null, `size_needed` may be null.

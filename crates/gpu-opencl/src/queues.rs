@@ -34,9 +34,9 @@ static WAIT_TICKS: AtomicU64 = AtomicU64::new(0);
 
 pub static LOSSES: Losses = Losses::new(paradigm::OPENCL);
 
-/// A queue of the program.
+/// A queue that the program has made.
 pub struct Queue {
-    /// The properties that the program asked for. `None` if they had profiling: then nothing was changed.
+    /// The properties that the program asked for. `None` if they included profiling, so that nothing was changed.
     pub asked: Option<Asked>,
     /// Whether the runtime gives the times of the queue's commands.
     pub has_times: bool,
@@ -57,7 +57,7 @@ pub struct Asked {
 struct Records {
     stream: Stream,
     pending: Vec<*mut Command>,
-    /// When the calls began that are enqueueing a command now, in ticks.
+    /// The start times, in ticks, of the calls that are enqueueing a command now.
     calls: Vec<u64>,
 }
 
@@ -169,7 +169,7 @@ pub fn start(host: &Host) -> bool {
     is_started
 }
 
-/// Reports until when all commands of each queue are known. Returns whether there can be more commands.
+/// Reports the time until which all commands of each queue are known. Returns whether there can be more commands.
 fn report_known() -> bool {
     let Some(host) = layer().map(|layer| layer.host).filter(Host::is_recording) else { return false };
     let now = host.now();
@@ -184,7 +184,7 @@ fn report_known() -> bool {
 }
 
 impl Queue {
-    /// A call begins that enqueues a command. Returns its time: the command begins later.
+    /// Records that a call that enqueues a command begins. Returns its time, after which the command begins.
     pub fn call_begins(&self, host: &Host) -> u64 {
         let mut records = lock(&self.records);
         let now = host.now();
@@ -192,7 +192,7 @@ impl Queue {
         now
     }
 
-    /// A call has ended that began at this time.
+    /// Records that the call that began at this time has ended.
     pub fn call_ends(&self, began: u64) {
         let calls = &mut lock(&self.records).calls;
         if let Some(place) = calls.iter().position(|call| *call == began) {
@@ -201,8 +201,8 @@ impl Queue {
     }
 }
 
-/// Enqueues a marker on a new queue. It completes at once, and shows how the device's clock relates to the run's before the first
-/// kernel does, whose call may compile it.
+/// Enqueues a marker on a new queue. It completes at once, and shows how the device's clock relates to the run's. The call of the
+/// first kernel would show that less exactly, because it may compile the kernel.
 fn set_clock(queue: Arc<Queue>, handle: Handle) {
     let Some(Layer { host, .. }) =
         layer().filter(|layer| !layer.target[place::clEnqueueMarkerWithWaitList].is_null())
@@ -220,7 +220,7 @@ fn set_clock(queue: Arc<Queue>, handle: Handle) {
     }
 }
 
-/// Whether this process is a child of the measured one, in which another thread of it may have held the lock.
+/// Whether this process is a forked child. There, the lock may be held by a thread that exists only in the parent.
 fn is_forked() -> bool {
     PROCESS.load(Ordering::Relaxed) != std::process::id()
 }
@@ -271,8 +271,8 @@ pub fn forget_kernel(kernel: Handle) {
 
 /// Records a command when it completes. `is_ours`: whether nobody but us has the event.
 pub fn follow(queue: Arc<Queue>, event: Handle, is_ours: bool, launch: Launch) {
-    // SAFETY: the event is valid, because the call that made it has just succeeded. Nobody but the program itself can release it
-    // meanwhile in another thread, which would be an error of the program without us, too.
+    // SAFETY: the event is valid, because the call that made it has just succeeded. Only another thread of the program could
+    // release it meanwhile, which would be an error without this layer as well.
     if !queue.has_times || !is_ours && unsafe { clRetainEvent(event) } != CL_SUCCESS {
         LOSSES.count(1);
         return;
@@ -350,7 +350,8 @@ impl Records {
         }
     }
 
-    /// Reports until when all commands are known: those that are being enqueued, that run, or whose frames wait begin later.
+    /// Reports the time until which all commands are known. Commands that are being enqueued or are running, and those whose
+    /// frames wait, begin later.
     fn report_known(&mut self, host: &Host, now: u64) {
         if IS_ENDING.load(Ordering::Relaxed) {
             return;
@@ -364,8 +365,8 @@ impl Records {
         self.stream.quiet_until(host, first.map_or(now, |first| first.min(now)));
     }
 
-    /// Whether the waiting frames are to be recorded now, because no running command can have begun before them, or because they
-    /// have waited long enough.
+    /// Whether the waiting frames can be recorded now: no running command can have begun before them, or they have waited for the
+    /// maximum time.
     fn is_due(&self, host: &Host) -> bool {
         let waits = |since: u64| host.now().saturating_sub(since) > WAIT_TICKS.load(Ordering::Relaxed);
         self.stream.waiting() >= WAITING_MAX

@@ -1,6 +1,6 @@
 //! Which calls of CUDA and HIP are recorded.
 
-/// What a call does, as far as it matters here.
+/// The kinds of calls that are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// It launches kernels.
@@ -12,7 +12,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// What a function does, by its name without the prefix (`cuda`, `cu` or `hip`); `None` if it is not recorded.
+    /// Returns the kind of a function, by its name without the prefix (`cuda`, `cu` or `hip`); `None` if it is not recorded.
     pub fn of(function: &str) -> Option<Call> {
         let begins = |starts: &[&str]| starts.iter().any(|start| function.starts_with(start));
         let is_launch =

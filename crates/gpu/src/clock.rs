@@ -15,15 +15,15 @@ const SHORT_PERIODS: usize = 6;
 const SHORT_PERIOD: u64 = 50_000_000;
 /// Two anchors that are closer to each other than this show no drift.
 const DRIFT_SPAN_MIN: u64 = 200_000_000;
-/// The largest drift that is believed.
+/// A larger drift is taken for an error of the readings.
 const DRIFT_MAX: f64 = 1e-3;
 /// A drift that clocks have.
 const DRIFT_LIKELY: f64 = 50e-6;
 /// The error of the rate between anchors.
 const RATE_ERROR: f64 = 5e-6;
 
-/// For device times within this distance of one that was converted, the same anchor is used: another one would be better by at
-/// most 5 ns.
+/// A device time within this distance of the last converted one is converted by the same anchor: another one would be better by
+/// at most 5 ns.
 const SAME_ANCHOR: u64 = 1_000_000;
 
 /// A reading of a device's clock.

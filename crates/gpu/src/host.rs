@@ -10,7 +10,7 @@ use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// A device, as far as it is known. Texts may be empty.
+/// The properties by which a device is identified. Texts are empty if they are not known.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
     /// The PCI address, such as `0000:c1:00.0`.
@@ -92,8 +92,8 @@ impl Host {
         unsafe { (self.0.now)() }
     }
 
-    /// Returns the rate of the run's clock since the start. It becomes better with time; in the first milliseconds, it
-    /// is waited for.
+    /// Returns the rate of the run's clock since the start. It becomes better with time; a call in the first milliseconds waits
+    /// for it.
     pub fn ticks_per_nanosecond(&self) -> f64 {
         let read = || (Instant::now(), self.now());
         let start = *START.get_or_init(read);
@@ -146,7 +146,7 @@ impl Host {
         unsafe { (self.0.quiet_until)(location, time) };
     }
 
-    /// Reports how good the records are.
+    /// Reports losses and clock errors; see [`Interface::report_quality`].
     pub fn report_quality(&self, quality: &Quality) {
         // SAFETY: the host's function; the structure lives during the call.
         unsafe { (self.0.report_quality)(quality) }
@@ -188,16 +188,16 @@ fn leave_it_to_scorep(runtime: &str) {
     let is_on =
         std::env::var(&variable).is_ok_and(|value| !matches!(value.trim(), "" | "no" | "false" | "0"));
     let line = match is_on {
-        true => format!("ampere: Score-P's adapter records what {runtime} runs on GPUs\n"),
+        true => format!("ampere: Score-P's adapter records the work that {runtime} runs on GPUs\n"),
         false => format!(
-            "ampere: what {runtime} runs on GPUs is not recorded: set {variable}=yes for Score-P's adapter\n"
+            "ampere: work that {runtime} runs on GPUs is not recorded: set {variable}=yes for Score-P's adapter\n"
         ),
     };
     // SAFETY: a system call with a buffer that lives during the call.
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }
 
-/// A host for unit tests, which keeps what it gets.
+/// A host for unit tests, which keeps the frames that are recorded.
 #[cfg(test)]
 pub mod stand_in {
     use super::*;
@@ -261,7 +261,7 @@ pub mod stand_in {
         message,
     };
 
-    /// The host, and what its locations have got since this call, by their names.
+    /// Returns the host, and a function that returns the frames recorded since this call, by their locations' names.
     pub fn host() -> (Host, impl FnOnce() -> Recorded) {
         let guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         LOCATIONS.lock().unwrap().clear();

@@ -33,7 +33,7 @@ pub struct Interface {
     /// Returns the region with these properties, which it defines if there is none.
     pub region: unsafe extern "C" fn(*const Region) -> RegionHandle,
     /// Opens a frame of the calling thread at the present time: a call of the runtime. `correlation` links kernels with this
-    /// launch; 0 means that it launches none. Returns whether the frame is recorded; only then it has to be closed.
+    /// launch; 0 means that it launches none. Returns whether the frame is recorded; if so, it must be closed.
     pub enter: unsafe extern "C" fn(region: RegionHandle, correlation: u64) -> bool,
     /// Closes the frame of the calling thread with this region at the present time.
     pub leave: unsafe extern "C" fn(region: RegionHandle),
@@ -42,7 +42,7 @@ pub struct Interface {
     /// Reports that all frames of a GPU location that begin before this time, in ticks of the run's clock, have been recorded.
     /// Live figures need not wait for this location until then.
     pub quiet_until: unsafe extern "C" fn(location: LocationHandle, time: u64),
-    /// Reports how good the records of an adapter are. Every call replaces what the adapter has reported before.
+    /// Reports losses and clock errors of an adapter. Every call replaces the adapter's previous report.
     pub report_quality: unsafe extern "C" fn(*const Quality),
     /// Takes a function that leaves CUPTI, which serves one tool at a time. It is called when the program subscribes to CUPTI.
     pub set_leave_cupti: unsafe extern "C" fn(leave: extern "C" fn()),
@@ -90,7 +90,7 @@ pub struct Frame {
     pub region: RegionHandle,
 }
 
-/// How good the records of an adapter in this process are.
+/// Losses and clock errors of an adapter in this process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quality {

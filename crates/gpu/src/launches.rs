@@ -1,4 +1,4 @@
-//! When the latest launches were: no kernel begins before its launch, whatever error the device's clock has.
+//! The times of the latest launches: no kernel begins before its launch, whatever error the device's clock has.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

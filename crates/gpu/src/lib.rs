@@ -8,8 +8,8 @@
 //!                                    libampere_host.so (crates/host/src/gpu)
 //! ```
 //!
-//! An adapter is a library of its own, which only programs with that runtime load. It learns from the runtime what has run on the
-//! GPU, and calls the embedded host, which plays Score-P's role towards the plugin. An adapter does this:
+//! An adapter is a separate library, which is loaded only into programs that use its runtime. It gets records of the work on the
+//! GPU from the runtime, and calls the embedded host, which plays Score-P's role towards the plugin. An adapter does this:
 //!
 //! 1. When the runtime loads it, it calls [`Host::open`]. If the result is `None`, it does nothing: it registers nothing, and the
 //!    program runs as if the adapter were not loaded.
@@ -23,7 +23,8 @@
 //!    index, the collector finds the device's counter. A partition (CPX, MIG) has the PCI address of its socket or the UUID of
 //!    its GPU.
 //! 5. For each device, it has a [`DeviceClock`], which it feeds with readings of both clocks about once a second, and which
-//!    converts the runtime's timestamps into the run's ticks. It is not needed if the runtime can use our clock for timestamps.
+//!    converts the runtime's timestamps into the run's ticks. An adapter whose runtime can use our clock for timestamps needs
+//!    none.
 //! 6. A record of a kernel, a copy or a memset becomes a [`Frame`]: [`Stream::push`], and after each batch [`Stream::flush`].
 //!    Records may come late, out of order and overlapping. If the adapter knows that all frames before a moment are recorded
 //!    ([`Known`]), it reports that: [`Stream::quiet_until`]. Otherwise live figures wait for a silent stream, for at most the
@@ -31,8 +32,8 @@
 //! 7. Everything that is not recorded is counted, and reported by [`Host::report_quality`] ([`Losses`] does both).
 //!
 //! Regions are made by [`Host::region`], with `scorep_abi::region_type::KERNEL` for kernels, `KERNEL_LAUNCH` for launches, `RMA`
-//! for copies and memsets on the GPU, and `FUNCTION` for other calls of the runtime. The host demangles names. It finds a region
-//! by its name at each call; an adapter that can keep the handle with the kernel does.
+//! for copies and memsets on the GPU, and `FUNCTION` for other calls of the runtime. The host demangles names. It looks the
+//! region up by its name at each call, so an adapter keeps the handle with the kernel if it can.
 //!
 //! ```text
 //! call.rs       which calls of CUDA and HIP are recorded
@@ -40,9 +41,9 @@
 //! host.rs       safe versions of the host's functions
 //! interface.rs  the same functions, as C types
 //! launches.rs   when the latest launches were
-//! losses.rs     the counts of what is not recorded
+//! losses.rs     counts of commands that are not recorded
 //! pending.rs    the time before which all frames are recorded
-//! regular.rs    a thread for what is done regularly
+//! regular.rs    a thread for regular work
 //! streams.rs    streams and their lanes
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! Counts what is not recorded, keeps the errors of clocks, and reports both to the host.
+//! Counts commands that are not recorded, keeps the errors of clocks, and reports both to the host.
 
 use crate::clock::DeviceClock;
 use crate::host::Host;
@@ -34,8 +34,8 @@ impl Losses {
         self.clock_drift.fetch_max(clock.drift(), Ordering::Relaxed);
     }
 
-    /// Takes a lower bound of the error of a device's clock, in nanoseconds, from a record that contradicts what the program has
-    /// done.
+    /// Takes a lower bound of the error of a device's clock, in nanoseconds, from a record that contradicts the times of the
+    /// program's calls.
     pub fn clock_error_is_at_least(&self, nanoseconds: u64) {
         if nanoseconds > 0 {
             self.clock_error.fetch_max(nanoseconds, Ordering::Relaxed);

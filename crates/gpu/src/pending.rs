@@ -1,9 +1,10 @@
-//! Which launches have commands that have not been recorded, and the time until which everything that ran on the GPUs is known.
+//! Finds the launches whose commands have not all been recorded, and the time until which all work on the GPUs is known.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// Commands are counted by the number of their launch modulo this. If two launches have one count, both are waited for.
+/// Commands are counted by the number of their launch modulo this. Two launches that share a count are recorded only when the
+/// commands of both are.
 const COUNTS: usize = 1 << 14;
 /// The largest number of moments that are remembered.
 const MOMENTS_MAX: usize = 1024;
@@ -91,8 +92,8 @@ impl Pending {
         (slot != 0 && slot >> 2 == launch).then_some(slot & 3)
     }
 
-    /// Returns whether all records of a launch have come, or are no longer expected: kernels before the launch `kernels` are given
-    /// up, and what may have no record before the launch `others`.
+    /// Returns whether all records of a launch have come, or are no longer expected. Missing records of kernels are given up
+    /// before the launch `kernels`, and those of copies and graphs before the launch `others`.
     pub fn are_recorded(&self, launch: u64, kernels: u64, others: u64) -> bool {
         self.expects(launch)
             .is_none_or(|expected| launch < if expected == Expected::One as u64 { kernels } else { others })
@@ -106,9 +107,10 @@ pub struct Known {
     first_pending: u64,
     /// Launches before this one have been counted among the commands, if they have not ended.
     counted: u64,
-    /// Moments in ticks of the run's clock, each with the number of the next launch then. What ran before them is not yet known.
+    /// Moments in ticks of the run's clock, each with the number of the next launch at that time. Work before them is not yet
+    /// known.
     moments: VecDeque<(u64, u64)>,
-    /// What is known since the last delivery.
+    /// The time until which all commands are known since the last delivery.
     new: Option<u64>,
 }
 
@@ -154,7 +156,7 @@ mod tests {
     const MARGIN: u64 = CLOCK_ERROR_MAX as u64;
 
     #[test]
-    fn what_runs_before_the_first_pending_command_is_known_one_delivery_later() {
+    fn work_before_the_first_pending_command_is_known_one_delivery_later() {
         let (commands, mut known) = (Box::new(Commands::new()), Known::default());
         let mut deliver = |at: u64, next_launch: u64| {
             known.remember(at * MARGIN, next_launch);
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_without_a_record_is_given_up_and_a_graph_ends_with_what_follows_it() {
+    fn a_launch_without_a_record_is_given_up_and_a_graph_ends_when_the_next_work_starts() {
         let (pending, mut known) = (Box::new(Pending::new()), Known::default());
         let mut looked_at = |at: u64, next_launch: u64| {
             known.remember(at * MARGIN, next_launch);

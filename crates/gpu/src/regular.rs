@@ -1,4 +1,4 @@
-//! A thread for what an adapter does regularly.
+//! A thread for the regular work of an adapter.
 
 use crate::guarded;
 use std::ptr::null_mut;

@@ -48,7 +48,7 @@ impl Stream {
         }
     }
 
-    /// Takes a frame, which [`Stream::flush`] records. Returns `false` if the frame cannot be true and is left out.
+    /// Takes a frame, which [`Stream::flush`] records. Returns `false` if the frame's times are impossible; it is then left out.
     pub fn push(&mut self, frame: Frame) -> bool {
         let is_possible = frame.begin > 0 && frame.begin <= frame.end;
         if is_possible {
