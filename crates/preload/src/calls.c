@@ -1,8 +1,8 @@
 /* dlopen and dlsym.
  *
- * The results of both depend on their caller: on its library search path, and on the objects that come after it. So our
- * wrapper jumps to them, and they see the program's own call, except where the host has a wrapper of the function that is
- * asked for. */
+ * The results of both depend on their caller: on its library search path, and on the objects that come after it. So our wrapper
+ * jumps to the real function, which then sees the program's own call, unless the host has a wrapper of the function that is
+ * looked up. */
 #include "stub.h"
 
 /* An answer in two registers: the value to return, or the function to jump to. */

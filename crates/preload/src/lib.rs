@@ -2,11 +2,11 @@
 //! Rust part contains only its paths.
 //!
 //! ```text
-//! start.c     the start of the library                   host.c      treats new objects; when the host is loaded
+//! start.c     the start of the library                   host.c      treats new objects, loads the host
 //! patch.c     replaces entries of objects' tables        objects.c   loaded objects, and which of them defines a function
 //! calls.c     dlopen and dlsym                           programs.c  exec and posix_spawn
 //! limits.c    whether the process has room; notes        stub.h      declarations that these share
-//! rocm.c      what rocprofiler-register calls            twin.s      an empty library for 32-bit programs
+//! rocm.c      the function for rocprofiler-register      twin.s      an empty library for 32-bit programs
 //! ```
 //!
 //! There is a directory with the library for each value of the loader's `$PLATFORM`: 64-bit programs find the library, 32-bit

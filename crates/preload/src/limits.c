@@ -2,8 +2,8 @@
  * recorded. */
 #include "stub.h"
 
-/* The host, the plugin and the rings of some threads take 15 to 40 MB. How much the program itself will need is not known:
- * if there is a limit, far more than that has to be free. */
+/* The host, the plugin and the rings of some threads take 15 to 40 MB. The needs of the program itself are not known, so if there is
+ * a limit, far more than that has to be free. */
 #define ROOM (256ULL << 20)
 #define NO_LIMIT (~0ULL)
 enum { LIMIT_DATA = 2, LIMIT_MEMLOCK = 8, LIMIT_AS = 9 };
@@ -72,8 +72,8 @@ static void add_number(struct path *path, long number) {
 	add(path, digits + at);
 }
 
-/* Makes a file in the run's session (crates/ring/src/session.rs), such as "unrecorded-m1234". It is empty: content would count
- * against the limit. */
+/* Makes a file in the run's session (crates/ring/src/session.rs), such as "unrecorded-m1234". The file is empty because
+ * content would count against the limit. */
 void note(char what) {
 	if (!stub.session) return;
 	struct path path = {.length = 0};

@@ -2,7 +2,7 @@
  * for which ROCP_TOOL_LIBRARIES is set.
  *
  * Without this function, the register looks for rocprofiler-sdk and aborts the program if there is none: some packages of ROCm,
- * such as those for Python, have the register alone. And a library with kernels makes the runtime start before this library's own
+ * such as those for Python, have the register alone. A library with kernels starts the runtime even before this library's own
  * start function has run. */
 #include "stub.h"
 

@@ -3,7 +3,7 @@
  * It works in programs that use glibc. In any other program, and where ampere is switched off, it does nothing. */
 #include "stub.h"
 
-/* These references may stay unresolved: other C libraries lack the last one. */
+/* These references may stay unresolved: C libraries other than glibc lack the last one. */
 __attribute__((weak)) int dl_iterate_phdr(visit *, void *);
 __attribute__((weak)) int dladdr(const void *, void *);
 __attribute__((weak)) const char *gnu_get_libc_version(void);

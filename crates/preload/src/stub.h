@@ -88,7 +88,7 @@ struct definition {
 	void *address;
 	/* The definition is in the C library. */
 	int is_libc;
-	/* Several objects define the name differently, and any of them can be meant. */
+	/* Several objects define the name differently, and the reference may be to any of them. */
 	int is_ambiguous;
 };
 /* The definition that a name refers to. is_at_start: whether the object with the reference was loaded when the program
