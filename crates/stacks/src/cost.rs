@@ -18,7 +18,7 @@ const TIME_MAX: Duration = Duration::from_millis(50);
 /// thread. Measuring takes a few milliseconds. Returns `None` if too few samples were taken, or if the kernel does not allow sampling.
 pub fn sample_cost(options: &Options) -> Option<Duration> {
     let options = Options { period: PERIOD, ..options.clone() };
-    // With this array, the stack is so deep that the kernel copies as much of it as it does of any.
+    // With this array, the stack is deep enough for the kernel to copy the maximum size.
     let mut stack = [0_u8; 32 << 10];
     black_box(&mut stack);
     let (_event, mut ring) = sample_this_thread(&options).ok()?;

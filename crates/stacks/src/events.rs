@@ -122,7 +122,7 @@ fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
 /// The number that means any CPU.
 const ANY_CPU: u32 = u32::MAX;
 
-/// Opens an event that counts the CPU time of the programs that a thread, and what it starts, executes from now on.
+/// Opens an event that counts the CPU time of the programs that a thread, and the processes that it starts, execute from now on.
 pub(crate) fn count_commands(thread: u32) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: SOFTWARE,
@@ -338,9 +338,9 @@ impl Events {
     }
 
     /// Returns the CPUs on which each of these threads is sampled. Normally these are all CPUs, because processes that a thread
-    /// starts may be bound to other CPUs than the thread itself. When a quarter of the allowed files is in use, they are only
-    /// those that the thread is bound to. At most half of the allowed files are used, and at most a quarter for processes without
-    /// samples, whose records need files, too.
+    /// starts may be bound to CPUs other than those of the thread itself. When a quarter of the allowed files is in use, they are
+    /// only those that the thread is bound to. At most half of the allowed files are used, and at most a quarter for processes
+    /// without samples, whose records need files, too.
     fn cpus_of(
         &self,
         process: u32,
@@ -369,7 +369,7 @@ impl Events {
         self.sampled.entry(process).and_modify(|opened| opened.begin = SamplingStart::Now);
     }
 
-    /// Returns when the events of a process start if they are opened again. A launcher is still not to be sampled itself.
+    /// Returns the start for the events of a process if they are opened again. A launcher is still not to be sampled itself.
     pub(crate) fn start_of(&self, process: u32) -> SamplingStart {
         self.sampled.get(&process).map_or(SamplingStart::Now, |opened| opened.begin)
     }

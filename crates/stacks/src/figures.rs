@@ -144,7 +144,7 @@ pub(crate) struct Counts {
     unnamed: HashMap<(FileNumber, UnnamedReason), u64>,
     guessed: HashMap<FileNumber, u64>,
     processes: HashMap<u32, ProcessCounts>,
-    /// The time since which the samples of an event are stopped.
+    /// The time since which each stopped event has taken no samples, by the event's number.
     stopped: HashMap<u64, u64>,
 }
 
@@ -193,8 +193,8 @@ impl Counts {
         self.figures.unnamed_processes += u64::from(ended.is_some_and(|ended| ended.is_unnamed()));
     }
 
-    /// This is called when the kernel has stopped or resumed an event. It resumes an event at its next tick, or later if the
-    /// thread does not run.
+    /// Called when the kernel has stopped or resumed an event. It resumes an event at its next tick, or later if the thread does
+    /// not run.
     pub(crate) fn throttled(&mut self, event: u64, time: u64, is_stopped: bool, period: u64) {
         if is_stopped {
             if self.stopped.len() < STOPPED_MAX {
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_that_the_kernel_held_back_are_counted_by_how_long_it_did() {
+    fn samples_that_the_kernel_does_not_take_are_counted_by_the_time_without_samples() {
         let tick = clock_getres(ClockId::MonotonicCoarse).tv_nsec as u64;
         let period = tick / 4;
         type Told<'a> = &'a [(u64, u64, bool)];

@@ -443,7 +443,7 @@ impl File {
                 let function = self.new_function(demangle(&canonical), canonical, role);
                 functions.add(Function { file, line, ..function })
             }
-            // The addresses of these functions are of no use to a reader.
+            // Addresses in these files tell a user nothing, so all functions without a symbol share one name.
             None if is_c_library => {
                 let all = self.new_function(base, String::new(), Role::Start);
                 *self.unnamed.get_or_insert_with(|| functions.add(all))
@@ -488,7 +488,7 @@ mod tests {
             files.number(&mapped, 0, None)
         };
         let memory = number("//anon");
-        // There are as many files as can be distinguished.
+        // Fills the table of files.
         let last = (0..FILES_MAX).map(|other| number(&format!("[{other}]"))).last().expect("a number");
         assert_eq!(files.unnamed_reason(memory), UnnamedReason::Memory);
         assert_eq!([last, UNKNOWN_FILE].map(|file| files.unnamed_reason(file)), [UnnamedReason::Unmapped; 2]);

@@ -1,6 +1,6 @@
-//! Reads files that the measured program has chosen: files that it maps, its maps of functions, its memory. Such a file may be
-//! on a mount that never answers. A step that reads one is run in a thread of its own; if it does not return in time, it is
-//! abandoned, and the sampler continues without its result.
+//! Reads files that the measured program has chosen: files that it maps, its maps of functions, its memory. Such a file may be on
+//! a mount that never answers. Therefore each step that reads one runs in a separate thread. A step that does not return in time
+//! is abandoned, and the sampler continues without its result.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// A step that takes longer is abandoned.
 const LIMIT: Duration = Duration::from_secs(3);
-/// After this many abandoned steps, no such files are read any more: each of them has delayed sampling, and still occupies a
-/// thread.
+/// After this many abandoned steps, no such files are read any more, because each of these steps has delayed sampling and still
+/// occupies a thread.
 const ABANDONED_MAX: u32 = 4;
 
 type Step = Box<dyn FnOnce() + Send>;
@@ -119,7 +119,7 @@ mod tests {
         let in_time = |value: u32| steps.take(LIMIT, move || value);
         assert_eq!((in_time(7), steps.notes()), (Some(7), Vec::new()));
         assert!(read("/proc/self/maps", 100).is_ok_and(|bytes| bytes.len() == 100));
-        // A step that panics is no reason to wait.
+        // A panic ends the wait at once.
         assert_eq!(steps.take(LIMIT, || -> u32 { panic!("on purpose") }), None);
         assert_eq!(in_time(8), Some(8));
         let (stop, stopped) = channel::<()>();

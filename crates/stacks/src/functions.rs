@@ -38,8 +38,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Returns the role of a function with this symbol. `starts` is whether it can be one that starts a process or a
-    /// thread.
+    /// Returns the role of a function with this symbol. `starts` is whether its file can contain functions that start a process
+    /// or a thread.
     pub(crate) fn of(symbol: &str, starts: bool) -> Role {
         const INTERPRETER: [&str; 5] = [
             "_PyEval_EvalFrameDefault",

@@ -31,7 +31,7 @@ const ANCESTORS_MAX: usize = 8;
 const STAMP_NS: i64 = 50_000_000;
 /// The maximum number of earlier states of a map's reading that are kept.
 const BEFORE_MAX: usize = 8;
-/// The last bytes that were read are compared, to find out whether a file was only appended to.
+/// The number of last bytes that are compared to find out whether a file was only appended to.
 const COMPARED_BYTES: usize = 64;
 
 /// The maps of all processes.
@@ -79,7 +79,7 @@ struct ReadState {
 }
 
 impl Maps {
-    /// Returns the function at an address of a process, which is in no file.
+    /// Returns the function at an address of a process that is in no file.
     pub(crate) fn at(&mut self, process: u32, address: u64, functions: &mut Functions) -> Option<FunctionId> {
         let name = self.name_at(process, address)?;
         let known = self.functions.get(&name).copied();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_of_an_earlier_program_names_nothing() {
+    fn a_map_of_an_earlier_program_is_not_used() {
         let mut map = Written::new(b"");
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
         map.layer.since = Some(now.as_nanos() as i64 + 60_000_000_000);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_program_has_none_of_the_names_of_the_one_before() {
+    fn the_names_of_a_program_do_not_apply_to_the_next_one() {
         let map = Written::new(b"1000 20 a\n");
         let (mut maps, path) = (Maps::default(), map.path.clone());
         maps.processes.insert(7, Map::new(map.layer.clone()));
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_process_has_its_code_and_its_own() {
+    fn a_forked_process_has_the_functions_of_its_parent_and_its_own() {
         let map = Written::new(b"1000 20 of_parent\n2000 20 of_parent\n");
         let mut maps = Maps::default();
         maps.processes.insert(7, Map::new(map.layer.clone()));
@@ -474,7 +474,7 @@ mod tests {
         map.layer.read_appended(map.path.clone(), 10_000).expect("read");
         assert_eq!(map.layer.functions.len(), 5001);
         assert!(map.at(0x900_0000).is_some_and(|name| name.len() <= NAME_MAX));
-        // A line that is longer than what is read at a time is never whole.
+        // A line that is longer than one step's bytes is never complete.
         std::fs::File::create(&map.path).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
         map.layer = Layer::new(1, None);
         map.layer.read_appended(map.path.clone(), 1000).expect("read");

@@ -24,18 +24,18 @@
 //! functions.rs   functions and their names
 //! jit.rs         functions that a runtime makes at run time
 //! debug_info.rs  debug information: source lines, and functions that were inlined
-//! foreign.rs     reads files of the program that may never answer
+//! foreign.rs     reads files and memory of the program, with a timeout
 //! figures.rs     counts samples, and those that were cut off, by reason
 //! task_clock.rs  the CPU time of everything that a process starts
 //! cost.rs        measures the cost of a sample for the sampled thread
-//! fuzzing.rs     a sample and a file of any bytes, for fuzz targets
+//! fuzzing.rs     unwinds a sample with a file of arbitrary bytes, for fuzz targets
 //! ```
 //!
 //! # Which frames are shown
 //!
 //! The outermost frame is `main`, or the function that a thread was started with. Frames outside it are left out: the entry
-//! points of the program and of the dynamic loader, `__libc_start_main` and what it calls, `start_thread`, `clone`. If
-//! there are no other frames (before and after `main`), the innermost of them is shown. A stack that is cut off at its outer
+//! points of the program and of the dynamic loader, `__libc_start_main` and the functions that it calls, `start_thread`, `clone`.
+//! If there are no other frames (before and after `main`), the innermost of them is shown. A stack that is cut off at its outer
 //! end is shown as far as it is known, and marked. Inside a Python function, the interpreter's loop and calls are not shown.
 //!
 //! A function that was inlined has a frame of its own if the file has debug information (`-g`).

@@ -59,7 +59,7 @@ pub(crate) fn check(options: &Options) -> Result<(), StacksError> {
 pub enum StacksError {
     /// A setting of the machine forbids it.
     #[error(
-        "the kernel lets no user sample processes (/proc/sys/kernel/perf_event_paranoid is {level}): have it set to 2"
+        "the kernel lets no user sample processes (/proc/sys/kernel/perf_event_paranoid is {level}): ask the administrator to set it to 2"
     )]
     #[allow(missing_docs)]
     Paranoid { level: i32 },

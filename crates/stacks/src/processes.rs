@@ -138,11 +138,11 @@ pub(crate) struct Process {
     mappings_checked: u64,
 }
 
-/// Compares the times on a CPU of a process with the kernel's clock of its CPU time. The kernel counts the time of a switch to a
-/// thread for the thread, but records the switch when it is done, so a few microseconds are missing in each interval.
+/// Compares the recorded intervals of a process on a CPU with the kernel's clock of its CPU time. That clock includes the time of
+/// switching to a thread, but the kernel records the switch only when it is complete, so each interval lacks a few microseconds.
 #[derive(Default)]
 struct CpuClock {
-    /// The time that was passed on, and the number of intervals that have ended.
+    /// The total time that was passed on, and the number of intervals that have ended.
     passed: u64,
     intervals: u64,
     /// The kernel's clock when nothing had been passed on.
@@ -168,7 +168,7 @@ impl CpuClock {
 /// The minimum number of intervals, and the minimum time, between two comparisons with the kernel's clock.
 const COMPARED_INTERVALS_MIN: u64 = 50;
 const COMPARED_NS_MIN: u64 = 100_000_000;
-/// If the last switches that are known are older, nothing is compared.
+/// If the last known switches are older, nothing is compared.
 const COMPARED_DELAY_MAX: u64 = 2_000_000;
 
 /// The minimum interval at which the mappings of a process are read again because it executes code outside them.
@@ -256,8 +256,8 @@ impl Processes {
         }
     }
 
-    /// Compares times with the kernel's clock if that is due. All switches before `until` are known. `on` has the processes of
-    /// the threads that are on a CPU, with the times up to which that was passed on.
+    /// Compares times with the kernel's clock if that is due. All switches before `until` are known. `on` contains the process of
+    /// each thread that is on a CPU, with the time up to which its interval was passed on.
     pub(crate) fn learn_switch_ns(
         &mut self,
         until: u64,
@@ -388,7 +388,7 @@ impl Processes {
     }
 }
 
-/// Returns the executable mappings in `/proc/PID/maps`. `before` are the mappings that were known.
+/// Returns the executable mappings in `/proc/PID/maps`. `before` contains the previously known mappings.
 fn parse_maps(
     text: &[u8],
     before: &[Mapping],

@@ -15,7 +15,7 @@ pub(crate) enum Call {
     None,
     /// A call of the function at this address.
     Of(u64),
-    /// A call of a function whose address is a value.
+    /// A call of a function whose address is in a register or in memory.
     OfValue,
 }
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_return_address_is_behind_a_call() {
+    fn a_return_address_follows_a_call() {
         assert_eq!(Call::before(0x1000, &[0, 0, 0, 0xe8, 0x10, 0, 0, 0]), Call::Of(0x1010));
         for of_value in [
             [0, 0, 0, 0, 0, 0, 0xff, 0xd0],
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_instructions_or_not() {
+    fn arbitrary_bytes_do_no_harm() {
         let mut random = 88172645463325252_u64;
         for _ in 0..100_000 {
             random ^= random << 13;

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_records_are_refused_or_are_something_else() {
+    fn damaged_records_are_refused_or_parsed_as_other_records() {
         let sample = a_sample();
         for cut in 0..sample.len() {
             assert_eq!(Record::parse(&sample[..cut]), None, "{cut} bytes");

@@ -22,7 +22,7 @@ pub trait Sink {
     /// Receives the call path of a thread after another period of its CPU time. The outermost function comes first. `is_cut_off`
     /// is whether there are further functions outside it, which are not known.
     fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], is_cut_off: bool);
-    /// Receives the time since which the thread of the next sample has been on a CPU, or has waited for one.
+    /// Receives the time at which the thread of the next sample began to run or to wait for a CPU.
     fn sample_runs_since(&mut self, _since_ns: u64) {}
     /// Receives the start of a program with this name in a process. A forked process has no name, and is still a copy of its
     /// parent.
@@ -36,7 +36,7 @@ pub trait Sink {
     fn on_cpu(&mut self, _process: u32, _thread: u32, _from_ns: u64, _until_ns: u64) {}
     /// Records were lost up to now, so no thread is known to run.
     fn lost(&mut self) {}
-    /// Receives the end of a thread, or without a thread, that of the process.
+    /// Receives the end of a thread, or, if `thread` is `None`, that of the process.
     fn ended(&mut self, process: u32, thread: Option<u32>, time_ns: u64);
 }
 
@@ -64,14 +64,14 @@ pub struct Sampler {
     processes: Processes,
     /// Processes that were running already when they were added.
     incomplete: Vec<Incomplete>,
-    /// The threads that are on a CPU or wait for one, with the time since which they do.
+    /// The threads that are on a CPU or wait for one, each with the time at which that began.
     running: FxHashMap<u32, u64>,
     /// The threads that have been on a CPU.
     on_cpu: FxHashMap<u32, OnCpu>,
-    /// Threads whose first switch is not known: they may be on a CPU since this time, at which their process was added.
+    /// Threads whose first switch is not known: each may have been on a CPU since its process was added, at this time.
     not_switched: FxHashMap<u32, (u32, u64)>,
-    /// The time of the last [`Sampler::set_period`], and threads that were started before it, but were not known then, with their
-    /// processes: they may have no events.
+    /// The time of the last [`Sampler::set_period`], and threads, with their processes, that were started before that time but
+    /// became known later: they may have no events.
     reopened: u64,
     missed: Vec<(u32, u32)>,
     counts: Counts,
@@ -89,7 +89,7 @@ pub struct Sampler {
     scratch: Scratch,
 }
 
-/// A process whose threads may have started others before they were sampled themselves.
+/// A process whose threads may have started further threads before they were sampled themselves.
 struct Incomplete {
     process: u32,
     /// All of its threads at the time `at`.
@@ -101,7 +101,7 @@ struct Incomplete {
 struct OnCpu {
     process: u32,
     is_on: bool,
-    /// The time up to which that was passed on, or at which the thread left the CPU.
+    /// The time up to which the interval was passed on, or at which the thread left the CPU.
     at: u64,
 }
 
@@ -175,7 +175,7 @@ impl Sampler {
     }
 
     /// Starts to sample a process that is already running, and everything that it starts. Does nothing for a process that is
-    /// already sampled; [`Sampler::poll`] finds out which processes those have started.
+    /// already sampled; [`Sampler::poll`] later adds the threads that were started during this call.
     ///
     /// # Errors
     ///
@@ -227,9 +227,9 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// The other processes cannot be sampled on their own, because too few files may be open: all are sampled as before.
+    /// The other processes cannot be sampled separately, because too few files may be open: all are sampled as before.
     pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<Vec<u32>, StacksError> {
-        // Inherited events end with those that they were inherited from, so each process gets its own.
+        // Closing an event also ends the events inherited from it, so each process gets its own.
         let is_kept = |process: &u32| self.options.cpu_times || is_sampled(*process);
         let (kept, ended): (Vec<u32>, Vec<u32>) = self.processes.all().into_iter().partition(is_kept);
         let mut kept: Vec<_> = (kept.into_iter())
@@ -255,8 +255,8 @@ impl Sampler {
         Ok(without)
     }
 
-    /// Takes samples with another period from now on. Returns the same as [`Sampler::retain`]; `None` if that would take too many
-    /// events, and all processes are sampled as before.
+    /// Takes samples with another period from now on. Returns the result of [`Sampler::retain`], or `None` if the change would
+    /// take too many events; then all processes are sampled as before.
     pub fn set_period(&mut self, period: Duration) -> Option<Vec<u32>> {
         // Inherited events keep their period, so each thread gets its own event on each CPU.
         let threads: usize = self.processes.with_threads().iter().map(|of| of.threads.len()).sum();
@@ -314,7 +314,7 @@ impl Sampler {
         }
     }
 
-    /// Returns the time after which the rings are full when every CPU is busy. Polling twice as often loses nothing.
+    /// Returns the time in which the rings fill up when every CPU is busy. Polling twice in this time loses nothing.
     pub fn ring_duration(&self) -> Duration {
         let ring = self.events.rings.iter().map(Ring::bytes).min().unwrap_or(0);
         let samples = ring / (self.options.stack_bytes as usize + 128);
@@ -772,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn another_period_applies_to_all_that_runs_and_to_what_was_started_just_before() {
+    fn another_period_applies_to_all_processes_and_to_those_started_just_before() {
         let Ok(mut sampler) = Sampler::begin(&Options::default()) else {
             println!("skipped: perf_event_open is not allowed here");
             return;
@@ -791,7 +791,7 @@ mod tests {
         let before = cpu_per_sample(&mut sampler, first);
         writeln!(stdin).unwrap();
         let second = next();
-        // Its start is not known yet.
+        // The sampler has not yet read the record of this process's start.
         let period = Duration::from_millis(4);
         assert_eq!(sampler.set_period(period), Some(Vec::new()));
         let after = [first, second].map(|process| cpu_per_sample(&mut sampler, process));

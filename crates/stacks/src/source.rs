@@ -40,7 +40,7 @@ pub(crate) struct MappedFile<'a> {
     pub(crate) process: u32,
     /// An address at which it is mapped.
     pub(crate) address: u64,
-    /// The time of day at which it was mapped, if it is known. A file that was written later is another one.
+    /// The time of day at which it was mapped, if it is known. A file that was written later is taken for a different one.
     pub(crate) mapped_at: Option<i64>,
 }
 
@@ -126,7 +126,7 @@ impl Content {
         }
     }
 
-    /// Returns the same file with a build id that the kernel has not recorded.
+    /// Adds the build id, read from the file, to a description in which the kernel has not recorded one.
     pub(crate) fn with(&self, id: &[u8]) -> Content {
         match self.clone() {
             Content::File { inode, bytes, changed, is_rewritten, .. } => {
@@ -164,7 +164,8 @@ impl Source {
         }
         let seen = in_process(process, path);
         let identity_of = |path: &Path| Some(open(path).ok()?.1);
-        // The process' own view is needed only if the file differs here or does not exist: the view vanishes with the process.
+        // Our own path to the file is preferred if it leads to the same file, because the process' view of the file system
+        // vanishes with the process.
         let is_same = match (identity_of(&seen), identity_of(path)) {
             (Some(seen), here) => here == Some(seen),
             (None, _) => true,

@@ -1,4 +1,4 @@
-//! The CPU time of everything that a process starts, as one number that the kernel has at any time.
+//! The CPU time of everything that a process starts, as one number that the kernel provides at any time.
 
 use crate::events::{count_commands, threads_of};
 use std::os::fd::OwnedFd;
@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 pub struct TaskClock(Vec<OwnedFd>);
 
 impl TaskClock {
-    /// Starts to count what `launcher` executes from now on. Returns `None` if the kernel does not allow it.
+    /// Starts to count the CPU time of the programs that `launcher` executes from now on. Returns `None` if the kernel does not
+    /// allow it.
     pub fn of_commands(launcher: u32) -> Option<TaskClock> {
         // Threads that have ended in the meantime start nothing.
         let events = threads_of(launcher).ok()?.into_iter().filter_map(|thread| count_commands(thread).ok());

@@ -130,7 +130,7 @@ impl Walker<'_> {
             let saved = prologue.saved.into_iter().zip(RESTORED);
             return (restore(frame, saved, sp, registers, stack), !is_known || stack.was_read_later());
         }
-        // The function's own return address is further in than the frame that a caller's frame pointer leads to.
+        // The function's own return address lies below the frame to which the caller's frame pointer points.
         let until = if is_chained { (fp - sp).min(SEARCHED_BYTES_MAX) } else { SEARCHED_BYTES_MAX };
         let is_followed = is_end || by_pointer && is_chained;
         if !is_followed && let Some(frame) = self.find_return_address(sp, until, stack) {

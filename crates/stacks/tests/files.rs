@@ -1,4 +1,5 @@
-//! Programs and libraries whose files are replaced or removed, or have odd names, have their own functions' names or none.
+//! Checks that the functions of programs and libraries whose files are replaced, removed or oddly named have their own names, or
+//! none.
 
 mod sampled;
 
@@ -167,7 +168,7 @@ fn assert_halves(run: &Run, what: &str) {
 }
 
 #[test]
-fn two_programs_that_one_file_held_have_their_own_functions() {
+fn two_programs_that_were_in_one_file_have_their_own_functions() {
     for id in [WITH_ID, WITHOUT_ID] {
         let place = Place::new();
         place.work("in_a", &[id]);
@@ -186,7 +187,7 @@ fn two_programs_that_one_file_held_have_their_own_functions() {
 }
 
 #[test]
-fn what_was_replaced_before_it_was_read_has_no_names() {
+fn functions_of_a_file_that_was_replaced_before_it_was_read_have_no_names() {
     for id in [WITH_ID, WITHOUT_ID] {
         let place = Place::new();
         place.work("in_a", &[id]);
@@ -210,7 +211,7 @@ fn what_was_replaced_before_it_was_read_has_no_names() {
 }
 
 #[test]
-fn two_libraries_that_one_file_held_have_their_own_functions() {
+fn two_libraries_that_were_in_one_file_have_their_own_functions() {
     for id in [WITH_ID, WITHOUT_ID] {
         let place = Place::new();
         place.compile("loads", LOADS_TWICE, &[]);
@@ -296,7 +297,7 @@ fn code_that_is_mapped_again_at_another_address_has_the_names_of_its_file() {
 }
 
 #[test]
-fn other_code_where_a_file_was_has_none_of_its_names() {
+fn other_code_in_place_of_a_file_has_none_of_its_names() {
     let place = Place::new();
     // The memory contains other code than the file.
     let other = REMAPPED.replace("memcpy((void *) start, copy, end - start);", OTHER_CODE);
@@ -307,8 +308,8 @@ fn other_code_where_a_file_was_has_none_of_its_names() {
     assert!(run.figures.unnamed.iter().any(|of| of.reason == UnnamedReason::Memory), "{:?}", run.figures);
 }
 
-/// Code that, from whatever address it is entered, runs a loop that ends after some time: `nop`s, and then `mov $1000000000,%ecx;
-/// dec %ecx; jnz; ret`.
+/// Code that runs a loop of limited length, whatever address it is entered at: `nop`s, and then `mov $1000000000,%ecx; dec %ecx;
+/// jnz; ret`.
 const OTHER_CODE: &str = r#"
     memset((void *) start, 0x90, end - start);
     memcpy((void *) (end - 16), "\xb9\x00\xca\x9a\x3b\xff\xc9\x75\xfc\xc3", 10);

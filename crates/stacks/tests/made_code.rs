@@ -1,4 +1,4 @@
-//! Code that a program makes while it runs: which of the names in its map for perf are used.
+//! Checks which names of a program's map for perf are used for the code that it makes while it runs.
 
 mod sampled;
 
@@ -61,8 +61,8 @@ fn make(words: &str) -> Option<Run> {
     run_with(&command, &Options::default())
 }
 
-/// The shares of samples in code of these names, and of code without one.
-fn is(words: &str, expected: &[(&str, std::ops::Range<f64>)]) {
+/// Checks the shares of samples in code with these names, and in code without a name.
+fn check_shares(words: &str, expected: &[(&str, std::ops::Range<f64>)]) {
     let Some(run) = make(words) else { return };
     for (name, percent) in expected {
         assert!(percent.contains(&run.percent(name)), "{words}, {name}: {:?}", run.stacks);
@@ -75,30 +75,30 @@ const NONE: std::ops::Range<f64> = 0.0..1.0;
 const HALF: std::ops::Range<f64> = 30.0..70.0;
 
 #[test]
-fn the_name_that_was_written_last_counts() {
-    is("map first run", &[("first", ALL)]);
-    is("map first run map second run", &[("first", HALF), ("second", HALF)]);
-    is("map a_long_name_of_the_first run anew b run", &[("a_long", HALF), (";b", HALF)]);
+fn the_name_that_was_written_last_is_used() {
+    check_shares("map first run", &[("first", ALL)]);
+    check_shares("map first run map second run", &[("first", HALF), ("second", HALF)]);
+    check_shares("map a_long_name_of_the_first run anew b run", &[("a_long", HALF), (";b", HALF)]);
 }
 
 #[test]
-fn a_program_has_no_names_of_the_one_that_it_was_before() {
-    is("map before run exec run", &[("before", HALF), ("[unknown]", HALF)]);
-    is("map before run exec map after run", &[("before", HALF), (";after", HALF)]);
-    is("map before run exec anew after run", &[("before", HALF), (";after", HALF)]);
+fn a_program_has_no_names_of_the_one_that_it_replaced() {
+    check_shares("map before run exec run", &[("before", HALF), ("[unknown]", HALF)]);
+    check_shares("map before run exec map after run", &[("before", HALF), (";after", HALF)]);
+    check_shares("map before run exec anew after run", &[("before", HALF), (";after", HALF)]);
 }
 
 #[test]
 fn a_child_has_the_names_of_its_parents_code_and_its_own() {
-    is("map parents fork run", &[("parents", ALL)]);
-    is("map parents run fork run", &[("parents", ALL)]);
-    is("map parents fork fork run", &[("parents", ALL)]);
-    is("map parents fork map own run", &[("own", ALL), ("parents", NONE)]);
-    is("map parents fork exec run", &[("parents", NONE), ("[unknown]", ALL)]);
+    check_shares("map parents fork run", &[("parents", ALL)]);
+    check_shares("map parents run fork run", &[("parents", ALL)]);
+    check_shares("map parents fork fork run", &[("parents", ALL)]);
+    check_shares("map parents fork map own run", &[("own", ALL), ("parents", NONE)]);
+    check_shares("map parents fork exec run", &[("parents", NONE), ("[unknown]", ALL)]);
 }
 
 #[test]
-fn a_map_of_an_earlier_process_with_this_number_counts_for_nothing() {
+fn a_map_of_an_earlier_process_with_this_pid_is_not_used() {
     // The pid is known before the process starts.
     let script = "echo '200000000000 40 earlier' > /tmp/perf-$$.map; touch -d 2020-01-01 /tmp/perf-$$.map; exec \"$0\" run";
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-/* What the tests sample: `programs WHAT`. Functions that are not static have names in every build. */
+/* The programs that the tests sample: `programs NAME`. Functions that are not static have names in every build. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-//! Samples of real programs: which functions are found, and what is reported about those that are not.
+//! Samples real programs. Checks which functions are found, and the reports about those that are not.
 
 mod sampled;
 
@@ -48,7 +48,7 @@ const POINTERS_ALONE: &[&str] =
     &["-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
 
 #[test]
-fn stacks_are_whole_with_frame_pointers_with_tables_and_with_both() {
+fn stacks_are_complete_with_frame_pointers_with_tables_and_with_both() {
     let expected = format!("main;{}work", "deep;".repeat(31));
     for options in [POINTERS, TABLES, POINTERS_ALONE, &["-static"], &["-static-pie"], &["-O0"]] {
         let Some(run) = compile(options).run(&["deep"]) else { return };
@@ -61,7 +61,7 @@ fn stacks_are_whole_with_frame_pointers_with_tables_and_with_both() {
 }
 
 #[test]
-fn a_frame_that_is_aligned_more_than_the_stack_is_passed() {
+fn a_frame_that_is_aligned_more_than_the_stack_is_unwound() {
     let Some(run) = compile(TABLES).run(&["aligned"]) else { return };
     assert!(run.percent("main;aligned;work") > 90.0, "{:?}", run.stacks);
 }
@@ -170,7 +170,7 @@ fn compile_into(programs: &Programs, options: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn a_signal_handler_is_inside_what_it_interrupted() {
+fn a_signal_handler_is_inside_the_function_that_it_interrupted() {
     let Some(run) = compile(TABLES).run(&["signal"]) else { return };
     let nested = run
         .stacks
@@ -190,7 +190,7 @@ fn a_handler_on_its_own_stack_is_cut_off_and_counted() {
 }
 
 #[test]
-fn jumps_out_of_handlers_and_coroutines_leave_nothing_behind() {
+fn jumps_out_of_handlers_and_coroutines_leave_no_frames_behind() {
     let programs = compile(TABLES);
     let Some(run) = programs.run(&["jump"]) else { return };
     for part in ["main;work", "main;other"] {
@@ -237,7 +237,7 @@ fn run_already(programs: &Programs, what: &str) -> Option<Run> {
     Some(Run::of(received, &sampler, began))
 }
 
-/// Returns the number of samples of each thread but the main one.
+/// Returns the number of samples of each thread except the main one.
 fn of_threads(run: &Run) -> Vec<usize> {
     let mut all = BTreeMap::<u32, usize>::new();
     let others = run.received.samples.iter().filter(|(process, thread, ..)| process != thread);
@@ -246,7 +246,7 @@ fn of_threads(run: &Run) -> Vec<usize> {
 }
 
 #[test]
-fn a_process_that_runs_already_is_sampled_with_all_threads_and_children() {
+fn a_running_process_is_sampled_with_all_threads_and_children() {
     let Some(run) = run_already(&compile(TABLES), "already") else { return };
     let counts = of_threads(&run);
     assert_eq!(counts.len(), 4, "three that were there, and one more: {:?}", run.stacks);
@@ -267,7 +267,7 @@ fn threads_that_start_in_the_meantime_are_sampled_once() {
 }
 
 #[test]
-fn a_launcher_that_has_ended_and_odd_settings_are_errors() {
+fn a_launcher_that_has_ended_and_invalid_settings_are_errors() {
     let mut ended = Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
     let error = sampler_of(ended.id(), &Options::default()).err().unwrap();
@@ -426,7 +426,7 @@ fn of_perf(program: &Path, data: &Path) -> Option<BTreeMap<String, f64>> {
 }
 
 #[test]
-fn the_flat_profile_is_perfs() {
+fn the_flat_profile_agrees_with_perfs() {
     let programs = compile(TABLES);
     let Some(perf) = of_perf(&programs.path, &programs.directory.path().join("data")) else { return };
     let Some(run) = programs.run(&["two"]) else { return };
@@ -446,7 +446,7 @@ fn the_flat_profile_is_perfs() {
 }
 
 #[test]
-fn what_is_lost_is_counted() {
+fn lost_records_are_counted() {
     let programs = compile(TABLES);
     let mut launcher = Command::new("sh")
         .args(["-c", "read go; \"$@\"; exit $?", "sh", programs.path.to_str().unwrap(), "moves"])

@@ -1,4 +1,4 @@
-//! Samples a command and keeps what was found.
+//! Samples a command and keeps the results.
 #![allow(dead_code)] // not all tests use all of it
 
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ pub fn sampler_of(launcher: u32, options: &Options) -> Result<Sampler, StacksErr
 
 /// Samples a command. `None`, with the reason printed, if this machine does not allow it.
 pub fn run_with(command: &[&str], options: &Options) -> Option<Run> {
-    // The command has a launcher of its own, so that what other tests start is not sampled.
+    // The command has its own launcher, so that commands of other tests are not sampled.
     let mut launcher = Command::new("sh")
         .args(["-c", "read go; \"$@\"; exit $?", "sh"])
         .args(command)
@@ -131,7 +131,7 @@ pub fn run_with(command: &[&str], options: &Options) -> Option<Run> {
     let began = now();
     go.write_all(b"\n").unwrap();
     let mut received = Received::default();
-    // The wait is longer than the rings last: it ends because they fill up.
+    // The wait ends because the rings fill up, long before its time limit.
     let (never, _end) = std::io::pipe().unwrap();
     while launcher.try_wait().unwrap().is_none() {
         sampler.poll(&mut received);
