@@ -1,4 +1,4 @@
-//! The events that Score-P has with unwinding enabled and while it samples: they carry the whole stack as a calling context.
+//! Score-P's events with unwinding or sampling, which carry the whole stack as a calling context.
 
 use crate::events::{count_unrecorded, with_data};
 use crate::location_data::{Inner, NO_CONTEXT};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 type HandleToHandle = unsafe extern "C" fn(AnyHandle) -> u32;
 
-/// The number of calling contexts that are collected at a time when many are entered.
+/// If many calling contexts are entered, they are collected in batches of this size.
 const CONTEXTS_AT_ONCE: usize = 256;
 
 static CONTEXT_REGION: AtomicPtr<()> = AtomicPtr::new(no_handle as *mut ());

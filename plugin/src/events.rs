@@ -46,7 +46,7 @@ fn is_stopped() -> bool {
     std::ptr::eq(GET_DATA.load(Ordering::Relaxed), no_data as *mut ())
 }
 
-/// Makes the plugin ignore all further events.
+/// Makes the plugin ignore all later events.
 pub fn stop() {
     GET_DATA.store(no_data as *mut (), Ordering::Relaxed);
     known_locations::forget_all();
@@ -68,7 +68,7 @@ pub unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)
     true
 }
 
-/// The number of calls without a location to record them on, in shards because many threads may count.
+/// The number of calls without a location to record them on, in shards because many threads may count at the same time.
 static UNRECORDED: [CachePadded<AtomicU64>; SHARDS] = [const { CachePadded::new(AtomicU64::new(0)) }; SHARDS];
 const SHARDS: usize = 64;
 
@@ -126,8 +126,8 @@ pub unsafe extern "C" fn ampere_event_was_abandoned(location: *const Location) {
     unsafe { with_data(location, |inner| inner.writer.event_was_abandoned()) };
 }
 
-/// Sets the correlation id of the next enter on this location: that of a launch, or on a GPU's location, that of what was
-/// launched. Ids are unique in the process; 0 is none.
+/// Sets the correlation id of the next enter on this location: a launch, or, on a GPU's location, a launched kernel or copy. Ids
+/// are unique in the process; 0 means none.
 ///
 /// # Safety
 /// `location` belongs to the host, and this thread is its ONE WRITER.

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The process that started a collector replaces a killed one within this time.
+/// The process that started the collector replaces it within this time if it is killed.
 const REPLACED_WITHIN: Duration = Duration::from_millis(500);
 /// The last process replaces the collector itself at most this many times.
 const REPLACEMENTS_MAX: u32 = 2;
@@ -35,7 +35,8 @@ pub fn finalize() {
     if is_inert() || state.session.is_waited_for() {
         return; // `ampere run` waits, and replaces a collector that is killed
     }
-    // Killed processes have not left the session. If this process is the only one that could replace a killed collector, it does.
+    // Processes that were killed never leave the session, so the count alone is not enough: this process also waits if the
+    // collector is killed and no other process could replace it.
     if others == 0 || collector_is_killed(&state.session) && is_last(state) {
         wait_for_collector(&state.session, state.finalize_timeout);
     }
@@ -58,8 +59,8 @@ fn is_last(state: &State) -> bool {
     logs.all(|log| !matches!(log, Ok(Some(log)) if log.is_held()))
 }
 
-/// Waits for the collector to finish and reports the result, whichever rank this is. Replaces the collector if it is killed and
-/// the process that started it does not replace it.
+/// Waits for the collector to finish and reports the result, on any rank. Replaces the collector if it is killed and the process
+/// that started it does not replace it.
 fn wait_for_collector(session: &Session, limit: Duration) {
     let output = session.output().unwrap_or_default();
     let begun = Instant::now();

@@ -13,7 +13,7 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     guarded_also_inert(otherwise, body)
 }
 
-/// Like [`guarded`], but also when the plugin is inert.
+/// Like [`guarded`], but runs `body` even if the plugin is inert.
 pub fn guarded_also_inert<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     preserving_thread_state(|| {
         catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {

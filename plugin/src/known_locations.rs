@@ -1,5 +1,5 @@
 //! The data of each location, in a table by the locations' addresses. The event path looks here first, because asking Score-P
-//! costs more than everything else that it does.
+//! costs more than all the rest of an event.
 
 use crate::location_data::LocationData;
 use scorep_abi::Location;
@@ -58,7 +58,8 @@ pub fn find(location: *const Location) -> Option<&'static LocationData> {
     })
 }
 
-/// Remembers a location's data, unless another location occupies its place: then every event asks Score-P for them.
+/// Remembers a location's data, unless another location occupies its place. In that case, every event of the location asks
+/// Score-P for the data.
 pub fn remember(location: *const Location, data: &'static LocationData) {
     let mut places = [&FIRST, place_of(location)].into_iter();
     let is_free = |place: &&Place| {

@@ -17,11 +17,11 @@
 //! finalize                 leave the session; the last process waits for the collector      process.rs, finish.rs
 //! mpi_send and others      messages, collectives, requests, for the trace                   communication.rs
 //!
-//! event_functions.rs               which events are recorded; the functions of rare ones
+//! event_functions.rs               the events that are recorded; functions for rare events
 //! calling_contexts.rs              events with unwinding and sampling, which carry the whole stack
 //! location_data.rs                 a location's data, which one event at a time uses
 //! known_locations.rs               finds a location's data by the location's address
-//! ring_size.rs                     how large a ring is
+//! ring_size.rs                     the size of a ring
 //! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; the inert state, and reasons for it
 //! memory.rs  strings.rs            the allocator, with a reserve; C strings from Score-P
 //! metric/  test_ring.rs            the metric plugin; a ring for unit tests

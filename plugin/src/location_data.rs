@@ -23,7 +23,7 @@ pub struct LocationData {
 
 /// The data that one event at a time uses.
 pub struct Inner {
-    /// The location's ring and what is being written to it.
+    /// Writes the location's events to its ring.
     pub writer: EventWriter,
     /// The innermost calling context, with `SCOREP_ENABLE_UNWINDING`.
     pub calling_context: AnyHandle,
@@ -44,8 +44,8 @@ impl LocationData {
 
     /// Handles an event that arrives, at `here` on the stack, while another one is being written. Usually a signal handler has
     /// interrupted the other one. Then all events of the handler, enters and leaves, are dropped, so that the stream still nests,
-    /// and this returns `false`. But if a handler was left by `siglongjmp`, the thread's stack is about as deep as before, and
-    /// the other event was abandoned. Then this repairs the writer and returns `true`. It must be called by the thread that
+    /// and this returns `false`. But if a handler was left by `siglongjmp`, the stack is about as deep as when the other event
+    /// began, and that event was abandoned. Then this repairs the writer and returns `true`. It must be called by the thread that
     /// writes the location's events.
     #[cold]
     pub fn take_over(&self, here: usize) -> bool {
@@ -75,7 +75,7 @@ impl LocationData {
         is_free
     }
 
-    /// Ends what [`LocationData::begin`] or [`LocationData::take_over`] has begun.
+    /// Ends the event that [`LocationData::begin`] or [`LocationData::take_over`] has begun.
     #[inline(always)]
     pub fn end(&self) {
         compiler_fence(Ordering::SeqCst);
@@ -87,7 +87,7 @@ impl LocationData {
     }
 
     /// The functions for rare cases of the event path have C's calling convention and do not unwind, like the functions that
-    /// Score-P calls: so those can jump to them and need not save registers.
+    /// Score-P calls. Therefore those can jump to them without saving registers.
     #[cold]
     #[inline(never)]
     extern "C" fn end_interrupted(&self) {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_a_handler_abandoned_by_a_jump_gives_way_to_the_next_one() {
+    fn after_a_handler_abandons_an_event_by_a_jump_the_next_one_is_written() {
         let mut ring = TestRing::new();
         assert!(ring.data.begin());
         assert!(event(&ring.data, stack_address(), |writer| writer.enter(1, 7)));

@@ -1,4 +1,4 @@
-//! This process in its session: joining, its definitions log, its rings.
+//! This process as a member of its session: it joins, and writes its definitions log and its rings.
 
 use crate::error::Error;
 use crate::guard::guarded;
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// The default value of `AMPERE_FINALIZE_TIMEOUT`.
 const FINALIZE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longer environment variables are not recorded: no list of devices is longer, and the size of a definition is limited.
+/// Longer environment variables are not recorded, because the size of a definition is limited. No list of devices is that long.
 const VARIABLE_BYTES_MAX: usize = 4096;
 
 /// The state of this process in its session. It is made in `init` and never freed: events may come as long as the process lives.
@@ -131,8 +131,8 @@ extern "C" fn forked() {
     become_inert_silently();
 }
 
-/// Whether the results of this process's run are already written. This happens if the run's command left this process, or the one
-/// that started it, running.
+/// Whether the results of this process's run have already been written. This happens if the run's command ended while this
+/// process, or the one that started it, was still running.
 fn run_has_ended() -> bool {
     let Some(output) = std::env::var_os("AMPERE_OUTPUT").map(PathBuf::from) else { return false };
     output.join("summary.json").exists() && !output.join("collector.json").exists()
@@ -189,9 +189,9 @@ fn join() -> Result<State, Error> {
     })
 }
 
-/// Reports where the results go if they do not go to the directory that this process was given: that directory belongs to another
-/// run, or this process has joined an existing run. Programs that one job step starts without a launcher, as by hand in
-/// `srun --pty bash`, are one run with the first program's output directory.
+/// Reports the run's output directory if it is not the one that this process was given: that directory belongs to another run, or
+/// this process has joined an existing run. Programs that are started in one job step without a launcher, such as by hand in
+/// `srun --pty bash`, form one run, whose results go to the first program's output directory.
 fn report_other_output(session: &Session) {
     let wanted = std::env::var_os("AMPERE_OUTPUT").filter(|path| !path.is_empty());
     let Some((wanted, output)) = wanted.map(PathBuf::from).zip(session.output()) else { return };
@@ -417,7 +417,8 @@ pub unsafe extern "C" fn ampere_define_stream_device(
     });
 }
 
-/// An addition to Score-P's interface: the embedded host reports how good the records of GPUs are so far.
+/// An addition to Score-P's interface: the embedded host reports the number of GPU commands that are not recorded so far, and the
+/// errors of GPU clocks.
 #[unsafe(no_mangle)]
 pub extern "C" fn ampere_report_gpu_records(not_recorded: u64, clock_error: u64, clock_drift: u64) {
     guarded((), || {
@@ -494,7 +495,7 @@ fn make_ring(session: &Session, name: &str, bytes: u64, id: u32) -> Result<RingP
         let is_least = id == 0 && records <= ampere_ring::RING_RECORDS_MIN;
         let headroom = if is_least { Headroom::NONE } else { session.headroom() };
         match RingProducer::create_with_headroom(path, records, id, headroom) {
-            // The next size is a quarter, so that space remains for other locations.
+            // The next size to be tried is a quarter of this one, so that space remains for other locations.
             Err(ampere_ring::Error::NoSpace { .. }) if records > ampere_ring::RING_RECORDS_MIN => {
                 records /= 4
             }
@@ -541,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_recorded_as_the_user_sets_and_an_unknown_value_is_reported() {
+    fn the_users_policy_for_events_is_used_and_an_unknown_value_is_reported() {
         use OverloadPolicy::{Coalesce, CoalesceUnderPressure, Wait};
         let known = [None, Some(""), Some(" auto\n"), Some("all"), Some("folded")];
         let policies = known.map(|value| overload_policy(value).unwrap());

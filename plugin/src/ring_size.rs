@@ -4,7 +4,7 @@ use ampere_model::launcher::local_rank_and_size;
 use ampere_ring::RING_RECORDS_MIN;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of all rings of a node together, independent of the number of ranks.
+/// The size of all rings of a node together, for any number of ranks.
 const NODE_BYTES: u64 = 256 << 20;
 /// The largest ring of a main thread, which is the busiest, or of a GPU stream, whose events come in large batches.
 const MAIN_BYTES_MAX: u64 = 8 << 20;
@@ -36,8 +36,8 @@ pub struct OtherProcesses {
 }
 
 impl RingSizes {
-    /// Returns the sizes that this process's environment asks for, and a description of what is wrong with the user's setting.
-    /// `others` is called only if no launcher has set the number of ranks on the node.
+    /// Returns the sizes that this process's environment requests, and a message if the user's setting is invalid. `others` is
+    /// called only if no launcher has set the number of ranks on the node.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
         others: impl FnOnce() -> OtherProcesses,
@@ -82,7 +82,7 @@ impl RingSizes {
     }
 }
 
-/// Returns the size that the user has set, and a description of what is wrong with the setting.
+/// Returns the size that the user has set, and a message if the setting is invalid.
 fn setting(text: Option<&str>) -> (Option<u64>, Option<String>) {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return (None, None) };
     let Ok(bytes) = text.parse::<u64>() else {

@@ -16,8 +16,8 @@
 //! finalize                   leave the session of a collector that was started for this alone
 //! ```
 //!
-//! A failure here is reported in one line and does not affect the substrate plugin, and a failure of that does not affect this
-//! one.
+//! A failure here is reported in one line. It does not affect the substrate plugin, nor does a failure of the substrate plugin
+//! affect this one.
 
 mod delivery;
 mod node;
@@ -57,7 +57,7 @@ pub extern "C" fn SCOREP_MetricPlugin_ampere_plugin_get_info() -> MetricPluginIn
     }
 }
 
-/// The state in this process. No event uses it.
+/// The metric plugin's state in this process. The event path does not use it.
 #[derive(Default)]
 struct State {
     node: Option<Node>,

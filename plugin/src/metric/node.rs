@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The longest time that opening the counters may take. A GPU library takes up to a second.
 const OPENING_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The node's session, and what its collector has found.
+/// The node's session, and the devices that its collector has found.
 pub struct Node {
     session: Session,
     /// The devices that the collector samples.
@@ -122,7 +122,7 @@ fn read_devices(session: &Session) -> Option<Vec<Device>> {
     let mut log = LogReader::open(&session.directory().join("sampler.defs")).ok()??;
     let mut devices = Vec::new();
     let each = |definition| {
-        // Score-P's trace has no CPU times to compare those of other jobs with.
+        // The CPU time of other jobs is left out, because Score-P's trace has no CPU times to compare it with.
         if let Definition::Device(device) = definition
             && device.metric != ampere_model::OTHER_JOBS_CPU_TIME
         {

@@ -18,7 +18,7 @@ pub struct Metric {
 }
 
 /// The prefix that the aROCm-SMI plugin puts before metric names. A pattern with this prefix selects our counters under that
-/// plugin's names, for analyses that look for those.
+/// plugin's names, for analyses that use those names.
 const ASYNCHRONOUS_PER_HOST: &str = "A2";
 
 /// Values are microjoules, as in PAPI and every other plugin for these counters.
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_selects_counters_once_and_by_the_name_that_it_asks_for() {
+    fn a_pattern_selects_each_counter_once_and_under_the_names_that_it_uses() {
         let devices = devices();
         let all = select("*", &devices, &[], &[]).unwrap();
         assert_eq!(names(&all), ["rocm_smi:::energy_count:device=0", "rocm_smi:::energy_count:device=1"]);
