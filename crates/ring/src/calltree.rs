@@ -1,4 +1,5 @@
-//! The call paths of one location while its calls are coalesced: what has run since the last group, and which paths are short.
+//! The call paths of one location while its calls are coalesced: their calls and times since the last group, and which paths are
+//! short.
 //!
 //! All memory is allocated when the tree is made: the event path allocates nothing. As a parent, index 0 means the root; as a
 //! child, it means "none". The root stands for the innermost frame that was open in the ring when coalescing began; when that
@@ -55,7 +56,7 @@ pub struct Node {
     follower: NodeIndex,
     /// The number of short calls in a row.
     streak: u16,
-    /// The number of times that a call was long after the path was known to be short.
+    /// The number of long calls after the path was known to be short.
     surprises: u8,
     /// Whether its calls are short and therefore coalesced.
     pub short: bool,
@@ -122,7 +123,7 @@ impl CallTree {
         self[parent].expected_child
     }
 
-    /// Notes that a child is entered, and that its follower is expected next.
+    /// Records that a child is entered, so that its follower is expected next.
     #[inline(always)]
     pub fn expect_after(&mut self, parent: NodeIndex, child: NodeIndex) {
         let follower = self[child].follower;
@@ -155,7 +156,7 @@ impl CallTree {
         Some(at)
     }
 
-    /// Marks a call path as having something to write. Returns whether it is the first of its group.
+    /// Marks a call path as pending. Returns whether it is the first of its group.
     #[inline(always)]
     pub fn mark_pending(&mut self, node: NodeIndex) -> bool {
         !self[node].pending && self.mark_with_ancestors(node)
@@ -174,7 +175,7 @@ impl CallTree {
         false
     }
 
-    /// Starts counting from zero: what was counted while the frame was in the ring has been recorded there.
+    /// Starts counting from zero, because calls that were counted while the frame was in the ring are recorded there.
     fn begin(&mut self, node: NodeIndex) {
         let node = &mut self[node];
         (node.calls, node.exclusive) = (0, 0);

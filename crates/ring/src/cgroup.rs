@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_a_group_and_its_ancestors_is_left() {
+    fn the_smallest_limit_of_a_group_and_its_ancestors_counts() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         write(&root.join("job/step"), &[("memory.max", "max\n"), ("memory.current", "70\n")]);

@@ -79,8 +79,8 @@ impl Moment {
     }
 }
 
-/// Ticks per second of the clock that a current timestamp is from; 0 if no clock fits. `then` is an earlier reading of all
-/// clocks, the older the better. The function neither blocks nor allocates.
+/// Returns the ticks per second of the clock from which a current timestamp comes; 0 if no clock fits. `then` is an earlier
+/// reading of all clocks; an older one gives a better result. The function neither blocks nor allocates.
 pub fn ticks_per_second(time: u64, then: &Clocks) -> u64 {
     let now = read_clocks();
     let is_from = |clock: fn(&Clocks) -> u64| (clock(then)..=clock(&now)).contains(&time);

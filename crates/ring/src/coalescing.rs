@@ -10,8 +10,8 @@
 //! more short calls in a row before it is coalesced again. A frame that is open at the end of a millisecond is written in slices,
 //! so that a group never covers much more than a millisecond.
 //!
-//! A group is between two other records and covers what ran between them: it is written before the next record. If the ring
-//! has no room for the group, the group is kept and grows; calls are suppressed only if it has more than a thousand call paths.
+//! A group covers the calls between the previous record and the next one, and is written before the next record. If the ring has
+//! no room for the group, the group is kept and grows; calls are suppressed only if it has more than a thousand call paths.
 
 use crate::calltree::{CallTree, NodeIndex, ROOT};
 use crate::output::{CORRELATED_RECORDS, Output};
@@ -63,8 +63,8 @@ const FEW_CALLS: u64 = 1000;
 /// The number of periods with few calls after which coalescing ends.
 const QUIET_PERIODS: u64 = 1000;
 
-/// Above this rate a location's calls are coalesced, whether or not the collector could follow: recording and keeping each
-/// of them costs more than it is worth.
+/// Above this rate a location's calls are coalesced even if the collector could follow: single calls are not worth the cost of
+/// recording and keeping them.
 pub const RECORDS_PER_SECOND: u64 = 10_000_000;
 /// The rate of records is measured over at least this many records.
 pub(crate) const MEASURED_RECORDS: u64 = 1 << 15;
@@ -88,7 +88,7 @@ impl Coalescing {
         }
     }
 
-    /// Whether calls are to be coalesced although there may be room for them.
+    /// Whether calls are to be coalesced even if there is room for them.
     pub fn is_due(&mut self, position: u64, timestamp: u64) -> bool {
         self.from_start || self.is_too_fast(position, timestamp)
     }
@@ -204,7 +204,7 @@ impl Coalescing {
     #[cold]
     fn end_period(&mut self, output: &mut Output, timestamp: u64) -> bool {
         self.write_group(output);
-        // The time since the last event belongs to the innermost frame alone: it gets a group of its own, at its own time.
+        // The time since the last event belongs to the innermost frame alone, so it gets a separate group with its own time.
         if timestamp.saturating_sub(self.last) > self.period {
             self.tick(timestamp);
             self.write_group(output);
@@ -295,7 +295,7 @@ impl Coalescing {
         has_room
     }
 
-    /// Writes what is pending, because the location ends.
+    /// Writes the pending calls, because the location ends.
     #[cold]
     pub fn end_location(&mut self, output: &mut Output, timestamp: u64) {
         self.tick(timestamp);
@@ -315,7 +315,7 @@ impl Coalescing {
         output.count_suppressed(calls);
     }
 
-    /// Writes what has been coalesced since the last group. `false` if there is no room for it.
+    /// Writes the calls that were coalesced since the last group. `false` if there is no room for it.
     pub fn write_group(&mut self, output: &mut Output) -> bool {
         if !self.tree.has_pending() {
             return true;

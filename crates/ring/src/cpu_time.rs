@@ -1,5 +1,5 @@
-//! Adds up the CPU time of a location from all records about it: if a collector is killed, the records of the one that takes over
-//! start from 0 again.
+//! Adds up the CPU time of a location from all records about it. If a collector is killed, the records of the next one start from
+//! 0 again.
 
 use ampere_model::Timestamp;
 
@@ -15,7 +15,7 @@ pub struct CpuTotal {
 pub struct CpuSource(u64);
 
 impl CpuTotal {
-    /// Whether a record is of CPU time before the last point, which another ring has given.
+    /// Whether a record reports CPU time before the last point, which came from another ring.
     pub fn is_late(&self, source: &CpuSource, (time, _, ns): (Timestamp, u32, u64)) -> bool {
         ns > source.0 && self.last.is_some_and(|(last, _)| last > time)
     }
@@ -74,7 +74,7 @@ mod tests {
             (CpuTotal::default(), CpuSource::default(), CpuSource::default());
         total.add(&mut later, (100, 10, 10), |_, _| {});
         assert!(total.is_late(&earlier, (90, 10, 10)));
-        assert!(!total.is_late(&earlier, (90, 0, 0)), "it did not rise");
+        assert!(!total.is_late(&earlier, (90, 0, 0)), "the CPU time did not rise");
         assert!(!total.is_late(&earlier, (110, 10, 10)));
         total.add(&mut earlier, (110, 10, 10), |_, _| {});
         assert!(!total.is_late(&later, (120, 10, 20)));

@@ -10,8 +10,8 @@ use ampere_model::Timestamp;
 pub enum Event {
     /// The timestamp and the region.
     Enter(Timestamp, u32),
-    /// The timestamp, the region and a number of coalesced calls, for which this enter stands; 0 for a frame that only continues.
-    /// The time up to its leave is exact in total; the times at which the single calls began are not known.
+    /// The timestamp, the region and the number of coalesced calls that this enter represents; 0 for a frame that only continues.
+    /// The time up to its leave is the exact sum of the calls' times; the start times of the single calls are not known.
     EnterCoalesced(Timestamp, u32, u32),
     /// The timestamp, the region, and the correlation id that a launch has in common with the work that it launches.
     EnterCorrelated(Timestamp, u32, u64),
@@ -19,8 +19,8 @@ pub enum Event {
     Leave(Timestamp, u32),
     /// The timestamp, the device index and the nanojoules.
     Sample(Timestamp, u32, u64),
-    /// The CPU time of the location: the timestamp; how many ticks before the timestamp the CPU time began to rise, or 0 if it
-    /// has risen since the previous event of this kind; and the nanoseconds in total.
+    /// The CPU time of the location: the timestamp; the number of ticks before it during which the CPU time rose, or 0 if it rose
+    /// since the previous event of this kind; and the total nanoseconds.
     CpuTime(Timestamp, u32, u64),
     /// The program's measurement began at this time.
     ProgramBegin(Timestamp),
@@ -156,8 +156,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes what these records begin with and returns the number of records used. This is a function of its own so
-    /// that `out` is specialized for common records.
+    /// Decodes the first event of these records and returns the number of records used. This is a function of its own so that
+    /// `out` is specialized for common records.
     #[inline(never)]
     fn decode_others(&mut self, records: &[Record], out: &mut impl FnMut(Event)) -> usize {
         if let Some((event, count)) = self.decode_communication(records) {

@@ -34,18 +34,18 @@ const ENTRY_BYTES_MAX: usize = 1 << 20;
 const BUFFER_BYTES: usize = 64 << 10;
 /// The size of a read.
 const READ_BYTES: usize = 256 << 10;
-/// A log that is longer or has more entries counts as damaged: a program with two million functions needs less, and reading must
-/// end.
+/// A log that is longer or has more entries counts as damaged, so that reading ends. A program with two million functions needs
+/// less.
 const LOG_BYTES_MAX: u64 = 256 << 20;
 const ENTRIES_MAX: u64 = 1 << 21;
 
 /// Appends definitions to a log.
 ///
-/// The measured program may close descriptors that it did not open, and then open files of its own under the same numbers:
-/// before each write the writer checks that the descriptor still belongs to the log. If the program may have only few
-/// descriptors, the file is opened for each definition.
+/// The measured program may close descriptors that it did not open, and then open files of its own under the same numbers: before
+/// each write the writer checks that the descriptor still belongs to the log. If the program may open only few files, the log is
+/// opened for each definition.
 pub struct LogWriter {
-    /// `None` if the program closed it, or if it does not stay open. It is opened for the next definition.
+    /// `None` if the program closed it, or if it is opened for each definition.
     file: Option<OwnedFd>,
     stays_open: bool,
     path: PathBuf,
@@ -178,8 +178,8 @@ fn lock(file: &OwnedFd) -> Option<MmapRaw> {
     MmapOptions::new().len(1).map_raw_read_only(file).ok()
 }
 
-/// Moves a descriptor to a number that the program does not expect to get: neither that of a standard stream, if it has closed
-/// those, nor the lowest free one.
+/// Moves a descriptor to a number that the program does not expect to get. Programs expect the lowest free number, and those of
+/// standard streams that they have closed.
 fn out_of_the_way(file: OwnedFd) -> OwnedFd {
     const NUMBERS: [i32; 2] = [64, 3];
     if file.as_raw_fd() >= NUMBERS[0] {
@@ -200,7 +200,7 @@ fn identity_of(file: &OwnedFd) -> Result<(u64, u64), rustix::io::Errno> {
     rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Receives bytes of a log with their offset; some may come twice. It returns `false` if they cannot be kept.
+/// Receives bytes of a log with their offset; some bytes may be passed twice. It returns `false` if they cannot be kept.
 pub type CopyLog = Box<dyn FnMut(u64, &[u8]) -> bool + Send>;
 
 /// The file of a [`LogReader`].
@@ -277,13 +277,13 @@ impl LogReader {
         mapping::open_ours(&self.path, OFlags::RDONLY).ok().map(|(file, _)| file)
     }
 
-    /// From now on holds a descriptor only while it reads: a run may have thousands of processes.
+    /// Makes the reader hold a descriptor only while it reads, because a run may have thousands of processes.
     pub fn release_descriptor(&mut self) {
         self.file = ReadFile::ReopenedForReads;
         self.chunk = Vec::new();
     }
 
-    /// Keeps a copy of what is read. Must be called before the first read. The copy ends when writing it fails.
+    /// Copies the bytes that are read. Must be called before the first read. Copying stops when it fails.
     pub fn copy_to(&mut self, mut copy: CopyLog) {
         self.copy = copy(0, MAGIC).then_some(copy);
     }

@@ -18,7 +18,7 @@ pub enum Error {
     /// The file does not have the format that its name implies.
     #[error("{} is not a file of this version of ampere: {why}", .path.display())]
     Malformed { path: PathBuf, why: String },
-    /// Another user owns the file or may write to it, or it is of another kind.
+    /// Another user owns the file or may write to it, or it is not of the expected kind.
     #[error("{} {why}: remove it, or set AMPERE_SHM to a directory of your own", .path.display())]
     NotOurs { path: PathBuf, why: &'static str },
     /// Another live process holds this end of the ring.

@@ -1,4 +1,4 @@
-//! The event path: what the plugin does at an enter and at a leave. It must stay short.
+//! The event path: the plugin's work at an enter and at a leave. It must stay short.
 
 use crate::coalescing::{Coalescing, Entered, MEASURED_RECORDS};
 use crate::communication::Communication;
@@ -66,7 +66,7 @@ impl Overload {
     }
 }
 
-/// If calls are to be coalesced from the start, the number of events after which coalescing is tried again.
+/// If calls are to be coalesced from the start, beginning to coalesce is tried again after this number of events.
 const COALESCING_RETRY: u64 = 64;
 /// The maximum number of suppressed frames whose regions are remembered. While more frames are suppressed, none is entered again.
 const SUPPRESSED_REMEMBERED: usize = 64;
@@ -355,9 +355,9 @@ impl EventWriter {
         self.output.count_dropped(events);
     }
 
-    /// Must be called when the writing of an event was abandoned in the middle (`longjmp` out of a signal handler). Its enter may
-    /// not have been counted while its leave will come: room is kept for that leave as long as open frames take less than a
-    /// quarter of the ring. The decoder ignores a surplus leave.
+    /// Must be called when the writing of an event was abandoned in the middle (`longjmp` out of a signal handler). The event may
+    /// be an enter that was not counted and whose leave will still come, so room is kept for one more leave as long as open
+    /// frames take less than a quarter of the ring. The decoder ignores a surplus leave.
     #[cold]
     pub fn event_was_abandoned(&mut self) {
         let has_room = self.output.open < self.output.ring.capacity_records() / 4 && self.output.has_room(1);

@@ -1,4 +1,4 @@
-//! The header of a ring, byte for byte as the crate's page draws it.
+//! The header of a ring, with the layout that the crate's documentation specifies.
 
 use crossbeam_utils::CachePadded;
 use std::mem::{offset_of, size_of};
@@ -29,7 +29,7 @@ pub struct RingHeader {
     pub holds: CachePadded<Holds>,
 }
 
-/// What the ring is. Written once, before `state` is set to open.
+/// The format, the size and the producer of the ring. Written once, before `state` is set to open.
 #[repr(C)]
 pub struct Identity {
     pub magic: [u8; 8],

@@ -64,12 +64,10 @@
 //!
 //! A sample takes two slots, published together: `Sample{timestamp, device}` and `Value{nanojoules}` (in word 0). CPU time does,
 //! too: `CpuTime{timestamp, ticks}` and `Value{nanoseconds}`. An enter with a correlation id is `Correlation{id}` and `Enter`,
-//! published together.
-//! A group of coalesced calls is one `Group{begin, n}` and n records `CoalescedCalls`, published together (record.rs,
-//! coalescing.rs). A message or the like is one `Communication` and up to three `Payload`, published together
-//! ([`communication`]).
-//! The kinds are in [`record::Kind`]. A stream is well nested by construction: an enter is written only if room
-//! remains for its leave and for the leave of every open frame ([`EventWriter`]). Calls that find no room are coalesced, or
+//! published together. A group of coalesced calls is one `Group{begin, n}` and n records `CoalescedCalls`, published together
+//! (record.rs, coalescing.rs). A message or a similar event is one `Communication` and up to three `Payload`, published together
+//! ([`communication`]). The kinds are in [`record::Kind`]. A stream is well nested by construction: an enter is written only if
+//! room remains for its leave and for the leave of every open frame ([`EventWriter`]). Calls that find no room are coalesced, or
 //! left out with their whole subtree and counted (*suppressed*). The collector decodes the records with [`decoder`].
 //!
 //! # After a death
@@ -91,13 +89,13 @@
 //! layout.rs, mapping.rs, files.rs   headers, mapped files, small files
 //! ring.rs, protocol.rs, record.rs   a ring, its positions, a record
 //! event_writer.rs       the event path of the writer         decoder.rs    records to events
-//! output.rs       room in the ring, and counts         overload.rs   what is done when the collector cannot follow
+//! output.rs       room in the ring, and counts         overload.rs   the handling of calls when the collector cannot follow
 //! coalescing.rs, calltree.rs        coalesces calls that come too fast
 //! communication.rs      messages, collectives and similar events as records
 //! waiting.rs      waits for room, if so configured     cgroup.rs     memory that the job may still use
 //! cpu_time.rs     the CPU time of a location, from all records about it
 //! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin
-//! clock.rs        the processor's and the system's clocks   error.rs  what can go wrong with shared memory
+//! clock.rs        the processor's and the system's clocks   error.rs  errors of shared memory
 //! start.rs        starts the node's collector                session_name.rs   the name of a process' session
 //! ```
 

@@ -1,7 +1,7 @@
 //! Mapped files: the only place that makes, opens and maps them.
 //!
-//! Space is allocated when a file is made, so that a full tmpfs is an error and no SIGBUS later; the size is checked when a file
-//! is opened. If a user truncates a file of their own while it is mapped, the process is killed by SIGBUS (SECURITY.md).
+//! Space is allocated when a file is made, so that a full tmpfs causes an error and not a SIGBUS later; the size is checked when
+//! a file is opened. If a user truncates a file of their own while it is mapped, the process is killed by SIGBUS (SECURITY.md).
 
 use crate::cgroup;
 use crate::error::Error;
@@ -72,7 +72,7 @@ pub(crate) fn create(path: &Path, bytes: u64, headroom: Headroom) -> Result<Mapp
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd =
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| Error::io("create", path, e))?;
-    // Allocating without success would leave other programs without memory for a moment.
+    // An allocation that fails in the end would leave other programs without memory for a moment.
     let room = rustix::fs::fstatvfs(&fd).map_or(u64::MAX, |system| free(&system));
     let job_room = if headroom.job > 0 { cgroup::bytes_left() } else { u64::MAX };
     let is_room =

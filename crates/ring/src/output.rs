@@ -1,4 +1,5 @@
-//! The ring of one location as its writer uses it: with room for the leaves of open frames, and counts of what found no room.
+//! The ring of one location as its writer uses it: with room for the leaves of open frames, and counts of calls and records
+//! without room.
 
 use crate::record::{Kind, Record};
 use crate::ring::RingProducer;

@@ -7,14 +7,14 @@ pub enum OverloadPolicy {
     Suppress,
     /// The program waits until there is space.
     Wait,
-    /// The calls are coalesced while there is no room, or while more of them come than are worth a record each.
+    /// The calls are coalesced while there is no room, or while they come too fast to record each of them.
     CoalesceUnderPressure,
     /// The calls are coalesced from the start.
     Coalesce,
 }
 
-/// Functions that give coalescing and waiting the necessary data about the session. The functions are rarely called, but from the
-/// event path: they must neither block nor allocate.
+/// Functions that provide data about the session for coalescing and waiting. They are called rarely, but on the event path, so
+/// they must neither block nor allocate.
 #[derive(Clone, Copy)]
 pub struct SessionProbes {
     /// Ticks per second of the clock that this timestamp of an event is from; 0 if that is not known.

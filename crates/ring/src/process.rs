@@ -1,4 +1,4 @@
-//! The identity of processes: a pid can be used again, a pid with its start time cannot.
+//! The identity of processes: a pid can be reused, but a pid together with a start time cannot.
 
 use ampere_model::time_namespace::ticks_since_boot;
 use std::os::fd::OwnedFd;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_of_the_node_that_a_run_has_renamed() {
+    fn a_node_is_recognised_by_the_name_that_a_run_has_given_it() {
         for (host, node, is_same_node) in [
             ("n1", "n1-0a1b2c3d", true),
             // A host name that itself ends like the suffix, and one that is a prefix of another node's.

@@ -121,12 +121,12 @@ pub struct ConsumerCursor {
     write_seen: u64,
 }
 
-/// The producer's position is impossible: it went back, or is further ahead than the ring is long.
+/// The producer's position is impossible: it went back, or is ahead by more than the ring's capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImpossiblePosition {
     /// The read position, which is the consumer's own.
     pub read: u64,
-    /// The write position that the ring's header has.
+    /// The write position in the ring's header.
     pub write: u64,
 }
 

@@ -88,7 +88,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Record {
-    /// Timestamp in ticks, or what the kind specifies.
+    /// The timestamp in ticks, or another value that the kind specifies.
     pub word0: u64,
     word1: u64,
 }
@@ -273,7 +273,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes: [u8; 16]) {
+        fn arbitrary_bytes_do_no_harm(bytes: [u8; 16]) {
             let record = Record::from_bytes(&bytes);
             let unused = match bytes[12] {
                 10 => &bytes[13..14],

@@ -68,13 +68,14 @@ impl Shared {
 
     #[inline(always)]
     fn header(&self) -> &RingHeader {
-        // SAFETY: the mapping is page-aligned, at least HEADER_BYTES long (checked when made or opened) and lives as
-        // long as self. What another process may write is atomic, except the identity, which is read through raw
-        // pointers only, once.
+        // SAFETY: the mapping is page-aligned, at least HEADER_BYTES long (checked when made or opened) and lives as long as
+        // self. Fields that another process may write are atomic, except the identity, which is read only once, through raw
+        // pointers.
         unsafe { &*self.map.as_ptr().cast::<RingHeader>() }
     }
 
-    /// Both words of a slot are atomics, so that a hostile other side causes a wrong value and no undefined behaviour.
+    /// Both words of a slot are atomics, so that a malicious process on the other side can cause wrong values, but no undefined
+    /// behaviour.
     #[inline(always)]
     fn slot(&self, position: u64) -> &[AtomicU64; 2] {
         let index = (position & (self.capacity - 1)) as usize;
@@ -254,7 +255,7 @@ pub(crate) enum ConsumerState {
     GaveUp,
 }
 
-/// Stands in place of the consumer's pid; no process has this pid.
+/// The value that replaces the consumer's pid; no process has this pid.
 const GAVE_UP: u32 = u32::MAX;
 
 /// The consumer's end. A ring has at most one live consumer.
@@ -301,7 +302,7 @@ impl RingConsumer {
         Ok(RingConsumer { cursor, shared, path: path.to_owned(), taken: 0, handed_back: 0 })
     }
 
-    /// Stands for a ring that no longer exists and from which `position` records have been read: no record is waiting in it.
+    /// Represents a ring that no longer exists and from which `position` records have been read: no record is waiting in it.
     pub fn of_missing_ring(path: &Path, position: u64) -> Result<RingConsumer, Error> {
         let map = mapping::anonymous(path, (HEADER_BYTES + RECORD_BYTES) as u64)?;
         let shared = Shared { map, capacity: 1 };
@@ -311,7 +312,7 @@ impl RingConsumer {
         Ok(RingConsumer { cursor, shared, path: path.to_owned(), taken: 0, handed_back: 0 })
     }
 
-    /// Sets what the producer of a missing ring had counted.
+    /// Sets the counts of a missing ring's producer.
     pub fn set_counts(&self, suppressed_calls: u64, dropped_records: u64) {
         let producer = &self.shared.header().producer;
         producer.suppressed_calls.store(suppressed_calls, Ordering::Relaxed);

@@ -13,8 +13,8 @@
 //! Times are of [`crate::clock::usual`], whatever the clock of the session's events: the plugin converts to Score-P's clock.
 //!
 //! **Limit.** When a file has [`SAMPLES_MAX`] samples, every other one is removed, and from then on only every second (fourth,
-//! eighth ...) sample is written. Energy is cumulative, so this costs resolution in time and no joules. The thinner file
-//! replaces the other one by renaming, so that a reader always has a complete file.
+//! eighth ...) sample is written. Energy is cumulative, so this reduces the resolution in time but loses no joules. The thinner
+//! file replaces the other one by renaming, so that a reader always has a complete file.
 
 use crate::error::Error;
 use crate::session::Session;
@@ -42,8 +42,8 @@ pub fn path_of(directory: &Path, device: usize) -> PathBuf {
     directory.join(format!("sampler.{device}.samples"))
 }
 
-/// Writes the series of all devices. Does nothing until the session wants samples. It reports no errors: the `until` of a
-/// series that cannot be written does not advance.
+/// Writes the series of all devices. Does nothing until the session wants samples. Errors are not reported; the `until` of a
+/// series that cannot be written stops advancing.
 pub struct SampleWriter {
     session: Option<Session>,
     directory: PathBuf,

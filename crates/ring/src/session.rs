@@ -92,8 +92,8 @@ const _: () = {
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
-/// The end of the name of a session that only samples counters, for metric plugins. It is a session of its own, so that a
-/// collector never has to change its purpose.
+/// The end of the name of a session that only samples counters, for metric plugins. It is separate from a run's session, so that
+/// a collector never has to change its purpose.
 pub const METRICS_ONLY: &str = "-metrics";
 
 /// The name of the ring that has the counters' samples.
@@ -153,7 +153,7 @@ pub struct HeldLock {
     _file: OwnedFd,
 }
 
-/// Which of a session's locks are held.
+/// Shows which of a session's locks are held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Locks {
     /// Whether a collector is running.
@@ -181,7 +181,7 @@ pub const ENV_SESSION_BOOT: &str = "AMPERE_SESSION_BOOT";
 /// The reason why a process cannot see its node's session.
 pub const OUT_OF_REACH: &str = "it has a /dev/shm of its own";
 
-/// Returns [`OUT_OF_REACH`] and what to do about it in this process' container, as the end of a message.
+/// Returns [`OUT_OF_REACH`] and the remedy for this process' container, as the end of a message.
 pub fn out_of_reach() -> String {
     let remedy = match Container::of_this_process() {
         Some(Container::Apptainer) => "in its container: start that with --bind /dev/shm",
@@ -249,7 +249,8 @@ impl Session {
     fn open_page(directory: &Path, may_create: bool) -> Result<Session, Error> {
         let path = directory.join(PAGE_NAME);
         if may_create {
-            // Made under another name and linked without replacing, so that a page that is found is complete.
+            // The page is made under another name and then linked without replacing another one, so that other processes find
+            // only complete pages.
             let making = directory.join(format!("session.{}", process::own_name()));
             let _ = std::fs::remove_file(&making);
             if !path.exists() {
@@ -303,8 +304,8 @@ impl Session {
         &self.directory
     }
 
-    /// Locks the decision whether to start a collector. The other processes wait for up to `limit`, because the holder of the
-    /// lock may be stopped.
+    /// Takes the lock for deciding whether a collector must be started. Other processes wait for up to `limit`, because the
+    /// holder may have been stopped.
     pub fn lock_start(&self, limit: Duration) -> Result<StartLock, Error> {
         let (path, file) = self.lock_file(START_LOCK)?;
         let begun = Instant::now();
@@ -426,7 +427,7 @@ impl Session {
                 || self.is_of_another_pid_namespace() && self.is_locked(COLLECTOR_LOCK))
     }
 
-    /// Sets whether the collector writes the results, so that it is too late to join.
+    /// Sets whether the collector writes the results, after which no process can join.
     pub fn set_finishing(&self, finishing: bool) {
         self.page().finishing.store(finishing.into(), Ordering::Release);
     }
@@ -508,7 +509,7 @@ impl Session {
         page.joined.load(Ordering::Acquire).saturating_sub(left)
     }
 
-    /// Sets the pid of the process that waits for the collector's end, so that measured processes need not.
+    /// Sets the pid of the process that waits for the collector's end, so that measured processes need not wait.
     pub fn set_waited_for(&self, by: u32) {
         self.page().waited_for.store(by, Ordering::Release);
     }
@@ -548,7 +549,7 @@ impl Session {
         self.page().stacks_sampled.store(1, Ordering::Release);
     }
 
-    /// Whether the stacks of the job's processes are sampled, including this one's, which the collector finds by its pid.
+    /// Whether the stacks of the job's processes are sampled, including this process, which the collector finds by its pid.
     pub fn stacks_are_sampled(&self) -> bool {
         self.page().stacks_sampled.load(Ordering::Acquire) != 0 && !self.is_of_another_pid_namespace()
     }

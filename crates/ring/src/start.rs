@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The maximum time that the first process of a node waits for its collector to be ready, which takes about 10 ms. It is the
+/// The maximum time for which the first process of a node waits for its collector, which is usually ready after 10 ms. It is the
 /// default of `AMPERE_START_TIMEOUT`.
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// The additional time for which the other processes wait for the first one.
@@ -37,7 +37,7 @@ pub enum StartError {
     #[error("cannot start {}: {source}; energy is not measured", .collector.display())]
     CannotStart { collector: PathBuf, source: std::io::Error },
     #[error(
-        "{} did not start ({ended}); energy is not measured: look at AMPERE_COLLECTOR, or reinstall ampere",
+        "{} did not start ({ended}); energy is not measured: check AMPERE_COLLECTOR, or reinstall ampere",
         .collector.display()
     )]
     DidNotStart { collector: PathBuf, ended: String },
@@ -72,8 +72,7 @@ pub fn ensure_collector<E: From<StartError> + Display>(
         CollectorState::Finished => return Err(StartError::CollectorHasFinished.into()),
         _ => {}
     }
-    // The next collector locks the session before it sets its state: until then, it must not be confused with that of a killed
-    // one.
+    // The next collector locks the session before it sets its state. Until then, the state of a killed collector must not remain.
     session.set_collector(0, CollectorState::Starting);
     let started = collector().and_then(|command| Ok(start(session, command, purpose, measured, limit)?));
     if let Err(why) = &started
@@ -94,7 +93,8 @@ fn start(
     limit: Duration,
 ) -> Result<(), StartError> {
     let collector = PathBuf::from(command.get_program());
-    // With --detach, this process starts the actual collector and ends, so that the program has no child that it did not make.
+    // With --detach, the new process starts the actual collector and ends, so that the program gets no child that it did not
+    // start itself.
     command.arg("--detach").arg("--session").arg(session.directory());
     if purpose == Purpose::CountersOnly {
         command.arg("--counters-only");
@@ -126,7 +126,7 @@ fn start(
         CollectorState::Running if session.collector_is_alive() => Ok(()),
         CollectorState::Finished => Ok(()),
         CollectorState::Failed => Err(failure(session)),
-        // It has been killed since it was ready, and its supervisor starts another one.
+        // The collector was ready and has been killed since then. Its supervisor starts another one.
         _ if was_ready && session.collector_pid() != 0 => Ok(()),
         _ => Err(StartError::DidNotStart { collector, ended }),
     }

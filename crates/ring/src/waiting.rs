@@ -23,13 +23,13 @@ impl Waiting {
         Waiting { probes, given_up_at: None }
     }
 
-    /// Waits for room for some records while a collector is alive, and for a few seconds for another one to replace a dead one.
-    /// `false` if there is nothing to wait for.
+    /// Waits for room for some records while a collector is alive. If it is dead, waits for a few seconds for another one to
+    /// replace it. `false` if there is nothing to wait for.
     #[cold]
     pub fn wait_for_room(&mut self, output: &mut Output, records: u64) -> bool {
         let needed = output.open + records + RESERVE;
         let limit = |output: &mut Output| output.ring.position() + output.ring.free(); // the read position plus a constant
-        // Not even an empty ring has room for the leaves, or nothing was read since waiting was given up.
+        // Even an empty ring has no room for the leaves, or nothing was read since waiting was given up.
         if needed >= output.ring.capacity_records() || self.given_up_at == Some(limit(output)) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! What a dead process leaves, and the process that continues it.
+//! Tests that another process continues the files of a dead one.
 
 use ampere_model::Definition;
 use ampere_ring::{Kind, LogReader, LogWriter, Record, RingConsumer, RingProducer, Session};
@@ -21,7 +21,7 @@ fn a_new_consumer_continues_where_a_dead_one_stopped() {
     dead.copy_out(&mut records, 60).unwrap();
     dead.release(40);
     std::mem::forget(dead);
-    // The holder is dead: its pid belongs to another process by now, its start time does not.
+    // The holder is dead: its pid now belongs to another process, which has another start time.
     let set = |at: u64, bytes: &[u8]| {
         use std::os::unix::fs::FileExt;
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(bytes, at).unwrap();
@@ -30,7 +30,7 @@ fn a_new_consumer_continues_where_a_dead_one_stopped() {
     set(388, &parent.to_le_bytes());
     let started = ampere_ring::process::start_time(parent).unwrap();
     set(392, &started.to_le_bytes());
-    assert!(RingConsumer::open(&path).is_err(), "it lives");
+    assert!(RingConsumer::open(&path).is_err(), "the holder is alive");
     set(392, &(started + 1).to_le_bytes());
     records.clear();
     let mut new = RingConsumer::open(&path).unwrap();
@@ -39,7 +39,7 @@ fn a_new_consumer_continues_where_a_dead_one_stopped() {
 }
 
 #[test]
-fn a_new_producer_continues_after_what_a_dead_one_published() {
+fn a_new_producer_continues_after_the_records_that_a_dead_one_published() {
     let (_directory, path) = place();
     let mut producer = RingProducer::create(&path, 4096, 0).unwrap();
     (0..4000).for_each(|i| producer.push_with_room(Record::new(Kind::Enter, i, 1)));

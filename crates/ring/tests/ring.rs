@@ -52,7 +52,7 @@ fn two_threads_lose_nothing_and_keep_the_order() {
 }
 
 #[test]
-fn leaves_of_abandoned_events_do_not_overwrite_what_was_not_read() {
+fn leaves_of_abandoned_events_do_not_overwrite_unread_records() {
     let (_dir, producer, mut consumer) = ring(4096);
     let mut writer = EventWriter::new(producer);
     for time in 0..5000 {
@@ -137,8 +137,7 @@ fn check_nesting(records: &[Record]) -> Result<u64, String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the program calls and however slowly the consumer reads, every call is either in the stream or counted as
-    /// suppressed.
+    /// For all calls of the program and all speeds of the consumer, every call is either in the stream or counted as suppressed.
     #[test]
     fn an_admitted_stream_always_nests(
         script in prop::collection::vec((any::<bool>(), 1usize..3000, 0usize..2000), 1..60)
@@ -175,9 +174,9 @@ proptest! {
         prop_assert_eq!(seen.last().and_then(Record::kind), Some(Kind::ProgramEnd));
     }
 
-    /// A log read in any pieces gives what was written, and one cut short gives a prefix.
+    /// Reading a log in pieces returns all definitions, and reading a log that was cut short returns the first ones.
     #[test]
-    fn a_log_cut_anywhere_gives_a_prefix(count in 1u32..40, cut in 8usize..2000) {
+    fn a_log_that_is_cut_short_gives_its_first_definitions(count in 1u32..40, cut in 8usize..2000) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1.defs");
         let mut writer = LogWriter::create(&path).unwrap();
@@ -211,7 +210,7 @@ fn a_suppressed_frame_is_entered_once_there_is_room() {
     let mut seen = Vec::new();
     let copied = consumer.copy_out(&mut seen, usize::MAX).unwrap();
     consumer.release(copied);
-    assert!(!seen.iter().any(|r| r.argument() == 2), "it found no room");
+    assert!(!seen.iter().any(|r| r.argument() == 2), "there was no room for it");
     writer.enter(20_000, 3);
     writer.leave(30_000, 3);
     writer.program_end(40_000);
@@ -225,7 +224,7 @@ fn a_suppressed_frame_is_entered_once_there_is_room() {
     assert_eq!(writer.suppressed_calls(), 3000 - (4096 - 4) / 2);
 }
 
-/// All events are wanted and the reader is alive, but it has given up this ring.
+/// The policy is to wait and the reader is alive, but it has given up this ring.
 #[test]
 fn a_writer_does_not_wait_for_a_consumer_that_gave_up() {
     let (_dir, producer, consumer) = ring(4096);
@@ -251,7 +250,7 @@ fn frames_that_are_suppressed_when_the_program_ends_are_counted() {
     let mut writer = EventWriter::new(producer);
     (0..4096).for_each(|clock| writer.enter(clock, 1));
     let admitted = writer.open_frames();
-    assert_eq!(writer.suppressed_calls(), 0, "none has ended yet");
+    assert_eq!(writer.suppressed_calls(), 0, "no suppressed call has ended yet");
     writer.program_end(5000);
     assert_eq!(writer.suppressed_calls(), 4096 - admitted);
 }
@@ -292,7 +291,7 @@ fn a_session_directory_of_another_user_is_refused() {
 }
 
 #[test]
-fn what_is_put_in_the_place_of_a_session_is_not_removed_with_it() {
+fn files_in_the_place_of_a_removed_session_are_not_removed_with_it() {
     use std::os::unix::fs::{DirBuilderExt, symlink};
     let dir = tempfile::tempdir().unwrap();
     let private = |name: &str| {

@@ -83,7 +83,7 @@ fn a_new_sampler_starts_a_new_series() {
 }
 
 #[test]
-fn damage_is_an_error_or_left_out() {
+fn damaged_files_are_errors_and_damaged_samples_are_left_out() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("x");
     assert!(read(&path).unwrap_err().to_string().contains("cannot open"));

@@ -1,4 +1,4 @@
-//! The decoder, and what it makes of the records of a writer under pressure: calls and times are exact whatever happens.
+//! Tests of the decoder, also with a writer under pressure: calls and times stay exact in every case.
 
 use super::*;
 use crate::communication::{Communication, Message, tests::any_communication};
@@ -181,7 +181,7 @@ fn tiny_calls(run: &mut Run, calls: u64, read_every: u64) -> u64 {
 #[test]
 fn coalesced_calls_are_counted_and_timed_exactly() {
     for policy in [OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Coalesce] {
-        // 700,000 ticks are 700 periods; the reader comes after 143 of them.
+        // 700,000 ticks are 700 periods; the reader first reads after 143 of them.
         let mut run = Run::new(policy);
         tiny_calls(&mut run, 100_000, 20_000);
         run.assert_exact();
@@ -190,9 +190,9 @@ fn coalesced_calls_are_counted_and_timed_exactly() {
     }
 }
 
-/// A message keeps its own time and its call path, although calls are coalesced before and after it.
+/// The calls before and after the message are coalesced.
 #[test]
-fn a_message_in_coalesced_calls_lies_in_them() {
+fn a_message_between_coalesced_calls_keeps_its_time_and_call_path() {
     for policy in [OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Coalesce] {
         let mut run = Run::new(policy);
         run.enter(10, 1);
@@ -217,7 +217,7 @@ fn a_message_in_coalesced_calls_lies_in_them() {
     }
 }
 
-/// A launch keeps its id, its time and its call path, although the calls around it are coalesced, and its own would be.
+/// A launch keeps its id, its time and its call path, although the calls around it are coalesced.
 #[test]
 fn no_launch_is_coalesced() {
     for policy in [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Coalesce]
@@ -252,9 +252,9 @@ fn no_launch_is_coalesced() {
     }
 }
 
-/// Without a reader, launches that find no room are recorded without their ids as far as calls are.
+/// Without a reader, launches without room for their ids are recorded without them, as long as calls are recorded.
 #[test]
-fn a_launch_without_room_for_its_id_is_a_call_like_others() {
+fn a_launch_without_room_for_its_id_is_recorded_like_other_calls() {
     for policy in [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure] {
         let mut run = Run::new(policy);
         run.enter(10, 1);
@@ -401,7 +401,7 @@ fn coalesced_at(events_per_tick: u64) -> u64 {
 }
 
 #[test]
-fn calls_that_come_too_fast_to_be_worth_their_records_are_coalesced_though_there_is_room() {
+fn calls_above_the_maximum_rate_are_coalesced_even_if_there_is_room() {
     assert_eq!((coalesced_at(2), coalesced_at(9)), (0, 0));
     // The rate is known only after the first 65,536 records.
     let coalesced = coalesced_at(11);
@@ -447,7 +447,7 @@ fn a_writer_does_not_wait_for_a_dead_collector() {
     }
     assert!(writer.suppressed_calls() > 90_000);
     let waited = begun.elapsed().as_secs_f64();
-    assert!((3.0..20.0).contains(&waited), "one wait, not 100,000: {waited} s");
+    assert!((3.0..20.0).contains(&waited), "there is one wait, not 100,000: {waited} s");
 }
 
 /// The collector is killed while a program waits for room; another one comes a second later.
@@ -543,7 +543,7 @@ fn a_function_that_turns_out_long_is_recorded_again() {
         time += 2;
     }
     run.read(usize::MAX);
-    assert_eq!(run.decoder.coalesced_calls, before, "it has to prove itself short again");
+    assert_eq!(run.decoder.coalesced_calls, before, "the path needs several short calls again");
     run.end(time);
     run.assert_exact();
 }
@@ -553,7 +553,7 @@ fn a_collector_that_stops_for_a_minute_costs_no_call() {
     let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
     run.enter(10, 1);
     let mut time = 20;
-    // 60 s of ten calls a millisecond. Nothing reads: the ring is full after a while.
+    // 60 s of ten calls a millisecond. No process reads, so the ring becomes full.
     for _ in 0..600_000 {
         run.enter(time, 2);
         run.enter(time + 10, 3);
@@ -624,7 +624,7 @@ fn a_group_that_is_cut_short_is_closed_and_counted() {
     assert_eq!(decoder.repairs, Repairs { damaged: 2, ..Repairs::default() });
 }
 
-/// The end closes what was open. A host that then measures again starts anew.
+/// The end closes the open frames. A host that then measures again starts anew.
 #[test]
 fn flushing_after_the_end_writes_nothing() {
     for flush in [EventWriter::flush, EventWriter::flush_last] {
@@ -652,7 +652,7 @@ fn flushing_after_the_end_writes_nothing() {
     }
 }
 
-/// With more open frames than the ring has slots there is nothing to wait for.
+/// With more open frames than the ring has slots, waiting would never end.
 #[test]
 fn a_stack_deeper_than_the_ring_is_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
@@ -690,7 +690,7 @@ fn frames_that_are_entered_again_find_room_for_their_leaves() {
         let mut run = Run::new(OverloadPolicy::Coalesce);
         let mut time = 10;
         run.enter(time, 1);
-        // Nothing reads: the ring fills up with calls that are not short.
+        // No process reads, so the ring fills up with calls that are not short.
         while run.reader.available().unwrap() < 4080 {
             run.enter(time, 2);
             time += 2000;
@@ -708,7 +708,7 @@ fn frames_that_are_entered_again_find_room_for_their_leaves() {
             run.enter(time, 5000 + region);
         }
         let suppressed = run.writer.suppressed_calls();
-        // There is exactly as much room as is needed to enter them again.
+        // The room is exactly enough to enter them again.
         while run.writer.open_frames() < 100 {
             run.read(1);
             run.enter(time, 6000);
@@ -812,7 +812,7 @@ fn decode(records: &[Record]) -> (Vec<Event>, Repairs) {
 }
 
 #[test]
-fn program_end_closes_what_is_open() {
+fn program_end_closes_open_frames() {
     let (events, repairs) = decode(&[
         Record::new(Kind::Enter, 1, 7),
         Record::new(Kind::Enter, 2, 8),
@@ -864,9 +864,9 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Any program and any reader: what is not suppressed is exact, and the stream nests.
+    /// Whatever the program and the reader do, calls that are not suppressed are exact, and the stream nests.
     #[test]
-    fn calls_and_times_are_exact_whatever_happens(
+    fn calls_and_times_are_exact_for_any_program_and_reader(
         script in prop::collection::vec(
             // The numbers of steps, of ticks per step, of regions and of open frames; and how much is read afterwards.
             (1u64..3000, 0u64..40, 1u32..40, 1usize..60, 0usize..3000), 1..40
@@ -880,7 +880,7 @@ proptest! {
             for _ in 0..steps {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let (coin, chance) = (random >> 60, (random >> 33) as u32);
-                // Now and then there is a long pause.
+                // Long pauses are rare.
                 time += if chance.is_multiple_of(5000) { 30_000 } else { ticks * u64::from(chance % 3) };
                 let depth = run.expected.stack.len();
                 if chance.is_multiple_of(97) {
@@ -912,9 +912,9 @@ proptest! {
         }
     }
 
-    /// The host passes any times, leaves of frames that were never entered, and ends in the middle.
+    /// The host passes arbitrary times, leaves of frames that were never entered, and ends in the middle of calls.
     #[test]
-    fn a_host_that_keeps_no_rule_breaks_nothing(
+    fn invalid_events_of_a_host_do_no_harm(
         script in prop::collection::vec(
             // The number of steps, the times, the number of regions, what is done afterwards, and how much is read then.
             (1u64..2000, 0u8..8, 1u32..2000, 0u8..16, 0usize..3000), 1..40

@@ -1,4 +1,4 @@
-//! Entries of the definitions log as bytes, and back. Decoding takes any bytes.
+//! Encodes and decodes entries of the definitions log. Decoding accepts arbitrary bytes.
 
 use ampere_model::{
     Clocks, Communicator, Definition, Device, GpuRecords, LocalLocation, Location, LocationKind, Members,
@@ -14,7 +14,7 @@ const FINISHED: u8 = 6;
 const UNRECORDED: u8 = 7;
 const COMMUNICATOR: u8 = 8;
 const PROGRAM: u8 = 9;
-/// A device, and after its fields the power that it draws without the job.
+/// The fields of a device, followed by the power that it draws without the job.
 const DEVICE_WITH_BASELINE: u8 = 10;
 const STREAM_DEVICE: u8 = 11;
 const GPU_RECORDS: u8 = 12;
@@ -424,7 +424,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes: Vec<u8>) {
+        fn arbitrary_bytes_do_no_harm(bytes: Vec<u8>) {
             let _ = decode(&bytes);
         }
     }
