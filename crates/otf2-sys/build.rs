@@ -6,7 +6,7 @@
 use std::env;
 use std::process::Command;
 
-const NOT_FOUND: &str = "the OTF2 library was not found: neither `otf2-config` nor `pkg-config otf2` answers; install \
+const NOT_FOUND: &str = "the OTF2 library was not found: neither `otf2-config` nor `pkg-config otf2` works; install \
                          it (Debian, Ubuntu: libopen-trace-format2-dev pkg-config; Fedora: otf2-devel), or put the \
                          bin directory of an OTF2 of your own into PATH";
 

@@ -1,7 +1,7 @@
 //! Checks an anchor file before OTF2 reads it.
 //!
-//! OTF2 allocates room for the number of properties that is in the file: one wrong byte can make that 20 GB, which OTF2 then
-//! searches for half a minute. Therefore the check makes sure that the file is long enough for this number.
+//! OTF2 allocates memory for the number of properties in the file. One wrong byte can make that 20 GB, which OTF2 then searches
+//! for half a minute. Therefore the check makes sure that the file is long enough for this number.
 //!
 //! Later formats of the file extend earlier ones at the end.
 //!
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_properties_as_it_has_room_for() {
+    fn the_number_of_properties_must_fit_into_the_file() {
         let mut bytes = b"\x03BOTF2\0".to_vec();
         bytes.push(3);
         bytes.resize(STRINGS, 0);
@@ -58,9 +58,9 @@ mod tests {
         bytes[number + 3] = 0x50;
         assert!(check(&bytes).is_err());
         bytes[FORMAT] = 59;
-        assert!(check(&bytes).is_err(), "of a future format");
+        assert!(check(&bytes).is_err(), "the format is of the future");
         bytes[FORMAT] = 1;
-        assert_eq!(check(&bytes), Ok(()), "of one without properties");
+        assert_eq!(check(&bytes), Ok(()), "the format has no properties");
         bytes[FORMAT] = 3;
         assert!((0..number + 4).all(|length| check(&bytes[..length]).is_err()));
     }

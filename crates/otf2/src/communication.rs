@@ -13,7 +13,7 @@ pub struct Message {
     pub bytes: u64,
 }
 
-/// A collective operation, where it ends.
+/// A collective operation that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Collective {

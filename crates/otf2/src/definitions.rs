@@ -113,7 +113,7 @@ impl Definitions {
     }
 }
 
-/// How the numbers in timestamps relate to time.
+/// The relation between timestamps and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockProperties {
     /// The number of ticks per second.
@@ -152,7 +152,7 @@ pub struct Paradigm {
 #[allow(missing_docs)]
 pub struct SystemTreeNode {
     pub name: String,
-    /// The kind of node, in a word that the writer chose: Score-P uses "machine", "node", "ROCm Device".
+    /// The kind of node, as a word that the writer chooses. Score-P uses "machine", "node", "ROCm Device".
     pub class_name: String,
     pub parent: Option<SystemTreeNodeRef>,
     pub domains: Vec<SystemTreeDomain>,
@@ -222,7 +222,7 @@ pub struct Region {
     pub end_line: u32,
 }
 
-/// One quantity. A value multiplied by `base` to the power of `exponent` is in `unit`.
+/// One quantity. A value multiplied by `base` to the power of `exponent` is the quantity in `unit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct MetricMember {
@@ -248,14 +248,14 @@ pub struct MetricClass {
     pub recorders: Vec<LocationRef>,
 }
 
-/// A metric class recorded at one location on behalf of something else.
+/// A metric class that one location records for another part of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct MetricInstance {
     pub class: MetricClassRef,
     pub recorder: LocationRef,
     pub scope: MetricScope,
-    /// The number of the location, location group, system tree node or group that the values are about.
+    /// The number of the location, location group, system tree node or group to which the values apply.
     pub scope_number: u64,
 }
 

@@ -1,7 +1,7 @@
 //! OTF2's enumerations, with OTF2's names.
 //!
-//! A file from a newer library may hold values that are not known here. They are kept as `Unrecognized`, so that reading never
-//! fails because of them and writing returns the same value.
+//! A file from a newer library may contain values that are not known here. They are kept as `Unrecognized`, so that reading does
+//! not fail and writing writes the same value.
 
 /// An enumeration over one of OTF2's 8-bit types. The first variant is the default.
 macro_rules! otf2_enum {
@@ -43,7 +43,7 @@ macro_rules! otf2_enum {
 }
 
 otf2_enum! {
-    /// What a node of the system tree is (`OTF2_SystemTreeDomain`).
+    /// The kind of a node of the system tree (`OTF2_SystemTreeDomain`).
     SystemTreeDomain {
         Machine = 0, SharedMemory = 1, Numa = 2, Socket = 3, Cache = 4, Core = 5, Pu = 6, AcceleratorDevice = 7,
         NetworkingDevice = 8,
@@ -51,17 +51,17 @@ otf2_enum! {
 }
 
 otf2_enum! {
-    /// What a group of locations is (`OTF2_LocationGroupType`).
+    /// The kind of a group of locations (`OTF2_LocationGroupType`).
     LocationGroupType { Unknown = 0, Process = 1, Accelerator = 2 }
 }
 
 otf2_enum! {
-    /// What a location is (`OTF2_LocationType`).
+    /// The kind of a location (`OTF2_LocationType`).
     LocationType { Unknown = 0, CpuThread = 1, AcceleratorStream = 2, Metric = 3 }
 }
 
 otf2_enum! {
-    /// What a region does (`OTF2_RegionRole`).
+    /// The purpose of a region (`OTF2_RegionRole`).
     RegionRole {
         Unknown = 0, Function = 1, Wrapper = 2, Loop = 3, Code = 4, Parallel = 5, Sections = 6, Section = 7,
         Workshare = 8, Single = 9, SingleSblock = 10, Master = 11, Critical = 12, CriticalSblock = 13, Atomic = 14,
@@ -73,7 +73,7 @@ otf2_enum! {
 }
 
 otf2_enum! {
-    /// The programming model that something belongs to (`OTF2_Paradigm`).
+    /// A programming model (`OTF2_Paradigm`).
     ParadigmType {
         Unknown = 0, User = 1, Compiler = 2, OpenMp = 3, Mpi = 4, Cuda = 5, MeasurementSystem = 6, Pthread = 7,
         Hmpp = 8, OmpSs = 9, Hardware = 10, Gaspi = 11, Upc = 12, Shmem = 13, WinThread = 14, QtThread = 15,
@@ -83,18 +83,19 @@ otf2_enum! {
 }
 
 otf2_enum! {
-    /// How a paradigm is parallel (`OTF2_ParadigmClass`).
+    /// The kind of parallelism of a paradigm (`OTF2_ParadigmClass`).
     ParadigmClass { Process = 0, ThreadForkJoin = 1, ThreadCreateWait = 2, Accelerator = 3 }
 }
 
 otf2_enum! {
-    /// Where a metric comes from (`OTF2_MetricType`).
+    /// The source of a metric (`OTF2_MetricType`).
     MetricType { Other = 0, Papi = 1, Rusage = 2, User = 3 }
 }
 
 otf2_enum! {
-    /// What a value of a metric means, and for which time (`OTF2_MetricMode`): accumulated since the start, absolute,
-    /// or relative to the previous value; valid since the start, at that point, since the last point, or until the next.
+    /// The meaning of a metric's values and the time for which they are valid (`OTF2_MetricMode`): accumulated since the start,
+    /// absolute, or relative to the previous value; valid since the start, at that point, since the last point, or until the
+    /// next.
     MetricMode {
         AccumulatedStart = 0, AccumulatedPoint = 16, AccumulatedLast = 32, AccumulatedNext = 48, AbsolutePoint = 17,
         AbsoluteLast = 33, AbsoluteNext = 49, RelativePoint = 18, RelativeLast = 34, RelativeNext = 50,
@@ -112,7 +113,7 @@ otf2_enum! {
 }
 
 otf2_enum! {
-    /// How a metric's samples relate to enter and leave (`OTF2_MetricOccurrence`).
+    /// The relation of a metric's samples to enters and leaves (`OTF2_MetricOccurrence`).
     MetricOccurrence { SynchronousStrict = 0, Synchronous = 1, Asynchronous = 2 }
 }
 
@@ -122,17 +123,17 @@ otf2_enum! {
 }
 
 otf2_enum! {
-    /// What a metric instance is about (`OTF2_MetricScope`).
+    /// The kind of system part to which a metric instance applies (`OTF2_MetricScope`).
     MetricScope { Location = 0, LocationGroup = 1, SystemTreeNode = 2, Group = 3 }
 }
 
 otf2_enum! {
-    /// What the members of a group are (`OTF2_GroupType`).
+    /// The kind of members of a group (`OTF2_GroupType`).
     GroupType { Unknown = 0, Locations = 1, Regions = 2, Metric = 3, CommLocations = 4, CommGroup = 5, CommSelf = 6 }
 }
 
 otf2_enum! {
-    /// What a collective operation does (`OTF2_CollectiveOp`).
+    /// The kind of a collective operation (`OTF2_CollectiveOp`).
     CollectiveOp {
         Barrier = 0, Bcast = 1, Gather = 2, Gatherv = 3, Scatter = 4, Scatterv = 5, Allgather = 6, Allgatherv = 7,
         Alltoall = 8, Alltoallv = 9, Alltoallw = 10, Allreduce = 11, Reduce = 12, ReduceScatter = 13, Scan = 14,

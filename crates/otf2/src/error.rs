@@ -1,4 +1,4 @@
-//! The errors. Each is one line: what, where, and what to do about it if that is known.
+//! The errors. The text of each is one line: the problem, the place, and the solution if it is known.
 
 use crate::table::LocationRef;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// An error of writing or reading an archive.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // fields: what was being done, to which file, and why it failed
+#[allow(missing_docs)] // fields: the failed action, the file, and the reason
 pub enum Error {
     /// The file or directory does not exist.
     #[error("{}: no such file or directory", .0.display())]
@@ -22,10 +22,10 @@ pub enum Error {
     /// A file of the archive is missing, cut short or inconsistent, and nothing can be read without it.
     #[error("{}: {reason}", path.display())]
     Damaged { path: PathBuf, reason: String },
-    /// The operating system refused what was being done to a file.
+    /// The operating system refused an action on a file.
     #[error("{}: cannot {doing}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
-    /// OTF2 refused what was being done.
+    /// OTF2 refused an action.
     #[error("cannot {doing}: {source}")]
     Otf2 { doing: String, source: Otf2Error },
     /// The definitions contradict each other or cannot be written, for this reason.

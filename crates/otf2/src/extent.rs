@@ -1,9 +1,9 @@
-//! Finds out how many events a file really contains.
+//! Counts the events that a file really contains.
 //!
-//! OTF2 reads its files in chunks of a fixed size and treats a short read as a success: in a truncated file it continues with
-//! whatever the memory of an earlier chunk holds, delivers old events again, or searches for a next chunk until the stack
-//! overflows. Therefore the end is found here, before OTF2 reads anything. OTF2 then reads exactly the events that
-//! exist, and definitions are read only if they are complete.
+//! OTF2 reads its files in chunks of a fixed size and treats a short read as a success: in a truncated file it continues with the
+//! remains of an earlier chunk in memory, delivers old events again, or searches for a next chunk until the stack overflows.
+//! Therefore the end is found here, before OTF2 reads anything. OTF2 then reads exactly the events that exist, and definitions
+//! are read only if they are complete.
 //!
 //! The part of the format that is needed here: A file is a sequence of chunks, whose size is in the anchor file; only the last
 //! may be shorter. A chunk begins with a header of 18 bytes:
@@ -23,7 +23,8 @@
 //!
 //! Definition files are the same, except that types begin at 5, all records have a length, and the header does not count them.
 //!
-//! A length is one byte, or ff and a u64. A size is one byte up to 8, or ff for a number of all ones without bytes.
+//! A length is one byte, or ff followed by a u64. A size is one byte from 0 to 8, or ff for a number whose bits are all ones and
+//! which has no bytes.
 
 use std::fs::File;
 use std::io;
@@ -135,7 +136,7 @@ fn records(content: &[u8], of: Content, big_endian: bool) -> (u64, End) {
                 _ => None,
             }),
             kind if kind >= FIRST_EVENT_TYPE => with_length(&content[at + 1..], big_endian),
-            // This includes the end of the chunk (0), which must be followed by another chunk: this one is the last.
+            // This includes the mark for the end of a chunk (0): another chunk would have to follow, but this one is the last.
             _ => None,
         };
         let next = length.and_then(|length| at.checked_add(1)?.checked_add(length));
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_holds_nothing() {
+    fn nonsense_contains_no_events() {
         assert_eq!(of(b"").events, Some(0));
         assert_eq!(of(&[0xaa; 500]).events, Some(0));
         assert!(of(&[0; 500]).truncated.is_some());

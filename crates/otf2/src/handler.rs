@@ -10,10 +10,10 @@ pub type Flow = ControlFlow<()>;
 
 /// Receives the events of a trace. All methods may stop the reading with [`ControlFlow::Break`].
 ///
-/// Times are in ticks of the trace's clock, with the offsets in the location's definitions applied, as OTF2 does. Regions
-/// and metrics are references into [`Trace::definitions`], which may be undefined there in a damaged trace. Enters and leaves
-/// of a location are nested: each leave ends the innermost region. Other leaves in a trace are matched by name: see
-/// [`Nesting`].
+/// Times are in ticks of the trace's clock, with the offsets in the location's definitions applied, as OTF2 does. Regions and
+/// metrics are references into [`Trace::definitions`], which may be undefined there in a damaged trace. Enters and leaves of a
+/// location are nested: each leave ends the innermost region. Leaves in a trace that do not match are resolved by the regions
+/// that they name: see [`Nesting`].
 pub trait EventHandler {
     /// Returns the attribute of enters that the handler wants. Called once, before the first event.
     fn attribute(&self) -> Option<AttributeRef> {
@@ -106,7 +106,7 @@ pub struct Nesting {
     pub unmatched: u64,
     /// Calls that took no time, with the leave before the enter.
     pub reversed: u64,
-    /// Regions that were entered again after a region around them was left, and that were never left themselves.
+    /// Regions that were entered again after a region around them was left, and that the trace never leaves.
     pub unended: u64,
 }
 

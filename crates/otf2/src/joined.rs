@@ -204,8 +204,7 @@ impl JoinedDefinitions {
         self.whole.groups.iter().filter_map(move |(own, known)| is_same(known).then_some(own))
     }
 
-    /// Finds the known group that these members belong to and complete: the group of MPI_COMM_WORLD, or one that lacks some of
-    /// its members.
+    /// Finds the known group to which these members belong: the group of MPI_COMM_WORLD, or one that lacks some of its members.
     fn complete_group(&mut self, group: &Group, members: &[u64]) -> Option<GroupRef> {
         let unknown = communicating(&self.whole, group).and_then(|(_, all)| all.unknown());
         let same: Vec<GroupRef> = self.same_groups(group).collect();

@@ -6,7 +6,7 @@
 //! - [`ArchiveWriter`] writes an archive, location by location or several at once, in constant memory, and writes an anchor file
 //!   only when all of it was written.
 //! - [`Trace`] reads an archive: definitions as plain data ([`Definitions`]), events through an [`EventHandler`], in time order.
-//!   If files are missing or truncated, only their own events are lost, and the files are named.
+//!   If files are missing or truncated, only the events in them are lost, and the report names the files.
 //! - [`JoinedDefinitions`] joins several archives into one, without changing their event files.
 //!
 //! The names are those of OTF2. Times are in ticks of [`ClockProperties::timer_resolution`].

@@ -1,7 +1,7 @@
 //! Merges the events of many locations in time order.
 //!
 //! OTF2 has a global reader for this, but it fails as a whole when one location's file is damaged: if the first event is damaged,
-//! it does not even start; after a later damage, it would deliver the last event again. Therefore each location is read
+//! it does not even start; after damage to a later event, it delivers the last event again. Therefore each location is read
 //! separately, about a hundred events at a time, and merged here. The order is that of OTF2: by time, at the same time by
 //! location, and within a location as in the file, except that leaves are matched by name (`nesting.rs`).
 

@@ -3,15 +3,15 @@
 //! OTF2 requires the enters and leaves of a location to be nested, but not every writer complies: kernels of one stream
 //! overlap, and events of the same time are sorted in another order. A leave ends the region that it names:
 //!
-//! | the named region | what a handler receives |
+//! | the named region | the events that a handler receives |
 //! | --- | --- |
 //! | is the innermost one | its leave |
 //! | is open further out | the leaves of all regions inside it and its own; then those inside are entered again, with the value 0 |
 //! | is not open, and is entered at the same time | the enter and the leave of a call that took no time |
 //! | is not open | nothing |
 //!
-//! A leave of another region than the innermost one is held until the other events of its time are known, which may resolve it. A
-//! leave of the undefined region ends the innermost one.
+//! A leave of a region other than the innermost one is held until the other events of its time are known, because they may
+//! resolve it. A leave of the undefined region ends the innermost one.
 
 use crate::handler::{EventHandler, Flow, Nesting};
 use crate::table::{LocationRef, RegionRef};

@@ -41,8 +41,8 @@ impl Trace {
     /// Opens a trace by its anchor file (`traces.otf2`) and reads its definitions.
     ///
     /// # Errors
-    /// [`Error::NotFound`] without the anchor file, [`Error::NotOtf2`] if it is something else, [`Error::Damaged`] if the
-    /// definitions are missing or incomplete.
+    /// [`Error::NotFound`] if there is no anchor file, [`Error::NotOtf2`] if the file is not an anchor file, [`Error::Damaged`]
+    /// if the definitions are missing or incomplete.
     pub fn open(path: &Path) -> Result<Trace, Error> {
         Trace::open_as(path, false)
     }
@@ -129,7 +129,7 @@ impl Trace {
         self.reader.machine_name()
     }
 
-    /// The writer's description of what was measured.
+    /// The writer's description of the measurement.
     pub fn description(&self) -> String {
         self.reader.description()
     }
@@ -137,8 +137,9 @@ impl Trace {
     /// Reads the events of all locations in time order.
     ///
     /// A damaged event file is read up to the damage and named in the report; the other locations are still read in full. A
-    /// location whose own definitions are damaged is not read at all, because its events could mean anything. For each location,
-    /// reading needs two to three chunks of memory (this crate writes chunks of 256 KiB, Score-P of 1 MiB) and one open file.
+    /// location whose own definitions are damaged is not read at all, because the meaning of its events is unknown. For each
+    /// location, reading needs two to three chunks of memory (this crate writes chunks of 256 KiB, Score-P of 1 MiB) and one open
+    /// file.
     ///
     /// # Errors
     /// [`Error::TooManyFiles`] if not all locations can be open at once.

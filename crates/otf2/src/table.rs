@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_in_any_order_the_first_of_equals() {
+    fn of_entries_with_equal_references_the_first_is_kept() {
         let table = Table::of_entries(vec![(RegionRef(5), 'x'), (RegionRef(2), 'y'), (RegionRef(5), 'z')]);
         assert_eq!(table.iter().collect::<Vec<_>>(), [(RegionRef(2), &'y'), (RegionRef(5), &'x')]);
     }

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 const NAME: &str = "traces";
 
 /// The bytes of a chunk of events, the smallest that OTF2 allows, because readers keep two or three chunks for each location. It
-/// divides OTF2_FILE_BUFFER, so that OTF2's buffer is full at the end of a chunk, and writing fails within an event and not when
-/// the file is closed: there, OTF2 would use freed memory if the disk is full.
+/// divides OTF2_FILE_BUFFER, so that OTF2's buffer is full at the end of a chunk. If the disk is full, writing then fails within
+/// an event and not when the file is closed, where OTF2 would use freed memory.
 const CHUNK_EVENTS: u64 = 256 * 1024;
 
 /// The bytes of a chunk of definitions. A chunk as large as OTF2_FILE_BUFFER would be written before the content of that buffer.
@@ -80,7 +80,7 @@ impl ArchiveWriter {
         })
     }
 
-    /// Sets the name and version of the program that writes.
+    /// Sets the name and version of the writing program.
     pub fn set_creator(&self, text: &str) -> Result<(), Error> {
         self.archive.set_creator(&c_text(text)).doing(|| "set the creator".into())
     }
@@ -90,7 +90,7 @@ impl ArchiveWriter {
         self.archive.set_machine_name(&c_text(text)).doing(|| "set the machine name".into())
     }
 
-    /// Sets the description of what was measured.
+    /// Sets the description of the measurement.
     pub fn set_description(&self, text: &str) -> Result<(), Error> {
         self.archive.set_description(&c_text(text)).doing(|| "set the description".into())
     }
@@ -130,7 +130,7 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Adds the own definitions of a location whose event file the caller puts in place.
+    /// Adds the own definitions of a location whose event file the caller provides.
     ///
     /// # Errors
     /// [`Error::LocationTaken`] for a location that already has a writer.
@@ -198,8 +198,8 @@ impl ArchiveWriter {
     }
 
     /// Makes sure that the rest of the definitions can be written if some have been written already: OTF2 crashes if the disk is
-    /// full when it closes a file of more than one buffer. The function writes a file of the size that the definitions may have
-    /// and removes it again. (Another process may still take that space afterwards.)
+    /// full when it closes a file that is larger than one buffer. The function writes a file of the size that the definitions may
+    /// have and removes it again. (Another process may still take that space afterwards.)
     fn probe(&self) -> Result<(), Failure> {
         let definitions = self.directory.join("traces.def");
         // Nothing has been written yet if all of it fits into OTF2's buffer.

@@ -119,7 +119,8 @@ fn local_definitions_are_missing_or_cut() {
     }
 }
 
-/// At every byte, a prefix of the events and all events of other locations are read, none twice, and the location is named.
+/// Wherever the file is cut, the first events and all events of other locations are read, none of them twice, and the report
+/// names the location.
 #[test]
 fn an_event_file_cut_at_every_byte() {
     let directory = tempfile::tempdir().unwrap();

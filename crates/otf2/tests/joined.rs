@@ -88,7 +88,7 @@ fn join(first: &Path, second: &Path, clock_offsets: Vec<(u64, i64)>) {
     fs::remove_dir_all(making).unwrap();
 }
 
-/// Prints location, time, and what happened there by name.
+/// Prints the location, the time and the names of each event.
 const PYTHON: &str = r#"
 import sys, otf2
 with otf2.reader.open(sys.argv[1]) as trace:
@@ -205,12 +205,12 @@ fn members_of_a_group_may_be_in_several_archives() {
     let moved = |location: LocationRef| LocationRef(location.0 + 10);
     let added = joined.add(&of([0, 3], [0, 2, 2, 1], [2, 1]), moved, false);
     let groups = members(joined.whole());
-    assert_eq!(groups[0], [0, 1, 2, 3, 10, 13, 0], "it still lacks some");
+    assert_eq!(groups[0], [0, 1, 2, 3, 10, 13, 0], "the group still lacks some members");
     assert_eq!(groups[1..], [vec![0, 1, 2, 3], vec![1, 3], vec![4, 6, 6, 5], vec![6, 5]]);
     assert_eq!(added.local.comms, [2, 3]);
 }
 
-/// The tables of archives that are added one after the other do not disturb each other.
+/// The tables of an archive that is added do not affect those of archives that were added before.
 #[test]
 fn a_third_archive_is_added_later() {
     let places = [(); 3].map(|()| tempfile::tempdir().unwrap());

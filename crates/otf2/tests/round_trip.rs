@@ -12,7 +12,7 @@ fn a_small_trace() {
     let directory = tempfile::tempdir().unwrap();
     let mut written = write(directory.path(), 1000);
     let (trace, events, report) = read(directory.path());
-    // The archive counted what it wrote.
+    // The archive counted the events that it wrote.
     for (location, events) in [(LocationRef(0), 2000), (LocationRef(1), 2000), (STREAM, 1000)] {
         written.locations.get_mut(location).unwrap().events = events;
     }
@@ -101,7 +101,7 @@ fn more_definitions_than_a_chunk() {
 }
 
 #[test]
-fn words_and_numbers_of_the_future_survive() {
+fn values_of_newer_versions_are_kept() {
     let directory = tempfile::tempdir().unwrap();
     let mut definitions = definitions();
     definitions.regions.insert(
@@ -283,7 +283,7 @@ fn python_reads_it() {
 
 /// Enters, leaves and metric events of a real run, location by location, as the Python binding counts them.
 #[test]
-fn a_real_trace_like_python() {
+fn a_real_trace_is_read_as_python_reads_it() {
     let Some(anchor) = real_trace() else {
         return eprintln!("skipped: no ../shared/traces/mi300a-two-kernels");
     };

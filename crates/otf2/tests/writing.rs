@@ -188,7 +188,7 @@ fn memory_is_constant() {
     assert!(grown < 48 << 20, "{} MiB for writing and reading", grown >> 20);
 }
 
-/// Writes until that fails, in every place where it can fail: within the events, when a file is closed, in the definitions.
+/// Writes until that fails. It can fail within the events, when a file is closed, or in the definitions.
 fn write_until_full(directory: &Path, events: u64) -> Result<(), Error> {
     let archive = ArchiveWriter::create(directory)?;
     let mut writer = archive.event_writer(LocationRef(0))?;
@@ -245,7 +245,7 @@ fn files_may_not_grow() {
         fs::create_dir(&directory).unwrap();
         let result = write_until_full(&directory, events);
         if result.is_ok() {
-            // All of it fitted, so it is complete.
+            // Everything fitted, so the archive is complete.
             assert!(limit > 1500 && events < limit / 10, "{limit} {events}");
             assert_eq!(read(&directory).2.delivered, events);
         } else {
@@ -313,7 +313,7 @@ fn the_disk_is_full() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
 }
 
-/// Another writer has written a location into an archive of its own.
+/// Another writer has written a location into a separate archive.
 #[test]
 fn event_files_of_several_archives() {
     let main = tempfile::tempdir().unwrap();

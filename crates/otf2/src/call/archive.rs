@@ -15,9 +15,9 @@ use std::ptr::{NonNull, null_mut};
 
 /// An archive that is being written. It must not be shared between threads: no locking callbacks are set.
 ///
-/// Closing an archive writes its anchor file, whether it is complete or not. After a failed write of events, OTF2 uses a freed
-/// buffer when it closes the file. Therefore only a complete archive is closed ([`close`](Archive::close)); the memory of any
-/// other is leaked.
+/// Closing an archive writes its anchor file, even if the archive is incomplete. After a failed write of events, OTF2 uses a
+/// freed buffer when it closes the file. Therefore only a complete archive is closed ([`close`](Archive::close)); the memory of
+/// any other is leaked.
 pub(crate) struct Archive {
     handle: NonNull<sys::OTF2_Archive>,
 }
@@ -132,7 +132,7 @@ impl Archive {
         check_written(code).map_err(E::from)
     }
 
-    /// Writes the anchor file and frees everything. Must be called only when all else was written.
+    /// Writes the anchor file and frees everything. Must be called only when everything else has been written.
     pub(crate) fn close(self) -> Result<(), Otf2Error> {
         forget_message();
         // SAFETY: self is consumed, so there are no borrows and the handle is not used again.

@@ -13,7 +13,7 @@ pub(crate) const BATCH: usize = 128;
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
     pub time: u64,
-    /// The number of the region, of the metric, or of whatever else the event names.
+    /// The number of the definition that the event names, such as a region or a metric.
     pub number: u32,
     /// The index of the first value of a metric.
     pub values_start: u16,

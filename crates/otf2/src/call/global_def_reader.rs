@@ -55,7 +55,7 @@ pub(crate) struct Property<R> {
     pub value: Value,
 }
 
-/// Reads the global definitions. Returns them and how many they are.
+/// Reads the global definitions. Returns them and their number.
 pub(crate) fn read(reader: &Reader) -> Result<(Records, u64), Otf2Error> {
     forget_message();
     let mut records = Records::default();

@@ -5,7 +5,7 @@ use crate::error::Otf2Error;
 use crate::local::LocalDefinitions;
 use otf2_sys as sys;
 
-/// The standard deviation of a clock offset, which is not known.
+/// The value for the standard deviation of a clock offset, which is not known.
 const NOT_KNOWN: f64 = 0.0;
 
 /// # Safety

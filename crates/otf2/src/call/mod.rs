@@ -113,7 +113,7 @@ pub(crate) fn check(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
     if code == SUCCESS { Ok(()) } else { Err(failure(code)) }
 }
 
-/// Adds the attempted action to an error of OTF2.
+/// Adds a description of the failed action to an error of OTF2.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }
@@ -131,7 +131,7 @@ fn copy(string: *const c_char) -> String {
     if string.is_null() {
         return String::new();
     }
-    // SAFETY: see above; the function is private to this folder, whose callers pass what OTF2 returned.
+    // SAFETY: see above; the function is private to this folder, whose callers pass strings that OTF2 returned.
     unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
 }
 
