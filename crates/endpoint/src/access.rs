@@ -1,9 +1,9 @@
-//! Decides which HTTP requests are answered: those whose `Host` is a name or an address of this node and which, if a token is
-//! set, carry it. If none is set, requests from other machines must carry the run's own token, which the first collector that
-//! needs it makes.
+//! Decides which HTTP requests are answered: those whose `Host` is a name or an address of this node. If a token is set, they
+//! must also carry it. If none is set, requests from other machines must carry the run's own token, which the first collector
+//! that needs it makes.
 //!
-//! The name is checked because of browsers: a web page may have its own name resolved to 127.0.0.1 (DNS rebinding) to read
-//! what is served there. Its requests carry that name as `Host`. Addresses cannot be rebound, so they are allowed.
+//! The name is checked because of browsers: a web page may make its own name resolve to 127.0.0.1 (DNS rebinding) to read a local
+//! server's answers. Its requests carry that name as `Host`. Addresses cannot be rebound, so they are allowed.
 
 use crate::proof::{self, Challenges};
 use crate::token::{Token, TokenError};
@@ -70,7 +70,7 @@ impl Access {
         self.token.is_some()
     }
 
-    /// Sets the run's own token, with which requests from other machines are answered.
+    /// Sets the run's own token, which requests from other machines must carry.
     pub fn admit_with(&self, of_run: Token) {
         let _ = self.of_run.set(of_run);
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_loopback_the_runs_own_token_is_asked_for_where_no_other_is_set() {
+    fn requests_from_other_machines_need_the_runs_own_token_if_none_is_set() {
         let own = "10.0.0.1:9977".parse().unwrap();
         let from = |text: &str| Some(Ends { peer: SocketAddr::new(text.parse::<IpAddr>().unwrap(), 1), own });
         let access = access();

@@ -1,4 +1,5 @@
-//! The file `collector.json` has the address of a run's collector. It is in the output directory while the run continues.
+//! The file `collector.json` contains the address of a run's collector. It is in the output directory while the run is in
+//! progress.
 //!
 //! The directory may belong to any user and contain anything. So only a short, regular file is read, and the result shows whether
 //! this user wrote it. A secret is used only at an address from a file that this user wrote.

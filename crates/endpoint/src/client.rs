@@ -24,7 +24,7 @@ pub enum Error {
     /// The collector requires a token, and the one given is missing or wrong.
     #[error("{url} requires a token: set AMPERE_TOKEN_FILE to the file that contains it")]
     WantsToken { url: String },
-    /// Any other status than 200.
+    /// The status is not 200.
     #[error("{asked}: {status}")]
     Refused { asked: String, status: String },
 }
@@ -132,7 +132,7 @@ fn ask(server: &Server, request: &[u8], limit: Duration) -> std::io::Result<Vec<
     }
 }
 
-/// Sends the request and reads the whole answer. This takes at most the limit and the time of one more read.
+/// Sends the request and reads the whole answer. This takes at most the limit plus the time of one more read.
 fn exchange(mut stream: impl Read + Write, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
     stream.write_all(request)?;
     let (mut answer, mut chunk) = (Vec::new(), [0; 1 << 14]);

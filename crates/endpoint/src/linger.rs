@@ -2,9 +2,9 @@
 //!
 //! Prometheus scrapes at its own intervals, so the energy after its last scrape would be missing in its database. So the
 //! collector keeps serving until each scraper has seen the final figures, for at most twice the scraper's usual interval. By then
-//! the results are written, and neither the application nor `ampere run` waits for it. Another collector that wants the same port
-//! does not wait either: it asks this one to leave, over a socket in Linux's abstract namespace, which belongs to the network
-//! namespace as ports do. Any user can take such a name, and connect to it, so both ends check the other one's user.
+//! the results are written, and neither the application nor `ampere run` waits for it. Another collector that needs the same port
+//! does not wait either: it asks this one to leave, over a socket in Linux's abstract namespace. That namespace, like ports,
+//! belongs to the network namespace. Any user can take such a name, and connect to it, so both ends check the other one's user.
 
 use crate::connect::connect_to;
 use crate::peer;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// The longest interval of scrapes. For Prometheus, a series that it has not seen for five minutes has ended, so no server
 /// scrapes less often.
 const INTERVAL_MAX: Duration = Duration::from_secs(300);
-/// The interval of a scraper that has scraped once is unknown. The time since then is used instead, up to this.
+/// The interval of a scraper that has scraped only once is unknown. The time since then is used instead, up to this limit.
 const UNKNOWN_INTERVAL_MAX: Duration = Duration::from_secs(60);
 const SCRAPERS_MAX: usize = 16;
 /// The period with which a lingering collector checks whether it may end.
@@ -85,7 +85,7 @@ pub fn linger(scrapers: &Scrapers, address: &str, end: Instant, stop: &AtomicBoo
     if !is_awaited() {
         return None;
     }
-    // If the name cannot be taken, no other collector can ask this one to leave, and will use the next port.
+    // If the name cannot be taken, other collectors cannot ask this one to leave, and use the next port.
     let listener = SocketAddr::from_abstract_name(address).and_then(|name| UnixListener::bind_addr(&name));
     let listener = listener.and_then(|listener| listener.set_nonblocking(true).map(|()| listener)).ok();
     while is_awaited() && !stop.load(Ordering::Relaxed) {
@@ -175,12 +175,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_whose_owner_never_answers_holds_nobody_for_longer_than_the_limit() {
+    fn an_owner_of_a_name_that_never_answers_is_waited_for_only_up_to_the_limit() {
         let path = std::env::temp_dir().join(format!("silent-{}.sock", std::process::id()));
         let name = name_of_socket(&path);
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         let begun = Instant::now();
-        assert!(!ask_to_leave(&name, begun + Duration::from_millis(200)), "it accepts, and never answers");
+        assert!(
+            !ask_to_leave(&name, begun + Duration::from_millis(200)),
+            "the owner accepts the connection and never answers"
+        );
         // Nothing accepts connections, so there is finally no room for another one.
         let name_of = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
         let waiting: Vec<UnixStream> =

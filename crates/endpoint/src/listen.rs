@@ -1,6 +1,6 @@
 //! The place where /metrics is served: an address, or a socket in the file system that only its user can reach.
 //!
-//! Any user can hold ports and names. Whatever such a holder does, starting to listen takes at most [`LIMIT`].
+//! Any user can occupy ports and names, but no user can make the start of listening take longer than [`LIMIT`].
 
 use crate::connect::connect_at_once;
 use crate::{linger, peer};
@@ -37,7 +37,7 @@ pub enum Listen {
     Off,
 }
 
-/// A text that names no place to listen on.
+/// The text is neither an address nor a socket's path.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0:?} is not an address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977, like \
@@ -151,7 +151,7 @@ impl Bound {
 }
 
 /// Listens at the wanted address. If the port is in use, the next free one is taken; if the address is not this node's, loopback
-/// is. Then the second value is a note about it.
+/// is. In these cases the second value is a note that explains it.
 pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
     let until = Instant::now() + LIMIT;
     match wanted {
@@ -166,7 +166,7 @@ pub fn own_addresses() -> Vec<IpAddr> {
     addresses_in(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default())
 }
 
-/// Returns the node's addresses from the kernel's tree of routes, in which they have `/32 host LOCAL` below them.
+/// Returns the node's addresses from the kernel's tree of routes, in which a line `/32 host LOCAL` follows each of them.
 fn addresses_in(routes: &str) -> Vec<IpAddr> {
     let mut found = Vec::new();
     let mut last = None;
@@ -220,7 +220,7 @@ fn bind_port(address: SocketAddr, until: Instant) -> std::io::Result<TcpListener
     bound
 }
 
-/// Binds a socket. There is no fallback to loopback, because a socket is chosen to keep other users from reading.
+/// Binds a socket. There is no fallback to loopback, because users choose a socket to keep others from reading.
 fn bind_socket(path: &Path, until: Instant) -> Result<Bound, BindError> {
     let refuse = |why: String| BindError::Socket { path: path.to_owned(), why };
     if let Ok(found) = std::fs::symlink_metadata(path) {

@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-/// The maximum number of bytes that are read from the kernel's lists of connections. A client that is further down counts as
-/// unknown.
+/// The maximum number of bytes that are read from the kernel's lists of connections. A client beyond that part of the list counts
+/// as unknown.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// The number that the kernel shows for users without a number in this user namespace.
 const OVERFLOW_UID: u32 = 65534;
@@ -23,7 +23,7 @@ pub fn is_own_user(ends: Ends) -> bool {
     if !from.ip().is_loopback() {
         return false;
     }
-    // Some kernels and containers have only the lists.
+    // Some kernels and containers provide only the lists.
     let found = match uid_asked(from, here) {
         Asked::Told(uid) => uid,
         Asked::NoAnswer => ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|list| {

@@ -1,5 +1,5 @@
-//! Lets ampere's own clients prove that they know a token without sending it. Somebody who listens, or holds the port of a
-//! collector that has ended, learns nothing that can be used elsewhere.
+//! Lets ampere's own clients prove that they know a token without sending it. An attacker who reads the connection, or occupies
+//! the port of a collector that has ended, learns nothing that is useful elsewhere.
 //!
 //! A server that refuses a request sends a challenge: the present time, with a code that only this server can make. The client
 //! answers with a code (HMAC-SHA-256, with the token as key) of the challenge, of the server's address as the client sees it, and
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_good_for_one_server_one_path_and_a_short_time() {
+    fn an_answer_is_valid_for_one_server_one_path_and_a_short_time() {
         let (token, other) = (Token::of("0123456789abcdef"), Token::of("0123456789abcdeg"));
         let server = Challenges::begin().unwrap();
         let (place, challenge) = ("10.0.0.1:9977", server.challenge());

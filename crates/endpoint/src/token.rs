@@ -1,4 +1,4 @@
-//! The token that requests carry: read from a file of this user's, or made for a run.
+//! The token that requests carry. It is read from a file of this user, or made for a run.
 
 use rustix::fs::{Mode, OFlags};
 use std::fmt;
@@ -15,7 +15,7 @@ pub const RUN_TOKEN: &str = "collector.token";
 const TOKEN_MODE: u32 = 0o600;
 /// The number of random bytes in the run's own token.
 const RANDOM_BYTES: usize = 24;
-/// The longest time for which the token's file is awaited, which another node's collector may be writing.
+/// The maximum time to wait for the token's file, which the collector of another node may be writing.
 const WRITE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The secret that requests carry. It is never printed.
@@ -121,7 +121,7 @@ impl Token {
         format!("Bearer {}", String::from_utf8_lossy(&self.0))
     }
 
-    /// Returns the token's bytes, as the key of codes that prove knowing it.
+    /// Returns the token's bytes, which are the key of the codes that prove knowledge of it.
     pub fn secret(&self) -> &[u8] {
         &self.0
     }

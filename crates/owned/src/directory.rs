@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 const LINKS_MAX: u32 = 40;
 const TO_WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A directory that is open, so that it stays the same one while this exists.
+/// An open directory: the path may later lead to another one, but this value does not.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
@@ -38,7 +38,7 @@ impl Directory {
         Ok(Directory { fd, path: path.to_owned() })
     }
 
-    /// Returns the directory that is held by exactly this path.
+    /// Returns the directory that is held under exactly this path.
     pub(crate) fn held(path: &Path) -> Option<Directory> {
         let (fd, _) = held::covering(path).filter(|(_, rest)| rest.as_os_str().is_empty())?;
         Some(Directory { fd, path: path.to_owned() })
@@ -204,7 +204,7 @@ impl Directory {
     }
 }
 
-/// Holds a directory of this user. Returns its path without links, by which it is held.
+/// Holds a directory of this user. Returns its path without links, under which it is held.
 ///
 /// # Errors
 /// Those of [`Directory::own`]; or an error if another directory is being put in its place.
@@ -218,7 +218,7 @@ pub fn hold(path: &Path) -> io::Result<(PathBuf, Held)> {
     Ok((real, held))
 }
 
-/// Holds the directory that is now at a path, instead of one that was held by that path and is no longer there.
+/// Holds the directory that is now at a path, in place of one that was held under that path and is no longer there.
 ///
 /// # Errors
 /// Those of [`Directory::own`].

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_removed_without_what_links_in_it_lead_to() {
+    fn a_tree_is_removed_without_the_targets_of_links_in_it() {
         let place = place();
         let (tree, other) = (place.path().join("tree"), place.path().join("other"));
         make_all(&tree.join("a/b"), 0o755).unwrap();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_user_names_may_be_in_anybodys_directory_and_not_behind_their_links() {
+    fn a_file_that_the_user_names_may_be_in_another_users_directory_but_not_behind_their_links() {
         let place = place();
         let (theirs, own) = (place.path().join("theirs"), place.path().join("own"));
         make(&theirs, 0o777).unwrap();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_in_a_held_directory_is_done_in_that_one() {
+    fn actions_at_the_path_of_a_held_directory_apply_to_that_directory() {
         let place = place();
         let place = place.path().canonicalize().unwrap();
         let [out, moved, other] = ["out", "moved", "other"].map(|name| place.join(name));
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_directory_is_removed_and_not_what_was_put_in_its_place() {
+    fn a_held_directory_is_removed_and_not_its_replacement() {
         let place = place();
         let place = place.path().canonicalize().unwrap();
         let [spool, moved, other] = ["spool", "moved", "other"].map(|name| place.join(name));
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_open_to_no_more_than_is_wanted() {
+    fn a_directory_has_no_more_permissions_than_requested() {
         let place = place();
         let path = place.path().join("a");
         make(&path, 0o755).unwrap();

@@ -1,14 +1,14 @@
 //! Acts on the files of runs. ampere makes, replaces, moves and removes them only in directories that it has opened, that are
 //! real directories, and that belong to the user who runs it. Each call opens the directory that contains the file, checks its
-//! owner, and then names the file relative to that descriptor, without following a link: so users who may rename things above or
-//! in the directory cannot redirect the call to another file.
+//! owner, and then names the file relative to that descriptor, without following a link: so other users who may rename entries in
+//! or above the directory cannot redirect the call to another file.
 //!
 //! Everything else is only read ([`read`]): regular files, up to a limit of bytes.
 //!
 //! ```text
 //! directory.rs  an open directory, and the actions in it
 //! held.rs       directories that stay the same during a run
-//! files.rs      acts by path
+//! files.rs      actions by path
 //! read.rs       reads files of any user
 //! ```
 //!
@@ -56,7 +56,7 @@ pub enum Refusal {
     /// The file is a pipe, a device, a directory or a socket.
     #[error("{} is not a regular file", .0.display())]
     NoRegularFile(PathBuf),
-    /// The file has more bytes than such a file can have.
+    /// The file is larger than the limit.
     #[error("{} has more than {bytes_max} bytes", path.display())]
     TooLarge { path: PathBuf, bytes_max: u64 },
 }

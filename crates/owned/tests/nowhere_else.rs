@@ -57,17 +57,17 @@ const MAY: [(&str, &str); 21] = [
     ("crates/trace/src/replay/mod.rs", IN_SESSION),
     (
         "crates/otf2/src/writer.rs",
-        "OTF2 writes by path, into a directory that its caller has made for this user alone",
+        "OTF2 writes by path, into a directory that the caller has made for this user alone",
     ),
     (
         "crates/endpoint/src/token.rs",
-        "a token is read from where the user says, if it is a plain file of theirs",
+        "the token's path is the user's setting; the file must be a plain file of this user",
     ),
     ("crates/endpoint/src/listen.rs", NAMED),
     ("server/src/targets.rs", NAMED),
     (
         "cli/src/doctor/output.rs",
-        "an empty directory is made where nothing is, and removed while it is empty",
+        "an empty directory is made at an unused path, and removed while it is still empty",
     ),
     ("cli/src/terminal/interrupt.rs", NAMED),
     ("cli/src/calls.rs", NAMED),

@@ -15,7 +15,7 @@ macro_rules! c_struct {
         }
 
         impl $name {
-            /// A value in which only the fields are set that are the same in every value.
+            /// A value in which only those fields are set that never differ.
             pub const EMPTY: $name = $name { $($field: $empty,)* };
             /// The name in C, the size in bytes, and each field's name in C with its offset.
             pub const LAYOUT: (&str, usize, &[(&str, usize)]) =

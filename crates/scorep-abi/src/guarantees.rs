@@ -3,8 +3,8 @@
 //!
 //! | name | promise |
 //! | --- | --- |
-//! | ONE WRITER | At any time at most one thread is in event functions of a location. |
-//! | | It need not be the thread that created the location, and a signal handler may interrupt it with events of its own. |
+//! | ONE WRITER | At any time, at most one thread executes event functions of a location. |
+//! | | This need not be the thread that created the location, and a signal handler that interrupts the thread may have events of its own. |
 //! | LOCATION LIFE | A location's address is valid, and always means that location, from `create_location` until `delete_location`. |
 //! | LOCATION DATA | A pointer that a plugin attaches to a location is returned unchanged. Before that, NULL is returned. |
 //! | QUIET LOCATION | `activate_cpu_location`, `deactivate_cpu_location` and `delete_location` are called |

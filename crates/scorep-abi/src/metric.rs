@@ -13,8 +13,8 @@ pub const METRIC_PLUGIN_VERSION: u32 = 1;
 
 c_struct! {
     /// One metric, as `get_event_info` describes it: `mode` is a [`metric_mode`], `value_type` a [`metric_value_type`], `base` a
-    /// [`metric_base`]; a value times `base` to the power of `exponent` is in `unit`. An array of these ends with one whose name
-    /// is NULL.
+    /// [`metric_base`]; a value times `base` to the power of `exponent` is the quantity in `unit`. An array of these ends with
+    /// one whose name is NULL.
     MetricProperties = "SCOREP_Metric_Plugin_MetricProperties", 48 bytes {
         0 name: *mut c_char = null_mut(), "name";
         8 description: *mut c_char = null_mut(), "description";
@@ -39,9 +39,10 @@ pub type ClockFunction = unsafe extern "C" fn() -> u64;
 
 c_struct! {
     /// The structure that `SCOREP_MetricPlugin_<name>_get_info` returns by value. `run_per` is a [`metric_per`], `sync` a
-    /// [`metric_synchronicity`], `delta_t` the smallest number of ticks between two readings. `initialize` returns 0 for success,
-    /// `get_event_info` the metrics that a token of `SCOREP_METRIC_<NAME>` stands for (NULL ends the application), `add_counter`
-    /// a number for the metric, negative for none. `set_clock_function` is called before `initialize`. `reserved` must be 0.
+    /// [`metric_synchronicity`], `delta_t` the smallest number of ticks between two readings. `initialize` returns 0 for success;
+    /// `get_event_info` returns the metrics that a token of `SCOREP_METRIC_<NAME>` selects (NULL ends the application);
+    /// `add_counter` returns a number for the metric, or a negative number on failure. `set_clock_function` is called before
+    /// `initialize`. `reserved` must be 0.
     MetricPluginInfo = "SCOREP_Metric_Plugin_Info", 832 bytes {
         0 plugin_version: u32 = METRIC_PLUGIN_VERSION, "plugin_version";
         4 run_per: c_int = 0, "run_per";

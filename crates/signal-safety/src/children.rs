@@ -1,5 +1,5 @@
 //! Handles ignored signals. A process inherits them from the one that started it: `nohup` and a shell's background jobs ignore
-//! the signals of a terminal. A command that we start must ignore the same signals, whatever we do with them ourselves.
+//! the signals of a terminal. A command that we start must ignore the same signals, even if this process handles them.
 //!
 //! We must not ignore SIGCHLD: the kernel would reap our children and discard their exit status.
 

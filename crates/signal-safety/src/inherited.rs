@@ -1,4 +1,4 @@
-//! Drops what our own process inherits from the program that started it and must not keep.
+//! Drops inherited state that our own process must not keep from the program that started it.
 //!
 //! Descriptors: a pipe ends, a port is free and a file is unlocked only when the last process has closed them, and our collector
 //! outlives the program. Signals: a blocked one would not reach us, and with SIGCHLD ignored no child can be waited for.

@@ -8,8 +8,8 @@
 //! standard_error.rs  writes a line to the user, but never into a file of the program: `write_line`
 //! children.rs        lets a command that we start ignore the signals that we were started to ignore
 //! cpu_time.rs        the CPU time of ended children
-//! reserve.rs         memory for work that has begun when the program's memory runs out: `Reserve`
-//! inherited.rs       drops what our own process has inherited from the program that started it
+//! reserve.rs         memory for work in progress when the program's memory runs out: `Reserve`
+//! inherited.rs       drops descriptors and signal settings that our own process has inherited
 //! ```
 
 mod children;

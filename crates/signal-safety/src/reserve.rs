@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
 
-/// Bytes that are handed out once and not given back. They are zero at first, and start at a page, because they are the first
-/// field.
+/// Bytes that are handed out once and never given back. They are zero at first, and start at a page boundary, because they are
+/// the first field of an aligned structure.
 #[repr(C, align(4096))]
 pub struct Reserve<const BYTES: usize> {
     bytes: UnsafeCell<[u8; BYTES]>,

@@ -4,7 +4,7 @@
 #[inline(always)]
 pub fn stack_address() -> usize {
     let address: usize;
-    // SAFETY: reads a register. (A variable's address would cost a stack frame.)
+    // SAFETY: reads a register. (Taking a variable's address would require a stack frame.)
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("mov {}, rsp", out(reg) address, options(nomem, nostack, preserves_flags));

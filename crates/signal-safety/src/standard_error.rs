@@ -26,7 +26,7 @@ pub fn write_line(line: &[u8]) {
 
 fn is_unchanged() -> bool {
     let Some(at_start) = AT_START.get() else { return true };
-    // A program that replaces standard error by a terminal or /dev/null wants such lines there.
+    // A program that replaces standard error by a terminal or /dev/null wants these lines to go there.
     standard_error().is_some_and(|now| {
         *at_start == Some((now.st_dev, now.st_ino)) || now.st_mode & libc::S_IFMT == libc::S_IFCHR
     })

@@ -1,8 +1,8 @@
 //! Finds the earliest event of many streams with a binary tree. Its leaves are the streams' keys, and every other node has the
-//! least key below it. The root is the first of all, and a change concerns only the nodes above its leaf.
+//! smallest key below it. The root has the smallest key of all, and a change of a leaf affects only the nodes above it.
 //!
-//! Events of many streams alternate arbitrarily, so a branch on the lesser key could not be predicted. Here there is no such
-//! branch.
+//! Events of many streams alternate arbitrarily, so the processor could not predict a branch on the smaller key. The tree has no
+//! such branch.
 #![forbid(unsafe_code)]
 
 use std::hint::select_unpredictable;
