@@ -1,5 +1,5 @@
-//! Finds out, as far as a metric's name shows it, what its counter counts: a package, its cores, a GPU, or a node. This shows
-//! which counter's joules are contained in another's.
+//! Finds, from a metric's name, the part of the node that its counter counts: a package, its cores, a GPU, or the whole node.
+//! This shows whether one counter's joules are contained in another's.
 
 use crate::cray_device;
 
@@ -103,7 +103,7 @@ const NODES: [&str; 11] = [
 ];
 
 impl Counted {
-    /// Finds what a metric counts from its name.
+    /// Finds the part of the node that a metric counts, from the metric's name.
     pub fn by_name(metric: &str) -> Counted {
         if let Some((device, _)) = cray_device(metric) {
             return Counted::by_words(&words(device), false);
@@ -118,7 +118,7 @@ impl Counted {
         Counted { package: counted.package.or(socket.filter(|_| is_of_package)), ..counted }
     }
 
-    /// Finds what is counted at a node of a system tree from its class and name, such as `package` and `0`.
+    /// Finds the part of the node that a node of a system tree stands for, from its class and name, such as `package` and `0`.
     pub fn by_place(class: &str, name: &str) -> Counted {
         Counted::by_words(&words(&format!("{class} {name}")), false)
     }
@@ -216,7 +216,7 @@ const NOT_CONSUMPTION: [&str; 25] = [
     "efficiency",
     "state",
     "uncertainty",
-    // A delta is what was used since the previous reading; another metric has the running sum.
+    // A delta is the consumption since the previous reading; another metric has the running sum.
     "delta",
 ];
 
@@ -229,7 +229,7 @@ pub fn is_not_consumption(name: &str) -> bool {
         || name.contains("powercap_ppc:::")
 }
 
-/// Words that describe how a power was read, not what was measured.
+/// Words that describe how a power was read, and not which power it is.
 const KINDS_OF_READING: [&str; 8] =
     ["average", "averaged", "avg", "mean", "current", "instant", "instantaneous", "momentary"];
 
@@ -264,8 +264,8 @@ pub fn is_output_of(input: &str, output: &str) -> bool {
     out != into && out == words(output)
 }
 
-/// Returns the place that a name with parts is about: `elab.ariel` for `elab.ariel.power`. Returns `None` if the name does not
-/// end with what is measured.
+/// Returns the place in a name that consists of parts: `elab.ariel` for `elab.ariel.power`. Returns `None` if the name does not
+/// end with the measured quantity.
 pub fn path_of(name: &str) -> Option<&str> {
     let (path, last) = name.rsplit_once(['.', '/'])?;
     let is_quantity = ["energy", "power"].contains(&last.to_lowercase().as_str());

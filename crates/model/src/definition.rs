@@ -30,7 +30,7 @@ pub enum Definition {
     },
     /// The device of a GPU stream, before the stream's location.
     StreamDevice(StreamDevice),
-    /// How good the process' records of GPUs are so far.
+    /// The process' losses and clock errors in GPU records so far.
     GpuRecords(GpuRecords),
     /// A communicator, before the process that uses it ends.
     Communicator(Communicator),
@@ -56,7 +56,7 @@ pub struct StreamDevice {
     pub model: String,
 }
 
-/// How good a process' records of GPUs are, without Score-P.
+/// The losses and clock errors in a process' GPU records, without Score-P.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuRecords {
     /// The number of kernels, copies and other commands that are not recorded.
@@ -164,7 +164,7 @@ pub struct Region<Text = String> {
 /// [`Process::host`] of a process whose stacks are sampled from outside.
 pub const SAMPLED_HOST: &str = "sampled";
 
-/// [`Process::host`] of a process of a trace that is replayed. Its pid is a number that stands for it in the replay.
+/// [`Process::host`] of a process of a trace that is replayed. Its pid is a number that identifies it in the replay.
 pub const REPLAYED_HOST: &str = "trace";
 
 /// A thread, a GPU stream, or a recorder of metrics.
@@ -238,7 +238,7 @@ pub struct Device {
     pub metric: String,
     /// The counter source that reads it.
     pub source: String,
-    /// How far its joules can be trusted.
+    /// The origin of its joules, which shows how far they can be trusted.
     pub quality: Quality,
     /// The joules of one raw tick of the counter.
     pub resolution_joules: f64,

@@ -26,7 +26,7 @@ struct Rule {
     pattern: String,
 }
 
-/// Why a file is not a filter.
+/// The reason why a file cannot be read as a filter.
 #[derive(Debug, PartialEq)]
 pub struct FilterError {
     /// The number of the line, from 1.

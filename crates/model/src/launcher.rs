@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn each_variable_that_is_recorded_is_recorded_once() {
+    fn each_recorded_variable_is_recorded_once() {
         let all: Vec<&str> = recorded_variables().collect();
         let once: std::collections::BTreeSet<&str> = all.iter().copied().collect();
         assert_eq!(once.len(), all.len());

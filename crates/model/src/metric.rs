@@ -238,8 +238,8 @@ pub fn cray_device(metric: &str) -> Option<(&str, Quantity)> {
 
 /// Returns the number of the Cray accelerator (as in `accel3`) that is the GPU with this number in AMD's libraries. Cray's figure
 /// is that of the accelerator with its voltage regulators. Each of the two dies of an MI250X has a number, and the package is one
-/// accelerator. The numbers of all GPUs and accelerators of the node show whether that is so: there are more GPUs than
-/// accelerators, or only even ones have a counter.
+/// accelerator. The numbers of all GPUs and accelerators of the node show whether the GPUs are such dies: there are then more
+/// GPUs than accelerators, or only even ones have a counter.
 pub fn accelerator_of_gpu(gpu: u32, gpus: &BTreeSet<u32>, accelerators: &BTreeSet<u32>) -> Option<u32> {
     let has_more_gpus = gpus.last() > accelerators.last();
     let has_only_even = gpus.len() > 1 && gpus.iter().all(|gpu| gpu.is_multiple_of(2));

@@ -1,5 +1,5 @@
-//! Maps from numbers (handles and references). Their keys come from measurement systems, not from an adversary who could gain
-//! from collisions, and the lookup is made for every event.
+//! Maps from numbers (handles and references). Their keys come from measurement systems, not from an attacker who could provoke
+//! collisions, and a lookup is made for every event.
 
 use crate::RegionRef;
 use std::collections::HashMap;
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_finds_what_was_inserted() {
+    fn a_table_finds_inserted_values() {
         let numbers = [0, 3, SMALL - 1, SMALL, 1 << 32, (1 << 32) + 3, u64::MAX];
         let mut table = NumberTable::default();
         assert_eq!(table.get_mut(0), None);

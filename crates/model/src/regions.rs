@@ -1,4 +1,4 @@
-//! Numbers each region of a run once: two ranks' handles for the same region are one region.
+//! Numbers each region of a run once: handles of different ranks for the same region have one number.
 
 use crate::fortran::demangle;
 use crate::{Region, RegionHandle, RegionRef};

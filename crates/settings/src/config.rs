@@ -11,25 +11,25 @@ use std::time::Duration;
 pub struct Config {
     /// The `[[device]]` sections, in the file's order: the first that matches a metric applies.
     pub devices: Vec<DeviceSetting>,
-    /// How joules are divided among consumers.
+    /// The division of joules among consumers.
     pub attribution: AttributionSettings,
-    /// How often the hardware is read.
+    /// The periods of reading the hardware.
     pub sampler: SamplerSettings,
-    /// Which readings of counters are believed.
+    /// The limits on plausible readings of counters.
     pub counters: CounterLimits,
-    /// Which counters are opened, and how.
+    /// The counters to open, and their parameters.
     pub sources: SourceSettings,
-    /// What is served while the job runs.
+    /// The metrics that are served while the job runs.
     pub metrics: MetricsSettings,
     /// Whether a trace is written.
     pub trace: bool,
     /// Whether the trace has the power that is attributed to each location.
     pub trace_power: bool,
-    /// Where records are kept until the trace is written; `None` for a disk of the node's own.
+    /// The directory for records until the trace is written; `None` for a local disk of the node.
     pub spool: Option<PathBuf>,
     /// Whether the group may write into directories that are made for results.
     pub group_writable: bool,
-    /// Whether rank n of a node is assumed to use GPU n if nothing else shows which GPU it uses.
+    /// Whether rank n of a node is assumed to use GPU n if its GPU is not known otherwise.
     pub by_local_rank: bool,
     /// The CPUs on which the collector runs. `None`: those on which `ampere run` was started, or else those of the job's control
     /// group.
@@ -54,12 +54,12 @@ pub struct AttributionSettings {
     /// The time after its timestamp within which an event may arrive without being late. Normally it takes microseconds, unless
     /// its thread loses its core in between.
     pub slack: Duration,
-    /// A GPU stream that has been silent for this time is assumed to be idle. `None`: [`Config::STREAM_LAG`], or, in a replay,
-    /// the time that its streams need.
+    /// A GPU stream without events for this time is assumed to be idle. `None`: [`Config::STREAM_LAG`], or, in a replay, the time
+    /// that its streams need.
     pub stream_lag: Option<Duration>,
-    /// How wrong the times of one node can be on the clock of another. `None`: it depends on who wrote the trace.
+    /// The maximum error of one node's times on the clock of another. `None`: it depends on the program that wrote the trace.
     pub clock_error: Option<Duration>,
-    /// Whether a run finds at its end what ranks used waiting in MPI.
+    /// Whether a run computes, at its end, the energy that ranks used while they waited in MPI.
     pub waits: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct SamplerSettings {
     pub stacks: Option<StackPeriod>,
 }
 
-/// The table `[counters]`: which readings are believed.
+/// The table `[counters]`: limits on plausible readings.
 #[derive(Clone, Debug)]
 pub struct CounterLimits {
     /// No device draws more than this. `None`: the limit of the device's kind if the metric is an energy or a power by its
@@ -87,7 +87,7 @@ pub struct CounterLimits {
     pub stale: Duration,
 }
 
-/// Which counter sources are opened, and how: the table `[estimate]`, and variables.
+/// The counter sources to open, and their parameters: the table `[estimate]`, and variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceSettings {
     /// Names of sources among [`ampere_model::COUNTER_SOURCES`]. `None`: all that have a usable device, or else the estimate.
@@ -99,7 +99,7 @@ pub struct SourceSettings {
     /// core. The few fast cores of a desktop draw two to three times as much. "Core" means a CPU of Linux: halve the figure if
     /// hyper-threads are enabled and used.
     pub watts_per_core: f64,
-    /// The file of librocm_smi64; `None` searches for it. A library that is named is called even if there is no sign of a GPU.
+    /// The file of librocm_smi64; `None` searches for it. If a library is named, it is called even if no GPU is visible.
     pub rocm_smi_library: Option<PathBuf>,
     /// The file of libamd_smi; `None` searches for it.
     pub amdsmi_library: Option<PathBuf>,

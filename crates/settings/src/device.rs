@@ -270,7 +270,7 @@ impl DeviceSetting {
         }
     }
 
-    /// Returns the reason if the setting can never be used as it is written, given those before it.
+    /// Returns the reason if the setting can never be used, given the settings before it.
     fn impossible(&self, before: &[DeviceSetting]) -> Option<String> {
         let metric = plain(self.metric.as_str());
         if let Some(first) = before.iter().find(|first| first.patterns() == self.patterns()) {

@@ -2,13 +2,13 @@
 //!
 //! [`SETTINGS`] is the table of all settings: key, variable, values, default and a sentence for each. It controls how the file
 //! and the environment are read ([`Config::load`]) and how `ampere doctor` checks variables ([`Setting::check`]). The reference
-//! in docs and the manual page are made from it ([`reference`]). A setting is added by adding its row and, if the collector is to
-//! use it, its field in [`Config`]. The keys of a `[[device]]` have a table of their own (`device.rs`).
+//! in docs and the manual page are made from it ([`reference`]). To add a setting, add its row and, if the collector uses it, its
+//! field in [`Config`]. The keys of a `[[device]]` have a table of their own (`device.rs`).
 //!
 //! ```text
 //! table.rs      the table
 //! config.rs     the checked settings of a run
-//! value.rs      how values are written
+//! value.rs      reads and writes values
 //! device.rs     `[[device]]`
 //! file.rs       reads the file and the environment
 //! reference.rs  the reference for manual and documentation

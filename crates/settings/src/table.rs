@@ -45,7 +45,7 @@ pub(crate) enum Keeper {
     Config(fn(&mut Config) -> &mut dyn Value),
     /// In the part of ampere that reads the variable: the plugin, the host, the command line.
     Elsewhere(Form),
-    /// In the part of ampere that reads the variable. Only ampere, for its other processes, and tests set it.
+    /// In the part of ampere that reads the variable. Only tests and ampere itself, for its other processes, set it.
     Internal,
 }
 
@@ -121,13 +121,13 @@ pub const SETTINGS: &[Setting] = &[
         ..file("attribution", "stream_lag", "AMPERE_STREAM_LAG")
     },
     Setting {
-        about: "How wrong the times of one node can be on the clock of another: a shorter wait than twice this for a rank of another node does not count.",
+        about: "The maximum error of one node's times on the clock of another: a wait for a rank of another node counts only if it is longer than twice this.",
         default: "`\"1ms\"` in ampere's own traces, otherwise 0",
         keeper: Keeper::Config(|config| &mut config.attribution.clock_error),
         ..file("attribution", "clock_error", "AMPERE_CLOCK_ERROR")
     },
     Setting {
-        about: "Whether a run with several ranks finds, at its end, what they used waiting for each other: this reads the trace once more. A trace with more than 16 million events is not read again.",
+        about: "Whether a run with several ranks computes, at its end, the energy that they used while they waited for each other: this reads the trace once more. A trace with more than 16 million events is not read again.",
         keeper: Keeper::Config(|config| &mut config.attribution.waits),
         ..file("attribution", "waits", "AMPERE_WAITS")
     },

@@ -1,4 +1,4 @@
-//! Whole files, mistakes and the environment.
+//! Tests of whole files, of mistakes and of the environment.
 
 use crate::{Config, GaugePeriod, Locations, SETTINGS};
 use ampere_attribution::{Policy, Sharing};
@@ -62,7 +62,7 @@ fn a_whole_file_is_understood() {
 }
 
 #[test]
-fn mistakes_are_reported_with_their_line_and_what_to_write() {
+fn mistakes_are_reported_with_their_line_and_the_remedy() {
     let cases = [
         ("[attribution]\npolcy = \"busy_only\"", "2: unknown key \"polcy\"; did you mean \"policy\"?"),
         ("\n[atribution]\n", "2: unknown key \"atribution\"; did you mean \"attribution\"?"),

@@ -35,7 +35,7 @@ pub(crate) trait Value {
     fn allowed(&self) -> String;
     /// Returns the value as it is written in the file; `None` if it means "not set".
     fn shown(&self) -> Option<String>;
-    /// Sets the value. An error leaves it unchanged, except for names of counter sources, where the known ones are set.
+    /// Sets the value. An error leaves it unchanged, except for a list of counter sources, of which the known ones are set.
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue>;
 }
 
