@@ -1,6 +1,6 @@
 /* The yardstick of the attribution engine: the least that attribution by call stack must do with the events of
  * bench/src/engine.rs. It has a stack for each rank, and at each event it adds the time since the one before to the innermost
- * frame. It knows neither joules nor call paths, nor how many ranks share the device. */
+ * frame. It does not handle joules, call paths, or the number of ranks that share the device. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-//! `ampere attribute --calls`: how many rows a core writes in a second, and how much memory that takes.
+//! Measures `ampere attribute --calls`: the rows that a core writes in a second, and the memory that this takes.
 
 use crate::trace::{Shape, Walk};
 use crate::{Figure, child, medians};

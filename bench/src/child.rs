@@ -1,4 +1,4 @@
-//! Runs a program as a process of its own, and measures how long it takes, its CPU time and its memory.
+//! Runs a program as a separate process, and measures its duration, its CPU time and its memory.
 
 use anyhow::{Context, bail};
 use std::io::{Read, Seek};

@@ -19,8 +19,8 @@ const RATE: f64 = 5e6;
 static DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// The option that makes this program measure calls that are coalesced from the start (AMPERE_EVENTS=folded). That takes a
-/// process of its own, as a process has one plugin.
+/// The option that makes this program measure calls that are coalesced from the start (AMPERE_EVENTS=folded). This needs a
+/// separate process, because a process has one plugin.
 pub const CHILD: &str = "--folded-calls";
 /// Depth of the calls: as many frames as HPL_rand and the functions that it calls.
 const DEEP: u32 = 4;
@@ -227,9 +227,9 @@ pub fn recorded_child() {
     println!("{ours} {least} {counting} {}", 100.0 * aside / (aside + of("events") / 2.0));
 }
 
-/// Measures with and without a sampler that reads all the time, in turn. Each measurement has processes of its own, as a process
-/// has one collector. The thread's CPU time is what an event costs. The wall-clock time includes what the thread loses if the
-/// sampler finds no core of its own.
+/// Measures with and without a sampler that reads continuously, in turn. Each measurement runs in separate processes, because a
+/// process has one collector. The thread's CPU time is the cost of an event. The wall-clock time also includes the time that the
+/// thread loses if the sampler must share its core.
 fn sampled() -> anyhow::Result<[Figure; 2]> {
     const TURNS: usize = 5;
     let library = child::stand_in()?;
@@ -293,7 +293,7 @@ fn folded() -> anyhow::Result<Vec<Figure>> {
 
 const FOLDED_ROUNDS: usize = 15;
 
-/// Runs in the child. Prints nanoseconds per event of the yardsticks, and how many calls the summary has.
+/// Runs in the child. Prints nanoseconds per event of the yardsticks, and the number of calls in the summary.
 pub fn folded_child() {
     let place = Place::prepare();
     let host = Host::start(&place.library);

@@ -1,4 +1,5 @@
-//! What the libraries that see GPU kernels cost, on stand-ins for the vendors' libraries, and how well they keep up.
+//! Measures the cost of the libraries that record GPU kernels, with stand-ins for the vendors' libraries, and whether they keep
+//! up.
 
 use crate::{Figure, child};
 use anyhow::Context;
@@ -40,7 +41,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// A program with stand-ins, and where they are.
+/// A program with its stand-ins, and their directory.
 struct Program {
     file: PathBuf,
     place: PathBuf,
@@ -55,7 +56,7 @@ fn compile(words: &[&OsStr]) -> anyhow::Result<()> {
     child::run(Command::new("cc").args(["-O2", "-pthread"]).args(words)).map(|_| ())
 }
 
-/// The stand-in for the library that counters are read from.
+/// Returns the variables that select the stand-in for the library of counters.
 fn counters(
     source: &'static str,
     variable: &'static str,
@@ -94,7 +95,7 @@ impl Program {
         Ok(Program { file, place, counters })
     }
 
-    /// Runs the program under `ampere run`. Returns what is on standard error.
+    /// Runs the program under `ampere run`. Returns its standard error.
     fn runs(&self, variable: &str, script: &str, words: &[&str]) -> anyhow::Result<String> {
         let _ = std::fs::remove_dir_all(self.place.join("out"));
         let mut command = Command::new(child::sibling("ampere"));

@@ -1,8 +1,8 @@
 //! The time from a counter's change to the first scrape of /metrics that shows it: a process with the plugin, its collector, and
 //! a stand-in for librocm_smi64 whose counter changes at known times of CLOCK_MONOTONIC.
 //!
-//! A change is identified by its number: at the end the counter stands still at a value whose time is known, and each earlier
-//! value is a known number of steps less. A value that is shown late is therefore not taken for the next one.
+//! A change is identified by its number: at the end the counter stops at a value whose time is known, and each earlier value is a
+//! known number of steps smaller. A value that is shown late is therefore not taken for the next one.
 
 use crate::{Figure, events};
 use anyhow::{Context, anyhow, bail};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub const CHILD: &str = "--latency";
 
 const CHANGES: u32 = 240;
-/// The step is neither a divisor nor a multiple of the collector's periods, so that changes fall at all phases of these.
+/// The step is neither a divisor nor a multiple of the collector's periods, so that changes occur at all phases of the periods.
 const STEP_SECONDS: f64 = 0.083;
 const WATTS: f64 = 1000.0;
 /// The counter starts to change after this time, when the collector has determined its clock and opened its counters.

@@ -57,7 +57,7 @@ pub struct Feed {
     longest_wait: Duration,
 }
 
-/// A location, the ring that is fed for it, and what has been written.
+/// A location, the ring that is fed for it, and the chunks that have been written.
 struct FedLocation {
     ring: RingProducer,
     gauge: RingGauge,

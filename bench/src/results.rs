@@ -75,7 +75,7 @@ impl Start {
     }
 }
 
-/// Returns all that was measured, with the commit and the machine.
+/// Returns all results, with the commit and the machine.
 pub fn document(lines: &[Value], start: &Start) -> Value {
     json!({"commit": start.commit, "date": output_of("date", &["-u", "+%Y-%m-%d"]),
            "machine": machine(), "load_at_start": start.load, "lines": lines})
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_what_was_measured_and_why_something_was_not() {
+    fn a_table_has_the_measured_figures_and_the_reasons_for_missing_ones() {
         let run = |how, wall, quality| Run { program: "HPL", how, unit: "s", wall, cpu: 2.0 * wall, quality };
         let quality = Quality { coalesced_percent: 93.04, suppressed_calls: 0.0 };
         let figure =

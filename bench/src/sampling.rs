@@ -1,4 +1,4 @@
-//! Measures what stack sampling costs programs that are not instrumented, compared with Linux' perf at the same period.
+//! Measures the cost of stack sampling for programs that are not instrumented, compared with Linux' perf at the same period.
 
 use crate::hosts::{self, build_hpl, hpl_input, lines, need};
 use crate::{child, least};

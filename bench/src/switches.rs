@@ -1,4 +1,4 @@
-//! Measures what the kernel's records of context switches cost: in a program whose threads are switched often, and in the
+//! Measures the cost of the kernel's records of context switches, in a program whose threads are switched often and in the
 //! collector that reads the records.
 
 use crate::{Figure, child, least, median, medians};

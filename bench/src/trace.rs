@@ -227,8 +227,8 @@ impl Walk {
 
 const DEPTH: u32 = 20;
 const CALLEES: u32 = 3;
-/// Only a function whose depth is a multiple of this calls more than one other. Otherwise there would be more call paths than
-/// programs have.
+/// Only functions at depths that are multiples of this call more than one other function. Otherwise there would be more call
+/// paths than programs usually have.
 const BRANCHES: u32 = 4;
 /// Mean number of ticks between two events, so that there are 100 events between two samples.
 const MEAN_TICKS: u64 = 10_000;
