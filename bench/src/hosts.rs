@@ -108,7 +108,7 @@ fn ways(
 pub type Measured = (f64, f64, Option<Quality>);
 
 /// Returns a line for each way, with the medians of its runs. The ways alternate, and every other round is in the opposite order.
-/// One more line lists what is missing.
+/// One more line names a way that could not be measured.
 pub fn lines(
     (program, unit): (&'static str, &'static str),
     rounds: usize,

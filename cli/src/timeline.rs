@@ -9,7 +9,7 @@ use ampere_model::signature::is_function;
 use ampere_report::Choice;
 use ampere_report::table::{Table, TableForm};
 use ampere_report::timeline::{By, RegionCalls, Series, above, balance, head, table};
-use ampere_settings::{Config, listed, offered, parse_duration};
+use ampere_settings::{Config, listed, parse_duration, suggested};
 use ampere_timeline::attributor::ViewKind;
 use ampere_timeline::recorder::Recorder;
 use ampere_trace::calls::{CallTable, Clock, Span, span_of, unlinked_file};
@@ -233,7 +233,7 @@ fn find_region<'a>(wanted: &str, names: &BTreeSet<&'a str>) -> anyhow::Result<&'
             say!("ampere: the region is {one}");
             Ok(one)
         }
-        [] => bail!("no region is named {wanted:?}: {}", offered(wanted, names.iter().copied())),
+        [] => bail!("no region is named {wanted:?}: {}", suggested(wanted, names.iter().copied())),
         _ => bail!(
             "{} regions are named {wanted:?}: name one of {}",
             named.len(),

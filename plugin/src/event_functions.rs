@@ -1,4 +1,4 @@
-//! The tables of event functions that Score-P gets, by what is recorded, and the functions for rare events.
+//! The tables of event functions for Score-P, one for each kind of recording, and the functions for rare events.
 
 use crate::calling_contexts::{context_enter, context_leave, sample};
 use crate::communication::{self, is_wanted};

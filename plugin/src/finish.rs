@@ -77,7 +77,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
             }
             // It may have finished between the two checks.
             _ if !session.collector_is_alive() && session.collector_state() != CollectorState::Finished => {
-                replacement.collector_is_dead(session, &output)
+                replacement.handle_dead_collector(session, &output)
             }
             _ => {
                 replacement.dead_since = None;
@@ -115,7 +115,7 @@ struct Replacement {
 impl Replacement {
     /// Replaces the collector once it has been dead for [`REPLACED_WITHIN`]. Returns a line for the user when nothing more can be
     /// done.
-    fn collector_is_dead(&mut self, session: &Session, output: &Path) -> Option<String> {
+    fn handle_dead_collector(&mut self, session: &Session, output: &Path) -> Option<String> {
         if session.is_removed() {
             // It was killed after its last step, before it could set its state.
             session.remove();

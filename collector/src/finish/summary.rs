@@ -358,7 +358,7 @@ impl<'a> RunSummary<'a> {
         let other =
             variables.filter_map(library).find(|one| !one.is_empty() && !one.ends_with(CUDA_LIBRARY))?;
         Some(format!(
-            "what CUDA runs on GPUs is not recorded: {ENV_CUDA_INJECTION} was set to {other}, and CUDA loads one library only"
+            "work that CUDA runs on GPUs is not recorded: {ENV_CUDA_INJECTION} was set to {other}, and CUDA loads one library only"
         ))
     }
 

@@ -167,7 +167,7 @@ impl Ingest {
                     let unknown = regions.add_unknown(handle);
                     process.add_region(handle, unknown, regions);
                 } else {
-                    process.regions.figures.pretend(handle, regions.add_unknown(u32::MAX));
+                    process.regions.figures.insert_temporarily(handle, regions.add_unknown(u32::MAX));
                 }
             }
         }

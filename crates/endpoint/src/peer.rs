@@ -25,7 +25,7 @@ pub fn is_own_user(ends: Ends) -> bool {
     }
     // Some kernels and containers provide only the lists.
     let found = match uid_asked(from, here) {
-        Asked::Told(uid) => uid,
+        Asked::User(uid) => uid,
         Asked::NoAnswer => ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|list| {
             let list = std::fs::File::open(list).ok()?;
             uid_in(BufReader::new(list.take(LIST_BYTES_MAX)), from, here)
@@ -37,7 +37,7 @@ pub fn is_own_user(ends: Ends) -> bool {
 /// The kernel's answer about a connection.
 enum Asked {
     /// The user of the socket; `None` if it has been closed.
-    Told(Option<u32>),
+    User(Option<u32>),
     NoAnswer,
 }
 
@@ -73,7 +73,7 @@ fn uid_asked(from: SocketAddr, here: SocketAddr) -> Asked {
         let (uid, inode, state) = (word(UID_AT)?, word(INODE_AT)?, answer[STATE_AT]);
         Some((state == 1 && inode != 0).then_some(uid))
     };
-    ask().map_or(Asked::NoAnswer, Asked::Told)
+    ask().map_or(Asked::NoAnswer, Asked::User)
 }
 
 fn ports(from: SocketAddr, here: SocketAddr) -> [u8; 4] {
@@ -176,7 +176,7 @@ mod tests {
                 .iter()
                 .find_map(|list| uid_in(BufReader::new(std::fs::File::open(list).ok()?), from, here));
             assert_eq!(listed, Some(geteuid().as_raw()), "{connects}");
-            if let Asked::Told(uid) = uid_asked(from, here) {
+            if let Asked::User(uid) = uid_asked(from, here) {
                 assert_eq!(uid, listed, "{connects}");
             }
             let stranger = Ends { peer: SocketAddr::new(peer.ip(), peer.port() ^ 1), ..ends };

@@ -3,7 +3,7 @@
 //!
 //! A server that refuses a request sends a challenge: the present time, with a code that only this server can make. The client
 //! answers with a code (HMAC-SHA-256, with the token as key) of the challenge, of the server's address as the client sees it, and
-//! of the path. So each answer is valid for one server, one path, and [`LIFE`]. Browsers and Prometheus send the token itself.
+//! of the path. So each answer is valid for one server, one path, and [`VALID_TIME`]. Browsers and Prometheus send the token itself.
 
 use crate::token::Token;
 use hmac::{Hmac, KeyInit, Mac};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The scheme of both headers, `WWW-Authenticate` and `Authorization`.
 pub const SCHEME: &str = "Ampere";
 /// The time for which an answer to a challenge is valid.
-const LIFE: Duration = Duration::from_secs(30);
+const VALID_TIME: Duration = Duration::from_secs(30);
 /// The maximum number of characters of a challenge that a client answers.
 const CHALLENGE_MAX: usize = 128;
 /// The number of bytes of a SHA-256 code.
@@ -47,7 +47,7 @@ impl Challenges {
     fn is_fresh(&self, challenge: &str) -> bool {
         let Some((second, given)) = challenge.split_once('-') else { return false };
         let age = second.parse().ok().and_then(|made| self.begun.elapsed().as_secs().checked_sub(made));
-        age.is_some_and(|age| age <= LIFE.as_secs()) && is_code(&self.key, &[second], given)
+        age.is_some_and(|age| age <= VALID_TIME.as_secs()) && is_code(&self.key, &[second], given)
     }
 
     /// Whether `given`, the header's value after the scheme, is the answer of a client with the token.
@@ -137,7 +137,7 @@ mod tests {
         {
             assert!(!server.accept(&token, wrong, place, "/nodes"), "{wrong}");
         }
-        let old = Challenges { begun: server.begun - 2 * LIFE, ..server.clone() };
+        let old = Challenges { begun: server.begun - 2 * VALID_TIME, ..server.clone() };
         assert!(!old.accept(&token, &right, place, "/nodes"), "the challenge is too old");
         // This challenge was made by the client.
         let made_up = given(&answer(&token, "0-00", place, "/nodes"));

@@ -75,7 +75,7 @@ struct Command {
     launch: Launch,
 }
 
-/// What is known of a command when it is enqueued.
+/// The properties of a command that are known when it is enqueued.
 #[derive(Clone, Copy)]
 pub struct Launch {
     /// The region of the kernel or copy.

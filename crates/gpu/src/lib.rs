@@ -13,9 +13,9 @@
 //!
 //! 1. When the runtime loads it, it calls [`Host::open`]. If the result is `None`, it does nothing: it registers nothing, and the
 //!    program runs as if the adapter were not loaded.
-//! 2. At the first context or queue, not when it is loaded, it calls [`Host::start`] with a function that delivers what is
-//!    still in the runtime's buffers. The host calls this function once, before the measurement ends. Many programs that load a
-//!    GPU runtime never use it. Loading it alone must not start the recording of calls.
+//! 2. At the first context or queue, not when it is loaded, it calls [`Host::start`] with a function that delivers the records
+//!    that are still in the runtime's buffers. The host calls this function once, before the measurement ends. Many programs that
+//!    load a GPU runtime never use it. Loading it alone must not start the recording of calls.
 //! 3. For each call of the runtime that matters (launch, copy, synchronise, allocate), it calls [`Host::enter`] and
 //!    [`Host::leave`] around it, on the program's thread. A launch has a number, from [`next_correlation`]; the kernel's frame
 //!    gets the same number later.

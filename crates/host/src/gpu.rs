@@ -35,7 +35,7 @@ static GPUS: Mutex<Gpus> =
     Mutex::new(Gpus { flushes: Vec::new(), streams: Vec::new(), quality: Vec::new(), has_refused: false });
 
 struct Gpus {
-    /// The adapters' functions that deliver what is still in buffers.
+    /// The adapters' functions that deliver the records that are still in buffers.
     flushes: Vec<extern "C" fn()>,
     streams: Vec<&'static Stream>,
     quality: Vec<Quality>,
@@ -302,7 +302,8 @@ unsafe extern "C" fn message(text: *const u8, bytes: usize) {
     });
 }
 
-/// Lets the adapters deliver what is still in buffers. The caller is not inside the host, and the measurement is running.
+/// Lets the adapters deliver the records that are still in buffers. The caller is not inside the host, and the measurement is
+/// running.
 pub fn flush() {
     // The adapters call the host, so the lock is not held.
     let flushes = std::mem::take(&mut gpus().flushes);

@@ -1,4 +1,4 @@
-//! Locations: what a `SCOREP_Location*` of this host points to.
+//! Locations: the objects to which a `SCOREP_Location*` of this host points.
 
 use scorep_abi::{Location, location_type};
 use std::ffi::{CString, c_void};

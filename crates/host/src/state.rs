@@ -24,7 +24,7 @@ pub enum State {
     Inert,
 }
 
-/// Holds nothing but values of [`State`].
+/// Contains only values of [`State`].
 static STATE: AtomicU8 = AtomicU8::new(State::New as u8);
 
 /// Returns the state. Acquire pairs with the Release of `Running`: a thread that sees `Running` sees the plugin's

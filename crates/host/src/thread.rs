@@ -1,7 +1,7 @@
 //! A thread's record and its open frames.
 //!
-//! The host has its own stack of open frames. Exits are matched against it, so that the plugin's events always nest, whatever
-//! exits a `longjmp` or an exception has skipped, and so that the open frames of an ending thread can be closed.
+//! The host has its own stack of open frames. Exits are matched against it, so that the plugin's events nest even if a `longjmp`
+//! or an exception has skipped exits, and so that the open frames of an ending thread can be closed.
 
 use crate::definitions::{REGIONS_MAX, is_recorded};
 use crate::mpi::state::CallState;

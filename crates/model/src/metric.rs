@@ -150,8 +150,8 @@ pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     factor_of_prefix(prefix, *is_symbol).filter(|_| !is_other).map(|factor| quantity.times(factor))
 }
 
-/// Returns the quantity of a metric with a known name, whatever its unit is. PAPI's metrics are among them, which Score-P records
-/// without a unit and, even if they are powers, as accumulated since the start.
+/// Returns the quantity of a metric with a known name, independently of its unit. PAPI's metrics are among them, which Score-P
+/// records without a unit and, even if they are powers, as accumulated since the start.
 pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
     if is_not_consumption(metric) {
         return None;
@@ -172,7 +172,7 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
         () if begins(&["amd_smi:::power_average:device=", "amd_smi:::power_current:device="]) => {
             Some(Quantity::Power(1.0))
         }
-        // The kernel's counters are in 2^-32 J, whatever the processor's are.
+        // The kernel's counters are in 2^-32 J on all processors.
         () if begins(&["rapl::RAPL_ENERGY_", "power/energy-"]) => Some(Quantity::Energy(2f64.powi(-32))),
         () if begins(&["rapl:::"]) && metric.contains("_ENERGY") => Some(Quantity::Energy(1e-9)),
         () if begins(&["powercap:::ENERGY_UJ:"]) => Some(Quantity::Energy(1e-6)),

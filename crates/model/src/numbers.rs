@@ -91,7 +91,7 @@ impl Handles {
     }
 
     /// Maps a handle to a region only temporarily: [`Handles::find`] does not find it.
-    pub fn pretend(&mut self, handle: u32, region: RegionRef) {
+    pub fn insert_temporarily(&mut self, handle: u32, region: RegionRef) {
         self.recent[Self::place(handle)] = (handle, region);
     }
 

@@ -51,7 +51,7 @@ fn without_return_type(function: &str) -> &str {
     let spaces = outside_of_brackets(function, " ");
     let is_operators = |at: &usize| function[..*at].ends_with("operator");
     let begin = spaces.iter().rev().find(|at| !is_operators(at)).map_or(0, |at| at + 1);
-    // "operator new" and "operator bool" have a space of their own.
+    // The names "operator new" and "operator bool" contain a space.
     match spaces.iter().rev().find(|at| is_operators(at)) {
         Some(own) if begin > *own => function,
         _ => &function[begin..],

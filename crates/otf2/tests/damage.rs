@@ -221,7 +221,7 @@ fn a_directory_in_place_of_an_event_file() {
     assert_eq!(events.events.len(), 30);
 }
 
-/// Runs in a process of its own, because OTF2 would print to the stderr of all tests.
+/// Runs in a separate process, because OTF2 would print to the stderr of all tests.
 #[test]
 fn otf2_prints_nothing() {
     if std::env::var_os("OTF2_TEST_QUIET").is_some() {

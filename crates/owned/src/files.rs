@@ -526,7 +526,7 @@ mod tests {
             );
         }
         assert_eq!(std::fs::read_to_string(theirs.join("sub/file")).unwrap(), "theirs");
-        // Nothing is done through links of another user either, in whatever form the path contains them.
+        // No action follows links of another user either, wherever they are in the path.
         link(place.path(), theirs.join("link")).unwrap();
         std::os::unix::fs::lchown(theirs.join("link"), Some(65534), None).unwrap();
         for way in ["link/x", "link/../x", "sub/../link/x", "./link/./x"] {

@@ -222,7 +222,7 @@ pub struct LogReader {
     /// Whether an entry was damaged: nothing after it can be read.
     damaged: bool,
     chunk: Vec<u8>,
-    /// A byte-for-byte copy of what has been read.
+    /// A byte-for-byte copy of the bytes that have been read.
     copy: Option<CopyLog>,
     /// The number of entries that this version does not know.
     pub unknown_entries: u64,

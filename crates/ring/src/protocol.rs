@@ -47,7 +47,7 @@ impl Hold for std::sync::atomic::AtomicU32 {
 /// Takes an end that is free or whose holder is dead. If several processes find a dead holder, one of them gets the end.
 /// `Err` has the pid of the holder.
 ///
-/// The exchange acquires what the dead holder did: read the positions after this.
+/// The exchange acquires the dead holder's writes, so the positions must be read after it.
 pub fn take_hold<H: Hold>(hold: &H, me: u32, is_alive: impl Fn(u32) -> bool) -> Result<(), u32> {
     let holder = hold.holder();
     if holder != 0 && holder != me && is_alive(holder) {

@@ -10,7 +10,8 @@
 //!      32   samples          (time u64, nanojoules u64)*
 //! ```
 //!
-//! Times are of [`crate::clock::usual`], whatever the clock of the session's events: the plugin converts to Score-P's clock.
+//! Times are those of [`crate::clock::usual`], even if the session's events have another clock: the plugin converts to Score-P's
+//! clock.
 //!
 //! **Limit.** When a file has [`SAMPLES_MAX`] samples, every other one is removed, and from then on only every second (fourth,
 //! eighth ...) sample is written. Energy is cumulative, so this reduces the resolution in time but loses no joules. The thinner

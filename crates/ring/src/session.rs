@@ -19,7 +19,7 @@
 //!                                         rings; never decreases. 0 before the replay and without one
 //! 4080    boot                 2 x u64    creator: the boot of the node (process.rs); 0, 0: not known
 //! 4096    finishing            u32        the collector: 1 while it writes the results; no process can join then
-//! 4104    headroom             u64        creator: half of what was free in the file system. Rings leave at least this
+//! 4104    headroom             u64        creator: half of the free space of the file system. Rings leave at least this
 //!                                         number of bytes free, because the program and MPI use shared memory, too
 //! 4112    pid namespace        u64        creator: the namespace of all pids here; 0: not known
 //! 4120    unmeasured           u32        processes: incremented by each one of the job that is not measured to its end

@@ -30,7 +30,8 @@ fn a_log_whose_descriptor_was_closed_and_used_again_writes_to_its_own_file() {
     let ours = descriptors.filter(is_log).filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let ours: Vec<i32> = ours.collect();
     assert_eq!(ours.len(), 1);
-    // SAFETY: this is what is tested: the number is closed behind the log's back and given to another file.
+    // SAFETY: the test does on purpose what the log must withstand: it closes the log's descriptor and gives the number to
+    // another file.
     drop(unsafe { OwnedFd::from_raw_fd(ours[0]) });
     let mine = std::fs::File::create(&own).expect("a file");
     let taken: Vec<_> = (0..100).map_while(|_| mine.try_clone().ok()).collect();

@@ -107,7 +107,7 @@ fn one_consumer_takes_over_from_a_dead_one_and_misses_no_record() {
                 cursor.publish(&shared.write, 1);
             }
         });
-        // The one that dies, before or after it has released what it has read.
+        // The consumer that dies, before or after it has released the record that it has read.
         take_hold(&*hold, DEAD, |_| true).expect("a free end");
         let mut first = ConsumerCursor::new(CAPACITY, 0);
         if first.available(&ring.write).expect("an honest producer") > 0 {

@@ -264,14 +264,14 @@ impl DeviceSetting {
             locations: draft.locations,
             ranks: draft.ranks,
         };
-        match setting.impossible(before) {
+        match setting.why_unusable(before) {
             Some(why) => Err(source.error(at, format!("device {:?}: {why}", setting.name))),
             None => Ok(setting),
         }
     }
 
     /// Returns the reason if the setting can never be used, given the settings before it.
-    fn impossible(&self, before: &[DeviceSetting]) -> Option<String> {
+    fn why_unusable(&self, before: &[DeviceSetting]) -> Option<String> {
         let metric = plain(self.metric.as_str());
         if let Some(first) = before.iter().find(|first| first.patterns() == self.patterns()) {
             return Some(format!("metric = '{metric}' is device {:?} already", first.name));

@@ -18,7 +18,7 @@ impl std::error::Error for ConfigError {}
 
 /// The reason why a value cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // fields: what was found, what is allowed
+#[allow(missing_docs)] // fields: the value that was found, and the allowed values
 pub enum WrongValue {
     /// A value of another TOML type.
     #[error("{expected} is expected, not {found}")]

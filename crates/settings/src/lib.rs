@@ -37,6 +37,6 @@ pub use config::{
 };
 pub use device::{DeviceSetting, Ranks};
 pub use error::{ConfigError, WrongValue};
-pub use names::{listed, offered, offered_first, plain};
+pub use names::{listed, plain, suggested, suggested_first};
 pub use table::{ENV_RECORDER, IfWrong, PREFIX, SETTINGS, Setting, setting};
 pub use value::{Cpus, GaugePeriod, Locations, StackPeriod, parse_duration};

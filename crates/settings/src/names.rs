@@ -4,7 +4,7 @@ use ampere_model::signature::function;
 use strsim::levenshtein;
 
 /// The maximum number of names that are suggested for a pattern that matches nothing.
-const OFFERED_MAX: usize = 4;
+const SUGGESTED_MAX: usize = 4;
 
 /// Returns the candidate that is most similar to a name; `None` if there is no candidate.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -24,16 +24,16 @@ pub fn plain(pattern: &str) -> &str {
 
 /// Returns the first few names, and the number of the others.
 pub fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    ampere_model::text::listed(names, OFFERED_MAX)
+    ampere_model::text::listed(names, SUGGESTED_MAX)
 }
 
 /// Describes what a pattern that matches nothing could have matched: "there are a, b and 3 more", the most similar first.
-pub fn offered<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> String {
-    offered_first(pattern, names, |_| false)
+pub fn suggested<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> String {
+    suggested_first(pattern, names, |_| false)
 }
 
-/// Like [`offered`], with the names that are likely to be meant before all others.
-pub fn offered_first<'a>(
+/// Like [`suggested`], with the names that are likely to be meant before all others.
+pub fn suggested_first<'a>(
     pattern: &str,
     names: impl Iterator<Item = &'a str>,
     is_likely: impl Fn(&str) -> bool,

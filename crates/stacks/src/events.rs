@@ -72,7 +72,7 @@ const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
 /// The values of `_IO('$', 0)` and `_IO('$', 5)`.
 const ENABLE: libc::Ioctl = 0x2400u32 as libc::Ioctl;
 const SET_OUTPUT: libc::Ioctl = 0x2405u32 as libc::Ioctl;
-/// The offsets in the kernel's page of its own position and of the reader's.
+/// The offsets, in the page that is shared with the kernel, of the kernel's position and of the reader's.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 /// The sizes of rings that are tried, the largest first: users may often lock only 8 MB, or 516 kB for each CPU.
@@ -191,7 +191,7 @@ impl Opened {
 /// The rings, and the events that write to them.
 pub(crate) struct Events {
     /// For each CPU, an event of this process that counts nothing. The ring belongs to this event, so that the ring exists
-    /// independently of what is sampled.
+    /// independently of the sampled processes.
     of_cpus: Vec<(u32, OwnedFd)>,
     pub(crate) rings: Vec<Ring>,
     attributes: Attributes,
@@ -542,7 +542,7 @@ impl Ring {
         self.bytes
     }
 
-    /// Reads from the shared page up to where the kernel has written.
+    /// Reads, from the shared page, the position up to which the kernel has written.
     pub(crate) fn refresh(&mut self) {
         // SAFETY: this is an aligned word of the kernel's page, which lives as long as self.
         let head = unsafe { self.page.add(HEAD).cast::<AtomicU64>().as_ref() };

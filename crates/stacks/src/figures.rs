@@ -233,8 +233,8 @@ mod tests {
     fn samples_that_the_kernel_does_not_take_are_counted_by_the_time_without_samples() {
         let tick = clock_getres(ClockId::MonotonicCoarse).tv_nsec as u64;
         let period = tick / 4;
-        type Told<'a> = &'a [(u64, u64, bool)];
-        let cases: [(Told, u64); 5] = [
+        type Throttling<'a> = &'a [(u64, u64, bool)];
+        let cases: [(Throttling, u64); 5] = [
             (&[(1, 1000, true), (1, 1000 + 2 * period, false)], 2),
             // Two events are stopped at once, and there are no further records of one of them.
             (&[(1, 0, true), (2, 0, true), (2, period, false)], 1),

@@ -61,7 +61,7 @@ const PROCESSES_MAX: usize = 1 << 16;
 /// The mappings of a process in the order of addresses. Forked processes share them until one of them maps something.
 pub(crate) type Mappings = Arc<Vec<Mapping>>;
 
-/// Adds a mapping of a file, which replaces what it covers.
+/// Adds a mapping of a file, which replaces the mappings that it covers.
 fn insert(mappings: &mut Vec<Mapping>, new: Mapping) {
     insert_parts(mappings, new.start..new.end, vec![new]);
 }
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_mapping_replaces_what_it_covers() {
+    fn a_new_mapping_replaces_those_that_it_covers() {
         let mut mappings = Vec::new();
         insert(&mut mappings, mapping(0x1000, 0x9000, 0, 1));
         insert(&mut mappings, mapping(0xa000, 0xb000, 0, 2));

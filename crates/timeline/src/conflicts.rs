@@ -5,7 +5,7 @@ use crate::agreement;
 use crate::attributor::{Attributor, Device, Unit};
 use crate::topology::metric_number;
 use ampere_model::{LocationKind, Quality, quantity_of_name};
-use ampere_settings::{DeviceSetting, listed, offered, offered_first, plain};
+use ampere_settings::{DeviceSetting, listed, plain, suggested, suggested_first};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns one line for each doubtful setting, now that everything is known about the run, and for each pair of counters that
@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
                 "[[device]] {:?}: no node matches node = '{}': {}",
                 setting.name,
                 plain(node.as_str()),
-                offered(plain(node.as_str()), self.nodes.iter().copied())
+                suggested(plain(node.as_str()), self.nodes.iter().copied())
             )),
             _ if by_metric => notes.push(format!(
                 "[[device]] {:?}: metric = '{}' matches metrics without samples only",
@@ -94,16 +94,16 @@ impl<'a> Run<'a> {
                 "[[device]] {:?}: metric = '{}' matches nothing: {}",
                 setting.name,
                 plain(setting.metric.as_str()),
-                self.offered_metrics(plain(setting.metric.as_str()))
+                self.suggested_metrics(plain(setting.metric.as_str()))
             )),
         }
     }
 
     /// Returns the metrics that could have been meant, those of energy and power first.
-    fn offered_metrics(&self, pattern: &str) -> String {
+    fn suggested_metrics(&self, pattern: &str) -> String {
         let is_device = |name: &str| self.attributor.devices.iter().any(|device| device.info.metric == name);
         let is_energy = |name: &str| is_device(name) || quantity_of_name(name).is_some();
-        offered_first(pattern, self.metrics.iter().map(String::as_str), is_energy)
+        suggested_first(pattern, self.metrics.iter().map(String::as_str), is_energy)
     }
 
     /// Returns the devices that a setting matches although an earlier setting applies to them, by the earlier setting.
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
                 "[[device]] {:?}: locations = '{}' matches no GPU stream: {}",
                 setting.name,
                 plain(pattern.as_str()),
-                offered(plain(pattern.as_str()), streams.iter().copied())
+                suggested(plain(pattern.as_str()), streams.iter().copied())
             ));
         }
     }

@@ -3,7 +3,7 @@
 use scorep_abi::collective;
 use std::ffi::c_int;
 
-/// What is recorded for a function.
+/// The events that are recorded for a function, and the type of its counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recorded {
     pub kind: Kind,
@@ -61,7 +61,7 @@ pub enum Completion {
     Some,
 }
 
-/// Returns what is recorded for the function with this Fortran stem (`mpi_send`); `None` if only its frame is recorded.
+/// Returns the additional events of the function with this Fortran stem (`mpi_send`); `None` if only its frame is recorded.
 pub fn recorded(lower: &str) -> Option<Recorded> {
     let stem = lower.strip_prefix("mpi_")?;
     let small = stem.strip_suffix("_c");

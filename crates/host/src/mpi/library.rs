@@ -202,7 +202,7 @@ impl Library {
     }
 
     /// Whether an argument can be a datatype: it is not MPI_DATATYPE_NULL. In the MPICH family, the upper bits of a handle show
-    /// what it is.
+    /// its kind.
     fn is_datatype(&self, datatype: usize) -> bool {
         match self.is_open_mpi {
             true => datatype != 0 && datatype != self.null_datatype,

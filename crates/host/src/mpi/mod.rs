@@ -299,8 +299,8 @@ fn define(function: usize) -> AnyHandle {
     let row = &FUNCTIONS[function];
     let _ = KINDS[function].set(kinds::recorded(row.lower));
     let region = definitions::region(row.name, row.name, "MPI", 0, row.region_type, paradigm::MPI);
-    // Two threads may both define the region; the later handle stays. Release is not needed: `definitions` publishes what is
-    // behind a handle itself.
+    // Two threads may both define the region; the later handle stays. Release is not needed, because `definitions` publishes the
+    // region itself.
     REGIONS[function].store(region, Ordering::Relaxed);
     region
 }

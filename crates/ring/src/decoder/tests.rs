@@ -41,7 +41,7 @@ impl Profiler {
     }
 }
 
-/// A writer and its decoder, with the profile of what was written and that of what was decoded.
+/// A writer and its decoder, with the profiles of the written and of the decoded calls.
 struct Run {
     writer: EventWriter,
     reader: RingConsumer,
@@ -868,7 +868,7 @@ proptest! {
     #[test]
     fn calls_and_times_are_exact_for_any_program_and_reader(
         script in prop::collection::vec(
-            // The numbers of steps, of ticks per step, of regions and of open frames; and how much is read afterwards.
+            // The numbers of steps, of ticks per step, of regions, of open frames, and of records that are read afterwards.
             (1u64..3000, 0u64..40, 1u32..40, 1usize..60, 0usize..3000), 1..40
         ),
         always: bool,
@@ -916,7 +916,8 @@ proptest! {
     #[test]
     fn invalid_events_of_a_host_do_no_harm(
         script in prop::collection::vec(
-            // The number of steps, the times, the number of regions, what is done afterwards, and how much is read then.
+            // The number of steps, the kind of times, the number of regions, the action afterwards, and the number of records
+            // that are read then.
             (1u64..2000, 0u8..8, 1u32..2000, 0u8..16, 0usize..3000), 1..40
         ),
         policy in prop::sample::select(vec![OverloadPolicy::Coalesce, OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Suppress]),
