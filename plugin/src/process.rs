@@ -198,15 +198,15 @@ fn report_other_output(session: &Session) {
     let is_output = |path: &Path| names_output(path, &output);
     if !is_output(&wanted) && !std::fs::canonicalize(&wanted).is_ok_and(|path| is_output(&path)) {
         report(&format!(
-            "the results go to {} and not to {}: that directory belongs to another run, or this process joined a run that was started with the first",
+            "the results go to {} and not to {}: that directory belongs to another run, or this process joined a run whose output directory is the first one",
             output.display(),
             wanted.display()
         ));
     }
 }
 
-/// Whether a path names the run's output directory. Names are compared: working directories may differ, and each node but the
-/// first has a directory inside the first one's.
+/// Whether a path names the run's output directory. The names are compared, because working directories may differ, and each node
+/// except the first has its directory inside the first node's.
 fn names_output(path: &Path, output: &Path) -> bool {
     path.file_name().is_none_or(|name| output.iter().any(|part| part == name))
 }

@@ -366,7 +366,10 @@ fn what_score_p_measures_is_left_to_its_adapter_and_a_line_reports_it() {
     let plain = gpu.plain(&arguments);
     let program = [gpu.program.to_str().unwrap()];
     for (value, line) in [
-        ("no", "work that CUDA runs on GPUs is not recorded: set SCOREP_CUDA_ENABLE=yes for Score-P's adapter"),
+        (
+            "no",
+            "work that CUDA runs on GPUs is not recorded: set SCOREP_CUDA_ENABLE=yes for Score-P's adapter",
+        ),
         ("yes", "Score-P's adapter records the work that CUDA runs on GPUs"),
     ] {
         let mut command = gpu.place.ampere_run(value, program.iter().chain(&arguments));

@@ -81,7 +81,7 @@ fn built() -> PathBuf {
 }
 
 #[test]
-fn it_needs_no_library_and_exports_two_names() {
+fn the_preloaded_library_needs_no_library_and_exports_two_names() {
     let (of, _) = ok(Command::new("readelf").arg("-dW").arg(built()));
     assert!(!of.contains("NEEDED") && !of.contains("VERNEED") && !of.contains("VERDEF"), "{of}");
     let (names, _) = ok(Command::new("nm").args(["-D", "--defined-only", "-j"]).arg(built()));

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_stay() {
+    fn other_names_are_unchanged() {
         for symbol in [
             "",
             "_",

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_raw_value_survives() {
+    fn every_raw_value_is_kept() {
         for raw in 0..=u8::MAX {
             assert_eq!(RegionRole::from_raw(raw).to_raw(), raw);
             assert_eq!(MetricMode::from_raw(raw).to_raw(), raw);

@@ -192,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file() {
+    fn all_events_of_a_complete_file_are_counted() {
         assert_eq!(of(&whole()), Extent { events: Some(4), truncated: None });
     }
 
     #[test]
-    fn cut_at_every_byte() {
+    fn complete_events_are_counted_wherever_a_file_is_cut() {
         let whole = whole();
         let second = CHUNK as usize + HEADER_BYTES;
         for length in 0..whole.len() - 2 {

@@ -24,14 +24,14 @@ fn message(result: Result<Trace, Error>, path: &Path) -> String {
 }
 
 #[test]
-fn no_file() {
+fn a_missing_anchor_file_is_an_error() {
     let path = Path::new("/nowhere/traces.otf2");
     assert!(matches!(Trace::open(path), Err(Error::NotFound(_))));
     assert!(message(Trace::open(path), path).contains("no such file"));
 }
 
 #[test]
-fn not_otf2() {
+fn a_file_that_is_not_an_anchor_file_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("traces.otf2");
     for content in [&b""[..], b"hello", b"OTF2", &[0; 4000], &[0xff; 4000]] {
@@ -46,7 +46,7 @@ fn not_otf2() {
 }
 
 #[test]
-fn an_anchor_file_cut_at_every_byte() {
+fn an_anchor_file_that_is_cut_at_any_byte_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 2);
     let anchor = directory.path().join("traces.otf2");
@@ -61,7 +61,7 @@ fn an_anchor_file_cut_at_every_byte() {
 }
 
 #[test]
-fn definitions_missing() {
+fn missing_definitions_are_an_error() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 2);
     let path = directory.path().join("traces.def");
@@ -71,7 +71,7 @@ fn definitions_missing() {
 }
 
 #[test]
-fn definitions_cut_at_every_byte() {
+fn definitions_that_are_cut_at_any_byte_are_an_error() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 2);
     let path = directory.path().join("traces.def");
@@ -87,7 +87,7 @@ fn definitions_cut_at_every_byte() {
 }
 
 #[test]
-fn an_event_file_is_missing() {
+fn events_of_other_locations_are_read_if_an_event_file_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 100);
     fs::remove_file(directory.path().join("traces/1.evt")).unwrap();
@@ -100,7 +100,7 @@ fn an_event_file_is_missing() {
 }
 
 #[test]
-fn local_definitions_are_missing_or_cut() {
+fn local_definitions_may_be_missing_but_not_cut() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 100);
     fs::remove_file(directory.path().join("traces/1.def")).unwrap();
@@ -122,7 +122,7 @@ fn local_definitions_are_missing_or_cut() {
 /// Wherever the file is cut, the first events and all events of other locations are read, none of them twice, and the report
 /// names the location.
 #[test]
-fn an_event_file_cut_at_every_byte() {
+fn an_event_file_that_is_cut_at_any_byte_is_read_up_to_there() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 12);
     let (_, whole_events, _) = read(directory.path());
@@ -158,7 +158,7 @@ fn an_event_file_cut_at_every_byte() {
 
 /// A file of many chunks: OTF2 alone would replay an earlier chunk here.
 #[test]
-fn a_long_event_file_cut_anywhere() {
+fn a_long_event_file_is_read_up_to_a_cut() {
     let directory = tempfile::tempdir().unwrap();
     let calls = 60_000_u64;
     write(directory.path(), calls);
@@ -193,7 +193,7 @@ fn a_long_event_file_cut_anywhere() {
 }
 
 #[test]
-fn nonsense_in_an_event_file() {
+fn nonsense_in_an_event_file_affects_only_its_location() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 30_000);
     let path = directory.path().join("traces/1.evt");
@@ -210,7 +210,7 @@ fn nonsense_in_an_event_file() {
 }
 
 #[test]
-fn a_directory_in_place_of_an_event_file() {
+fn a_directory_in_place_of_an_event_file_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 10);
     let path = directory.path().join("traces/1.evt");

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 #[test]
-fn a_small_trace() {
+fn a_small_trace_is_read_back() {
     let directory = tempfile::tempdir().unwrap();
     let mut written = write(directory.path(), 1000);
     let (trace, events, report) = read(directory.path());
@@ -55,7 +55,7 @@ fn a_handler_can_stop() {
 }
 
 #[test]
-fn chunks_and_large_records() {
+fn several_chunks_and_large_records_are_read_back() {
     // Some megabytes on one location: many chunks; metric events of 255 values: records with a long length.
     let directory = tempfile::tempdir().unwrap();
     let mut definitions = definitions();
@@ -85,7 +85,7 @@ fn chunks_and_large_records() {
 }
 
 #[test]
-fn more_definitions_than_a_chunk() {
+fn definitions_larger_than_a_chunk_are_read_back() {
     let directory = tempfile::tempdir().unwrap();
     let mut definitions = definitions();
     for i in 0..120_000 {
@@ -324,7 +324,7 @@ fn a_real_trace_is_read_as_python_reads_it() {
 }
 
 #[test]
-fn the_definitions_of_a_real_trace() {
+fn the_definitions_of_a_real_trace_are_read() {
     let Some(anchor) = real_trace() else {
         return eprintln!("skipped: no ../shared/traces/mi300a-two-kernels");
     };

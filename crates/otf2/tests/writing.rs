@@ -106,7 +106,7 @@ fn definitions_are_checked() {
 }
 
 #[test]
-fn text_with_zero_bytes() {
+fn zero_bytes_in_names_are_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let mut definitions = definitions();
     definitions.regions.get_mut(RegionRef(0)).unwrap().name = "a\0b".into();
@@ -315,7 +315,7 @@ fn the_disk_is_full() {
 
 /// Another writer has written a location into a separate archive.
 #[test]
-fn event_files_of_several_archives() {
+fn event_files_of_several_archives_can_be_joined() {
     let main = tempfile::tempdir().unwrap();
     let side = tempfile::tempdir().unwrap();
     let first = ArchiveWriter::create(main.path()).unwrap();

@@ -128,7 +128,7 @@ impl EventWriter {
             self.limit_after = self.limit;
         }
         self.next_id = id;
-        // The frequent cases need not ask whether there is an id: none of them applies.
+        // With an id, none of the frequent cases applies, so they need not check for one.
         self.limit = if id == 0 { self.limit_after } else { 0 };
         self.update_coalesced_until();
     }

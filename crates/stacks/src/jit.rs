@@ -79,7 +79,7 @@ struct ReadState {
 }
 
 impl Maps {
-    /// Returns the function at an address of a process that is in no file.
+    /// Returns the function at an address of a process, if the address is in no file.
     pub(crate) fn at(&mut self, process: u32, address: u64, functions: &mut Functions) -> Option<FunctionId> {
         let name = self.name_at(process, address)?;
         let known = self.functions.get(&name).copied();

@@ -133,7 +133,7 @@ fn callers_of_functions_without_unwind_tables_are_found_and_counted_as_guessed()
 /// OpenBLAS lowers the stack pointer by more than is copied.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn openblas_has_its_callers() {
+fn callers_of_openblas_are_found() {
     const MULTIPLY: &str = r#"
         #include <stdlib.h>
         void cblas_dgemm(int, int, int, int, int, int, double, double *, int, double *, int, double, double *, int);

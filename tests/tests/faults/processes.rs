@@ -194,7 +194,7 @@ fn joining_a_run_with_another_output_directory_is_reported() {
     second.said_once(&[
         "the results go to",
         "out and not to",
-        "joined a run that was started with the first",
+        "joined a run whose output directory is the first one",
     ]);
     assert_eq!(first.wait().code, 0);
     assert_eq!(total_calls(&check(&place, "out", true), "step"), 20500);
