@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 const ANCHORS_MAX: usize = 16;
 /// The length of a period, in nanoseconds of the device.
 const PERIOD: u64 = 500_000_000;
-/// The number of the first periods that are shorter, so that the drift is soon known.
+/// The number of short periods at the start, which make the drift known early.
 const SHORT_PERIODS: usize = 6;
 /// The length of a short period.
 const SHORT_PERIOD: u64 = 50_000_000;
@@ -17,7 +17,7 @@ const SHORT_PERIOD: u64 = 50_000_000;
 const DRIFT_SPAN_MIN: u64 = 200_000_000;
 /// A larger drift is taken for an error of the readings.
 const DRIFT_MAX: f64 = 1e-3;
-/// A drift that clocks have.
+/// A drift that is usual for clocks.
 const DRIFT_LIKELY: f64 = 50e-6;
 /// The error of the rate between anchors.
 const RATE_ERROR: f64 = 5e-6;
@@ -38,7 +38,7 @@ struct Anchor {
 }
 
 impl Anchor {
-    /// Whether a clock that drifts by no more than [`DRIFT_MAX`] cannot have shown both times. `rate` is in ticks per nanosecond.
+    /// Whether no clock whose drift is at most [`DRIFT_MAX`] can have shown both times. `rate` is in ticks per nanosecond.
     fn contradicts(&self, other: &Anchor, rate: f64) -> bool {
         let by_device = (other.device as f64 - self.device as f64) * rate;
         let by_run = other.ticks as f64 - self.ticks as f64;
@@ -114,7 +114,7 @@ impl DeviceClock {
                 let rate = (last.ticks as f64 - first.ticks as f64) / (last.device - first.device) as f64;
                 let drift = (rate / self.nominal - 1.0).abs();
                 let error = (first.error + last.error) as f64 / (last.ticks.abs_diff(first.ticks)) as f64;
-                // An inexact drift is better than none if it is larger than its error.
+                // An inexact drift is still used if its error is at most half of it.
                 if drift <= DRIFT_MAX && error <= RATE_ERROR.max(drift / 2.0) { rate } else { self.nominal }
             }
             _ => self.nominal,
@@ -168,7 +168,8 @@ mod tests {
         move |ticks| 5_000_000_000 + (ticks as f64 / 3.0 * (1.0 + drift)) as u64
     }
 
-    /// Reads the clock for the `step`th time of one every 10 ms, with an uncertain delay. Returns the time before.
+    /// Reads the clock for the `step`th time, one every 10 ms, with an uncertain delay. Returns the run's time before the
+    /// reading.
     fn read(clock: &mut DeviceClock, device_at: &impl Fn(u64) -> u64, step: u64) -> u64 {
         let before = 900 + step * 30_000_000;
         let delay = 3000 + step * 7919 % 60_000;
@@ -201,7 +202,7 @@ mod tests {
 
     /// The worst readings have an error of 10 us, and the best ones of 0.5 us.
     #[test]
-    fn times_are_right_to_10_us_from_the_start() {
+    fn times_are_exact_to_10_us_from_the_start() {
         for drift in [50e-6, -50e-6] {
             let mut worst = 0;
             let (mut clock, device_at) = (DeviceClock::new(3.0), device(drift));
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_or_ahead_by_less_than_a_period_starts_anew() {
+    fn a_clock_that_jumps_back_or_ahead_by_less_than_a_period_starts_anew() {
         for (by, step) in [(-100_000_000, 1), (100_000_000, 1), (-2_000_000, 30), (2_000_000, 30)] {
             let (mut clock, device_at) = played(50e-6, 3);
             let set_at = |ticks| device_at(ticks).wrapping_add_signed(by);
