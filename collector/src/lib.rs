@@ -5,6 +5,7 @@
 //! live/             one node's run: what one round of the loop does
 //! ingest/           reads the processes' logs and rings
 //! live_timeline.rs  the run's pipeline (`crates/timeline`): the watermark, and how long GPU streams are waited for
+//! live_waits.rs     what ranks wait for in MPI while they run
 //! sampling/         reads counters and gauges; the clock of the timestamps
 //! stacks/           sampled stacks as enters and leaves
 //! serving/          snapshots of the figures, metrics, HTTP and its access control
@@ -22,6 +23,7 @@ pub mod finish;
 pub mod ingest;
 pub mod live;
 mod live_timeline;
+mod live_waits;
 mod node_watch;
 mod notes;
 mod options;

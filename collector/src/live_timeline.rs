@@ -1,5 +1,6 @@
 //! The pipeline of a live run, which brings events and samples into the order of time and hands them to the engine.
 
+use crate::live_waits::LiveWaits;
 use crate::options::Options;
 use crate::sampling::clock::SessionClock;
 use ampere_model::Timestamp;
@@ -19,6 +20,7 @@ pub(crate) struct LiveTimeline {
     /// Whether an event has confirmed the clock.
     pub clock_is_certain: bool,
     pub pipeline: Pipeline,
+    pub waits: LiveWaits,
     /// The attributed power that the recorder has written, if power is recorded.
     pub power: power::Values,
     /// All events before this time are in the pipeline, except those that GPU streams have not reported yet.
@@ -53,6 +55,7 @@ impl LiveTimeline {
             clock,
             clock_is_certain,
             pipeline: Pipeline::new(attributor, GpuStreams::Late),
+            waits: LiveWaits::new(config.attribution.waits),
             power,
             watermark: 0,
             done_until: 0,
@@ -75,6 +78,7 @@ impl LiveTimeline {
         self.done_until = self.done_until.max(watermark);
         let longest_lag = (longest_lag as f64 * self.stream_lag_factor) as u64;
         self.pipeline.advance_late(watermark, longest_lag, awaits_streams);
+        self.waits.settle(&mut self.pipeline.attributor, self.done_until);
     }
 
     /// Returns the time up to which everything may be handed over. It is not later than a sample that may still arrive, but live
@@ -99,6 +103,7 @@ impl LiveTimeline {
     /// Hands over everything, because no more events will arrive.
     pub fn advance_to_the_end(&mut self) {
         self.pipeline.advance_to_the_end();
+        self.waits.end(&mut self.pipeline.attributor);
         self.pipeline.attributor.learn_baselines();
         self.pipeline.conclude();
     }

@@ -256,6 +256,16 @@ static METRICS: &[Metric] = &[
         |s| s.snapshot.region_time.iter().map(|r| (vec![&*r.rank, &r.region], r.seconds)).collect(),
     ),
     counter(
+        "ampere_waiting_energy", JOULES, &["rank", "kind"],
+        "Energy that a rank used while it waited in MPI for other ranks of this node",
+        |s| s.snapshot.waiting.waited.iter().map(|r| (vec![&*r.rank, &r.kind], r.joules)).collect(),
+    ),
+    counter(
+        "ampere_caused_waiting_energy", JOULES, &["rank", "region"],
+        "Energy that ranks of this node used while they waited in MPI for this region of this rank",
+        |s| s.snapshot.waiting.caused.iter().map(|r| (vec![&*r.rank, &r.region], r.joules)).collect(),
+    ),
+    counter(
         "ampere_device_uncovered_seconds", None, &["device"],
         "Time whose energy is unknown: the counter was reset, or its readings were impossible",
         |s| s.per_device(|d| d.counter.uncovered_seconds),

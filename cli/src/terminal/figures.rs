@@ -178,6 +178,19 @@ const RANKS: &[Column] = &[
     column("RING", 7, 100),
     column("NOW IN", 0, 0),
 ];
+/// The columns if ranks have waited for others of this node in MPI, or made these wait.
+const RANKS_WAITING: &[Column] = &[
+    column("RANK", 10, 0),
+    JOULES,
+    SHARE,
+    WATTS,
+    column("WAITED J", 10, 64),
+    column("CAUSED J", 10, 64),
+    column("EVENTS", 12, 90),
+    column("LOST", 8, 104),
+    column("RING", 7, 112),
+    column("NOW IN", 0, 0),
+];
 const RANKS_OF_JOB: &[Column] = &[column("RANK", 10, 0), JOULES, SHARE, BAR, column("NODE", 0, 0)];
 const DEVICES: &[Column] = &[
     JOULES,
@@ -423,8 +436,16 @@ pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
     let known: HashMap<&str, &RankFigures> = ranks.map(|rank| (rank.rank.as_str(), rank)).collect();
     let nothing_of = RankFigures::default();
     let rank = |name: &str| known.get(name).copied().unwrap_or(&nothing_of);
+    let (mut waited, mut caused) = (Sums::new(), Sums::new());
+    let waiting = &figures.snapshot.waiting;
+    waiting.waited.iter().for_each(|row| *waited.entry(&row.rank).or_default() += row.joules);
+    waiting.caused.iter().for_each(|row| *caused.entry(&row.rank).or_default() += row.joules);
+    let of = |sums: &Sums, name: &str| Value::Joules(sums.get(name).copied().unwrap_or_default());
+    let columns = if waited.is_empty() { RANKS } else { RANKS_WAITING };
     let mut table =
-        Parts::of(figures, figures.joules(), by_rank).table(RANKS, nothing, |title, name| match title {
+        Parts::of(figures, figures.joules(), by_rank).table(columns, nothing, |title, name| match title {
+            "WAITED J" => of(&waited, name),
+            "CAUSED J" => of(&caused, name),
             "RANK" => Value::Text(name.to_owned()),
             "EVENTS" => Value::Count(rank(name).losses.events),
             "LOST" => Value::Count(rank(name).losses.lost()),

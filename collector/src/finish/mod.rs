@@ -90,6 +90,7 @@ impl Finish {
         self.run.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);
         self.note_odd_settings();
         self.run.publish_as(true);
+        self.forget_partial_waits();
         self.note_unmeasured_cpu_time(samples_stacks);
         self.remake_output()?;
         process_ends::look_for_unread(&mut self.run.ingest, &mut self.run.notes);

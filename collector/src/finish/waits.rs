@@ -30,13 +30,13 @@ pub(super) fn attribute(trace: &Path, config: &Config, waits: bool) -> anyhow::R
     )
 }
 
-/// Whether the waits of a run are to be found. Adds a note if its trace is too large for that.
+/// Whether the waits of a run are to be found. Adds a note if its trace is too large for that, and they were not found live.
 fn are_wanted(config: &Config, trace: &Path, run: &mut Run, quality: &Losses) -> bool {
     if !config.attribution.waits || run.ranks < 2 || !has_partners(trace).unwrap_or(false) {
         return false;
     }
     let events = quality.records.events;
-    if events > EVENTS_MAX {
+    if events > EVENTS_MAX && run.waiting.is_none() {
         let note = format!(
             "the energy that ranks used while waiting was not computed: the trace has {events} events, and with more than \
              {EVENTS_MAX} the end of the run would take too long; ampere attribute computes it"
@@ -49,6 +49,17 @@ fn are_wanted(config: &Config, trace: &Path, run: &mut Run, quality: &Losses) ->
 }
 
 impl Finish {
+    /// Leaves live waits out of the results if they are only a part of the run's.
+    pub(super) fn forget_partial_waits(&mut self) {
+        let options = &self.run.options;
+        let has_nodes = nodes::first_of(&options.output, &options.manifest).is_some();
+        if let Some(timeline) = &mut self.run.timeline
+            && (has_nodes || timeline.waits.is_off())
+        {
+            timeline.pipeline.attributor.waiting = None;
+        }
+    }
+
     /// Whether this node computes the energy of waiting. If there are several nodes, the last one computes it for all of them.
     pub(super) fn wants_waits(&self, summary: &mut Summary) -> bool {
         let options = &self.run.options;

@@ -5,6 +5,7 @@ use crate::ingest::limits;
 use crate::ingest::location::{LiveLocation, Place};
 use crate::ingest::ring_reader::RingReader;
 use crate::live_timeline::LiveTimeline;
+use crate::live_waits::Feeder;
 use crate::notes::Notes;
 use crate::options::BATCH;
 use crate::sampling::samples::Samples;
@@ -131,16 +132,30 @@ impl Ingest {
 
     /// Decodes records of one location to events of its stream.
     pub fn decode(&mut self, at: Place, batch: &[Record], timeline: &mut LiveTimeline) {
-        let process = &mut self.processes[at.process];
-        let is_sampled = process.is_sampled();
+        let is_sampled = self.processes[at.process].is_sampled();
         let mut done = 0;
         loop {
+            timeline.waits.add_regions(&mut timeline.pipeline.attributor);
+            let process = &mut self.processes[at.process];
             let LiveLocation {
                 reader: RingReader { decoder, .. }, index, events, cpu_time, cpu_time_of, ..
             } = &mut process.locations[at.location];
-            let stream = index.and_then(|index| timeline.pipeline.stream(index));
+            let into = index.map(|index| (index, timeline.pipeline.stream_and_waiting(index)));
+            let (stream, waits) = into.map_or((None, None), |(index, (stream, waiting))| {
+                (stream, timeline.waits.feeder(index, waiting, &process.comms))
+            });
             let (regions, cpu_times) = (&mut process.regions.figures, &mut self.cpu_times);
-            let feeder = StreamFeeder { regions, decoder, stream, events, cpu_times, is_sampled };
+            let is_first = waits.is_none() && !process.has_communicated;
+            let feeder = StreamFeeder {
+                regions,
+                decoder,
+                stream,
+                waits,
+                stops_at_communication: is_first,
+                events,
+                cpu_times,
+                is_sampled,
+            };
             done += feeder.take(&batch[done..], &mut process.life.program_end);
             if let Some(index) = index.filter(|_| !self.cpu_times.is_empty()) {
                 let total = self.cpu_totals.entry(index).or_default();
@@ -154,8 +169,12 @@ impl Ingest {
                     });
                 }
             }
-            let regions = &mut timeline.pipeline.attributor.regions;
             let Some(unknown) = batch.get(done) else { return };
+            if unknown.kind() == Some(Kind::Communication) {
+                self.learn_communicator(at.process, unknown.argument(), timeline);
+                continue;
+            }
+            let regions = &mut timeline.pipeline.attributor.regions;
             // The region's definition was written before the event, so it is in the log by now.
             if process.looks_for_definitions() {
                 process.read_log(&self.spool);
@@ -171,6 +190,19 @@ impl Ingest {
                 }
             }
         }
+    }
+
+    /// Looks up the rank of a process and its communicator with this handle. Both are in its log before the first event with them.
+    fn learn_communicator(&mut self, process: usize, handle: u32, timeline: &mut LiveTimeline) {
+        let attributor = &mut timeline.pipeline.attributor;
+        let of = &mut self.processes[process];
+        of.has_communicated = true;
+        if timeline.waits.is_off() {
+            return;
+        }
+        of.read_log(&self.spool);
+        timeline.waits.look(self, attributor);
+        timeline.waits.learn_communicator(&mut self.processes[process], handle, attributor);
     }
 
     pub fn end_frames(&mut self, at: Place, end: Timestamp, timeline: &mut LiveTimeline) {
@@ -250,6 +282,9 @@ struct StreamFeeder<'a> {
     regions: &'a mut Handles,
     decoder: &'a mut Decoder,
     stream: Option<&'a mut Stream>,
+    waits: Option<Feeder<'a>>,
+    /// Whether the rank of the process is looked up at its first event of communication.
+    stops_at_communication: bool,
     events: &'a mut u64,
     cpu_times: &'a mut Vec<(Timestamp, u32, u64)>,
     /// Whether the frames are samples, so that the number of calls is unknown.
@@ -257,12 +292,14 @@ struct StreamFeeder<'a> {
 }
 
 impl StreamFeeder<'_> {
-    /// Returns the number of records that were taken: all, or those before the first with an unknown region.
+    /// Returns the number of records that were taken: all, or those before the first with an unknown region or communicator.
     fn take(mut self, records: &[Record], program_end: &mut Option<Timestamp>) -> usize {
         let mut at = 0;
         while let Some(record) = records.get(at) {
-            // Communication is only in the trace.
             if let Some(count) = self.decoder.skip_communication(&records[at..]) {
+                if !self.communicate(&records[at..]) {
+                    return at;
+                }
                 at += count;
                 continue;
             }
@@ -273,20 +310,48 @@ impl StreamFeeder<'_> {
                     None => return at,
                 },
             };
-            let StreamFeeder { decoder, stream, events, cpu_times, is_sampled, .. } = &mut self;
+            let StreamFeeder { decoder, stream, waits, events, cpu_times, is_sampled, .. } = &mut self;
             let calls = u32::from(!*is_sampled);
             at += 1;
             if let Some(event) = decoder.decode_common(*record) {
+                put_waits(event, region, waits);
                 put(event, region, calls, stream.as_deref_mut(), events);
                 continue;
             }
             decoder.decode_any(*record, &mut |event| match event {
                 Event::ProgramEnd(time) => *program_end = Some(time),
                 Event::CpuTime(time, rose_ticks, ns) => cpu_times.push((time, rose_ticks, ns)),
-                event => put(event, region, calls, stream.as_deref_mut(), events),
+                event => {
+                    put_waits(event, region, waits);
+                    put(event, region, calls, stream.as_deref_mut(), events);
+                }
             });
         }
         records.len()
+    }
+
+    /// Passes on an event of communication, which is otherwise only in the trace. Returns `false` if something must be looked up
+    /// first.
+    #[inline]
+    fn communicate(&mut self, records: &[Record]) -> bool {
+        let Some(waits) = &mut self.waits else { return !self.stops_at_communication };
+        let Some((Event::Communication(time, event), _)) = self.decoder.decode_communication(records) else {
+            return true;
+        };
+        waits.communicate(time, event)
+    }
+}
+
+#[inline(always)]
+fn put_waits(event: Event, region: RegionRef, waits: &mut Option<Feeder>) {
+    let Some(waits) = waits else { return };
+    match event {
+        Event::Enter(time, _) | Event::EnterCoalesced(time, ..) | Event::EnterCorrelated(time, ..) => {
+            waits.enter(time, region);
+        }
+        Event::Leave(time, _) => waits.leave(time),
+        Event::Communication(time, event) => _ = waits.communicate(time, event),
+        _ => {}
     }
 }
 

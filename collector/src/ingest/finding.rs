@@ -133,6 +133,7 @@ pub fn introduce(ingest: &mut Ingest, timeline: &mut LiveTimeline, notes: &mut N
     put_samples_on_recorded(ingest, timeline);
     place_cpu_times(ingest, timeline);
     timeline.pipeline.place_streams();
+    timeline.waits.look(ingest, &mut timeline.pipeline.attributor);
 }
 
 /// Finds the ranks of sampled processes, whose samples precede the rank's own records or come from threads that record nothing.

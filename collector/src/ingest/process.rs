@@ -1,6 +1,7 @@
 //! One process of the run: its definitions log, and the rings of its locations.
 
 use crate::ingest::location::LiveLocation;
+use crate::live_waits::Comms;
 use ampere_counters::{Stat, UsedGpus};
 use ampere_figures::losses::RecordLosses;
 use ampere_model::numbers::Handles;
@@ -46,7 +47,11 @@ pub(crate) struct Process {
     /// The process' rank and the number of ranks, once known.
     pub rank: Option<(u32, u32)>,
     pub regions: RegionHandles,
-    communicators: Vec<Communicator>,
+    pub communicators: Vec<Communicator>,
+    /// The numbers of those that were used, for what ranks wait for.
+    pub comms: Comms,
+    /// Whether an event of communication of it has come.
+    pub has_communicated: bool,
     program: Option<Program>,
     pub locations: Vec<LiveLocation>,
     /// The devices of GPU streams, by the streams' locations.
@@ -191,6 +196,8 @@ impl Process {
             rank: None,
             regions: RegionHandles::default(),
             communicators: Vec::new(),
+            comms: Comms::default(),
+            has_communicated: false,
             program: None,
             locations: Vec::new(),
             stream_devices: BTreeMap::new(),

@@ -459,6 +459,9 @@ impl Tables<'_> {
                 Some(Region { region: region.name.as_str().into(), figures, sampled_error_joules, watts })
             })
             .collect();
+        if kind == ViewKind::Ranks {
+            waits::add_to_regions(self.attributor, view, &mut regions);
+        }
         regions.sort_by(most_joules_first);
         let totals = engine.totals(view);
         View {

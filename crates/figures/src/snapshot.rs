@@ -5,11 +5,13 @@ use crate::build::{active_totals, baseline_of};
 use crate::gauges::GaugeReading;
 use crate::losses::{Losses, ReadingLosses, RecordLosses};
 use crate::summary::{Baseline, NodeCpu, Readings, SamplerOverhead};
+use crate::waits;
 use ampere_attribution::{LocationIndex, Policy, Spent};
 use ampere_model::RegionRef;
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
 use ampere_timeline::threads::{self, OtherThreads};
+use ampere_timeline::waiting::Kind;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -46,6 +48,9 @@ pub struct Snapshot {
     pub kernel_energy: Vec<KernelEnergy>,
     /// Calls and exclusive time by rank and region.
     pub region_time: Vec<RegionTime>,
+    /// What ranks used while they waited in MPI for other ranks of this node.
+    #[serde(default)]
+    pub waiting: WaitingEnergy,
     /// The figures of each rank and of each other process.
     pub ranks: Vec<RankFigures>,
     /// The joules of the topmost devices by region, divided among all threads of a rank. This is empty unless other threads of a
@@ -243,6 +248,35 @@ pub struct RegionTime {
     pub seconds: f64,
 }
 
+/// Joules that were used waiting in MPI. Devices that are in other ones are not counted. Both lists have the same sum.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct WaitingEnergy {
+    pub waited: Vec<Waited>,
+    pub caused: Vec<CausedWaiting>,
+    /// Whether some ranks are on other nodes: waiting for these is not included.
+    pub is_part: bool,
+}
+
+/// Joules that a rank used waiting.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Waited {
+    /// The rank's label, see [`rank_label`].
+    pub rank: String,
+    /// The kind of wait, such as "late sender".
+    pub kind: String,
+    pub joules: f64,
+}
+
+/// Joules that others used waiting for a region of a rank.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CausedWaiting {
+    /// The rank's label, see [`rank_label`].
+    pub rank: String,
+    /// The region's name, or [`OTHER`].
+    pub region: String,
+    pub joules: f64,
+}
+
 /// The figures about the records of a rank, or of a process without a rank.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RankFigures {
@@ -418,13 +452,18 @@ pub struct Limits {
     regions: SeriesLimit,
     kernels: SeriesLimit,
     times: SeriesLimit,
+    causes: SeriesLimit,
+    /// The last figures about waiting. A device may turn out to be a part of another one; but a counter must not decrease.
+    waited: BTreeMap<(String, &'static str), f64>,
+    caused: BTreeMap<(String, String), f64>,
 }
 
 impl Limits {
     /// Makes limits of at most `most` named series of each metric.
     pub fn new(most: usize) -> Limits {
         let limit = || SeriesLimit::new(most);
-        Limits { regions: limit(), kernels: limit(), times: limit() }
+        let (waited, caused) = (BTreeMap::new(), BTreeMap::new());
+        Limits { regions: limit(), kernels: limit(), times: limit(), causes: limit(), waited, caused }
     }
 }
 
@@ -461,6 +500,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
         .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
         .collect();
     region_time(attributor, &labels, limits, &mut snapshot);
+    snapshot.waiting = waiting(attributor, &labels, limits);
     if threads::all_threads_lead(attributor) {
         snapshot.threads_energy = threads_energy(attributor);
         snapshot.notes.extend(OtherThreads::of(attributor).note());
@@ -606,6 +646,52 @@ fn region_time(attributor: &Attributor, labels: &Labels, limits: &mut Limits, sn
         calls,
         seconds: ticks as f64 / attributor.ticks_per_second as f64,
     }));
+}
+
+fn waiting(attributor: &Attributor, labels: &Labels, limits: &mut Limits) -> WaitingEnergy {
+    let Some(waiting) = &attributor.waiting else { return WaitingEnergy::default() };
+    let label = |location: LocationIndex| labels.of_location[location.0 as usize];
+    let mut waited: BTreeMap<(usize, Kind), f64> = BTreeMap::new();
+    let mut caused: BTreeMap<(usize, RegionRef), f64> = BTreeMap::new();
+    for waits in waits::of_devices(attributor) {
+        for ((location, _), joules) in &waits.waited {
+            for kind in Kind::ALL.into_iter().filter(|kind| joules.get(*kind) > 0.0) {
+                *waited.entry((label(*location), kind)).or_default() += joules.get(kind);
+            }
+        }
+        for ((location, node), joules) in &waits.caused {
+            let (_, region) = attributor.engine.caller_of(*location, *node);
+            *caused.entry((label(*location), region)).or_default() += joules.sum();
+        }
+    }
+    let mut named: BTreeMap<(String, String), f64> = BTreeMap::new();
+    for ((at, region), joules) in caused {
+        let (label, name) = (labels.names[at].as_str(), attributor.regions.name(region));
+        let admitted = limits.causes.admits_region((0, ""), (at, label), (region.0 as usize, name));
+        let region = if admitted { name } else { OTHER };
+        *named.entry((label.to_owned(), region.to_owned())).or_default() += joules;
+    }
+    for ((at, kind), joules) in waited {
+        let last = limits.waited.entry((labels.names[at].clone(), kind.as_str())).or_default();
+        *last = last.max(joules);
+    }
+    for (key, joules) in named {
+        let last = limits.caused.entry(key).or_default();
+        *last = last.max(joules);
+    }
+    let of_kind = |((rank, kind), joules): (&(String, &str), &f64)| {
+        let (rank, kind) = (rank.clone(), (*kind).to_owned());
+        Waited { rank, kind, joules: *joules }
+    };
+    let of_region = |((rank, region), joules): (&(String, String), &f64)| {
+        let (rank, region) = (rank.clone(), region.clone());
+        CausedWaiting { rank, region, joules: *joules }
+    };
+    WaitingEnergy {
+        waited: limits.waited.iter().map(of_kind).collect(),
+        caused: limits.caused.iter().map(of_region).collect(),
+        is_part: waiting.is_part(),
+    }
 }
 
 /// Returns the rank's number, or the location group's name if there is no number.

@@ -4,7 +4,7 @@ use crate::callpaths::{Callpath, Callpaths, Figures, Name, rounded};
 use crate::summary::Region;
 use ampere_attribution::{LocationIndex, ViewIndex};
 use ampere_timeline::attributor::{Attributor, Unit};
-use ampere_timeline::waiting::{ByKind, GROUPS_MAX, Kind};
+use ampere_timeline::waiting::{ByKind, GROUPS_MAX, Kind, ViewWaits};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,6 +26,9 @@ pub struct Waiting {
     /// The number of calls that were so long that only the last part of their waiting is counted, or none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shortened_calls: u64,
+    /// Whether waiting for ranks of other nodes is not included, because the run continues.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_part: bool,
     /// The joules of each kind of wait: "late sender", "late receiver", "barrier", "n-to-n", "1-to-n" and "n-to-1".
     pub kinds: BTreeMap<String, f64>,
     /// The functions that caused the most, each on one rank.
@@ -141,15 +144,13 @@ impl Waiting {
             unmatched_messages: counts.unmatched_messages,
             reordered_receives: counts.reordered_receives,
             shortened_calls: counts.cut_calls + counts.forgotten_waits,
+            is_part: waiting.is_part(),
             kinds: Kind::ALL.iter().map(|kind| (kind.as_str().to_owned(), 0.0)).collect(),
             ..Waiting::default()
         };
         let mut causes: HashMap<(u32, u32), f64> = HashMap::new();
         let mut pairs: BTreeMap<(u32, u32), f64> = BTreeMap::new();
-        for (number, device) in attributor.devices.iter().enumerate() {
-            let counts = attributor.counts(number) && device.info.unit == Unit::Joules;
-            let waits = waiting.of_view(device.views.ranks).filter(|_| counts);
-            let Some(waits) = waits.filter(|_| attributor.whole(number).is_none()) else { continue };
+        for waits in of_devices(attributor) {
             for joules in waits.waited.values() {
                 all.joules += joules.sum();
                 for kind in Kind::ALL {
@@ -221,6 +222,14 @@ impl Waiting {
         let all = self.matched_messages + self.unmatched_messages;
         if all == 0 { 0.0 } else { self.unmatched_messages as f64 / all as f64 }
     }
+}
+
+/// Iterates over the waits of all devices that no other one contains.
+pub fn of_devices(attributor: &Attributor) -> impl Iterator<Item = &ViewWaits> {
+    let counts = |number: usize| attributor.counts(number) && attributor.whole(number).is_none();
+    let devices = attributor.devices.iter().enumerate();
+    let devices = devices.filter(move |(number, device)| device.info.unit == Unit::Joules && counts(*number));
+    devices.filter_map(|(_, device)| attributor.waiting.as_ref()?.of_view(device.views.ranks))
 }
 
 /// Adds waiting to the rows of a ranks view. Rows of this view have the number of their location, and that of the call path

@@ -31,9 +31,10 @@ pub fn words(summary: &Summary) -> Vec<String> {
     let about = if summary.run.energy == "estimated" { "~" } else { "" };
     let part = percent(joules, whole);
     let mut words = vec![format!(
-        "{about}{} of {about}{} ({part}) were used waiting in MPI",
+        "{about}{} of {about}{} ({part}) were used waiting in MPI{}",
         energy(joules),
-        energy(whole)
+        energy(whole),
+        if waiting.is_part { " within this node" } else { "" }
     )];
     let large = waiting.causes.iter().filter(|cause| cause.joules >= NAMED_PART_MIN * joules);
     let named = large.take(NAMED_MAX).enumerate().map(|(at, cause)| {

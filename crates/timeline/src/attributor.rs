@@ -288,22 +288,29 @@ impl Attributor {
         Some(number)
     }
 
-    /// Starts to find the energy that these ranks use while they wait for each other. This must be called before the first
-    /// device and before any event.
+    /// Starts to find the energy that these ranks use while they wait for each other. This must be called before the engine takes
+    /// events of them.
     pub fn find_waits(&mut self, ranks: Ranks) {
         let mut waiting = Waiting::new(ranks, &mut self.engine);
+        let energies = self.devices.iter().filter(|device| device.info.unit == Unit::Joules);
+        energies.for_each(|device| self.engine.record_prices(device.views.ranks));
         if self.recording.as_ref().is_some_and(|recording| recording.recorder.wants_waits()) {
             waiting.record_spans();
         }
         self.waiting = Some(Box::new(waiting));
     }
 
-    /// Settles waits. Everything before `until` has been handed over.
-    pub fn settle_waits(&mut self, until: Timestamp) {
+    /// Settles waits: all that can be settled (`is_due`), or only if there are many. Everything before `until` has been handed
+    /// over.
+    pub fn settle_waits(&mut self, until: Timestamp, is_due: bool) {
         let Attributor { waiting, engine, devices, .. } = self;
         if let Some(waiting) = waiting {
             let energies = devices.iter().filter(|device| device.info.unit == Unit::Joules);
-            waiting.settle(engine, energies.map(|device| device.views.ranks), until);
+            let views = energies.map(|device| device.views.ranks);
+            match is_due {
+                true => waiting.settle_now(engine, views, until),
+                false => waiting.settle(engine, views, until),
+            }
         }
     }
 

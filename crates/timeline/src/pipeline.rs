@@ -14,6 +14,7 @@
 
 use crate::attributor::{Attributor, Unit};
 use crate::gaps::Gaps;
+use crate::waiting::Waiting;
 use ampere_attribution::{Increase, LocationIndex, Sample, Step, ViewIndex};
 use ampere_model::{LocationKind, RegionRef, Timestamp};
 use std::collections::{BTreeSet, VecDeque};
@@ -380,6 +381,16 @@ impl Pipeline {
     #[inline]
     pub fn stream(&mut self, location: LocationIndex) -> Option<&mut Stream> {
         self.streams.get_mut(location.0 as usize).filter(|stream| stream.merger.is_some())
+    }
+
+    /// Returns the stream of a location, and what finds the waits of ranks.
+    #[inline]
+    pub fn stream_and_waiting(
+        &mut self,
+        location: LocationIndex,
+    ) -> (Option<&mut Stream>, Option<&mut Waiting>) {
+        let stream = self.streams.get_mut(location.0 as usize).filter(|stream| stream.merger.is_some());
+        (stream, self.attributor.waiting.as_deref_mut())
     }
 
     /// Ends a stream: no further events of it are waited for.

@@ -676,7 +676,7 @@ impl<'a> Feed<'a> {
         }
         let until = until.min(known_until).min(self.pipeline.attributor.undecided_since());
         self.pipeline.advance_ranks(until);
-        self.pipeline.attributor.settle_waits(until);
+        self.pipeline.attributor.settle_waits(until, false);
     }
 }
 

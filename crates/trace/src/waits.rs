@@ -2,14 +2,16 @@
 
 use crate::locations::LocationState;
 use crate::places::{locations_of, node_of_group, process_of};
+use crate::write::named;
 use ampere_model::Timestamp;
 use ampere_model::numbers::NumberTable;
+use ampere_ring::communication::Communication as Record;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::waiting::{CollectiveKind, Comm, Message, Operation, Rank, Ranks};
 use otf2::{
-    CollectiveOp, Communication, Definitions, GroupType, LocationGroupRef, LocationRef, LocationType,
-    ParadigmType, Root, Trace,
+    CollectiveOp, CommRef, Communication, Definitions, GroupType, LocationGroupRef, LocationRef,
+    LocationType, ParadigmType, Root, Trace,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -130,6 +132,13 @@ pub(crate) fn operation(event: Communication) -> Option<Operation> {
         Communication::NonBlockingCollectiveComplete(of, request) => collective(of, Some(request)),
         _ => return None,
     })
+}
+
+/// Returns an event of communication of a running job as the waiting takes it; `None` if nobody can wait there. `comm` returns the
+/// number of the communicator that has a handle in the process.
+#[inline]
+pub fn operation_of_record(event: Record, comm: impl Fn(u32) -> Option<u32>) -> Option<Operation> {
+    operation(named(event, |handle| comm(handle).map(CommRef))?)
 }
 
 fn kind_of(operation: CollectiveOp) -> CollectiveKind {

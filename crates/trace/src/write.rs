@@ -38,6 +38,7 @@ mod cpu_time;
 mod events;
 mod power;
 
+pub(crate) use events::named;
 pub use power::Power;
 
 pub struct TracedRun<'a> {

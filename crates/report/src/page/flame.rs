@@ -1,7 +1,7 @@
 //! Call paths as boxes. Only the largest ones are kept: below each caller, one box has the sum of the others.
 
 use super::Flame;
-use super::rows::Names;
+use super::rows::{Names, rounded};
 use std::collections::{BTreeMap, HashMap};
 
 /// Frames with their figures. The first is the whole, and a caller comes before what it calls.
@@ -63,6 +63,29 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
         flame.small.push(at);
     }
     (flame, box_of)
+}
+
+/// Adds the waiting of frames to their boxes: `waits` returns what a frame has waited and caused. A frame without a box may have made ranks wait that draw from another device:
+/// its caller's box has that.
+pub(super) fn add_waits(
+    flame: &mut Flame,
+    (callers, box_of): (&[u32], &[u32]),
+    waits: impl Fn(usize) -> [f64; 2],
+) {
+    let mut columns = [vec![0.0; flame.joules.len()], vec![0.0; flame.joules.len()]];
+    for frame in 0..callers.len() {
+        let mut at = frame;
+        while box_of[at] == NO_BOX {
+            at = callers[at] as usize;
+        }
+        for (column, joules) in columns.iter_mut().zip(waits(frame)) {
+            column[box_of[at] as usize] += joules;
+        }
+    }
+    columns.iter_mut().flatten().for_each(|joules| *joules = rounded(*joules));
+    if columns.iter().flatten().any(|joules| *joules > 0.0) {
+        [flame.waited_joules, flame.caused_waiting_joules] = columns;
+    }
 }
 
 fn sums(frames: &Frames) -> Vec<f64> {

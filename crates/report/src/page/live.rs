@@ -7,10 +7,11 @@ use super::{Flame, Tables, flame, lanes, of_summary};
 use crate::first::names::times;
 use crate::highlights::Sums;
 use crate::over_ranks;
-use ampere_attribution::{LocationIndex, ViewIndex};
+use ampere_attribution::{LocationIndex, NodeIndex, ViewIndex};
 use ampere_figures::summary::Figures;
 use ampere_figures::summary::Summary;
 use ampere_figures::summary::{topmost, view};
+use ampere_figures::waits;
 use ampere_model::RegionRef;
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
 use ampere_timeline::threads;
@@ -57,6 +58,8 @@ struct Charged {
     joules: Vec<f64>,
     dynamic: Vec<f64>,
     calls: Vec<u64>,
+    /// The joules that each frame used waiting in MPI, and those that others used waiting for it.
+    waits: [Vec<f64>; 2],
     /// The joules of each process, for any choice of the shown rank.
     by_process: Vec<f64>,
     /// \[row of the heat map]\[group of ranks].
@@ -246,8 +249,18 @@ impl LiveTables {
                 }
             });
         }
-        let is_rank = |location: usize| attributor.is_rank(&attributor.locations[location]);
         let is_wanted = |location: usize| processes.of[location].is_some_and(is_wanted);
+        for of_device in waits::of_devices(attributor) {
+            for (sums, rows) in charged.waits.iter_mut().zip([&of_device.waited, &of_device.caused]) {
+                for ((location, node), joules) in
+                    rows.iter().filter(|((location, _), _)| is_wanted(location.0 as usize))
+                {
+                    let (frame, _) = self.nodes[location.0 as usize][node.0 as usize];
+                    sums[frame as usize] += joules.sum();
+                }
+            }
+        }
+        let is_rank = |location: usize| attributor.is_rank(&attributor.locations[location]);
         self.add_calls(attributor, &mut charged, is_rank, is_wanted);
         charged
     }
@@ -271,7 +284,8 @@ impl LiveTables {
         let (frames, regions) = (self.caller.len(), attributor.regions.all().len());
         let calls_and_ticks = vec![(0, 0); regions];
         let (joules, dynamic) = (vec![0.0; frames], vec![0.0; frames]);
-        Charged { joules, dynamic, calls: vec![0; frames], calls_and_ticks, ..Charged::default() }
+        let waits = [vec![0.0; frames], vec![0.0; frames]];
+        Charged { joules, dynamic, calls: vec![0; frames], waits, calls_and_ticks, ..Charged::default() }
     }
 
     /// Adds calls and times, which are the same for all devices. `counts` selects the locations to count; `is_wanted` those that
@@ -299,13 +313,24 @@ impl LiveTables {
         }
     }
 
-    /// The calls and times by name, because several regions may have the same name.
+    /// The calls, times and waits by name, because several regions may have the same name.
     fn more_by_name<'a>(&self, attributor: &'a Attributor, charged: &Charged) -> HashMap<&'a str, More> {
         let mut all: HashMap<&str, More> = HashMap::new();
         for (region, (calls, ticks)) in attributor.regions.all().iter().zip(&charged.calls_and_ticks) {
             let sum = all.entry(&region.name).or_default();
             sum.calls = sum.calls.saturating_add(*calls);
             sum.seconds += *ticks as f64 / attributor.ticks_per_second as f64;
+        }
+        for of_device in waits::of_devices(attributor) {
+            let name = |(location, node): &(LocationIndex, NodeIndex)| {
+                attributor.regions.name(attributor.engine.caller_of(*location, *node).1)
+            };
+            for (path, joules) in &of_device.waited {
+                all.entry(name(path)).or_default().waited_joules += joules.sum();
+            }
+            for (path, joules) in &of_device.caused {
+                all.entry(name(path)).or_default().caused_waiting_joules += joules.sum();
+            }
         }
         all
     }
@@ -327,9 +352,11 @@ impl LiveTables {
             calls: &charged.calls,
             name: &name,
         };
-        let (mut flame, _) = flame::boxes(&frames, BOXES_MAX, names);
+        let (mut flame, box_of) = flame::boxes(&frames, BOXES_MAX, names);
         let figures = flame.joules.iter_mut().chain(&mut flame.dynamic_joules);
         figures.for_each(|joules| *joules = rounded(*joules));
+        let [waited, caused] = &charged.waits;
+        flame::add_waits(&mut flame, (&self.caller, &box_of), |frame| [waited[frame], caused[frame]]);
         flame
     }
 }

@@ -240,31 +240,12 @@ fn boxes(callers: &[u32], tree: &Tree, most: usize, names: &mut Names) -> (Flame
     let (mut flame, box_of) = flame::boxes(&of, most, names);
     let figures = flame.joules.iter_mut().chain(&mut flame.dynamic_joules);
     figures.for_each(|joules| *joules = rounded(*joules));
-    add_waits(&mut flame, (callers, &box_of), tree);
+    flame::add_waits(&mut flame, (callers, &box_of), |frame| tree.sum(frame as u32).waits);
     flame.title.clone_from(&tree.name);
     flame.view = if tree.is_of_kernels() { "kernels" } else { "ranks" }.to_owned();
     (flame.idle_joules, flame.lost_joules) = (tree.idle, tree.lost);
     flame.idle_dynamic_joules = rounded(tree.idle_dynamic.unwrap_or_default());
     (flame, box_of)
-}
-
-/// Adds the waiting of a tree's frames to their boxes. A frame without a box may have made ranks wait that draw from another device:
-/// its caller's box has that.
-fn add_waits(flame: &mut Flame, (callers, box_of): (&[u32], &[u32]), tree: &Tree) {
-    let mut columns = [vec![0.0; flame.joules.len()], vec![0.0; flame.joules.len()]];
-    for frame in 0..callers.len() {
-        let mut at = frame;
-        while box_of[at] == NO_BOX {
-            at = callers[at] as usize;
-        }
-        for (column, joules) in columns.iter_mut().zip(tree.sum(frame as u32).waits) {
-            column[box_of[at] as usize] += joules;
-        }
-    }
-    columns.iter_mut().flatten().for_each(|joules| *joules = rounded(*joules));
-    if columns.iter().flatten().any(|joules| *joules > 0.0) {
-        [flame.waited_joules, flame.caused_waiting_joules] = columns;
-    }
 }
 
 fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, names: &mut Names) -> ViewRows {

@@ -333,7 +333,7 @@ struct Part {
     event: Event,
 }
 
-/// A collective operation: its number, who waits for whom, and its root.
+/// A collective operation: its number, who waits for whom, and its root; no root if that is on another node.
 type Collective = (u8, CollectiveKind, Option<u32>);
 
 /// A collective operation in which some members have not taken part yet.
@@ -385,6 +385,9 @@ impl Collectives {
             return;
         };
         let arrival = started.unwrap_or_else(|| frames.entry(place.location, time));
+        let (operation, kind, root) = what;
+        let root = root.and_then(|root| ranks.place(comm, ranks.peer(place.rank, comm, root)?));
+        let what = (operation, kind, root);
         let sequence = self.sequences.entry((comm, u8::from(request.is_some()))).or_default();
         sequence.counts.resize(members.len(), 0);
         let count = &mut sequence.counts[number as usize];

@@ -29,7 +29,7 @@ mod ranks;
 mod tests;
 
 pub use figures::{ByKind, Counts, Kind, Span, ViewWaits};
-pub use ranks::{CollectiveKind, Comm, GROUPS_MAX, Message, Operation, Rank, Ranks};
+pub use ranks::{CollectiveKind, Comm, ELSEWHERE, GROUPS_MAX, Message, Operation, Rank, Ranks};
 
 use ampere_attribution::{Engine, Hint, LocationIndex, NodeIndex, ViewIndex};
 use ampere_model::{RegionRef, Timestamp};
@@ -120,6 +120,30 @@ impl Waiting {
         }
     }
 
+    /// Replaces the ranks of a running job by more, and lets the engine record their moves. Those that were there keep their
+    /// numbers.
+    pub fn set_ranks(&mut self, all: Vec<Rank>, engine: &mut Engine) {
+        self.ranks.set(all);
+        self.ranks.locations().for_each(|location| engine.record_moves(location));
+    }
+
+    /// Adds a communicator of a running job. The first one has all ranks.
+    pub fn add_comm(&mut self, number: u32, comm: Comm) {
+        self.ranks.add_comm(number, comm);
+    }
+
+    /// Whether a location belongs to a rank.
+    #[inline]
+    pub fn knows(&self, location: LocationIndex) -> bool {
+        self.ranks.of(location).is_some()
+    }
+
+    /// Whether some ranks are on other nodes. Messages to these are unmatched, and they are not waited for in collective
+    /// operations.
+    pub fn is_part(&self) -> bool {
+        self.ranks.are_part()
+    }
+
     /// Adds a region. If it is `MPI_Probe` or `MPI_Mprobe`, it waits for a message that a later call receives.
     pub fn add_region(&mut self, region: RegionRef, name: &str) {
         let name = name.to_ascii_lowercase();
@@ -205,9 +229,18 @@ impl Waiting {
     /// Settles the waits about which everything is known, if enough has happened since the last time. The engine has been
     /// handed everything before `until`; `views` are those whose prices are recorded.
     pub fn settle(&mut self, engine: &mut Engine, views: impl Iterator<Item = ViewIndex>, until: Timestamp) {
-        if self.kept(engine) < self.figures.settle_at.max(self.history_min) {
-            return;
+        if self.kept(engine) >= self.figures.settle_at.max(self.history_min) {
+            self.settle_now(engine, views, until);
         }
+    }
+
+    /// Settles all waits about which everything is known.
+    pub fn settle_now(
+        &mut self,
+        engine: &mut Engine,
+        views: impl Iterator<Item = ViewIndex>,
+        until: Timestamp,
+    ) {
         self.messages.release(&mut self.frames, until);
         self.frames.release_sends(&self.ranks, &self.messages, until);
         self.messages.limit(&mut self.frames);

@@ -23,10 +23,13 @@ pub struct Rank {
     pub node: u32,
 }
 
+/// The number of all ranks that are on other nodes, in the communicators of a running job.
+pub const ELSEWHERE: u32 = u32::MAX;
+
 /// A communicator.
 #[derive(Clone, Debug)]
 pub enum Comm {
-    /// The numbers of its ranks.
+    /// The numbers of its ranks, which may be [`ELSEWHERE`].
     Members(Vec<u32>),
     /// Each process is alone in a communicator of its own.
     Own,
@@ -84,10 +87,22 @@ pub enum Operation {
     },
 }
 
-/// The members of a communicator, and the place of each.
+/// The members of a communicator.
 struct Members {
     ranks: Vec<u32>,
+    /// Those that are not on other nodes, and the place of each among them.
+    here: Vec<u32>,
     places: NumberMap<u32, u32>,
+}
+
+impl Members {
+    /// Returns `None` if each process is alone.
+    fn of(comm: Comm) -> Option<Members> {
+        let Comm::Members(ranks) = comm else { return None };
+        let here: Vec<u32> = ranks.iter().copied().filter(|rank| *rank != ELSEWHERE).collect();
+        let places = here.iter().copied().zip(0..).collect();
+        Some(Members { ranks, here, places })
+    }
 }
 
 /// All ranks and communicators of a run.
@@ -113,34 +128,58 @@ impl Ranks {
         clock_error: Timestamp,
         ticks_per_second: u64,
     ) -> Ranks {
-        let mut of_locations = Vec::new();
+        let comms = comms.map(|(number, comm)| (number, Members::of(comm))).collect();
+        let tolerance = Tolerance { clock_error, within_node: ticks_per_second / 1000 };
+        let mut ranks = Ranks {
+            all: Vec::new(),
+            comms,
+            of_locations: Vec::new(),
+            in_order: Vec::new(),
+            group_size: 1,
+            group_of: Vec::new(),
+            tolerance,
+        };
+        ranks.set(all);
+        ranks.set_groups();
+        ranks
+    }
+
+    /// Replaces the ranks of a running job by more. Those that were there keep their numbers.
+    pub(super) fn set(&mut self, all: Vec<Rank>) {
         for (number, rank) in (0..).zip(&all) {
             for location in rank.locations.iter().map(|location| location.0 as usize) {
-                of_locations.resize(of_locations.len().max(location + 1), None);
-                of_locations[location] = Some(number);
+                self.of_locations.resize(self.of_locations.len().max(location + 1), None);
+                self.of_locations[location] = Some(number);
             }
         }
-        let members = |comm| match comm {
-            Comm::Own => None,
-            Comm::Members(ranks) => {
-                let places = ranks.iter().copied().zip(0..).collect();
-                Some(Members { ranks, places })
-            }
-        };
-        let comms: NumberMap<u32, Option<Members>> =
-            comms.map(|(number, comm)| (number, members(comm))).collect();
-        let mut is_member = vec![false; all.len()];
-        let members = comms.values().flatten().flat_map(|members| &members.ranks);
+        self.group_of.resize(all.len(), None);
+        self.all = all;
+    }
+
+    /// Adds a communicator of a running job. The first one has all ranks.
+    pub(super) fn add_comm(&mut self, number: u32, comm: Comm) {
+        self.comms.insert(number, Members::of(comm));
+        if self.in_order.is_empty() {
+            self.set_groups();
+        }
+    }
+
+    fn set_groups(&mut self) {
+        let mut is_member = vec![false; self.all.len()];
+        let members = self.comms.values().flatten().flat_map(|members| &members.here);
         members.for_each(|rank| is_member[*rank as usize] = true);
-        let mut in_order: Vec<u32> = (0..all.len() as u32).filter(|rank| is_member[*rank as usize]).collect();
-        in_order.sort_by_key(|rank| (all[*rank as usize].number.unwrap_or(u32::MAX), *rank));
-        let group_size = in_order.len().div_ceil(GROUPS_MAX).max(1);
-        let mut group_of = vec![None; all.len()];
-        for (group, ranks) in (0..).zip(in_order.chunks(group_size)) {
-            ranks.iter().for_each(|rank| group_of[*rank as usize] = Some(group));
+        self.in_order = (0..self.all.len() as u32).filter(|rank| is_member[*rank as usize]).collect();
+        let all = &self.all;
+        self.in_order.sort_by_key(|rank| (all[*rank as usize].number.unwrap_or(u32::MAX), *rank));
+        self.group_size = self.in_order.len().div_ceil(GROUPS_MAX).max(1);
+        for (group, ranks) in (0..).zip(self.in_order.chunks(self.group_size)) {
+            ranks.iter().for_each(|rank| self.group_of[*rank as usize] = Some(group));
         }
-        let tolerance = Tolerance { clock_error, within_node: ticks_per_second / 1000 };
-        Ranks { all, comms, of_locations, in_order, group_size, group_of, tolerance }
+    }
+
+    /// Whether members of communicators are on other nodes.
+    pub(super) fn are_part(&self) -> bool {
+        self.comms.values().flatten().any(|members| members.here.len() < members.ranks.len())
     }
 
     /// Returns the locations of each group's ranks, one of each rank.
@@ -184,20 +223,20 @@ impl Ranks {
         self.all.len()
     }
 
-    /// Returns the rank that has a number in a communicator of `rank`.
+    /// Returns the rank that has a number in a communicator of `rank`; `None` if it is on another node.
     pub(super) fn peer(&self, rank: u32, comm: u32, number: u32) -> Option<u32> {
         match self.comms.get(&comm)? {
-            Some(members) => members.ranks.get(number as usize).copied(),
+            Some(members) => members.ranks.get(number as usize).copied().filter(|rank| *rank != ELSEWHERE),
             None => Some(rank),
         }
     }
 
-    /// Returns the members of a communicator that has several.
+    /// Returns the members of a communicator that are not on other nodes, if there are several.
     pub(super) fn members(&self, comm: u32) -> Option<&[u32]> {
-        self.comms.get(&comm)?.as_ref().map(|members| members.ranks.as_slice()).filter(|all| all.len() > 1)
+        self.comms.get(&comm)?.as_ref().map(|members| members.here.as_slice()).filter(|all| all.len() > 1)
     }
 
-    /// Returns a rank's number in a communicator.
+    /// Returns a rank's place among them.
     pub(super) fn place(&self, comm: u32, rank: u32) -> Option<u32> {
         self.comms.get(&comm)?.as_ref()?.places.get(&rank).copied()
     }

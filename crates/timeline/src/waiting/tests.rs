@@ -588,3 +588,54 @@ fn a_long_wait_has_the_joules_of_all_readings() {
         assert!(all.1 > 800 && short.1 < 300, "{policy:?}: {} and {} are kept", all.1, short.1);
     }
 }
+
+/// Ranks 0 and 1 are here, rank 2 of their communicator is on another node. They become known one after the other.
+#[test]
+fn ranks_of_a_running_job_wait_for_those_of_their_node() {
+    let mut run = Run::of(&[0, 0], 0);
+    run.waiting.ranks = Ranks::new(Vec::new(), std::iter::empty(), 0, 1000);
+    let rank = |number: u32| {
+        let location = LocationIndex(number);
+        Rank { main: Some(location), locations: vec![location], number: Some(number), ..Rank::default() }
+    };
+    for known in [1, 2] {
+        run.waiting.set_ranks((0..known).map(rank).collect(), &mut run.engine);
+    }
+    assert!(!run.waiting.is_part());
+    run.waiting.add_comm(0, Comm::Members(vec![0, 1, ELSEWHERE]));
+    assert!(run.waiting.is_part() && run.waiting.knows(LocationIndex(1)));
+    let barrier = Collective(CollectiveKind::Barrier, None);
+    let [from_elsewhere, from_here] = [2, 0].map(|root| Collective(CollectiveKind::OneToAll, Some(root)));
+    let events = [
+        (0, 0, Enter("MPI_Barrier")),
+        (0, 1, Enter("slow")),
+        (100, 1, Enter("MPI_Barrier")),
+        (300, 0, barrier),
+        (300, 0, Leave),
+        (300, 1, Collective(CollectiveKind::Barrier, None)),
+        (300, 1, Leave),
+        (300, 0, Enter("MPI_Recv")),
+        (400, 0, Receive(2)),
+        (400, 0, Leave),
+        (400, 1, Enter("MPI_Bcast")),
+        (450, 0, Enter("MPI_Bcast")),
+        (500, 0, from_elsewhere),
+        (500, 0, Leave),
+        (500, 1, Collective(CollectiveKind::OneToAll, Some(2))),
+        (500, 1, Leave),
+        (500, 1, Enter("MPI_Bcast")),
+        (600, 0, Enter("MPI_Bcast")),
+        (650, 0, from_here),
+        (650, 0, Leave),
+        (650, 1, Collective(CollectiveKind::OneToAll, Some(0))),
+        (650, 1, Leave),
+        (700, 1, Leave),
+    ];
+    for (time, rank, action) in &events {
+        run.act(*rank, *time, action);
+    }
+    let (waited, _) = run.end();
+    let kinds: Vec<(&str, &str)> = waited.iter().map(|(path, kind, _)| (path.as_str(), *kind)).collect();
+    assert_eq!(kinds, [("MPI_Barrier on 0", "barrier"), ("MPI_Bcast on 1", "1-to-n")]);
+    assert_eq!(run.waiting.counts().unmatched_messages, 1);
+}

@@ -305,46 +305,53 @@ impl Destination<'_> {
 
     /// Returns the event with the trace's references; `None` if its communicator is unknown.
     fn named(&self, event: Communication) -> Option<otf2::Communication> {
-        use otf2::Communication as Named;
-        let comm = |handle: u32| {
+        named(event, |handle| {
             // Most events are in the communicator of the previous one.
             let last = self.communicator.get().filter(|(last, _)| *last == handle);
             let found = last.or_else(|| self.communicators.get(&handle).map(|comm| (handle, *comm)))?;
             self.communicator.set(Some(found));
             Some(found.1)
-        };
-        let message = |Message { peer, communicator, tag, bytes }: Message| {
-            Some(otf2::Message { peer, comm: comm(communicator)?, tag, bytes })
-        };
-        let collective = |of: Collective| {
-            let Collective { bytes_sent, bytes_received, .. } = of;
-            let (operation, root) = (collective_operation(of.operation)?, root(of.root)?);
-            let comm = comm(of.communicator)?;
-            Some(otf2::Collective { operation, comm, root, bytes_sent, bytes_received })
-        };
-        let paradigm = |number: u32| paradigm(number.try_into().unwrap_or(u8::MAX));
-        Some(match event {
-            Communication::MpiSend(m) => Named::MpiSend(message(m)?),
-            Communication::MpiRecv(m) => Named::MpiRecv(message(m)?),
-            Communication::MpiIsend(m, request) => Named::MpiIsend(message(m)?, request),
-            Communication::MpiIsendComplete(request) => Named::MpiIsendComplete(request),
-            Communication::MpiIrecvRequest(request) => Named::MpiIrecvRequest(request),
-            Communication::MpiIrecv(m, request) => Named::MpiIrecv(message(m)?, request),
-            Communication::MpiRequestTest(request) => Named::MpiRequestTest(request),
-            Communication::MpiRequestCancelled(request) => Named::MpiRequestCancelled(request),
-            Communication::MpiCollectiveBegin => Named::MpiCollectiveBegin,
-            Communication::MpiCollectiveEnd(c) => Named::MpiCollectiveEnd(collective(c)?),
-            Communication::NonBlockingCollectiveRequest(request) => {
-                Named::NonBlockingCollectiveRequest(request)
-            }
-            Communication::NonBlockingCollectiveComplete(c, request) => {
-                Named::NonBlockingCollectiveComplete(collective(c)?, request)
-            }
-            Communication::CommCreate(handle) => Named::CommCreate(comm(handle)?),
-            Communication::CommDestroy(handle) => Named::CommDestroy(comm(handle)?),
-            Communication::ThreadFork(of, threads) => Named::ThreadFork(paradigm(of), threads),
-            Communication::ThreadJoin(of) => Named::ThreadJoin(paradigm(of)),
-            Communication::MeasurementOnOff(is_on) => Named::MeasurementOnOff(is_on),
         })
     }
+}
+
+/// Returns an event with other references to communicators: those that `comm` returns for a process' handles. Returns `None` if
+/// its communicator is unknown.
+#[inline]
+pub(crate) fn named(
+    event: Communication,
+    comm: impl Fn(u32) -> Option<CommRef>,
+) -> Option<otf2::Communication> {
+    use otf2::Communication as Named;
+    let message = |Message { peer, communicator, tag, bytes }: Message| {
+        Some(otf2::Message { peer, comm: comm(communicator)?, tag, bytes })
+    };
+    let collective = |of: Collective| {
+        let Collective { bytes_sent, bytes_received, .. } = of;
+        let (operation, root) = (collective_operation(of.operation)?, root(of.root)?);
+        let comm = comm(of.communicator)?;
+        Some(otf2::Collective { operation, comm, root, bytes_sent, bytes_received })
+    };
+    let paradigm = |number: u32| paradigm(number.try_into().unwrap_or(u8::MAX));
+    Some(match event {
+        Communication::MpiSend(m) => Named::MpiSend(message(m)?),
+        Communication::MpiRecv(m) => Named::MpiRecv(message(m)?),
+        Communication::MpiIsend(m, request) => Named::MpiIsend(message(m)?, request),
+        Communication::MpiIsendComplete(request) => Named::MpiIsendComplete(request),
+        Communication::MpiIrecvRequest(request) => Named::MpiIrecvRequest(request),
+        Communication::MpiIrecv(m, request) => Named::MpiIrecv(message(m)?, request),
+        Communication::MpiRequestTest(request) => Named::MpiRequestTest(request),
+        Communication::MpiRequestCancelled(request) => Named::MpiRequestCancelled(request),
+        Communication::MpiCollectiveBegin => Named::MpiCollectiveBegin,
+        Communication::MpiCollectiveEnd(c) => Named::MpiCollectiveEnd(collective(c)?),
+        Communication::NonBlockingCollectiveRequest(request) => Named::NonBlockingCollectiveRequest(request),
+        Communication::NonBlockingCollectiveComplete(c, request) => {
+            Named::NonBlockingCollectiveComplete(collective(c)?, request)
+        }
+        Communication::CommCreate(handle) => Named::CommCreate(comm(handle)?),
+        Communication::CommDestroy(handle) => Named::CommDestroy(comm(handle)?),
+        Communication::ThreadFork(of, threads) => Named::ThreadFork(paradigm(of), threads),
+        Communication::ThreadJoin(of) => Named::ThreadJoin(paradigm(of)),
+        Communication::MeasurementOnOff(is_on) => Named::MeasurementOnOff(is_on),
+    })
 }

@@ -1,0 +1,123 @@
+//! What ranks use while they wait for each other in MPI, while they run.
+
+use ampere_tests::collector::announced;
+use ampere_tests::jobs::{Place, start, until};
+use ampere_tests::openmetrics::{self, Labels, Sample};
+use ampere_tests::runs::{attribute, number, on_path, relative};
+use ampere_tests::stand_ins::with_rocm_smi;
+use ampere_tests::{http, skip_unless};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// In each round, one rank is slow before each kind of operation, also in a communicator of its own.
+const ROUNDS: &str = r#"
+#include <mpi.h>
+#include <time.h>
+static void delay(void) __attribute__((no_instrument_function, noinline));
+static void delay(void) { struct timespec t = {0, 20000000}; while (nanosleep(&t, &t)) {} }
+void slow_to_send(void) { delay(); }
+void slow_to_receive(void) { delay(); }
+void slow_to_bcast(void) { delay(); }
+void slow_to_reduce(void) { delay(); }
+int main(int c, char **v) {
+    MPI_Comm world = MPI_COMM_WORLD, pair;
+    MPI_Request request;
+    int rank, size, number = 0, all[8];
+    MPI_Init(&c, &v); MPI_Comm_rank(world, &rank); MPI_Comm_size(world, &size);
+    MPI_Comm_split(world, rank < 2 ? 0 : MPI_UNDEFINED, rank, &pair);
+    for (int round = 0; round < 25; round++) {
+        if (rank == 0) { slow_to_send(); MPI_Send(&number, 1, MPI_INT, 1, 1, world); }
+        if (rank == 1) MPI_Recv(&number, 1, MPI_INT, 0, 1, world, MPI_STATUS_IGNORE);
+        if (rank == 0) { slow_to_receive(); MPI_Recv(&number, 1, MPI_INT, 1, 3, pair, MPI_STATUS_IGNORE); }
+        if (rank == 1) MPI_Ssend(&number, 1, MPI_INT, 0, 3, pair);
+        MPI_Irecv(all, 1, MPI_INT, (rank + size - 1) % size, 5, world, &request);
+        MPI_Barrier(world);
+        MPI_Send(&number, 1, MPI_INT, (rank + 1) % size, 5, world);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (rank == 2) slow_to_bcast();
+        MPI_Bcast(&number, 1, MPI_INT, 2, world);
+        if (rank == 1) slow_to_reduce();
+        MPI_Reduce(&number, all, 1, MPI_INT, MPI_SUM, 0, world);
+    }
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+const COUNTERS: [&str; 2] =
+    ["ampere_waiting_energy_joules_total", "ampere_caused_waiting_energy_joules_total"];
+
+/// Returns the counters of waiting in a scrape.
+fn waiting(body: &str) -> BTreeMap<(String, Labels), f64> {
+    let samples = openmetrics::parse(body).expect("metrics");
+    let is_wanted = |sample: &Sample| COUNTERS.contains(&sample.name.as_str());
+    let wanted = samples.into_iter().filter(is_wanted);
+    wanted.map(|sample| ((sample.name, sample.labels), sample.value)).collect()
+}
+
+/// Returns the sums of a counter by one of its labels.
+fn sums(of: &BTreeMap<(String, Labels), f64>, counter: &str, label: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for ((_, labels), joules) in of.iter().filter(|((name, _), _)| name == counter) {
+        *sums.entry(labels[label].clone()).or_default() += joules;
+    }
+    sums
+}
+
+#[test]
+fn waiting_is_counted_while_ranks_run_and_ends_with_what_their_trace_has() {
+    let (compiler, launcher) = ("mpicc.openmpi", "mpirun.openmpi");
+    skip_unless!(on_path(compiler) && on_path(launcher), "no {compiler} on the PATH");
+    let place = Place::new();
+    let program = place.compile(compiler, "rounds", ROUNDS, &["-finstrument-functions"]);
+    let words = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"];
+    let mut run = place.ampere_run("out", words);
+    run.arg(&program).env("AMPERE_LISTEN", "127.0.0.1:0");
+    let running = start(with_rocm_smi(&mut run, "watts=300"));
+    until("it serves", || announced(&place.path("out")).is_some());
+    let address = announced(&place.path("out")).expect("it serves").address();
+    let mut scrapes = vec![BTreeMap::new()];
+    let mut page = Value::Null;
+    while let Ok(answer) = http::get(address, "/metrics") {
+        let next = waiting(&answer.body);
+        for (series, joules) in scrapes.last().expect("a scrape") {
+            assert!(next.get(series) >= Some(joules), "{series:?}: {joules} J, then {:?}", next.get(series));
+        }
+        scrapes.push(next);
+        if page.is_null() && scrapes.iter().filter(|scrape| !scrape.is_empty()).count() == 2 {
+            let answer = http::get(address, "/page.json").expect("a page");
+            page = serde_json::from_str(&answer.body).expect("JSON");
+        }
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    let different = scrapes.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(different >= 3, "it is counted while the ranks run: {scrapes:#?}");
+
+    let last = scrapes.last().expect("a scrape");
+    let own = place.summary("out");
+    let of_trace = attribute(&place.path("out").join("traces.otf2"), &[]);
+    for summary in [&own, &of_trace] {
+        let found = &summary["run"]["waiting"];
+        let kinds = sums(last, COUNTERS[0], "kind");
+        assert_eq!(kinds.len(), 6 - 1, "{last:#?}");
+        for (kind, joules) in &kinds {
+            assert!(relative(*joules, number(&found["kinds"], kind)) < 1e-9, "{kind}: {joules} J, {found}");
+        }
+        let caused: f64 = sums(last, COUNTERS[1], "region").values().sum();
+        assert!(relative(caused, number(found, "joules")) < 1e-9, "{caused} J, {found}");
+    }
+    let causes = sums(last, COUNTERS[1], "region");
+    for slow in ["slow_to_send", "slow_to_receive", "slow_to_bcast", "slow_to_reduce"] {
+        assert!(causes[slow] > 0.5 * 25.0 * 0.02 * 300.0 / 3.0, "{slow}: {causes:#?}");
+    }
+    assert!(page["sentences"].to_string().contains(" were used waiting in MPI"), "{}", page["sentences"]);
+    for column in ["waited_joules", "caused_waiting_joules"] {
+        let functions = &page["tables"]["functions"][column];
+        let sum: f64 = functions.as_array().into_iter().flatten().filter_map(Value::as_f64).sum();
+        assert!(sum > 0.0, "{column}: {}", page["tables"]["functions"]);
+    }
+    place.assert_clean();
+}
