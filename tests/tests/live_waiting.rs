@@ -3,11 +3,14 @@
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Place, start, until};
 use ampere_tests::openmetrics::{self, Labels, Sample};
-use ampere_tests::runs::{attribute, number, on_path, relative};
+use ampere_tests::runs::{
+    assert_same_figures, attribute, has_python_otf2, number, on_path, relative, succeed,
+};
 use ampere_tests::stand_ins::with_rocm_smi;
 use ampere_tests::{http, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::Duration;
 
 /// In each round, one rank is slow before each kind of operation, also in a communicator of its own.
@@ -119,5 +122,52 @@ fn waiting_is_counted_while_ranks_run_and_ends_with_what_their_trace_has() {
         let sum: f64 = functions.as_array().into_iter().flatten().filter_map(Value::as_f64).sum();
         assert!(sum > 0.0, "{column}: {}", page["tables"]["functions"]);
     }
+    place.assert_clean();
+}
+
+/// Compares the sum of each location in the trace with the summary in the same directory.
+const SUMS: &str = r#"
+import collections, json, os, sys
+import otf2
+run = sys.argv[1]
+summary = json.load(open(os.path.join(run, "summary.json")))
+last, sums, expected = {}, collections.Counter(), collections.Counter()
+with otf2.reader.open(os.path.join(run, "traces.otf2")) as trace:
+    for location, event in trace.events:
+        if not isinstance(event, otf2.events.Metric) or event.metric.members[0].name != "ampere::waited_energy":
+            continue
+        member = event.metric.members[0]
+        assert (member.unit, member.metric_mode) == ("J", otf2.MetricMode.ACCUMULATED_START), member
+        key = location.group.name, location.name
+        assert key not in last or (event.time > last[key] and event.value >= sums[key]), (key, event)
+        last[key], sums[key] = event.time, event.value
+names = summary["names"]
+for device in summary["devices"]:
+    assert device["metric"] != "ampere::waited_energy", device["metric"]
+    for view in device["views"]:
+        table = view["callpaths"]
+        if view["view"] == "ranks" and "waited_joules" in table:
+            for group, location, own in zip(table["location_group"], table["location"], table["waited_joules"]):
+                expected[names[group], names[location]] += own or 0
+assert len(sums) == 3, sums
+for key in expected.keys() | sums.keys():
+    # Rows have nine digits.
+    assert abs(expected[key] - sums[key]) <= 1e-8 * sums[key], (key, expected[key], sums[key])
+"#;
+
+#[test]
+fn the_trace_has_what_each_location_has_used_waiting() {
+    let (compiler, launcher) = ("mpicc.openmpi", "mpirun.openmpi");
+    skip_unless!(on_path(compiler) && on_path(launcher), "no {compiler} on the PATH");
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    let place = Place::new();
+    let program = place.compile(compiler, "rounds", ROUNDS, &["-finstrument-functions"]);
+    let words = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"];
+    succeed(with_rocm_smi(place.ampere_run("out", words).arg(&program), "watts=300"));
+    succeed(Command::new("/usr/bin/python3").args(["-c", SUMS]).arg(place.path("out")));
+    // It is none of the devices.
+    let own = place.summary("out");
+    let of_trace = attribute(&place.path("out").join("traces.otf2"), &[]);
+    assert_same_figures(&own, &of_trace);
     place.assert_clean();
 }

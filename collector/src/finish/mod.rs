@@ -41,7 +41,7 @@ use ampere_model::text::printable;
 use ampere_ring::Session;
 use ampere_ring::process::{is_alive, is_ending};
 use ampere_timeline::conflicts;
-use ampere_trace::spool::Spool;
+use ampere_trace::power::Recorded;
 use ampere_trace::write::{self, NoTrace, Power, TracedRun};
 use settling::{BASELINES_LEARNED, LINKS_MOVED};
 use std::collections::BTreeSet;
@@ -358,14 +358,14 @@ impl Finish {
     }
 
     /// Returns the power that is attributed to each location; empty if it is known only after the trace is attributed again.
-    fn power(&mut self, is_settled: bool) -> Vec<Option<Spool>> {
+    fn power(&mut self, is_settled: bool) -> Recorded {
         let is_whole = !self.run_summary().trace_is_cut();
-        let Some(timeline) = &mut self.run.timeline else { return Vec::new() };
+        let Some(timeline) = &mut self.run.timeline else { return Recorded::default() };
         if let Err(why) = timeline.pipeline.attributor.end_recording() {
             self.run.notes.add(format!("the trace lacks the attributed power: {why}"));
         }
         if !is_settled && is_whole {
-            return Vec::new();
+            return Recorded::default();
         }
         std::mem::take(&mut timeline.power.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -4,6 +4,7 @@ use crate::places::node_of;
 use crate::power;
 use crate::scorep_names;
 use crate::series::quantity_of;
+use crate::waited_energy;
 use ampere_model::text::listed;
 use ampere_model::{MetricValue, OTHER_JOBS_CPU_TIME, Quality, Quantity, Region, RegionHandle};
 use ampere_settings::Config;
@@ -67,10 +68,9 @@ pub(crate) fn number(value: otf2::MetricValue) -> f64 {
 
 /// Returns the metrics that were recorded, without those that ampere has computed itself.
 pub(crate) fn recorded_metrics(definitions: &otf2::Definitions) -> impl Iterator<Item = &MetricMember> {
-    definitions
-        .metric_members
-        .values()
-        .filter(|member| ![power::NAME, CPU_TIME, OTHER_JOBS_CPU_TIME].contains(&member.name.as_str()))
+    definitions.metric_members.values().filter(|member| {
+        ![power::NAME, waited_energy::NAME, CPU_TIME, OTHER_JOBS_CPU_TIME].contains(&member.name.as_str())
+    })
 }
 
 pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> {

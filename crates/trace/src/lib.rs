@@ -21,6 +21,7 @@
 //! locations.rs         its locations as the attributor's
 //! shares.rs            its nodes, attributed independently
 //! share_figures.rs     their figures, and those of the trace
+//! waited_energy.rs     what each location has used waiting, for the trace
 //! waits.rs             its ranks and communicators, and the events of communication
 //! power.rs             the power that is attributed to each location, recorded for the run's trace
 //! merged.rs            a trace's events with sampled frames around recorded calls
@@ -61,5 +62,6 @@ pub mod shares;
 pub mod spool;
 pub mod timeline;
 pub mod value_type;
+mod waited_energy;
 pub mod waits;
 pub mod write;

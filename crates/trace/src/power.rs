@@ -7,6 +7,7 @@
 //! written.
 
 use crate::spool::{Spool, SpoolDirectory};
+use crate::waited_energy::WaitedEnergy;
 use ampere_attribution::{Engine, LocationIndex, ViewIndex};
 use ampere_model::Timestamp;
 use ampere_ring::Record;
@@ -27,8 +28,17 @@ const BINS_MAX: usize = 1 << 12;
 /// The number of values that are spooled at once.
 const VALUES_AT_ONCE: usize = 256;
 
-/// The values of all locations, by the attributor's numbers. Empty until the recording has ended.
-pub type Values = Arc<Mutex<Vec<Option<Spool>>>>;
+/// The values of all locations, by the attributor's numbers.
+#[derive(Default)]
+pub struct Recorded {
+    /// The attributed power.
+    pub power: Vec<Option<Spool>>,
+    /// What each location has used waiting: see [`crate::waited_energy`].
+    pub waited: Vec<Option<Spool>>,
+}
+
+/// What was recorded. Empty until the recording has ended.
+pub type Values = Arc<Mutex<Recorded>>;
 
 /// A value, as it is stored in the spool.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,11 +50,6 @@ pub(crate) struct Value {
 impl Value {
     fn to_record(self) -> Record {
         Record::from_words([self.time, self.watts.to_bits()])
-    }
-
-    pub fn of(record: &Record) -> Value {
-        let [time, watts] = record.words();
-        Value { time, watts: f64::from_bits(watts) }
     }
 }
 
@@ -65,6 +70,7 @@ struct PowerRecorder {
     /// The joules of each location in the current interval; `charged` lists the locations that have some.
     joules: Vec<f64>,
     charged: Vec<usize>,
+    waited: WaitedEnergy,
     values: Values,
 }
 
@@ -94,6 +100,7 @@ pub fn recorder(
         curves: Vec::new(),
         joules: Vec::new(),
         charged: Vec::new(),
+        waited: WaitedEnergy::default(),
         values: values.clone(),
     })
 }
@@ -128,6 +135,17 @@ impl PowerRecorder {
         let waiting = attributor.devices.iter().filter(is_waiting);
         let at = waiting.map(|device| device.views.sampled(ViewKind::Ranks).0 as usize);
         at.map(|at| self.views.get(at)?.as_ref()).map(|view| view.map_or(0, |view| view.reached)).min()
+    }
+
+    /// Takes the waits that were settled since the last time.
+    fn add_waits(&mut self, attributor: &mut Attributor) -> io::Result<()> {
+        let mut spans = attributor.waiting.as_mut().map(|waiting| waiting.take_spans()).unwrap_or_default();
+        let is_part = |view: ViewIndex| {
+            let device = attributor.devices.iter().position(|device| device.views.ranks == view);
+            device.is_none_or(|device| attributor.whole(device).is_some() || !attributor.counts(device))
+        };
+        spans.retain(|span| !is_part(span.view));
+        self.waited.add(spans, &self.spool, self.shift, self.ticks_per_second)
     }
 
     fn add(&mut self, attributor: &Attributor, view: usize, span: (Timestamp, Timestamp)) -> io::Result<()> {
@@ -166,7 +184,12 @@ impl Recorder for PowerRecorder {
         }
     }
 
+    fn wants_waits(&self) -> bool {
+        true
+    }
+
     fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()> {
+        self.add_waits(attributor)?;
         let at = view.0 as usize;
         let Some(mut view) = self.views.get_mut(at).and_then(Option::take) else { return Ok(()) };
         if self.is_part.len() != attributor.devices.len()
@@ -186,7 +209,10 @@ impl Recorder for PowerRecorder {
         Ok(())
     }
 
-    fn end(&mut self, _: &mut Attributor) -> io::Result<()> {
+    fn end(&mut self, attributor: &mut Attributor) -> io::Result<()> {
+        self.add_waits(attributor)?;
+        // Waits of which only a part is known are forgotten.
+        let waited = if attributor.waiting.is_some() { self.waited.end()? } else { Vec::new() };
         let mut all = Vec::new();
         for curve in self.curves.drain(..) {
             let Some(mut curve) = curve else {
@@ -197,7 +223,7 @@ impl Recorder for PowerRecorder {
             curve.spool_values(1)?;
             all.push(Some(curve.spool));
         }
-        *self.values.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        *self.values.lock().unwrap_or_else(PoisonError::into_inner) = Recorded { power: all, waited };
         Ok(())
     }
 }

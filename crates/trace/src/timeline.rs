@@ -94,7 +94,7 @@ impl Bins {
     /// Adds the waits that are known now.
     fn add_waits(&mut self, attributor: &mut Attributor) {
         let spans = attributor.waiting.as_mut().map(|waiting| waiting.take_spans()).unwrap_or_default();
-        for Span { view, kind, start, end, joules } in spans {
+        for Span { view, kind, start, end, joules, .. } in spans {
             let (span, name) = ((self.place(start), self.place(end)), self.names.number(kind.as_str()));
             if let Some(Some(bins)) = self.views.get_mut(view.0 as usize) {
                 spread(&mut bins.series.entry(name).or_default().joules, span, joules);

@@ -537,7 +537,8 @@ impl Definer {
                 communicators,
                 program: program.clone(),
                 spool: location.spool,
-                power: power::LocationPower::default(),
+                power: power::LocationValues::default(),
+                waited: power::LocationValues::default(),
                 cpu_time: cpu_time::LocationCpuTime::default(),
             });
             let kind = match definition.kind {

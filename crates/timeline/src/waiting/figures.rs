@@ -97,6 +97,7 @@ impl ViewWaits {
 /// A wait of one call path, over an interval in which the call path did not change.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
+    pub location: LocationIndex,
     pub view: ViewIndex,
     pub kind: Kind,
     pub start: Timestamp,

@@ -31,7 +31,7 @@ mod tests;
 pub use figures::{ByKind, Counts, Kind, Span, ViewWaits};
 pub use ranks::{CollectiveKind, Comm, ELSEWHERE, GROUPS_MAX, Message, Operation, Rank, Ranks};
 
-use ampere_attribution::{Engine, Hint, LocationIndex, NodeIndex, ViewIndex};
+use ampere_attribution::{Engine, Hint, LocationIndex, NodeIndex, Stay, ViewIndex};
 use ampere_model::{RegionRef, Timestamp};
 use figures::Figures;
 use frames::{Frames, Place};
@@ -316,7 +316,8 @@ impl Waiting {
                 engine.each_stay(location, wait.start, wait.end, |stay| {
                     if self.is_in_frame(engine, location, stay.node, &wait) {
                         let joules = engine.joules_during(view, location, stay.start, stay.end);
-                        let span = Span { view, kind: wait.kind, start: stay.start, end: stay.end, joules };
+                        let Stay { start, end, .. } = stay;
+                        let span = Span { location, view, kind: wait.kind, start, end, joules };
                         spans.iter_mut().for_each(|spans| spans.push(span));
                         own.push((stay.node, joules));
                     }

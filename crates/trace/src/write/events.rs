@@ -4,7 +4,7 @@
 //! each archive, so every thread but one has an archive of its own, whose event files are moved to the run's at the end.
 
 use super::cpu_time::{LocationCpuTime, Points};
-use super::power::{LocationPower, Values};
+use super::power::{LocationValues, Values};
 use super::{CALLS, CORRELATION, Span, communicators};
 use crate::scorep_names::{collective_operation, paradigm, root};
 use crate::spool::Spool;
@@ -33,7 +33,8 @@ pub struct Task<'a> {
     pub program: Option<ProgramStrings>,
     /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
-    pub power: LocationPower<'a>,
+    pub power: LocationValues<'a>,
+    pub waited: LocationValues<'a>,
     pub cpu_time: LocationCpuTime<'a>,
 }
 
@@ -149,6 +150,7 @@ fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyh
         communicator: Cell::new(None),
         program: task.program.as_ref(),
         power: Values::new(task.power)?,
+        waited: Values::new(task.waited)?,
         cpu_time: Points::new(&task.cpu_time)?,
         next: 0,
         left_out: 0,
@@ -182,8 +184,9 @@ struct Destination<'a> {
     communicator: Cell<Option<(u32, CommRef)>>,
     program: Option<&'a ProgramStrings>,
     power: Values<'a>,
+    waited: Values<'a>,
     cpu_time: Points<'a>,
-    /// The time of the next value of power or CPU time.
+    /// The time of the next value of a metric.
     next: Timestamp,
     left_out: u64,
     first: Timestamp,
@@ -246,10 +249,16 @@ impl Destination<'_> {
     /// Writes values. A power describes the time before it, so it comes before events of the same time.
     #[cold]
     fn put_values_until(&mut self, time: Timestamp) {
-        while self.power.next.min(self.cpu_time.next) <= time && self.failure.is_none() {
-            let put = match self.power.next <= self.cpu_time.next {
-                true => self.put_power(),
-                false => self.put_cpu_time(),
+        loop {
+            let next = [self.power.next, self.waited.next, self.cpu_time.next];
+            self.next = next.into_iter().min().unwrap_or(Timestamp::MAX);
+            if self.next > time || self.failure.is_some() {
+                break;
+            }
+            let put = match next.map(|next| next == self.next) {
+                [true, ..] => self.put_value(false),
+                [_, true, _] => self.put_value(true),
+                _ => self.put_cpu_time(),
             };
             match put {
                 Ok(true) => {}
@@ -257,15 +266,14 @@ impl Destination<'_> {
                 Err(error) => self.failure = Some(error.into()),
             }
         }
-        self.next = self.power.next.min(self.cpu_time.next);
     }
 
-    /// Writes a power. Returns whether there was one.
-    fn put_power(&mut self) -> std::io::Result<bool> {
-        let Some(value) = self.power.take()? else { return Ok(false) };
-        let watts = MetricValue::F64(value.watts);
-        let written = self.writer.metric(value.time, self.power.class(), &[watts]);
-        self.wrote(value.time, written);
+    /// Writes the next attributed power, or the next sum of what was used waiting (`is_waited`). Returns whether there was one.
+    fn put_value(&mut self, is_waited: bool) -> std::io::Result<bool> {
+        let values = if is_waited { &mut self.waited } else { &mut self.power };
+        let Some((time, value)) = values.take()? else { return Ok(false) };
+        let written = self.writer.metric(time, values.class(), &[MetricValue::F64(value)]);
+        self.wrote(time, written);
         Ok(true)
     }
 
