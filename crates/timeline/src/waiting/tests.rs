@@ -607,6 +607,7 @@ fn ranks_of_a_running_job_wait_for_those_of_their_node() {
     let barrier = Collective(CollectiveKind::Barrier, None);
     let [from_elsewhere, from_here] = [2, 0].map(|root| Collective(CollectiveKind::OneToAll, Some(root)));
     let events = [
+        (0, 0, Enter("late")),
         (0, 0, Enter("MPI_Barrier")),
         (0, 1, Enter("slow")),
         (100, 1, Enter("MPI_Barrier")),
@@ -629,6 +630,7 @@ fn ranks_of_a_running_job_wait_for_those_of_their_node() {
         (650, 0, Leave),
         (650, 1, Collective(CollectiveKind::OneToAll, Some(0))),
         (650, 1, Leave),
+        (700, 0, Leave),
         (700, 1, Leave),
     ];
     for (time, rank, action) in &events {
