@@ -68,6 +68,7 @@ impl Service {
         if let Some(page) = last.get() {
             return Some(page);
         }
+        self.latest.refresh().await;
         let mut made = self.pages.made.lock().await; // one request asks the loop, the others wait for the same page
         made.retain(|_, made| made.until > Instant::now());
         if let Some(Made { at, page, .. }) = made.get(&rank) {

@@ -368,7 +368,7 @@ impl Service {
                 answer
             }
             "/snapshot.json" => {
-                let snapshot = self.latest.get();
+                let snapshot = self.latest.fresh().await;
                 let is_public = snapshot.job.is_none() && snapshot.notes.is_empty();
                 match is_public || sees_all(has_token, from) {
                     true => json(serde_json::to_string(&*snapshot)),
@@ -380,12 +380,14 @@ impl Service {
                 "a summary has the command and notes, which only the run's user may see, or a client with a token\n",
             ),
             gather::PATH => {
+                self.latest.refresh().await;
                 // The first node's collector must get the final figures, too.
                 let report = NodeReport::of(&self.latest.look());
                 scrape.set(Some(((address, gather::PATH.to_owned()), report.is_last)));
                 json(serde_json::to_string(&report))
             }
             "/nodes" => {
+                self.latest.refresh().await;
                 let job = self.nodes.borrow_mut().job(|| NodeReport::of(&self.latest.look()));
                 json(serde_json::to_string(&*job))
             }
@@ -417,7 +419,7 @@ impl Service {
         has_token: bool,
         from: Option<Ends>,
     ) -> (Response<Full<Bytes>>, bool) {
-        let (snapshot, job) = (self.latest.get(), self.job());
+        let (snapshot, job) = (self.latest.fresh().await, self.job());
         let is_last = snapshot.is_last;
         let names_job = sees_all(has_token, from);
         let mut last = self.metrics[usize::from(names_job)].lock().await;
@@ -445,6 +447,7 @@ impl Service {
         if let Some((_, body)) = cache.last.as_ref().filter(|(made, _)| made.elapsed() < SUMMARY_AGE) {
             return reply(StatusCode::OK, "application/json", body.clone());
         }
+        self.latest.refresh().await;
         // The loop may still be making a summary for a client that has closed its connection. The next client gets it.
         cache.asked.take_if(|(when, _)| when.elapsed() > SUMMARY_LIMIT);
         if cache.asked.is_none() {

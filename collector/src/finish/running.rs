@@ -47,7 +47,7 @@ impl RunningSummary {
     }
 
     /// Writes the figures of the last round if a summary is due, or if the run may be about to end (`is_urgent`).
-    pub fn keep(&mut self, run: &LiveRun, is_urgent: bool) {
+    pub fn keep(&mut self, run: &mut LiveRun, is_urgent: bool) {
         self.is_urgent |= is_urgent;
         if self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished()) {
             self.end_writing();
@@ -58,6 +58,7 @@ impl RunningSummary {
         }
         let begun = Instant::now();
         (self.is_urgent, self.due) = (false, begun + FIRST);
+        run.publish();
         let Some(summary) = RunSummary::of(run).running() else { return };
         let directory = self.directory.clone();
         let write = move || write_summary(&directory, &summary);

@@ -217,11 +217,12 @@ impl LiveRun {
             if let Some(timeline) = &mut self.timeline {
                 timeline.pipeline.attributor.learn_baselines();
                 self.ingest.look_at_callpaths(timeline, now, &mut self.notes);
+                self.publisher.see_power(timeline);
             }
             stacks::sample_unrecorded(self);
         }
         liveness::check(self);
-        if self.publisher.is_due() && !self.is_behind_predecessor() {
+        if self.publisher.is_due() {
             self.publish();
         }
         if thorough {
@@ -243,11 +244,6 @@ impl LiveRun {
 
     fn is_replayed(&self) -> bool {
         self.timeline.as_ref().is_some_and(|timeline| timeline.clock.is_replayed())
-    }
-
-    /// Whether there are no events, and no one requests the figures.
-    fn is_calm(&self) -> bool {
-        self.is_idle && self.publisher.is_unwatched()
     }
 
     fn drain_rings(&mut self, thorough: bool, now: Timestamp) -> Round {
@@ -340,15 +336,16 @@ impl LiveRun {
         self.timeline.as_ref().is_some_and(|timeline| timeline.clock_is_certain)
     }
 
-    /// Publishes the current figures for requests over the network.
+    /// Publishes the current figures for requests over the network, except while older records are still to be attributed.
     pub fn publish(&mut self) {
-        self.publish_as(false);
+        if !self.is_behind_predecessor() && !catching_up::is_catching_up(self) {
+            self.publish_as(false);
+        }
     }
 
     /// Publishes the current figures. `is_last`: the run has ended.
     pub(crate) fn publish_as(&mut self, is_last: bool) {
         self.node.iter_mut().for_each(NodeWatch::look);
-        let is_calm = self.is_calm();
         let published = self.timeline.as_ref().map(|timeline| Published {
             options: &self.options,
             timeline,
@@ -358,7 +355,7 @@ impl LiveRun {
             node: self.node.as_ref(),
             elapsed: self.began.instant.elapsed(),
         });
-        self.publisher.publish(published, is_calm, is_last);
+        self.publisher.publish(published, is_last);
     }
 }
 

@@ -138,9 +138,9 @@ fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
 /// Whether a file system needs its remaining space for others. A spool on it then ends, and further records are written to the
 /// output directory. If the space is memory, half of it is left to others.
 pub fn is_full(directory: &Path) -> bool {
-    let is_memory = kind_of(directory).is_ok_and(|kind| kind == Kind::Memory);
+    let is_memory = || kind_of(directory).is_ok_and(|kind| kind == Kind::Memory);
     room_in(directory)
-        .is_some_and(|room| room.left < if is_memory { room.all / 2 } else { room.left_to_others() })
+        .is_some_and(|room| room.left < room.all / 2 && (room.left < room.left_to_others() || is_memory()))
 }
 
 /// Whether the records belong to this claim, and not to another one of which it is a copy.

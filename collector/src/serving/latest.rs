@@ -5,14 +5,23 @@ use ampere_figures::summary::Summary;
 use ampere_report::page::Page;
 use ampere_ring::process::node_name;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// The longest time for which a request waits for a new snapshot: the loop may be writing a trace.
+const WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// The latest snapshot: written by the collector's loop, read by the HTTP server.
 #[derive(Clone, Debug)]
 pub struct Latest {
-    snapshot: Arc<Mutex<Arc<Snapshot>>>,
+    /// The snapshot, and the time from which a request gets a newer one; `None` before the first one and after the last one.
+    snapshot: watch::Sender<(Arc<Snapshot>, Option<Instant>)>,
     was_read: Arc<AtomicBool>,
+    /// Whether a request waits for a new snapshot, and the thread of the loop that makes it.
+    is_wanted: Arc<AtomicBool>,
+    made_by: Arc<OnceLock<Thread>>,
     /// The last page of a run that has ended.
     pub page: LastPage,
 }
@@ -20,21 +29,54 @@ pub struct Latest {
 impl Default for Latest {
     /// Makes a snapshot that has only the node's name, which every series needs even before the first process joins.
     fn default() -> Latest {
+        let snapshot = Arc::new(Snapshot { node: node_name(), ..Snapshot::default() });
         Latest {
-            snapshot: Arc::new(Mutex::new(Arc::new(Snapshot { node: node_name(), ..Snapshot::default() }))),
+            snapshot: watch::Sender::new((snapshot, None)),
             was_read: Arc::default(),
+            is_wanted: Arc::default(),
+            made_by: Arc::default(),
             page: LastPage::default(),
         }
     }
 }
 
 impl Latest {
-    /// Replaces the snapshot. A snapshot without a node is ignored, because a run without events has nothing new.
-    pub fn set(&self, snapshot: Snapshot) {
-        if snapshot.node.is_empty() {
-            return;
+    /// Replaces the snapshot. From `until`, a request gets a newer one. A snapshot without a node is ignored, because a run
+    /// without events has nothing new.
+    pub fn set(&self, snapshot: Snapshot, until: Instant) {
+        self.is_wanted.store(false, Ordering::Relaxed);
+        if !snapshot.node.is_empty() {
+            let until = Some(until).filter(|_| !snapshot.is_last);
+            self.snapshot.send_replace((Arc::new(snapshot), until));
         }
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+
+    /// Sets the thread that makes the snapshots, which a request wakes.
+    pub fn made_by(&self, thread: Thread) {
+        let _ = self.made_by.set(thread);
+    }
+
+    /// Whether a request waits for a new snapshot.
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Returns a snapshot that is not old, after some milliseconds, and records that it was read.
+    pub async fn fresh(&self) -> Arc<Snapshot> {
+        self.was_read.store(true, Ordering::Relaxed);
+        self.refresh().await;
+        self.look()
+    }
+
+    /// Waits for a new snapshot if the latest one is old.
+    pub async fn refresh(&self) {
+        let mut changes = self.snapshot.subscribe();
+        let is_old = changes.borrow_and_update().1.is_some_and(|until| until < Instant::now());
+        if is_old {
+            self.is_wanted.store(true, Ordering::Relaxed);
+            self.made_by.get().into_iter().for_each(Thread::unpark);
+            let _ = tokio::time::timeout(WAIT_MAX, changes.changed()).await;
+        }
     }
 
     /// Whether a snapshot has been read since this was last called.
@@ -50,7 +92,7 @@ impl Latest {
 
     /// Returns the latest snapshot without recording that it was read, so that the run does not make snapshots more often.
     pub fn look(&self) -> Arc<Snapshot> {
-        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.snapshot.borrow().0.clone()
     }
 }
 
@@ -94,7 +136,28 @@ mod tests {
     #[test]
     fn a_snapshot_without_a_node_is_ignored() {
         let latest = Latest::default();
-        latest.set(Snapshot::default());
+        latest.set(Snapshot::default(), Instant::now());
         assert!(!latest.get().node.is_empty());
+    }
+
+    #[test]
+    fn a_request_waits_for_a_new_snapshot_if_the_latest_one_is_old() {
+        let latest = Latest::default();
+        let make = |seconds, until| {
+            latest.set(Snapshot { node: "n".to_owned(), seconds, ..Snapshot::default() }, until);
+        };
+        let now = Instant::now();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            make(1.0, now + Duration::from_secs(3600));
+            latest.refresh().await;
+            assert!(!latest.is_wanted());
+            make(2.0, now);
+            let (snapshot, ()) = tokio::join!(latest.fresh(), async {
+                assert!(latest.is_wanted() && latest.was_asked());
+                make(3.0, now);
+            });
+            assert_eq!((snapshot.seconds, latest.is_wanted()), (3.0, false));
+        });
     }
 }

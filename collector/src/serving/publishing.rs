@@ -20,13 +20,11 @@ use ampere_report::page::live::LiveTables;
 use ampere_stacks::foreign;
 use std::time::{Duration, Instant};
 
-/// The period of snapshots for /metrics.
+/// The shortest time between two snapshots: a scrape gets a new one if the last one is older.
 const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
-/// The period while there has been no scrape for a while: less than a step of the power's history.
-const UNASKED_PERIOD: Duration = Duration::from_millis(200);
-/// The period while, in addition, nothing happens.
-const CALM_PERIOD: Duration = Duration::from_secs(1);
-/// After this time without a scrape, the period is longer.
+/// The period while there are no scrapes.
+const UNASKED_PERIOD: Duration = Duration::from_secs(1);
+/// After this time without a scrape, rings are drained less often.
 const UNASKED_AFTER: Duration = Duration::from_millis(1500);
 /// A longer command is shortened in the middle.
 const COMMAND_CHARS_MAX: usize = 200;
@@ -44,6 +42,8 @@ pub(crate) struct Publisher {
     /// The name of the user whose run it is, or else the number.
     user: String,
     due: Instant,
+    /// The time before which there is no other snapshot, even if one is wanted.
+    next: Instant,
     /// The time of the last scrape.
     asked: Instant,
 }
@@ -63,6 +63,7 @@ pub(crate) struct Published<'a> {
 impl Publisher {
     pub fn new(latest: Latest, most_series: usize) -> Publisher {
         let user = rustix::process::geteuid().as_raw();
+        latest.made_by(std::thread::current());
         // A thread looks up the name, because it may come from a directory service that does not answer.
         let name = foreign::in_time(move || user_text(user)).unwrap_or_else(|| user.to_string());
         Publisher {
@@ -73,12 +74,14 @@ impl Publisher {
             history: History::default(),
             tables: LiveTables::default(),
             due: Instant::now(),
+            next: Instant::now(),
             asked: Instant::now(),
         }
     }
 
     pub fn is_due(&self) -> bool {
-        self.due <= Instant::now()
+        let due = if self.latest.is_wanted() { self.next } else { self.due };
+        due <= Instant::now()
     }
 
     /// Whether there has been no scrape for a while.
@@ -93,27 +96,35 @@ impl Publisher {
         self.tables = LiveTables::default();
     }
 
-    /// Publishes a snapshot. `of` is `None` before the run has a clock. `is_calm`: nothing happens and there has been no scrape
-    /// for a while. `is_last`: the run has ended.
-    pub fn publish(&mut self, of: Option<Published>, is_calm: bool, is_last: bool) {
+    /// Publishes a snapshot. `of` is `None` before the run has a clock. `is_last`: the run has ended.
+    pub fn publish(&mut self, of: Option<Published>, is_last: bool) {
         let begun = Instant::now();
         let mut snapshot = of.map_or_else(Snapshot::default, |of| self.snapshot(of));
         snapshot.is_last = is_last;
-        self.latest.set(snapshot);
         if self.latest.was_asked() {
             self.asked = begun;
         }
-        let period = match self.is_unwatched() {
-            true if is_calm => CALM_PERIOD,
-            true => UNASKED_PERIOD,
-            false => SNAPSHOT_PERIOD,
-        };
         // With very many call paths a snapshot takes long, so snapshots are made less often: they take at most a hundredth of the
         // time.
-        self.due = begun + period.max(100 * begun.elapsed());
+        let period_min = 100 * begun.elapsed();
+        self.due = begun + UNASKED_PERIOD.max(period_min);
+        self.next = begun + SNAPSHOT_PERIOD.max(period_min);
+        self.latest.set(snapshot, self.next);
+    }
+
+    /// Adds the last sample of each device to the power so far.
+    pub fn see_power(&mut self, timeline: &LiveTimeline) {
+        let (attributor, clock) = (&timeline.pipeline.attributor, timeline.clock);
+        for (number, device) in attributor.devices.iter().enumerate() {
+            if let Some((time, joules)) = attributor.engine.last_sample(device.views.ranks) {
+                self.power.see(number, time, joules, clock.ticks(POWER_WINDOW));
+                self.history.see(number, clock.seconds(time), joules);
+            }
+        }
     }
 
     fn snapshot(&mut self, of: Published) -> Snapshot {
+        self.see_power(of.timeline);
         let (attributor, clock, now) = (&of.timeline.pipeline.attributor, of.timeline.clock, of.now);
         let mut snapshot = snapshot::of_attributor(attributor, &mut self.limits);
         (snapshot.node, snapshot.seconds) = match &of.options.replay {
@@ -147,10 +158,6 @@ impl Publisher {
         for (number, (device, figures)) in attributor.devices.iter().zip(sampled).enumerate() {
             let shown = snapshot.devices.iter_mut().find(|shown| shown.device == device.info.name);
             let Some(shown) = shown else { continue };
-            if let Some((time, joules)) = attributor.engine.last_sample(device.views.ranks) {
-                self.power.see(number, time, joules, window);
-                self.history.see(number, clock.seconds(time), joules);
-            }
             // If several metrics have one name, their known powers are added.
             let watts = self.power.per_tick(number, of.now, window).map(|joules| joules / clock.seconds(1));
             shown.watts = watts.map(|watts| shown.watts.unwrap_or(0.0) + watts).or(shown.watts);

@@ -169,7 +169,7 @@ impl Pace {
         let longest = half_full.clamp(SMALL_RINGS_SLEEP_MAX, SLEEP_MAX);
         self.sleep = if fullest > PRESSED {
             Duration::ZERO
-        } else if self.is_idle() || self.recorded.elapsed() > IDLE_AFTER && fullest <= COMFORTABLE {
+        } else if self.is_idle() || self.recorded.elapsed() > IDLE_AFTER {
             IDLE_SLEEP
         } else {
             // The sleep is chosen so that the fullest ring will have the desired fill level, but is at most twice as long as the
