@@ -65,7 +65,8 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// Each rank works for a time of its own, and then waits for the others. It prints the CPU seconds that it has used.
+/// `ranks SECONDS MORE STEPS`: each rank works for SECONDS, and MORE for each rank before it, in STEPS after which it waits for
+/// the others. It prints the CPU seconds that it has used.
 const RANKS: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -74,14 +75,17 @@ const RANKS: &str = r#"
     #include <time.h>
     void works(double seconds) {
         volatile double sum = 0;
-        while (clock() < seconds * CLOCKS_PER_SEC) for (int i = 0; i < 10000; i++) sum += i;
+        for (clock_t begin = clock(); clock() - begin < seconds * CLOCKS_PER_SEC;) for (int i = 0; i < 10000; i++) sum += i;
     }
     int main(int count, char **arguments) {
         int rank;
         MPI_Init(&count, &arguments);
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-        works(0.8 + 0.1 * rank);
-        MPI_Barrier(MPI_COMM_WORLD);
+        int steps = atoi(arguments[3]);
+        for (int step = 0; step < steps; step++) {
+            works((atof(arguments[1]) + atof(arguments[2]) * rank) / steps);
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
         MPI_Finalize();
         struct rusage used;
         getrusage(RUSAGE_SELF, &used);
@@ -194,13 +198,15 @@ fn openmp_threads_and_a_pool_of_python_have_their_joules() {
     check_all(&place, "a pool", &["python3", place.path("pool.py").to_str().unwrap()]);
 }
 
-/// Compares the joules of each rank with the CPU seconds that it has printed.
+const SIMILAR_WORK: [&str; 3] = ["0.8", "0.1", "1"];
+
+/// Compares the joules of each rank with the CPU seconds that it has printed. `work` is what the program is given.
 #[track_caller]
-fn check_ranks(compiler: &str, launcher: &[&str], count: usize) {
+fn check_ranks(compiler: &str, launcher: &[&str], count: usize, work: [&str; 3]) {
     let place = Place::new();
     let program = place.compile(compiler, "ranks", RANKS, &["-O1", "-g"]);
     let stolen_before = stolen();
-    let (summary, said) = measured(&place, &[launcher, &[program.to_str().unwrap()]].concat());
+    let (summary, said) = measured(&place, &[launcher, &[program.to_str().unwrap()], &work].concat());
     let stolen = stolen() - stolen_before;
     let ranks = printed(&said, "rank");
     assert_eq!(ranks.len(), count, "{said}");
@@ -218,12 +224,23 @@ fn eight_ranks_on_two_cores_that_yield_while_they_wait_have_their_joules() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     skip_unless!(have(&["mpirun.openmpi", "mpicc.openmpi"]), "no Open MPI");
     let launcher = ["mpirun.openmpi", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "8"];
-    check_ranks("mpicc.openmpi", &launcher, 8);
+    check_ranks("mpicc.openmpi", &launcher, 8, SIMILAR_WORK);
+}
+
+#[test]
+fn ranks_with_uneven_work_have_their_joules_whether_or_not_they_yield_while_they_wait() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    skip_unless!(have(&["mpirun.openmpi", "mpicc.openmpi"]), "no Open MPI");
+    for yields in ["0", "1"] {
+        let launcher =
+            ["mpirun.openmpi", "--oversubscribe", "--mca", "mpi_yield_when_idle", yields, "-n", "2"];
+        check_ranks("mpicc.openmpi", &launcher, 2, ["0.2", "1.2", "100"]);
+    }
 }
 
 #[test]
 fn ranks_of_mpich_have_their_joules() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     skip_unless!(have(&["mpirun.mpich", "mpicc.mpich"]), "no MPICH");
-    check_ranks("mpicc.mpich", &["mpirun.mpich", "-n", "3"], 3);
+    check_ranks("mpicc.mpich", &["mpirun.mpich", "-n", "3"], 3, SIMILAR_WORK);
 }
