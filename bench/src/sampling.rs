@@ -12,7 +12,7 @@ pub const LAMMPS: &str = "LAMMPS, 2 ranks";
 pub const HPL: &str = "HPL N=6000, 2 ranks";
 pub const PYTHON: &str = "a Python program";
 pub const CHILD: &str = "--timed";
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 13;
 
 /// LAMMPS' own benchmark of a Lennard-Jones liquid.
 const LAMMPS_INPUT: &str = "units lj\natom_style atomic\nlattice fcc 0.8442\nregion box block 0 20 0 20 0 20\n\

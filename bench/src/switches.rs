@@ -1,8 +1,9 @@
-//! Measures the cost of the kernel's records of context switches, in a program whose threads are switched often and in the
-//! collector that reads the records.
+//! Measures the cost of the kernel's records of context switches: in a program whose threads are switched often, in the
+//! collector that reads the records, and in the trace.
 
 use crate::{Figure, child, least, median, medians};
 use anyhow::Context;
+use otf2::Trace;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -32,6 +33,8 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         _ => cpu_seconds(ampere(place.path(), &["--sample", "off"]).arg(&program), work),
     })?;
     let of_a_core: Vec<f64> = (0..3).map(|_| collector(place.path(), &program)).collect::<Result<_, _>>()?;
+    let switches = number(&summary(place.path())?["overhead"]["stacks"]["switches"])?;
+    let per_switch = Trace::open(&place.path().join("out/traces.otf2"))?.events_expected() as f64 / switches;
     let limit = "limit";
     Ok(vec![
         Figure::new(
@@ -48,6 +51,13 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             limit,
             1.0,
         ),
+        Figure::new(
+            "context switches: events in the trace of these processes, per switch",
+            per_switch,
+            "",
+            limit,
+            2.0,
+        ),
     ])
 }
 
@@ -63,7 +73,15 @@ fn ampere(place: &Path, options: &[&str]) -> Command {
 /// Returns the collector's CPU time as a percentage of a core.
 fn collector(place: &Path, program: &Path) -> anyhow::Result<f64> {
     child::run(ampere(place, &[]).arg(program).args(["sleepers", "8", SLEEPERS_SECONDS]))?;
-    let summary: Value = serde_json::from_slice(&std::fs::read(place.join("out/summary.json"))?)?;
-    let used = summary["overhead"]["collector_cpu_seconds"].as_f64().context("no CPU time")?;
-    Ok(100.0 * used / summary["run"]["seconds"].as_f64().context("no length")?)
+    let summary = summary(place)?;
+    Ok(100.0 * number(&summary["overhead"]["collector_cpu_seconds"])? / number(&summary["run"]["seconds"])?)
+}
+
+/// Returns the summary of the last run.
+fn summary(place: &Path) -> anyhow::Result<Value> {
+    Ok(serde_json::from_slice(&std::fs::read(place.join("out/summary.json"))?)?)
+}
+
+fn number(value: &Value) -> anyhow::Result<f64> {
+    value.as_f64().context("a figure is missing in the summary")
 }
