@@ -445,6 +445,7 @@ impl Pattern {
                             }
                         }
                         Event::Leave(_, region) => records.push(Record::new(Kind::Leave, 0, 1 + region)),
+                        Event::Communicate(..) => unreachable!("a walk has no messages"),
                     }
                 }
             }

@@ -30,6 +30,7 @@ mod sampling;
 mod start;
 mod switches;
 mod trace;
+mod waiting;
 
 use anyhow::Context;
 use results::Figure;
@@ -56,7 +57,7 @@ enum Bench {
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
-const BENCHES: [(&str, Bench); 28] = [
+const BENCHES: [(&str, Bench); 29] = [
     (hosts::CALLS, Bench::Runs(hosts::calls)),
     (hosts::HPL, Bench::Runs(hosts::hpl)),
     (sampling::LAMMPS, Bench::Runs(sampling::lammps)),
@@ -76,6 +77,7 @@ const BENCHES: [(&str, Bench); 28] = [
     ("calls", Bench::Figures(calls::figures)),
     ("nodes", Bench::Figures(nodes::figures)),
     ("offline", Bench::Figures(offline::figures)),
+    ("waiting", Bench::Figures(waiting::figures)),
     ("collector", Bench::Figures(collector::figures)),
     ("messages", Bench::Figures(collector::messages)),
     ("locations", Bench::Figures(collector::many_locations)),

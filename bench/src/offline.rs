@@ -35,7 +35,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 }
 
 /// CPU time of this process.
-fn cpu_nanoseconds() -> f64 {
+pub fn cpu_nanoseconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }

@@ -69,7 +69,7 @@ pub fn disabled() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-fn nanoseconds(command: &mut Command) -> anyhow::Result<f64> {
+pub fn nanoseconds(command: &mut Command) -> anyhow::Result<f64> {
     let output = String::from_utf8(child::run(command)?.output)?;
     let first = output.split_whitespace().next().and_then(|word| word.parse().ok());
     first.ok_or_else(|| anyhow::anyhow!("the program printed {output:?}"))

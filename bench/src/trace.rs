@@ -1,15 +1,18 @@
 //! Generated traces: ranks that enter and leave regions, and energy counters that are sampled every millisecond.
 
 use otf2::{
-    ArchiveWriter, ClockProperties, Definitions, LocationGroup, LocationGroupType, LocationRef, LocationType,
-    MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode, MetricOccurrence, MetricType,
-    MetricValueType, ParadigmType, RecorderKind, RegionRef, RegionRole, SystemTreeNode, SystemTreeNodeRef,
+    ArchiveWriter, ClockProperties, CommRef, Communication, Definitions, LocationGroup, LocationGroupType,
+    LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode,
+    MetricOccurrence, MetricType, MetricValueType, ParadigmType, RecorderKind, RegionRef, RegionRole,
+    SystemTreeNode, SystemTreeNodeRef,
 };
 use std::path::{Path, PathBuf};
 
 /// A tick is a nanosecond.
 const TICKS_PER_SECOND: u64 = 1_000_000_000;
 const SAMPLE_TICKS: u64 = 1_000_000;
+/// The communicator of all ranks, in traces with communication.
+pub const WORLD: CommRef = CommRef(0);
 /// The counters are in nanojoules, so this is a power of 100 W.
 const NANOJOULES_PER_SAMPLE: u64 = 100_000_000;
 
@@ -31,10 +34,11 @@ pub struct Written {
 pub enum Event {
     Enter(u64, u32),
     Leave(u64, u32),
+    Communicate(u64, Communication),
 }
 
 impl Shape {
-    /// Writes a trace with these events on each rank, in constant memory.
+    /// Writes a trace with these events on each rank, in constant memory. If the ranks communicate, all regions are MPI's.
     pub fn write<I: Iterator<Item = Event>>(
         &self,
         directory: &Path,
@@ -43,26 +47,34 @@ impl Shape {
         let archive = ArchiveWriter::create(directory)?;
         let mut definitions = Definitions::default();
         let (mut last, mut calls, mut samples) = (0, 0, 0);
-        let regions: Vec<RegionRef> = (0..self.regions).map(|i| add_region(&mut definitions, i)).collect();
         let nodes: Vec<_> = (0..self.nodes).map(|node| add_node(&mut definitions, node)).collect();
         let node_of = |number: u64| nodes[(number % self.nodes) as usize];
+        let mut paradigm = ParadigmType::Compiler;
         for rank in 0..self.ranks {
             let mut writer = archive.event_writer(LocationRef(rank))?;
             for event in events_of(rank) {
                 match event {
                     Event::Enter(time, region) => {
-                        writer.enter(time, regions[region as usize])?;
+                        writer.enter(time, RegionRef(region))?;
                         last = last.max(time);
                     }
                     Event::Leave(time, region) => {
-                        writer.leave(time, regions[region as usize])?;
+                        writer.leave(time, RegionRef(region))?;
                         last = last.max(time);
+                    }
+                    Event::Communicate(time, event) => {
+                        writer.communication(time, event)?;
+                        paradigm = ParadigmType::Mpi;
                     }
                 }
             }
             let events = writer.close()?;
             calls += events;
             add_location(&mut definitions, rank, LocationType::CpuThread, events, node_of(rank));
+        }
+        (0..self.regions).for_each(|number| add_region(&mut definitions, number, paradigm));
+        if paradigm == ParadigmType::Mpi {
+            definitions.add_mpi_world(&(0..self.ranks).map(LocationRef).collect::<Vec<_>>());
         }
         for device in 0..self.devices {
             let class = add_counter(&mut definitions, device);
@@ -86,18 +98,18 @@ impl Shape {
     }
 }
 
-fn add_region(definitions: &mut Definitions, number: u32) -> RegionRef {
+fn add_region(definitions: &mut Definitions, number: u32, paradigm: ParadigmType) {
     definitions.regions.push(otf2::Region {
         name: format!("function {number}"),
         canonical_name: format!("function {number}"),
         description: String::new(),
         role: RegionRole::Function,
-        paradigm: ParadigmType::Compiler,
+        paradigm,
         flags: 0,
         source_file: None,
         begin_line: 0,
         end_line: 0,
-    })
+    });
 }
 
 fn add_node(definitions: &mut Definitions, number: u64) -> SystemTreeNodeRef {

@@ -13,6 +13,7 @@ pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 pub struct NumberHasher(u64);
 
 impl Hasher for NumberHasher {
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
