@@ -6,7 +6,7 @@ use crate::start::nanoseconds;
 use crate::trace::{Event, Shape, WORLD};
 use crate::{Figure, child, least, medians};
 use ampere_settings::Config;
-use ampere_trace::offline::{How, attribute_as};
+use ampere_trace::offline::{AttributionOptions, attribute_as};
 use otf2::{Communication, Message};
 use std::path::Path;
 use std::process::Command;
@@ -67,7 +67,8 @@ fn attribution(ranks: u64) -> anyhow::Result<[f64; 2]> {
         let begun = cpu_nanoseconds();
         let waits = which == 0;
         let progress = &mut |_, _| {};
-        let how = How { config: &config, only: None, waits, recorder: None, threads: 1, progress };
+        let how =
+            AttributionOptions { config: &config, only: None, waits, recorder: None, threads: 1, progress };
         let waiting = attribute_as(&trace, how)?.summary.run.waiting;
         assert_eq!(waiting.map(|waiting| waiting.matched_messages), waits.then_some(MESSAGES));
         Ok(cpu_nanoseconds() - begun)
