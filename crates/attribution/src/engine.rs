@@ -592,6 +592,11 @@ impl Engine {
         self.views[view.0 as usize].last_sample()
     }
 
+    /// Returns the time up to which the view's joules have been charged; later ones wait for kernels or for the next sample.
+    pub fn charged_until(&self, view: ViewIndex) -> Option<Timestamp> {
+        self.views[view.0 as usize].charged_until()
+    }
+
     /// Whether a location has an open frame.
     pub fn is_open(&self, location: LocationIndex) -> bool {
         !self.locations[location.0 as usize].current.is_root()

@@ -206,6 +206,12 @@ impl Engine {
         self.view(view).joules_during(consumer, start, end, self.cpu_time_of(location))
     }
 
+    /// Returns the ticks that a location was on a CPU from `start` to `end`, if its CPU time is known.
+    pub fn cpu_ticks(&self, location: LocationIndex, start: Timestamp, end: Timestamp) -> Option<f64> {
+        let cpu_time = self.cpu_time_of(location)?;
+        Some(cpu_time.at(end).since(cpu_time.at(start)))
+    }
+
     /// Returns the views in which a location is a consumer and of which prices are recorded.
     pub fn priced_views(&self, location: LocationIndex) -> impl Iterator<Item = ViewIndex> + '_ {
         let views = self.location(location.0).views();

@@ -29,6 +29,9 @@ pub struct Waiting {
     /// Whether waiting for ranks of other nodes is not included, because the run continues.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_part: bool,
+    /// The part of the joules that was used waiting for ranks that were not on a CPU; `None` if that was not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_on_cpu_joules: Option<f64>,
     /// The joules of each kind of wait: "late sender", "late receiver", "barrier", "n-to-n", "1-to-n" and "n-to-1".
     pub kinds: BTreeMap<String, f64>,
     /// The functions that caused the most, each on one rank.
@@ -145,12 +148,14 @@ impl Waiting {
             reordered_receives: counts.reordered_receives,
             shortened_calls: counts.cut_calls + counts.forgotten_waits,
             is_part: waiting.is_part(),
+            not_on_cpu_joules: attributor.knows_cpu_times.then_some(0.0),
             kinds: Kind::ALL.iter().map(|kind| (kind.as_str().to_owned(), 0.0)).collect(),
             ..Waiting::default()
         };
         let mut causes: HashMap<(u32, u32), f64> = HashMap::new();
         let mut pairs: BTreeMap<(u32, u32), f64> = BTreeMap::new();
         for waits in of_devices(attributor) {
+            all.not_on_cpu_joules.iter_mut().for_each(|joules| *joules += waits.not_on_cpu);
             for joules in waits.waited.values() {
                 all.joules += joules.sum();
                 for kind in Kind::ALL {
@@ -192,6 +197,8 @@ impl Waiting {
         self.unmatched_messages += more.unmatched_messages;
         self.reordered_receives += more.reordered_receives;
         self.shortened_calls += more.shortened_calls;
+        let [own, more_own] = [self.not_on_cpu_joules, more.not_on_cpu_joules];
+        self.not_on_cpu_joules = own.map_or(more_own, |own| Some(own + more_own.unwrap_or(0.0)));
         self.pairs = self.pairs.with(&more.pairs);
         for (kind, joules) in &more.kinds {
             *self.kinds.entry(kind.clone()).or_default() += joules;

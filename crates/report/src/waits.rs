@@ -2,11 +2,12 @@
 
 use crate::first::names;
 use crate::first::screen::{Column, Names, Table};
-use ampere_figures::summary::Summary;
+use ampere_figures::summary::{Summary, topmost};
 use ampere_figures::waits::{Cause, Waiting};
 use ampere_model::digits::{column, energy, percent};
 use ampere_model::order::largest_first;
 use ampere_model::text::short;
+use std::collections::BTreeMap;
 
 /// The maximum number of causes that the sentence names.
 const NAMED_MAX: usize = 2;
@@ -43,8 +44,17 @@ pub fn words(summary: &Summary) -> Vec<String> {
         format!("{part} {by} {} on {}", names::shorten(&cause.region, NAME_CHARS_MAX), rank(cause))
     });
     words.push(named.collect::<Vec<_>>().join(", "));
-    words.extend(lower_bound(waiting));
+    words.extend(
+        without_cpu(waiting).map(|part| format!("{part} of it was for ranks that were not on a CPU")),
+    );
+    words.extend(lower_bound(waiting).or_else(|| not_followed(summary)));
     words
+}
+
+/// Returns the part of the waiting that was for ranks that were not on a CPU, if it is large.
+pub fn without_cpu(waiting: &Waiting) -> Option<String> {
+    let joules = waiting.not_on_cpu_joules.filter(|joules| *joules >= NAMED_PART_MIN * waiting.joules)?;
+    (joules > 0.0).then(|| percent(joules, waiting.joules))
 }
 
 /// Returns the name of the rank of a cause: "rank 3".
@@ -71,6 +81,27 @@ pub fn lower_bound(waiting: &Waiting) -> Option<String> {
     (reordered >= UNMATCHED_PART_MIN * all && reordered > 0.0).then(|| {
         let part = percent(reordered, all);
         format!("{part} of the messages were received in another order than was asked for: their waiting is uncertain")
+    })
+}
+
+/// Returns a sentence if much was used in calls of which it is not known whom they wait for: those of one-sided communication, and
+/// collective operations with neighbours.
+fn not_followed(summary: &Summary) -> Option<String> {
+    let views = topmost(summary).flat_map(|device| &device.views).filter(|view| view.view == "ranks");
+    let mut joules: BTreeMap<&str, f64> = BTreeMap::new();
+    for row in views.flat_map(|view| &view.regions) {
+        let name = row.region.to_ascii_lowercase();
+        if name.starts_with("mpi_win_") || name.starts_with("mpi_neighbor_") {
+            *joules.entry(&*row.region).or_default() += row.figures.exclusive_joules;
+        }
+    }
+    let whole = summary.run.total_joules;
+    let (name, most) = joules.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (most >= NAMED_PART_MIN * whole && most > 0.0).then(|| {
+        let part = percent(most, whole);
+        format!(
+            "{name} used {part} of all joules, and whom it waits for is not known: waiting is a lower bound"
+        )
     })
 }
 

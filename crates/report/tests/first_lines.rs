@@ -3,6 +3,7 @@
 
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::{NodeCpu, Region, Summary};
+use ampere_figures::waits::Waiting;
 use ampere_report::first;
 use ampere_report::first::screen::{LINES, Screen};
 use expect_test::expect_file;
@@ -182,6 +183,47 @@ fn other_programs_on_the_node_are_named_and_may_be_the_cause_of_an_imbalance() {
         with_others(summary, 0.09 * nodes, 4.26);
         assert!(!of_two_cores(summary).contains("other programs"));
     });
+}
+
+#[test]
+fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_hint() {
+    let waiting = |summary: &mut Summary, part: f64| {
+        let joules = 0.4 * summary.run.total_joules;
+        summary.run.waiting =
+            Some(Waiting { joules, not_on_cpu_joules: Some(part * joules), ..Waiting::default() });
+        with_others(summary, 0.0, 4.0);
+        let lines = first::render(summary, Screen::FILE, &[]);
+        let words: Vec<&str> = lines.split_whitespace().collect();
+        words.join(" ").contains("38.0 % of it was for ranks that were not on a CPU")
+    };
+    let words =
+        "38.0 % of the waiting was for ranks without a CPU, 4 ranks on 2 cores: use one rank per core";
+    assert_hint("instrumented", words, (false, true), |summary| assert!(waiting(summary, 0.38)));
+    assert_hint("instrumented", words, (false, false), |summary| {
+        assert!(waiting(summary, 0.38));
+        summary.run.ranks = 2;
+    });
+    assert_hint("instrumented", "without a CPU", (false, false), |summary| assert!(!waiting(summary, 0.01)));
+}
+
+#[test]
+fn much_energy_in_calls_of_which_no_waits_are_known_is_mentioned() {
+    for (name, is_mentioned) in
+        [("MPI_Win_fence", true), ("MPI_Neighbor_alltoall", true), ("MPI_Rget", false)]
+    {
+        let mut summary = summary("instrumented");
+        summary.run.waiting = Some(Waiting { joules: 0.4 * summary.run.total_joules, ..Waiting::default() });
+        let row = regions(&mut summary).find(|row| row.region.starts_with("MPI_"));
+        row.expect("a function of MPI").region = name.into();
+        let lines = first::render(&summary, Screen::FILE, &[]);
+        let words = lines.split_whitespace().collect::<Vec<_>>().join(" ");
+        let wanted = "of all joules, and whom it waits for is not known: waiting is a lower bound";
+        assert_eq!(
+            words.contains(&format!("{name} used ")) && words.contains(wanted),
+            is_mentioned,
+            "{lines}"
+        );
+    }
 }
 
 #[test]

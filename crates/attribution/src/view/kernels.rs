@@ -216,6 +216,11 @@ impl View {
             .sum()
     }
 
+    /// Returns the start of the first interval that waits for kernels.
+    pub(super) fn waiting_since(&self) -> Option<Timestamp> {
+        self.by_kernels.as_ref()?.waiting.front()?.interval.start
+    }
+
     fn take_dues(&mut self) -> Dues {
         let consumers = self.consumers.all.iter_mut().zip(&mut self.actives);
         let dues = consumers.map(|(consumer, active)| {

@@ -179,6 +179,10 @@ impl View {
         Some((self.interval.start?, self.totals.total_joules + self.waiting_joules()))
     }
 
+    pub fn charged_until(&self) -> Option<Timestamp> {
+        self.waiting_since().or(self.interval.start)
+    }
+
     /// Like [`View::switch`], but also records the move if calls are recorded.
     pub fn switch_recorded(&mut self, index: u32, to: Move, cpu_times: &CpuTimes) {
         let (time, due) = self.switch(index, to.time, to.node, cpu_times);

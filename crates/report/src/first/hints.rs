@@ -4,7 +4,7 @@ use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::levels::{self, Levels};
 use super::names;
 use crate::filter::much_measuring;
-use crate::{other_jobs, over_ranks};
+use crate::{other_jobs, over_ranks, waits};
 use ampere_figures::summary::{NodeCpu, Summary, topmost};
 use ampere_model::digits::{count, energy, percent, significant};
 use ampere_model::regions::is_mpi;
@@ -37,11 +37,12 @@ const FULL_PART: f64 = 0.95;
 const NAME_ROOM: usize = 32;
 
 /// The rules, the most important first.
-const RULES: [fn(&Facts) -> Option<String>; 10] = [
+const RULES: [fn(&Facts) -> Option<String>; 11] = [
     measuring_overhead,
     unused_devices,
     throttling,
     changing_power,
+    too_many_ranks,
     imbalance,
     mpi_share,
     waiting,
@@ -135,6 +136,18 @@ fn changing_power(facts: &Facts) -> Option<String> {
         }
         None => format!("{name} drew {least:.0} to {most:.0} W, mean {mean:.0} W: see report.html"),
     })
+}
+
+/// Returns the hint that ranks wait for ranks that have no CPU, because there are more ranks than cores.
+fn too_many_ranks(facts: &Facts) -> Option<String> {
+    let run = &facts.summary.run;
+    let cores = run.node_cpu.map(|cpu| cpu.cpus).filter(|cores| (1..run.ranks as u64).contains(cores))?;
+    let waiting = waits::of(facts.summary).filter(|waiting| waiting.joules >= PART_MIN * run.total_joules)?;
+    let part = waits::without_cpu(waiting)?;
+    let ranks = run.ranks;
+    Some(format!(
+        "{part} of the waiting was for ranks without a CPU, {ranks} ranks on {cores} cores: use one rank per core"
+    ))
 }
 
 /// Returns the hint about a rank that used more than the others, apart from its time in MPI.

@@ -25,20 +25,24 @@ struct Walk<'a> {
     /// The ranks on the way so far, which are not followed again.
     passed: Vec<u32>,
     found: &'a mut Causes,
+    /// The ticks of these causes in which the late rank was not on a CPU.
+    not_on_cpu: f64,
 }
 
 impl Waiting {
-    /// Adds to `found`, for each call path that caused the wait of a location, the ticks of the wait that it caused.
+    /// Adds to `found`, for each call path that caused the wait of a location, the ticks of the wait that it caused. Returns those
+    /// in which the late rank was not on a CPU, as far as CPU times are known.
     pub(super) fn find_causes(
         &self,
         engine: &Engine,
         location: LocationIndex,
         wait: Wait,
         found: &mut Causes,
-    ) {
+    ) -> f64 {
         let passed = self.ranks.of(location).into_iter().collect();
-        let mut walk = Walk { waiting: self, engine, passed, found };
+        let mut walk = Walk { waiting: self, engine, passed, found, not_on_cpu: 0.0 };
         walk.follow(wait.late, wait.start, wait.end);
+        let not_on_cpu = walk.not_on_cpu;
         if found.len() > MANY {
             found.sort_unstable_by_key(|(cause, _)| *cause);
             found.dedup_by(|(next, ticks), (cause, sum)| {
@@ -47,6 +51,7 @@ impl Waiting {
                 is_same
             });
         }
+        not_on_cpu
     }
 }
 
@@ -73,12 +78,15 @@ impl Walk<'_> {
             (wait.start.max(stay.start), wait.end.min(stay.end), wait.late)
         });
         let mut own = stay.end - stay.start;
+        let mut on_cpu = self.engine.cpu_ticks(location, stay.start, stay.end).unwrap_or(own as f64);
         if let Some((start, end, late)) = waited.filter(|(_, _, late)| !self.passed.contains(late)) {
             own -= end - start;
+            on_cpu -= self.engine.cpu_ticks(location, start, end).unwrap_or((end - start) as f64);
             self.follow(late, start, end);
         }
         if own > 0 {
             self.found.push(((location, stay.node), own));
+            self.not_on_cpu += (own as f64 - on_cpu).max(0.0);
         }
     }
 }

@@ -81,6 +81,8 @@ pub struct ViewWaits {
     /// The same joules, by the group of ranks that waited and the group of those that caused it. Groups of which no rank has waited
     /// have empty lists.
     pub pairs: Vec<Vec<f64>>,
+    /// The part of these joules that was caused while the late rank was not on a CPU, as far as CPU times are known.
+    pub not_on_cpu: f64,
 }
 
 impl ViewWaits {

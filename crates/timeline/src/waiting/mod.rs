@@ -245,7 +245,7 @@ impl Waiting {
         self.frames.release_sends(&self.ranks, &self.messages, until);
         self.messages.limit(&mut self.frames);
         self.resolve_decided();
-        let priced = views.filter_map(|view| engine.last_sample(view)).map(|(time, _)| time);
+        let priced = views.filter_map(|view| engine.charged_until(view));
         let priced_until = priced.min().unwrap_or(Timestamp::MAX);
         self.settle_before(engine, until, priced_until);
         self.forget(engine, until);
@@ -308,7 +308,7 @@ impl Waiting {
         let mut causes = std::mem::take(&mut self.figures.causes);
         let mut own = std::mem::take(&mut self.figures.own);
         let mut spans = self.figures.spans.take();
-        self.find_causes(engine, location, wait, &mut causes);
+        let not_on_cpu = self.find_causes(engine, location, wait, &mut causes);
         let all: u64 = causes.iter().map(|(_, ticks)| ticks).sum();
         let group = self.ranks.group(location);
         if all > 0 {
@@ -327,6 +327,7 @@ impl Waiting {
                 for (node, joules) in own.drain(..) {
                     view.waited.entry((location, node)).or_default().add(wait.kind, joules);
                 }
+                view.not_on_cpu += joules * (not_on_cpu / all as f64);
                 for (cause, ticks) in &causes {
                     let part = joules * (*ticks as f64 / all as f64);
                     view.caused.entry(*cause).or_default().add(wait.kind, part);

@@ -171,6 +171,38 @@ fn a_receive_waits_for_the_start_of_the_send() {
     assert_eq!(caused, [row("compute on 0", 70.0), row("main on 0", 10.0)]);
 }
 
+/// Rank 0 is on a CPU for half of the time in which rank 1 waits for it. Rank 1 is on no CPU then, but rank 2, which waits for it, is
+/// waiting for rank 0.
+#[test]
+fn the_part_of_the_waiting_for_a_rank_that_was_not_on_a_cpu_is_known() {
+    let mut events = late_send();
+    events.extend([
+        (0, 2, Enter("main")),
+        (20, 2, Enter("MPI_Recv")),
+        (120, 1, Enter("MPI_Send")),
+        (121, 1, Send(2)),
+        (122, 1, Leave),
+        (125, 2, Receive(1)),
+        (126, 2, Leave),
+        (200, 2, Leave),
+    ]);
+    events.sort_by_key(|(time, ..)| *time);
+    let mut with_cpu_times = run(3, &events);
+    for (rank, points) in [
+        (0, [(0, 0.0), (20, 20.0), (60, 20.0), (100, 60.0)]),
+        (1, [(0, 0.0), (20, 20.0), (100, 20.0), (200, 120.0)]),
+    ] {
+        for (time, ticks) in points {
+            with_cpu_times.engine.add_cpu_time(LocationIndex(rank), time, ticks);
+        }
+    }
+    for (mut run, not_on_cpu) in [(with_cpu_times, 40.0 + 40.0), (run(3, &events), 0.0)] {
+        let (waited, _) = run.end();
+        assert_eq!(waited.iter().map(|row| row.2).sum::<f64>(), 80.0 + 100.0);
+        assert_eq!(run.waiting.of_view(run.view).map(|waits| waits.not_on_cpu), Some(not_on_cpu));
+    }
+}
+
 /// With 300 ranks, three consecutive ranks are a group.
 #[test]
 fn pairs_are_of_groups_if_there_are_many_ranks() {
