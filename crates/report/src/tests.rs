@@ -746,6 +746,64 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
     );
 }
 
+/// The tables of a comparison fit into a terminal, and each shows the names of its rows.
+#[test]
+fn no_line_of_a_comparison_is_wider_than_the_terminal() {
+    const WORK: &str =
+        "app::detail::Grid<double, app::Box<3> >::relax_a_block_of_the_grid(app::Box<3> const&)";
+    let run = |more: f64| {
+        let mut named =
+            varied("a/directory/with/a/long/name/that/no/terminal/of/60/columns/could/show", 2, more);
+        named.summary.run.command = vec!["/opt/programs/".to_owned() + &"program".repeat(20)];
+        for name in named.summary.names.iter_mut().filter(|name| &***name == "work") {
+            *name = WORK.into();
+        }
+        for region in named
+            .summary
+            .devices
+            .iter_mut()
+            .flat_map(|device| &mut device.views)
+            .flat_map(|view| &mut view.regions)
+        {
+            if &*region.region == "work" {
+                region.region = WORK.into();
+            }
+        }
+        named
+    };
+    let runs = |count: i32| (0..count).map(|at| vec![run(10f64.powi(4 * at % 15))]).collect();
+    let groups = || (0..2).map(|at| (0..3).map(|of| run(f64::from(100 * at + of))).collect()).collect();
+    let kinds: [(&str, &dyn Fn() -> Vec<Vec<compare::Named>>); 5] = [
+        ("2 runs", &|| runs(2)),
+        ("3 runs", &|| runs(3)),
+        ("4 runs", &|| runs(4)),
+        ("8 runs", &|| runs(8)),
+        ("groups", &groups),
+    ];
+    for (kind, make) in kinds {
+        let groups = make();
+        let count = groups.len();
+        let compared = Comparison::of(groups, Per::Run);
+        for width in 60..=200 {
+            let text = String::from_utf8(compared.table(width)).unwrap();
+            let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+            assert!(widest.chars().count() <= width, "{kind}, {width}: {widest}\n{text}");
+            let named = text.lines().filter(|line| {
+                line.contains("::relax_a_block_of_the") || line.ends_with("joules waiting in MPI")
+            });
+            assert!(named.count() > 0, "{kind}, {width}: {text}");
+            for group in 2..=count {
+                let is_head = |line: &&str| line.trim_start().starts_with("1  ") && !line.contains(':');
+                let heads: Vec<&str> = text.lines().filter(is_head).collect();
+                let group = group.to_string();
+                let shown =
+                    heads.iter().flat_map(|line| line.split_whitespace()).filter(|word| **word == group);
+                assert_eq!(shown.count(), 1, "{kind}, {width}: a column of each group: {heads:?}");
+            }
+        }
+    }
+}
+
 /// Runs of one program on one machine, estimated by these watts.
 fn estimated(name: &str, idle_watts: f64, more: f64) -> compare::Named {
     let mut named = varied(name, 2, more);

@@ -98,7 +98,7 @@ impl By {
             "mpi_joules" => "joules in MPI functions",
             DYNAMIC_MPI => "dynamic joules in MPI functions",
             WAITING => "joules waiting in MPI",
-            "kernel_joules" => "joules while GPU kernels ran",
+            "kernel_joules" => "joules while kernels ran",
             other => other,
         }
     }

@@ -334,7 +334,12 @@ fn change(from: f64, to: f64) -> String {
         return "new".to_owned();
     }
     let percent = 100.0 * (to - from) / from;
-    if percent.abs() < 1000.0 { format!("{percent:+.1} %") } else { format!("x {:.0}", to / from) }
+    if percent.abs() < 1000.0 { format!("{percent:+.1} %") } else { multiple(to / from) }
+}
+
+/// Formats a multiple in at most seven characters.
+fn multiple(of: f64) -> String {
+    if of < 1e5 { format!("x {of:.0}") } else { format!("x {of:.0e}") }
 }
 
 /// Formats half of the interval of a difference, in percent or in multiples of the first group's mean, or in its own unit if that
@@ -344,7 +349,8 @@ fn uncertainty(first: &Sample, difference: &Difference) -> String {
     let half = (high - low) / 2.0;
     match 100.0 * half / first.mean.abs() {
         percent if percent < 1000.0 => format!("± {percent:.1} %"),
-        percent if percent.is_finite() => format!("± x {:.0}", percent / 100.0),
+        percent if percent.is_finite() => format!("± {}", multiple(percent / 100.0)),
+        _ if half >= 1000.0 => format!("± {half:.0e}"),
         _ => format!("± {}", ampere_model::text::joules(half)),
     }
 }

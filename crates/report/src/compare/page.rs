@@ -90,10 +90,10 @@ fn section(comparison: &Comparison, by: By, ranked: &Ranked) -> Markup {
                     @if rest.len() > FOLDED_MAX { p.small { "and " (rest.len() - FOLDED_MAX) " more: -f csv and -f json have all" } }
                 }
             }
-            @if let Some(sum) = &ranked.small {
+            @if let Some((count, sum)) = &ranked.small {
                 @let cells = comparison.cells(&[sum]).concat();
                 @let [from, to] = [0, sum.groups.len() - 1].map(|at| &cells[at].0);
-                p.small { (sum.name) ": " (from) " J in 1, " (to) " J in " (sum.groups.len()) }
+                p.small { (comparison.name_of_small(*count, usize::MAX)) ": " (from) " J in 1, " (to) " J in " (sum.groups.len()) }
             }
         }
     }

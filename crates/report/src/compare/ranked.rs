@@ -15,8 +15,8 @@ pub(super) struct Ranked<'a> {
     pub differ: Vec<&'a Row>,
     /// Rows that differ by no more than the runs within one group.
     pub within_noise: Vec<&'a Row>,
-    /// The sum of the rows that are small in all groups.
-    pub small: Option<Row>,
+    /// The number of rows that are small in all groups, and their sum.
+    pub small: Option<(usize, Row)>,
 }
 
 impl Row {
@@ -83,7 +83,7 @@ impl Comparison {
             largest_first(&mut rows, |row| row.spread());
         }
         let (within_noise, differ) = rows.into_iter().partition(|row| row.is_significant() == Some(false));
-        let small = (by != By::Run && !small.is_empty()).then(|| self.sum(by, &small));
+        let small = (by != By::Run && !small.is_empty()).then(|| (small.len(), self.sum(by, &small)));
         Ranked { differ, within_noise, small }
     }
 
@@ -93,13 +93,19 @@ impl Comparison {
             Sample::of((0..runs).map(|run| rows.iter().map(|row| row.groups[at].values[run]).sum()).collect())
         };
         let groups: Vec<Sample> = (0..self.groups.len()).map(group).collect();
-        let whose = match groups.len() {
+        let differences = groups[1..].iter().map(|group| Difference::between(&groups[0], group)).collect();
+        Row { by, name: String::new(), figure: by.shown(self.has_dynamic), groups, differences }
+    }
+
+    /// Returns the name of the sum of `count` small rows, as far as it fits into `room` characters.
+    pub(super) fn name_of_small(&self, count: usize, room: usize) -> String {
+        let whose = match self.groups.len() {
             2 if self.has_samples() => "both groups".to_owned(),
             2 => "both runs".to_owned(),
             many => format!("all {many} runs"),
         };
-        let differences = groups[1..].iter().map(|group| Difference::between(&groups[0], group)).collect();
-        let name = format!("{} more, each below {:.0} % of {whose}", rows.len(), 100.0 * PART_MIN);
-        Row { by, name, figure: by.shown(self.has_dynamic), groups, differences }
+        let percent = 100.0 * PART_MIN;
+        let whole = format!("{count} more, each below {percent:.0} % of {whose}");
+        if whole.chars().count() <= room { whole } else { format!("{count} more, each < {percent:.0} %") }
     }
 }

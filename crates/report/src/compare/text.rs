@@ -1,17 +1,22 @@
 //! A comparison as tables, below its verdict. Each group has a column with its mean, and all except the first have one with the
-//! change.
+//! change. If that leaves too little room for the names, the other groups have only the change, and if this is too wide as well,
+//! several tables have some of the groups each.
 
 use super::figures::By;
 use super::statistics::CONFIDENCE;
 use super::{About, Comparison, Row, change, line, names, uncertainty, verdict};
 use ampere_model::text::{printable, wrapped};
 use std::fmt::Write;
+use std::ops::Range;
 
 const COLUMN: usize = 11;
 const CHANGE: usize = 9;
 const UNCERTAINTY: usize = 10;
 const INDENT: usize = 5;
-const NAME_ROOM_MIN: usize = 16;
+/// The blanks between the last column and the name.
+const GAP: usize = 2;
+/// Names have at least this room, which is enough for the names of a run's own figures.
+const NAME_ROOM_MIN: usize = 24;
 /// The maximum number of rows of a table, and of rows within noise among them.
 const ROWS_MAX: usize = 15;
 const WITHIN_NOISE_MAX: usize = 5;
@@ -20,8 +25,40 @@ pub fn render(comparison: &Comparison, width: usize) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
     let _ = head(comparison, width, &mut out);
-    let _ = tables(comparison, width, &mut out);
+    for layout in Layout::all(comparison, width) {
+        let _ = columns(comparison, &layout, &mut out);
+        let _ = tables(comparison, &layout, &mut out);
+    }
     out
+}
+
+/// The columns of a table.
+struct Layout {
+    /// The indices of the groups that are shown after the first group.
+    groups: Range<usize>,
+    /// Whether only the change of these groups is shown, without their means.
+    is_narrow: bool,
+    /// The room for names.
+    room: usize,
+}
+
+impl Layout {
+    /// Returns the layouts of the tables that show all groups in this width.
+    fn all(comparison: &Comparison, width: usize) -> Vec<Layout> {
+        let count = comparison.groups.len();
+        let narrow = CHANGE + if comparison.has_samples() { UNCERTAINTY } else { 0 };
+        let left = width.saturating_sub(COLUMN + GAP);
+        let is_narrow = (count - 1) * (COLUMN + narrow) + NAME_ROOM_MIN > left;
+        let each = if is_narrow { narrow } else { COLUMN + narrow };
+        let fitting = (left.saturating_sub(NAME_ROOM_MIN) / each).max(1);
+        let in_a_table = (count - 1).div_ceil((count - 1).div_ceil(fitting));
+        let layout = |from: usize| {
+            let groups = from..count.min(from + in_a_table);
+            let room = left.saturating_sub(groups.len() * each).max(NAME_ROOM_MIN);
+            Layout { groups, is_narrow, room }
+        };
+        (1..count).step_by(in_a_table).map(layout).collect()
+    }
 }
 
 /// Writes a text in lines of at most `width` characters; those after the first begin with `INDENT` blanks.
@@ -80,24 +117,29 @@ fn head(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Re
     if comparison.has_samples() {
         method().split_inclusive(". ").try_for_each(|of| paragraph(&indent, of.trim_end(), width, out))?;
     }
-    writeln!(out)?;
-    let mut columns = Vec::new();
-    for number in 1..=comparison.groups.len() {
-        columns.push(format!("{number:>COLUMN$}"));
-        if number > 1 {
-            columns.push(format!("{:>CHANGE$}", "change"));
-            if comparison.has_samples() {
-                columns.push(" ".repeat(UNCERTAINTY));
-            }
-        }
-    }
-    writeln!(out, "{}", columns.concat().trim_end())
+    Ok(())
 }
 
-fn tables(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Result {
-    let others = comparison.groups.len() - 1;
-    let each = COLUMN + CHANGE + if comparison.has_samples() { UNCERTAINTY } else { 0 };
-    let room = width.saturating_sub(COLUMN + others * each + 2).max(NAME_ROOM_MIN);
+fn columns(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::fmt::Result {
+    writeln!(out)?;
+    if layout.is_narrow {
+        writeln!(out, "{:COLUMN$}{:>CHANGE$}", "", "change of")?;
+    }
+    let mut line = format!("{:>COLUMN$}", 1);
+    for group in layout.groups.clone() {
+        if layout.is_narrow {
+            write!(line, "{:>CHANGE$}", group + 1)?;
+        } else {
+            write!(line, "{:>COLUMN$}{:>CHANGE$}", group + 1, "change")?;
+        }
+        if comparison.has_samples() {
+            line.push_str(&" ".repeat(UNCERTAINTY));
+        }
+    }
+    writeln!(out, "{}", line.trim_end())
+}
+
+fn tables(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::fmt::Result {
     for by in [By::Run, By::Device, By::Function, By::Kernel, By::CallPath] {
         let ranked = comparison.ranked(by);
         let count = ranked.differ.len() + ranked.within_noise.len();
@@ -113,8 +155,10 @@ fn tables(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::
         let within_noise_max = if by == By::Run { ROWS_MAX } else { WITHIN_NOISE_MAX };
         let listed: Vec<&Row> =
             differ.clone().chain(ranked.within_noise.iter().take(within_noise_max)).copied().collect();
-        let names = names(&listed, room).into_iter().chain(ranked.small.iter().map(|sum| sum.name.clone()));
-        let all: Vec<&Row> = listed.iter().copied().chain(&ranked.small).collect();
+        let names = names(&listed, layout.room).into_iter();
+        let small = ranked.small.as_ref();
+        let names = names.chain(small.map(|(count, _)| comparison.name_of_small(*count, layout.room)));
+        let all: Vec<&Row> = listed.iter().copied().chain(small.map(|(_, sum)| sum)).collect();
         let more = count - listed.len();
         for (at, ((row, name), cells)) in all.iter().zip(names).zip(comparison.cells(&all)).enumerate() {
             if at == differ.len() && at < listed.len() {
@@ -123,7 +167,7 @@ fn tables(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::
             if at == listed.len() && more > 0 {
                 writeln!(out, "  and {more} more: -f csv and -f json have all")?;
             }
-            line_of(comparison, row, (&name, &cells), out)?;
+            line_of(comparison, layout, row, (&name, &cells), out)?;
         }
         if ranked.small.is_none() && more > 0 {
             writeln!(out, "  and {more} more: -f csv and -f json have all")?;
@@ -134,18 +178,26 @@ fn tables(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::
 
 fn line_of(
     comparison: &Comparison,
+    layout: &Layout,
     row: &Row,
     (name, cells): (&str, &[(String, String)]),
     out: &mut String,
 ) -> std::fmt::Result {
     let first = &row.groups[0];
-    for (at, (group, (mean, _))) in row.groups.iter().zip(cells).enumerate() {
-        write!(out, "{mean:>COLUMN$}")?;
-        let Some(difference) = at.checked_sub(1).map(|at| &row.differences[at]) else { continue };
-        write!(out, "{:>CHANGE$}", change(first.mean, group.mean))?;
+    write!(out, "{:>COLUMN$}", figure(first.mean, &cells[0].0))?;
+    for group in layout.groups.clone() {
+        if !layout.is_narrow {
+            write!(out, "{:>COLUMN$}", figure(row.groups[group].mean, &cells[group].0))?;
+        }
+        write!(out, "{:>CHANGE$}", change(first.mean, row.groups[group].mean))?;
         if comparison.has_samples() {
-            write!(out, "{:>UNCERTAINTY$}", uncertainty(first, difference))?;
+            write!(out, "{:>UNCERTAINTY$}", uncertainty(first, &row.differences[group - 1]))?;
         }
     }
-    writeln!(out, "  {name}")
+    writeln!(out, "{:GAP$}{name}", "")
+}
+
+/// Returns the text of a figure, or a shorter one if that does not fit into its column.
+fn figure(value: f64, text: &str) -> String {
+    if text.len() < COLUMN { text.to_owned() } else { format!("{value:.3e}") }
 }
