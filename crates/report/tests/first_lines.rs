@@ -185,6 +185,23 @@ fn other_programs_on_the_node_are_named_and_may_be_the_cause_of_an_imbalance() {
     });
 }
 
+/// Other programs do not make the CPU time of a rank longer, and dynamic joules are those of CPU time.
+#[test]
+fn other_programs_are_not_the_cause_of_an_imbalance_of_dynamic_joules() {
+    let words = "more than the mean outside MPI, most in LAMMPS_NS::PairLJCut::compute: balance the work";
+    assert_hint("sampled_ranks", words, (false, true), |summary| {
+        let first = summary.names.iter().position(|name| &**name == "MPI Rank 0").expect("a rank") as u32;
+        let is_compute = |path: u32| {
+            summary.names[summary.paths.name[path as usize] as usize].contains("PairLJCut::compute")
+        };
+        let rows = &mut summary.devices[0].views[0].callpaths;
+        for row in rows.iter_mut().filter(|row| row.location_group == first && is_compute(row.path)) {
+            row.figures.dynamic_joules = row.figures.dynamic_joules.map(|joules| 3.0 * joules);
+        }
+        assert!(first::render(summary, Screen::FILE, &[]).contains("other programs used "));
+    });
+}
+
 #[test]
 fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_hint() {
     let waiting = |summary: &mut Summary, part: f64| {

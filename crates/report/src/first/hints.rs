@@ -4,8 +4,9 @@ use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::levels::{self, Levels};
 use super::names;
 use crate::filter::much_measuring;
+use crate::over_ranks::Spread;
 use crate::{other_jobs, over_ranks, waits};
-use ampere_figures::summary::{NodeCpu, Summary, topmost};
+use ampere_figures::summary::{Device, NodeCpu, Summary, View, topmost};
 use ampere_model::digits::{count, energy, percent, significant};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
@@ -19,6 +20,8 @@ const PART_MIN: f64 = 0.05;
 const MPI_PART_MIN: f64 = 0.2;
 /// If a rank used more joules than the mean by this part, the other ranks wait for it.
 const IMBALANCE_MIN: f64 = 0.1;
+/// The number of functions among which the one is looked for that makes a rank use more.
+const UNBALANCED_FUNCTIONS_MAX: usize = 16;
 /// A kernel whose mean power is below this part of its highest, and whose lowest is below half of it, does not draw steady power.
 const STEADY_PART: f64 = 0.8;
 /// A function with at most this part of the dynamic joules, but with a large part of all joules, only waits.
@@ -166,12 +169,25 @@ fn imbalance(facts: &Facts) -> Option<String> {
         let who = whole.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
         let who = short(&who.replace("MPI Rank", "rank"), NAME_ROOM);
         let more = significant(100.0 * more, 2);
-        let advice = match facts.cores_of_others() {
+        // Other programs make a rank take longer, but its dynamic joules are those of its own CPU time.
+        let advice = match facts.cores_of_others().filter(|_| !over_ranks::is_dynamic(&views)) {
             None => "balance the work",
             Some(_) => "other programs may be the cause",
         };
-        format!("{who} used {more} % more than the mean outside MPI: {advice}")
+        let place = unbalanced_function(facts, &views, &whole);
+        let place = place.map_or_else(String::new, |name| format!(", most in {name}"));
+        format!("{who} used {more} % more than the mean outside MPI{place}: {advice}")
     })
+}
+
+/// Returns the function that has most of the joules that one rank used in addition to the mean of the ranks.
+fn unbalanced_function(facts: &Facts, views: &[(&Device, &View)], whole: &Spread) -> Option<String> {
+    let rows = over_ranks::functions(facts.summary, views, UNBALANCED_FUNCTIONS_MAX).rows;
+    let more = |row: &Spread| row.most - (row.joules - row.others.1) / whole.ranks as f64;
+    let of_rank = rows.iter().filter(|row| row.most_on == whole.most_on);
+    let outside_mpi = of_rank.filter(|row| !is_mpi(facts.summary.name(row.what)));
+    let most = outside_mpi.max_by(|a, b| more(a).total_cmp(&more(b)))?;
+    (more(most) >= 0.5 * more(whole)).then(|| names::shorten(facts.summary.name(most.what), NAME_ROOM))
 }
 
 /// Returns the hint about ranks that wait for each other.
