@@ -383,7 +383,9 @@ impl Tables<'_> {
         let totals = self.attributor.engine.totals(device.views.ranks);
         let active = active_totals(self.attributor, device, |kind| self.is_wanted(kind));
         let counter = device.counter_figures();
-        let sampled = counter.first.zip(counter.last).map_or(0, |(first, last)| last - first);
+        // While a program runs, later readings may be known whose joules are not yet charged.
+        let charged = self.attributor.engine.last_sample(device.views.ranks).map(|(time, _)| time);
+        let sampled = counter.first.zip(charged).map_or(0, |(first, last)| last.saturating_sub(first));
         let sampled_seconds = self.seconds(sampled);
         let sample_seconds = sampled_seconds / counter.samples.saturating_sub(1).max(1) as f64;
         Device {

@@ -252,6 +252,28 @@ fn cpu_time_of_a_part_of_the_run_is_marked_as_such() {
     assert_eq!(cpu.words(15.3), format!("{whole}, in 5.0 of 15.3 s"));
 }
 
+/// A reading that is accepted is charged a little later, when all events before it are known.
+#[test]
+fn the_mean_power_of_a_running_program_is_that_of_the_time_whose_joules_are_charged() {
+    let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
+    let found = FoundDevice {
+        node: "n".to_owned(),
+        metric: "energy".to_owned(),
+        source: "trace".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1.0),
+    };
+    let device = attributor.add_device(found).expect("an energy");
+    (0..=20).for_each(|at| attributor.read_now(device, 100 * at, 50 + 10 * at));
+    for at in 21..=24 {
+        attributor.devices[device].read(100 * at, ampere_model::MetricValue::U64(50 + 10 * at), 0);
+    }
+    let outline = Summary::outline(&attributor, Run::default(), Losses::default());
+    let shown = &outline.devices[0];
+    assert!(shown.total_joules > 100.0, "{shown:?}");
+    assert_eq!(shown.mean_watts().map(|watts| (1e6 * watts).round() / 1e6), Some(100.0), "{shown:?}");
+}
+
 /// Two devices are on one node. The first is read for 2 s, the other only from `from` milliseconds on. `every` is the time
 /// between two readings. Returns whether the run is complete.
 fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
