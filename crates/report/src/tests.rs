@@ -1010,6 +1010,41 @@ fn processes_without_ranks_are_not_called_ranks() {
 }
 
 #[test]
+fn a_report_of_a_run_without_ranks_has_no_word_of_them() {
+    let mut summary = on_nodes(3);
+    assert!(text::render(&summary, Screen::FILE).contains("least rank"));
+    for name in summary.names.iter_mut().filter(|name| name.starts_with("MPI Rank")) {
+        *name = name.replace("MPI Rank", "Process").into();
+    }
+    summary.run.ranks = 0;
+    let shown = text::render(&summary, Screen::FILE);
+    assert!(!shown.contains("rank") && shown.contains("least process"), "{shown}");
+}
+
+#[test]
+fn a_comparison_warns_if_only_one_view_was_divided_in_another_way() {
+    let note = "their joules were divided in different ways (policy, sharing)";
+    let has_note = |change: fn(&mut summary::View)| {
+        let mut runs = [varied("a", 2, 0.0), varied("b", 2, 1.0)];
+        for run in &mut runs {
+            let mut kernels = run.summary.devices[0].views[0].clone();
+            "kernels".clone_into(&mut kernels.view);
+            run.summary.devices[0].views.retain(|view| view.view == "ranks");
+            run.summary.devices[0].views.push(kernels);
+        }
+        runs[1].summary.devices[0].views.iter_mut().for_each(change);
+        let text = Comparison::of(runs.map(|run| vec![run]).into(), Per::Run).render(Form::Table);
+        String::from_utf8(text).unwrap().contains(note)
+    };
+    let active = |view: &mut summary::View| {
+        if view.view == "kernels" {
+            "active".clone_into(&mut view.policy);
+        }
+    };
+    assert!(has_note(active) && !has_note(|_| {}));
+}
+
+#[test]
 fn a_comparison_is_escaped_and_whole_in_every_form() {
     let groups = || -> Vec<Vec<compare::Named>> {
         let group = |more: [f64; 2]| more.map(|more| varied(HOSTILE, 2, more)).into();

@@ -58,8 +58,8 @@ struct About {
     /// The number of ranks or processes, in words.
     who: Option<String>,
     run: ampere_figures::summary::Run,
-    /// The policy and the sharing of its view.
-    shared_by: Option<(String, String)>,
+    /// The policies and the sharings of each of its views.
+    shared_by: BTreeMap<String, BTreeSet<(String, String)>>,
     /// The watts with which its devices were estimated, in words; empty if they are not known.
     estimated_by: BTreeSet<String>,
 }
@@ -193,8 +193,11 @@ fn rows_of(by: By, name: &str, values: &[figures::Values], sizes: &[usize]) -> V
 
 impl About {
     fn of(named: Named) -> About {
-        let view = named.summary.devices.iter().flat_map(|device| &device.views).next();
-        let shared_by = view.map(|view| (view.policy.clone(), view.sharing.clone()));
+        let mut shared_by: BTreeMap<String, BTreeSet<_>> = BTreeMap::new();
+        for view in named.summary.devices.iter().flat_map(|device| &device.views) {
+            let rules = shared_by.entry(view.view.clone()).or_default();
+            rules.insert((view.policy.clone(), view.sharing.clone()));
+        }
         let estimates = named.summary.devices.iter().filter_map(|device| device.estimate.as_ref());
         let estimated_by =
             estimates.map(|by| format!("{} W idle and {} W per core", by.idle_watts, by.watts_per_core));
@@ -248,8 +251,11 @@ fn notes(groups: &[Vec<About>], functions: &[BTreeSet<String>], per: Per) -> Vec
             "their commands differ: differences may come from the program or from its input".to_owned(),
         );
     }
-    let known = || runs().filter_map(|run| run.shared_by.as_ref());
-    if known().any(|rule| Some(rule) != known().next()) {
+    // A run without GPU kernels has no view of them.
+    let is_same = |a: &About, b: &About| {
+        a.shared_by.iter().all(|(view, rules)| b.shared_by.get(view).is_none_or(|other| other == rules))
+    };
+    if runs().any(|run| !runs().all(|other| is_same(run, other))) {
         notes.push(
             "their joules were divided in different ways (policy, sharing): differences may come from that, too".to_owned(),
         );
