@@ -639,7 +639,7 @@ fn each_process_draws_from_the_gpus_where_nvidias_driver_lists_it() {
     place.write("end", "");
     assert_eq!(running.wait().code, 0);
     let summary = json(&place.path("out/summary.json"));
-    let shared = "\"the ranks' GPUs are not known: shared by all ranks of the node\"";
+    let shared = "\"the ranks' GPUs are not known: shared by all processes of the node\"";
     let expected = [
         "GPU-1 <- one: \"NVIDIA's driver reported it at PCI address 0000:c2:00.0\"".to_owned(),
         format!("GPU-0 <- none: {shared}"),

@@ -186,7 +186,7 @@ fn the_page() {
           caller 0, calls 2, joules 197.789, "main"
           caller 1, calls 40, joules 23.3415, "solve"
         {"count":[1,1],"each":[],"has_others":false,"label":["0","1"],"words":"2 ranks: 208 J each on average, 111 J to 305 J"}
-        ["GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it","GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0","cpu_energy <- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node","no GPU <- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty"]
+        ["GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it","GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0","cpu_energy <- MPI Rank 0-1: not a GPU counter: shared by all processes of the node","no GPU <- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty"]
     "#]].assert_eq(&figures(&serde_json::from_str(data).expect("JSON")));
 }
 

@@ -9,8 +9,10 @@ use std::collections::BTreeSet;
 
 /// The head of threads and processes.
 pub const GROUP_HEAD: &str = "location group";
-/// The head of the first column about ranks, with which "mean" and "most" come.
-pub const LEAST_RANK_HEAD: &str = "least rank";
+/// The heads of the first column about ranks, with which "mean" and "most" come, and of the number of ranks.
+pub const RANKS_HEADS: [&str; 2] = ["least rank", "ranks"];
+/// The same columns about processes, in a run without MPI ranks.
+pub const PROCESSES_HEADS: [&str; 2] = ["least process", "processes"];
 
 /// The columns that have not been explained yet.
 #[derive(Default)]
@@ -66,7 +68,13 @@ fn explanations(what: &str, is_active: bool) -> Vec<(Vec<&'static str>, String)>
     };
     let own = if is_active { format!("{own}, static and dynamic") } else { own };
     let row = |heads: &[&'static str], line: String| (heads.to_vec(), line);
-    vec![
+    let each = |[least, several]: [&'static str; 2], one: &str| {
+        let of_one = format!(
+            "{least}, mean, most: of the {one} with the least, of {several} on average, and of the {one} with the most"
+        );
+        [row(&[least], of_one), row(&[several], format!("{several}: the number of {several} that have it"))]
+    };
+    let mut all = vec![
         row(&["J"], format!("J: {own}")),
         row(&["static J"], "static J: its part of the energy that the device draws anyway".to_owned()),
         row(
@@ -78,7 +86,7 @@ fn explanations(what: &str, is_active: bool) -> Vec<(Vec<&'static str>, String)>
         row(&[ERROR_HEAD, ERROR_OR_RANGE_HEAD], format!("±: {error}")),
         row(&[RANGE_HEAD, ERROR_OR_RANGE_HEAD], format!("(least..most): {range}")),
         row(&[shares::OF_TIME], "of time: its share of the run's time".to_owned()),
-        row(&["s"], format!("s: the time in the {what} itself, the sum over threads and ranks")),
+        row(&["s"], format!("s: the time in the {what} itself, the sum over threads and processes")),
         row(&["inclusive"], "inclusive: with the functions that it calls".to_owned()),
         row(
             &["calls"],
@@ -91,14 +99,10 @@ fn explanations(what: &str, is_active: bool) -> Vec<(Vec<&'static str>, String)>
             ),
         ),
         row(&[GROUP_HEAD], format!("{GROUP_HEAD}: a process, a thread of it, or what uses a GPU")),
-        row(
-            &[LEAST_RANK_HEAD],
-            format!(
-                "{LEAST_RANK_HEAD}, mean, most: of the rank with the least, of ranks on average, and of the rank with the most"
-            ),
-        ),
-        row(&["ranks"], "ranks: the number of ranks that have it".to_owned()),
-    ]
+    ];
+    all.extend(each(RANKS_HEADS, "rank"));
+    all.extend(each(PROCESSES_HEADS, "process"));
+    all
 }
 
 #[cfg(test)]

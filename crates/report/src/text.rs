@@ -6,7 +6,7 @@ use crate::first::facts::WAITING_PART_MIN;
 use crate::first::screen::{Column, LABEL, Line, Names, ROWS, Screen, Style, Table, labelled};
 use crate::first::tables::{self, Known};
 use crate::first::{self, names};
-use crate::legend::{GROUP_HEAD, LEAST_RANK_HEAD, Legend};
+use crate::legend::{GROUP_HEAD, Legend, PROCESSES_HEADS, RANKS_HEADS};
 use crate::over_devices;
 use crate::over_ranks::{self, SHARE_MIN, Spread, Spreads, is_mpi_rank};
 use crate::waits;
@@ -173,7 +173,7 @@ impl<'a> Page<'a> {
         else {
             return;
         };
-        self.title(&format!("all ranks, of {} devices", views.len()));
+        self.title(&format!("all {}, of {} devices", self.ranks_heads()[1], views.len()));
         let is_dynamic = over_ranks::is_dynamic(&views);
         self.whole_ranks(&whole, is_dynamic);
         let spreads = over_ranks::functions(self.summary, &views, self.rows());
@@ -189,8 +189,9 @@ impl<'a> Page<'a> {
         let kind = if is_dynamic { " dynamic" } else { "" };
         let far = self.standing_out(whole);
         let words = format!(
-            "{} ranks: {}{kind} each on average, {} to {}{}{}",
+            "{} {}: {}{kind} each on average, {} to {}{}{}",
             whole.ranks,
+            self.ranks_heads()[1],
             energy(whole.mean()),
             energy(whole.least),
             energy(whole.most),
@@ -198,6 +199,19 @@ impl<'a> Page<'a> {
             whole.other_processes()
         );
         self.put(&words, Style::Plain);
+    }
+
+    /// Returns the heads of the columns about ranks, or about processes if there are no ranks.
+    fn ranks_heads(&self) -> [&'static str; 2] {
+        let has_ranks = self.summary.names.iter().any(|name| over_ranks::is_mpi_rank(name));
+        if has_ranks { RANKS_HEADS } else { PROCESSES_HEADS }
+    }
+
+    /// Returns the title of a view. In a run without ranks, the view of ranks is one of processes.
+    fn title_of(&self, view: &View) -> String {
+        let [_, ranks] = self.ranks_heads();
+        let title = view.title();
+        title.strip_prefix("ranks ").map_or_else(|| title.clone(), |rest| format!("{ranks} {rest}"))
     }
 
     fn standing_out(&self, spread: &Spread) -> String {
@@ -222,7 +236,8 @@ impl<'a> Page<'a> {
         self.spreads(("call path", names), (&shown, others), total, measure);
         let is_large = |spread: &&&Spread| spread.joules >= SHARE_MIN * total;
         if shown.iter().filter(is_large).any(|spread| !spread.standing_out.is_empty()) {
-            self.put("!: ranks whose joules are far from those of the others", Style::Plain);
+            let ranks = self.ranks_heads()[1];
+            self.put(&format!("!: {ranks} whose joules are far from those of the others"), Style::Plain);
         }
     }
 
@@ -247,15 +262,16 @@ impl<'a> Page<'a> {
         let far = texts(&|row| {
             Some(far(row)).filter(|far| !far.is_empty()).map_or_else(String::new, |far| format!("! {far}"))
         });
+        let [least, ranks] = self.ranks_heads();
         // A launcher, for example, is no rank.
-        let ranks = |row: &Spread| if row.ranks > 0 { row.ranks.to_string() } else { "-".to_owned() };
+        let count = |row: &Spread| if row.ranks > 0 { row.ranks.to_string() } else { "-".to_owned() };
         let before = vec![
             Column::new(&measure.unit, figures(&|row| row.joules)),
             Column::new(measure.share, texts(&|row| percent(row.joules, measure.whole))),
-            Column::new(LEAST_RANK_HEAD, of_ranks(&|row| row.least)).dispensable(2),
+            Column::new(least, of_ranks(&|row| row.least)).dispensable(2),
             Column::new("mean", of_ranks(&|row| row.mean())).dispensable(3),
             Column::new("most", of_ranks(&|row| row.most)).dispensable(2),
-            Column::new("ranks", texts(&ranks)).dispensable(5),
+            Column::new(ranks, texts(&count)).dispensable(5),
             Column::new("s", figures(&|row| row.seconds)).dispensable(4),
             Column::new("calls", texts(&|row| calls(row.calls))).dispensable(6),
         ];
@@ -328,7 +344,7 @@ impl<'a> Page<'a> {
             self.view(device, view);
             if let Some(other) = device.not_shown().filter(|_| view.view == "ranks") {
                 self.lines.push(Line::empty());
-                self.put(&format!("{}: {}", other.title(), most_of(self.whole, other)), Style::Plain);
+                self.put(&format!("{}: {}", self.title_of(other), most_of(self.whole, other)), Style::Plain);
             }
         }
     }
@@ -368,7 +384,7 @@ impl<'a> Page<'a> {
         let what = if view.view == "kernels" { "kernels" } else { "functions" };
         let words = format!(
             "{} ({}, {}): {} in {what}, {} idle (in none){others}{lost}",
-            view.title(),
+            self.title_of(view),
             view.policy,
             view.sharing,
             figure(view.attributed_joules),

@@ -134,21 +134,19 @@ impl Made {
 #[test]
 fn without_evidence_all_ranks_share_the_gpus() {
     Made::rocm_smi(&[0], "").rank("", &[]).rank("", &[]).gives(&[
-        "GPU-0 <- MPI Rank 0-1: it is the node's only GPU with a counter: shared by all ranks of the node",
+        "GPU-0 <- MPI Rank 0-1: it is the node's only GPU with a counter: shared by all processes of the node",
     ]);
-    Made::rocm_smi(&[0, 1], "")
-        .rank("", &[])
-        .rank("", &[])
-        .gives(&["GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all ranks of the node"]);
+    Made::rocm_smi(&[0, 1], "").rank("", &[]).rank("", &[]).gives(&[
+        "GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all processes of the node",
+    ]);
     // A local rank alone is no reason.
-    Made::rocm_smi(&[0, 1], "")
-        .rank("SLURM_LOCALID=0", &[])
-        .rank("SLURM_LOCALID=1", &[])
-        .gives(&["GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all ranks of the node"]);
+    Made::rocm_smi(&[0, 1], "").rank("SLURM_LOCALID=0", &[]).rank("SLURM_LOCALID=1", &[]).gives(&[
+        "GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all processes of the node",
+    ]);
     Made::counters(&["estimate:::energy", "rapl:::package:device=0; kind=cpu"])
         .rank("", &[])
         .rank("ROCR_VISIBLE_DEVICES=1", &[])
-        .gives(&["node, GPU-0 <- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node"]);
+        .gives(&["node, GPU-0 <- MPI Rank 0-1: not a GPU counter: shared by all processes of the node"]);
 }
 
 #[test]
@@ -169,8 +167,8 @@ fn variables_show_which_gpu_a_rank_uses() {
     // A variable that lists all GPUs restricts nothing.
     Made::rocm_smi(&[0, 1], "").rank("ROCR_VISIBLE_DEVICES=0,1", &[]).rank("", &[]).gives(&[
         "GPU-0..1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=0,1 leaves it every GPU with a counter, and the ranks' GPUs are \
-         not known: shared by all ranks of the node",
-        "GPU-0..1 <- MPI Rank 1: the ranks' GPUs are not known: shared by all ranks of the node",
+         not known: shared by all processes of the node",
+        "GPU-0..1 <- MPI Rank 1: the ranks' GPUs are not known: shared by all processes of the node",
     ]);
     // A node's counter is not a GPU's.
     Made::counters(&[
@@ -181,7 +179,7 @@ fn variables_show_which_gpu_a_rank_uses() {
     .rank("CUDA_VISIBLE_DEVICES=1 ROCR_VISIBLE_DEVICES=0", &[])
     .gives(&[
         "GPU-1 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=1",
-        "pm:::energy <- MPI Rank 0: not a GPU counter: shared by all ranks of the node",
+        "pm:::energy <- MPI Rank 0: not a GPU counter: shared by all processes of the node",
     ]);
 }
 
@@ -199,7 +197,7 @@ fn a_uuid_is_a_gpu_where_a_counter_has_one() {
         ]);
     Made::rocm_smi(&[0, 1], "").rank("ROCR_VISIBLE_DEVICES=GPU-bb", &[]).gives(&[
         "GPU-0..1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=GPU-bb, but no counter has the UUID GPU-bb, and the ranks' \
-         GPUs are not known: shared by all ranks of the node",
+         GPUs are not known: shared by all processes of the node",
     ]);
 }
 
@@ -231,7 +229,7 @@ fn streams_are_counted_within_what_is_visible() {
         "no GPU <- MPI Rank 0/HIP[5:0]: no counter of GPU 5: device 5 in its name",
     ]);
     Made::counters(&["estimate:::energy"]).rank("", &["HIP[0:0]"]).gives(&[
-        "node <- MPI Rank 0: not a GPU counter: shared by all ranks of the node",
+        "node <- MPI Rank 0: not a GPU counter: shared by all processes of the node",
         "no GPU <- MPI Rank 0/HIP[0:0]: the node has no GPU counter",
     ]);
 }
@@ -348,14 +346,14 @@ fn queues_show_which_gpus_a_rank_uses() {
         .gives(&[
             "GPU-0 <- MPI Rank 0: the driver reported its queues at PCI address 0000:c6:00.0, the second die of the package \
              that is counted at 0000:c1:00.0",
-            "GPU-0, 2 <- MPI Rank 2: the ranks' GPUs are not known: shared by all ranks of the node",
+            "GPU-0, 2 <- MPI Rank 2: the ranks' GPUs are not known: shared by all processes of the node",
             "GPU-2 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=3; second die of the package that GPU 2 counts",
         ]);
     // A process that has not opened the driver uses none of the driver's GPUs. An MI300A's counter has the cores, too.
     gpus("MI100")
         .rank("ampere::queues= ROCR_VISIBLE_DEVICES=0", &[])
         .gives(&["no GPU <- MPI Rank 0: it has not opened AMD's driver"]);
-    let shared = "GPU-0, 2 <- MPI Rank 0: the ranks' GPUs are not known: shared by all ranks of the node";
+    let shared = "GPU-0, 2 <- MPI Rank 0: the ranks' GPUs are not known: shared by all processes of the node";
     gpus("AMD Instinct MI300A").rank("ampere::queues=", &[]).gives(&[shared]);
     Made::counters(&["nvml:::total_energy_consumption:device=0; pci=0000:02:00.0"])
         .rank("ampere::queues= CUDA_VISIBLE_DEVICES=0", &[])
@@ -376,7 +374,7 @@ fn queues_show_which_gpus_a_rank_uses() {
     };
     Made::counters(&[&nvidia(0), &nvidia(1)]).rank("ampere::queues=0000:03:00.0", &[]).rank("", &[]).gives(
         &[
-            "GPU-0..1 <- MPI Rank 1: the ranks' GPUs are not known: shared by all ranks of the node",
+            "GPU-0..1 <- MPI Rank 1: the ranks' GPUs are not known: shared by all processes of the node",
             "GPU-1 <- MPI Rank 0: NVIDIA's driver reported it at PCI address 0000:03:00.0",
         ],
     );
@@ -444,7 +442,7 @@ fn settings_come_first() {
             "a <- MPI Rank 0/HIP[1:0]: configured: locations",
             "b <- MPI Rank 0: its GPU stream HIP[1:0] ran on it",
             "b <- MPI Rank 1: ROCR_VISIBLE_DEVICES=1",
-            "b <- MPI Rank 2: the ranks' GPUs are not known: shared by all ranks of the node",
+            "b <- MPI Rank 2: the ranks' GPUs are not known: shared by all processes of the node",
             "b <- MPI Rank 0/HIP[1:0]: device 1 in its name, one of ROCR_VISIBLE_DEVICES=1",
         ]);
 }
@@ -471,7 +469,7 @@ fn the_local_rank_is_assumed_only_where_it_may_be_and_fits() {
         "GPU-0 <- MPI Rank 3: assumed: local rank 0 of 4 (OMPI_COMM_WORLD_LOCAL_RANK), 2 GPUs, GPU 0",
     ]);
     ranks(Made::rocm_smi(&[0, 1], ""), 3).gives(&[
-        "GPU-0..1 <- MPI Rank 0-2: 3 ranks do not fit 2 GPUs, and the ranks' GPUs are not known: shared by all ranks of the node",
+        "GPU-0..1 <- MPI Rank 0-2: 3 ranks do not fit 2 GPUs, and the ranks' GPUs are not known: shared by all processes of the node",
     ]);
     // Information from a variable or a stream is not an assumption.
     Made::rocm_smi(&[0, 1], "")
@@ -488,7 +486,9 @@ fn the_local_rank_is_assumed_only_where_it_may_be_and_fits() {
         .settings(BY_LOCAL_RANK)
         .rank("SLURM_LOCALID=0", &[])
         .rank("SLURM_LOCALID=0", &[])
-        .gives(&["GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all ranks of the node"]);
+        .gives(&[
+            "GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all processes of the node",
+        ]);
 }
 
 /// Links that change are distinguished from those that were only unknown before.

@@ -537,7 +537,7 @@ struct UnknownUuid(String);
 struct UnknownTarget(String);
 
 fn shared_by_all(why: &str) -> Finding {
-    Finding::Draws(format!("{why}: shared by all ranks of the node"))
+    Finding::Draws(format!("{why}: shared by all processes of the node"))
 }
 
 /// Whether a process draws from a device, by its GPU streams, some of which are on a known GPU.
