@@ -287,7 +287,7 @@ fn threads_that_work_while_the_main_thread_waits_lead() {
     }
     let table = std::fs::read_to_string(place.path("out").join("summary.txt")).expect("a table");
     let at = |words: &str| table.find(words).unwrap_or_else(|| panic!("no {words:?} in {table}"));
-    assert!(at("ranks view, by all threads (") < at("ranks view, by main threads only: main ("));
+    assert!(at("processes view, by all threads (") < at("processes view, by main threads only: main ("));
     let first = table.lines().skip_while(|line| !line.contains("  function ")).nth(1);
     assert!(first.is_some_and(|row| row.contains("  work ") || row.ends_with("  work")), "{table}");
     let page = std::fs::read_to_string(place.path("out").join("report.html")).expect("a page");
@@ -306,7 +306,7 @@ fn a_main_thread_that_works_while_others_sleep_leads() {
     assert!(joules(&device["other_ranks"], "sleeps") > 0.0, "both divisions have rows");
     assert!(notes(&summary).contains("other_ranks of summary.json"), "{}", notes(&summary));
     let table = std::fs::read_to_string(place.path("out").join("summary.txt")).expect("a table");
-    assert!(table.contains("ranks view, by main threads only ("), "{table}");
+    assert!(table.contains("processes view, by main threads only ("), "{table}");
 }
 
 /// A node of four CPUs whose package draws 60 W. Its files are written anew every few milliseconds, until it is dropped.
