@@ -124,7 +124,9 @@ fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
     };
     let is_notable = |of: &&Unnamed| {
         let is_part = percent(of.samples, figures) >= PART_MIN || figures.unnamed_processes > 0;
-        of.reason != UnnamedReason::Unmapped || is_part
+        // Single samples say nothing about a file that was read.
+        let is_rare = matches!(of.reason, UnnamedReason::Unmapped | UnnamedReason::NoFunction);
+        !is_rare || is_part
     };
     let all = figures.unnamed.iter().filter(is_notable);
     let (memory, files) = all.partition(|of| of.reason == UnnamedReason::Memory);
@@ -218,6 +220,7 @@ mod tests {
             Unnamed { module: "/a/prog".into(), reason: UnnamedReason::Gone, samples: 30 },
             Unnamed { module: "//anon".into(), reason: UnnamedReason::Memory, samples: 20 },
             Unnamed { module: "".into(), reason: UnnamedReason::Unmapped, samples: 10 },
+            Unnamed { module: "/lib/libc.so.6".into(), reason: UnnamedReason::NoFunction, samples: 1 },
         ];
         let ended = of(&figures, Duration::from_millis(1));
         assert_eq!(

@@ -73,6 +73,8 @@ pub enum UnnamedReason {
     Gone,
     /// The file exists, but it is damaged or not for this machine.
     NotUnderstood,
+    /// Neither the symbols nor the unwind tables of the file have a function at this place.
+    NoFunction,
     /// The mapping is not known: the kernel's record of it was lost, or too many files are mapped.
     Unmapped,
 }
@@ -84,6 +86,7 @@ impl UnnamedReason {
             UnnamedReason::Memory => "made at run time, without names for perf",
             UnnamedReason::Gone => "removed or replaced before it was read",
             UnnamedReason::NotUnderstood => "not a program that can be read",
+            UnnamedReason::NoFunction => "in none of its functions",
             UnnamedReason::Unmapped => "the mapped file is unknown",
         }
     }

@@ -181,6 +181,7 @@ impl Files {
             _ if number == UNKNOWN_FILE => UnnamedReason::Unmapped,
             _ if file.is_memory() || !file.path.starts_with('/') => UnnamedReason::Memory,
             false => UnnamedReason::Gone,
+            true if file.image.is_some() => UnnamedReason::NoFunction,
             true => UnnamedReason::NotUnderstood,
         }
     }
@@ -478,6 +479,18 @@ impl File {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_outside_of_all_functions_is_not_called_unreadable() {
+        let mut files = Files::new();
+        let program = std::fs::read("/proc/self/exe").expect("this program");
+        let number = files.add_bytes(program);
+        let file = &mut files.files[number as usize];
+        (file.is_found, file.path) = (true, "/a/program".into());
+        assert_eq!(files.unnamed_reason(number), UnnamedReason::NoFunction);
+        files.files[number as usize].image = None;
+        assert_eq!(files.unnamed_reason(number), UnnamedReason::NotUnderstood);
+    }
 
     #[test]
     fn code_of_an_unknown_mapping_is_not_called_made_at_run_time() {
