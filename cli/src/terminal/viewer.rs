@@ -159,9 +159,12 @@ impl Viewer {
         self.view == View::Tree || self.words == Some(Words::Notes)
     }
 
-    /// Shows the first lines of the result of a run that has ended.
+    /// Shows the first lines of the result of a run that has ended. Lines that replace earlier ones do not change the view.
     pub fn show_result(&mut self, lines: Vec<String>) {
-        (self.result, self.words) = (lines, Some(Words::Result));
+        if !self.has_result() {
+            self.words = Some(Words::Result);
+        }
+        self.result = lines;
     }
 
     pub fn has_result(&self) -> bool {

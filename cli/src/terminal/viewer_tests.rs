@@ -326,6 +326,13 @@ fn the_final_figures_are_shown_instead_of_the_last_live_ones() {
     assert!(live.contains("ended, figures at 12.0 s") && live.contains("FUNCTION"), "{live}");
     press(&mut viewer, "e");
     assert_eq!(text(&viewer.draw((80, 24), Some("the run has ended: out/summary.json"))), end);
+    // The results were written again, with figures that were computed from the trace.
+    viewer.show_result(vec!["energy  6.00 J".to_owned()]);
+    let again = text(&viewer.draw((80, 24), None));
+    assert!(again.contains(" energy  6.00 J") && !again.contains("5.00 J"), "{again}");
+    viewer.press(Key::Char('1'));
+    viewer.show_result(vec!["energy  7.00 J".to_owned()]);
+    assert!(text(&viewer.draw((80, 24), None)).contains("FUNCTION"), "the view that was chosen stays");
     assert_eq!(viewer.press(Key::Char('q')), Asked::Quit);
 }
 

@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The collector that is asked for figures.
 #[derive(Clone)]
@@ -91,6 +91,13 @@ impl Asked {
         let Asked::Directory(directory) = self else { return None };
         let summary = directory.join("summary.json");
         head(&summary).is_some_and(|run| !run.running).then_some(summary)
+    }
+
+    /// Returns when the results of a run that has ended were written. They are written again if figures are computed from the
+    /// trace or joined with those of other nodes.
+    pub fn results_written(&self) -> Option<SystemTime> {
+        let Asked::Directory(directory) = self else { return None };
+        directory.join("summary.json").metadata().ok()?.modified().ok()
     }
 
     /// Returns the first lines of the result of a run that has ended, for a terminal of this size.

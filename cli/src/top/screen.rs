@@ -7,7 +7,7 @@ use crate::terminal::viewer::{self, View, Viewer};
 use ampere_endpoint::token::Token;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A collector that has not answered for this long is shown as silent.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
@@ -34,7 +34,13 @@ pub fn show(asked: &Asked, token: Option<&Token>) -> Option<anyhow::Result<ExitC
         Ok(opened) => opened,
         Err(why) => return Some(Err(why.into())),
     };
-    let mut shown = Shown { screen, viewer: Viewer::default(), answered: Instant::now(), unanswered: None };
+    let mut shown = Shown {
+        screen,
+        viewer: Viewer::default(),
+        answered: Instant::now(),
+        unanswered: None,
+        written: None,
+    };
     let end = shown.follow(asked, &asking, &news);
     let has_ended = shown.unanswered.is_some() || shown.viewer.has_result();
     drop(shown); // this restores the terminal
@@ -51,6 +57,8 @@ struct Shown {
     /// The time of the last answer, and the reason if there has been none since.
     answered: Instant,
     unanswered: Option<String>,
+    /// When the results on the screen were written.
+    written: Option<SystemTime>,
 }
 
 impl Shown {
@@ -97,13 +105,17 @@ impl Shown {
         }
     }
 
-    /// Shows the first lines of the result, once, as soon as the results have been written.
+    /// Shows the first lines of the result as soon as the results have been written, and each time that they were written again.
     fn show_result(&mut self, asked: &Asked) {
-        if self.viewer.has_result() || asked.results().is_none() {
+        let written = asked.results_written();
+        if written.is_none() || written == self.written || asked.results().is_none() {
             return;
         }
-        self.viewer.figures.end();
-        self.viewer.refresh();
+        self.written = written;
+        if !self.viewer.has_result() {
+            self.viewer.figures.end();
+            self.viewer.refresh();
+        }
         let (columns, rows) = FullScreen::size();
         if let Some(lines) = asked.first_lines(columns.into(), rows.into()) {
             self.viewer.show_result(lines);
