@@ -326,15 +326,20 @@ fn by_kernel(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// Returns the unit of the joules by which functions are compared, as at the end of a run: dynamic ones if they are known.
-pub fn unit(snapshot: &Snapshot) -> &'static str {
-    if dynamic_by_region(snapshot).is_empty() { "J" } else { "dynamic J" }
+/// Whether the largest rows are those with the most dynamic joules. Those of kernels are not known during the run.
+fn is_dynamic(snapshot: &Snapshot) -> bool {
+    snapshot.kernel_energy.is_empty() && !dynamic_by_region(snapshot).is_empty()
 }
 
-/// Describes the columns of [`few`].
+/// Returns the unit of the joules by which functions are compared, as at the end of a run: dynamic ones if they are known.
+pub fn unit(snapshot: &Snapshot) -> &'static str {
+    if is_dynamic(snapshot) { "dynamic J" } else { "J" }
+}
+
+/// Describes the rows and the columns of [`few`].
 pub fn head_of_few(snapshot: &Snapshot) -> String {
-    let is_dynamic = !dynamic_by_region(snapshot).is_empty();
-    format!("{}, {}", unit(snapshot), shares::head(is_dynamic))
+    let rows = if snapshot.kernel_energy.is_empty() { "functions" } else { "kernels, functions" };
+    format!("{rows}: {}, {}", unit(snapshot), shares::head(is_dynamic(snapshot)))
 }
 
 /// Returns the number of digits of joules in tables.
@@ -342,26 +347,40 @@ pub fn digits(snapshot: &Snapshot) -> usize {
     digits::of_energy(least_trusted(snapshot.devices.iter().map(|device| device.energy.as_str())))
 }
 
-/// Returns the joules of each region in [`unit`], and the total of which shares are parts.
-fn own_by_region(snapshot: &Snapshot) -> (Sums<'_>, f64) {
+/// Returns the joules of each kernel, and those of each function on the other devices. As at the end of a run, the joules of GPUs
+/// are those of their kernels, and not of the functions that wait for them.
+fn by_kernel_or_region(snapshot: &Snapshot) -> Sums<'_> {
+    let gpus = snapshot.devices.iter().filter(|device| device.kind == "gpu");
+    let gpus: HashSet<&str> = gpus.map(|device| device.device.as_str()).collect();
+    let mut sums = by_kernel(snapshot);
+    let of_others = of_topmost(snapshot).filter(|row| !gpus.contains(row.device.as_str()));
+    of_others.for_each(|row| *sums.entry(&row.region).or_insert(0.0) += row.joules);
+    sums
+}
+
+/// Returns the joules of each kernel and function in [`unit`], and the total of which shares are parts.
+fn largest_rows(snapshot: &Snapshot) -> (Sums<'_>, f64) {
     let (dynamic, whole) = (dynamic_by_region(snapshot), Whole::of_snapshot(snapshot));
+    if !snapshot.kernel_energy.is_empty() {
+        return (by_kernel_or_region(snapshot), whole.total);
+    }
     if dynamic.is_empty() {
         return (by_region(snapshot), whole.total);
     }
     (dynamic, whole.dynamic)
 }
 
-/// Returns the functions with most joules in [`unit`], most first.
+/// Returns the kernels and functions with most joules in [`unit`], most first.
 pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
-    let mut sums: Vec<_> = own_by_region(snapshot).0.into_iter().collect();
+    let mut sums: Vec<_> = largest_rows(snapshot).0.into_iter().collect();
     largest_first(&mut sums, |(_, joules)| *joules);
     sums.truncate(most);
     sums
 }
 
-/// Returns the functions with most joules as rows, for a few lines below a command's output.
+/// Returns the kernels and functions with most joules as rows, for a few lines below a command's output.
 pub fn few(snapshot: &Snapshot, most: usize) -> Table {
-    let (sums, whole) = own_by_region(snapshot);
+    let (sums, whole) = largest_rows(snapshot);
     let parts = Parts::of_job(sums.into_iter(), whole);
     let mut table = parts.table(FEW, "", |_, name| Value::Text(name.to_owned()));
     super::table::sort_rows(&mut table.rows, Default::default());
@@ -404,7 +423,7 @@ pub fn functions(figures: &Figures, whole_job: bool) -> Table {
 pub fn kernels(figures: &Figures, whole_job: bool) -> Table {
     let is_gpu = |device: &DeviceFigures| device.kind == "gpu";
     let has_gpus = figures.snapshot.devices.iter().any(is_gpu) || figures.job().is_some();
-    let nothing = if has_gpus { "no GPU kernel yet" } else { "no GPU, and no GPU kernel" };
+    let nothing = if has_gpus { "no GPU kernel has ended yet" } else { "no GPU, and no GPU kernel" };
     let name = |_: &str, name: &str| Value::Text(name.to_owned());
     match figures.job().filter(|_| whole_job) {
         Some(job) => {

@@ -160,7 +160,7 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
         &mut picture,
         Drawn { area: rows, first: 0, selected: None, sort: None, digits: digits(snapshot) },
     );
-    let head = format!("; functions: {}", head_of_few(snapshot));
+    let head = format!("; {}", head_of_few(snapshot));
     let devices = device_words_in(snapshot, width.saturating_sub(1 + head.chars().count()));
     let above = [Line::from(title).reversed(), Line::from(format!(" {devices}{head}"))];
     let running = fitting(&running, "  ", width.saturating_sub(" now in  ".len()));
@@ -174,8 +174,49 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
 mod tests {
     use super::*;
     use crate::terminal::paint::text;
-    use ampere_figures::snapshot::{CollectorFigures, DeviceFigures, RegionEnergy};
+    use ampere_figures::snapshot::{CollectorFigures, DeviceFigures, KernelEnergy, RegionEnergy};
     use ampere_figures::summary::NodeCpu;
+
+    /// As in the first lines of the result.
+    #[test]
+    fn the_joules_of_gpus_are_those_of_kernels_as_soon_as_one_has_ended() {
+        let device = |name: &str, kind: &str| DeviceFigures {
+            device: name.to_owned(),
+            kind: kind.to_owned(),
+            joules: 100.0,
+            ..DeviceFigures::default()
+        };
+        let row = |device: &str, region: &str, joules| RegionEnergy {
+            device: device.to_owned(),
+            region: region.to_owned(),
+            joules,
+            ..RegionEnergy::default()
+        };
+        let mut snapshot = Snapshot {
+            devices: vec![device("cpu", "cpu"), device("GPU-0", "gpu")],
+            region_energy: vec![row("GPU-0", "hipEventSynchronize", 90.0), row("cpu", "setup", 20.0)],
+            ..Snapshot::default()
+        };
+        let shown = |snapshot: &Snapshot| text(&table(snapshot, Rect { x: 0, y: 0, width: 80, height: 9 }));
+        let before = shown(&snapshot);
+        assert!(
+            before.contains("hipEventSynchronize") && before.contains("; functions: J, of total"),
+            "{before}"
+        );
+        let kernel =
+            |joules| KernelEnergy { device: "GPU-0".to_owned(), kernel: "heavy_kernel".to_owned(), joules };
+        snapshot.kernel_energy = vec![kernel(80.0)];
+        let rows = shown(&snapshot);
+        let words = |name: &str| -> Vec<&str> {
+            rows.lines().find(|line| line.contains(name)).expect(name).split_whitespace().collect()
+        };
+        assert_eq!(words("heavy_kernel")[..3], ["80.000", "J", "40.0%"], "{rows}");
+        assert_eq!(words("setup")[..3], ["20.000", "J", "10.0%"], "{rows}");
+        assert!(!rows.contains("hipEventSynchronize"), "{rows}");
+        assert!(rows.contains("; kernels, functions: J, of total"), "{rows}");
+        let line = line(&snapshot, None);
+        assert!(line.ends_with("top: heavy_kernel 80.000 J, setup 20.000 J"), "{line}");
+    }
 
     #[test]
     fn parts_that_do_not_fit_are_left_out_and_no_figure_is_cut() {
