@@ -81,7 +81,8 @@ impl Done {
     /// Ampere's lines on standard error, except the two that every measured run has.
     pub fn said(&self) -> Vec<&str> {
         let usual = |line: &str| {
-            line.starts_with("ampere: live metrics at ")
+            line.starts_with("ampere: live page at http://127.0.0.1:")
+                || line.starts_with("ampere: live metrics at unix:")
                 || line.starts_with("ampere: energy summary in ")
                 || (line.starts_with("ampere: ") && line.contains(" s  ") && line.contains("  top: "))
                 || line.starts_with("ampere: the result on ")

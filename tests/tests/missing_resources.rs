@@ -235,9 +235,8 @@ fn a_port_in_use_is_replaced_by_the_next_one() {
     done.said_nothing();
     let notes = place.summary("out")["run"]["notes"].to_string();
     assert!(notes.contains(&format!("port {port} is in use; metrics are on port ")), "{notes}");
-    let address =
-        done.stderr.lines().find_map(|l| l.strip_prefix("ampere: live metrics at http://127.0.0.1:"));
-    let address = address.expect("an address").split('/').next().and_then(|port| port.parse::<u16>().ok());
+    let address = done.stderr.lines().find_map(|l| l.strip_prefix("ampere: live page at http://127.0.0.1:"));
+    let address = address.expect("an address").split("/, ").next().and_then(|port| port.parse::<u16>().ok());
     assert!(address > Some(port), "{done:#?}");
 
     // If one setting is used for several nodes, the address may belong to another machine: the run is measured nevertheless.

@@ -51,8 +51,9 @@ impl LiveTable {
         let (stopped, directory) = (stop.clone(), output.to_owned());
         let announced = Announced::of(output);
         if let Some(Announced { url, .. }) = &announced {
-            let metrics = if url.starts_with("http") { format!("{url}/metrics") } else { url.clone() };
-            say!("ampere: live metrics at {metrics}, results in {}", output.display());
+            let place =
+                if url.starts_with("http") { format!("page at {url}/") } else { format!("metrics at {url}") };
+            say!("ampere: live {place}, results in {}", output.display());
         } else {
             say!("ampere: no live metrics (see the notes of the summary), results in {}", output.display());
         }
