@@ -143,11 +143,10 @@ impl Engine {
     }
 
     /// States that one of the streams of `kernels` is of a process of the run. Does nothing unless
-    /// [`Engine::divide_by_kernels`] was called.
-    pub fn know_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
-        for view in self.with_twin(ranks) {
-            self.views[view.0 as usize].know_kernels(kernels);
-        }
+    /// [`Engine::divide_by_kernels`] was called. Returns whether prices were recorded that would be different now.
+    pub fn know_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) -> bool {
+        self.with_twin(ranks)
+            .fold(false, |differ, view| self.views[view.0 as usize].know_kernels(kernels) | differ)
     }
 
     /// Lets the intervals of a view that is divided by kernels wait until [`Engine::charge_waiting_interval`] is called for each.

@@ -222,18 +222,21 @@ impl Links {
                 run.engine.unbind(view, index);
             }
         }
-        new.into_iter().for_each(|device| self.bind(run, device, index));
+        for device in new {
+            self.changed_late |= self.bind(run, device, index);
+        }
     }
 
-    fn bind(&self, run: &mut Run, device: usize, location: LocationIndex) {
+    /// Makes a location a consumer of a device. Returns whether prices were recorded that would be different now.
+    fn bind(&self, run: &mut Run, device: usize, location: LocationIndex) -> bool {
         let (views, engine) = (&mut run.devices[device].views, &mut *run.engine);
         let info = &run.locations[location.0 as usize];
-        if self.has_kernels_on(device, location) {
-            engine.know_kernels(views.ranks, views.kernels);
-        }
+        let has_kernels = self.has_kernels_on(device, location);
+        let differ = has_kernels && engine.know_kernels(views.ranks, views.kernels);
         if info.kind == LocationKind::Gpu {
             engine.know_streams(views.kernels);
-            return engine.bind(views.kernels, location);
+            engine.bind(views.kernels, location);
+            return differ;
         }
         let process = |location: LocationIndex| self.evidence[location.0 as usize].process;
         if info.main {
@@ -252,6 +255,7 @@ impl Links {
         }
         let process = process(location).and_then(|process| self.processes.get(&process));
         process.into_iter().for_each(|process| add_workers(run, process, device, location));
+        differ
     }
 
     /// Whether the process of a location has threads, and a stream that draws from the device.

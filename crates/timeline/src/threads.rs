@@ -120,10 +120,18 @@ impl OtherThreads {
 fn busy_threads(attributor: &Attributor) -> Option<BusyThreads<'_>> {
     let has_run = |at: &&usize| attributor.engine.has_run(LocationIndex(**at as u32));
     let is_main = |at: &&usize| attributor.locations[**at].main;
+    // The joules of a node without a device are not divided.
+    let is_measured = |at: &&usize| {
+        let node = &attributor.locations[**at].node;
+        attributor.devices.iter().any(|device| device.views.threads.is_some() && device.info.node == *node)
+    };
     let mut first = None;
     let mut processes = 0;
     for process in attributor.links().processes() {
-        let Some(thread) = process.threads.iter().filter(has_run).find(|at| !is_main(at)) else { continue };
+        let Some(thread) = process.threads.iter().filter(has_run).find(|at| !is_main(at) && is_measured(at))
+        else {
+            continue;
+        };
         let seconds = process.cpu.unwrap_or_else(|| {
             let sum = |main: bool| {
                 let threads = process.threads.iter().filter(|at| is_main(at) == main);

@@ -7,6 +7,7 @@
 //! In a live run, kernels become known late. Intervals that have ended then wait for them.
 
 use super::active::{ActiveTime, Due, Worked};
+use super::prices::OpenPiece;
 use super::{IdleIntervals, Interval, View};
 use crate::counter::Increase;
 use crate::policy::Policy;
@@ -72,6 +73,8 @@ struct WaitingInterval {
     interval: Interval,
     end: Timestamp,
     dues: Dues,
+    /// The pieces of its prices, if prices are recorded.
+    pieces: Vec<OpenPiece>,
     /// If the interval has no length: each consumer's frame just before it.
     just_before: Vec<NodeIndex>,
 }
@@ -85,17 +88,18 @@ impl View {
         self.policy == Policy::Active || self.without_activity.is_some()
     }
 
-    /// Divides the joules by the kernels of another view, one of whose streams is of a process of the run.
-    pub fn know_kernels(&mut self, kernels: ViewIndex) {
-        if let Some(by_kernels) = &mut self.by_kernels {
-            by_kernels.kernels = Some(kernels);
-            self.know_activity();
-        }
+    /// Divides the joules by the kernels of another view, one of whose streams is of a process of the run. Returns whether
+    /// prices were recorded that would be different now.
+    pub fn know_kernels(&mut self, kernels: ViewIndex) -> bool {
+        let Some(by_kernels) = &mut self.by_kernels else { return false };
+        by_kernels.kernels = Some(kernels);
+        self.know_activity()
     }
 
-    /// Makes the policy *active*, as if it had always been, if it was undecided.
-    pub fn know_activity(&mut self) {
-        let Some(until_now) = self.without_activity.take() else { return };
+    /// Makes the policy *active*, as if it had always been, if it was undecided. Returns whether prices were recorded that would
+    /// be different now.
+    pub fn know_activity(&mut self) -> bool {
+        let Some(until_now) = self.without_activity.take() else { return false };
         self.policy = Policy::Active;
         self.totals.static_joules = until_now.static_joules;
         self.totals.dynamic_joules = until_now.dynamic_joules;
@@ -108,6 +112,7 @@ impl View {
             let numbered = (0..).map(NodeIndex).zip(&mut consumer.accounts);
             numbered.for_each(|(node, account)| account.replace(active.static_joules(node)));
         }
+        self.prices.is_some() && self.totals.total_joules > 0.0
     }
 
     /// Counts an interval's joules as the policy *active* divides them if nothing was active, as long as that is undecided.
@@ -172,9 +177,11 @@ impl View {
             0 => self.consumers.all.iter().map(|consumer| consumer.just_before(end)).collect(),
             _ => Vec::new(),
         };
-        let (dues, interval) = (self.take_dues(), self.interval.clone());
+        let (dues, interval, pieces) =
+            (self.take_dues(), self.interval.clone(), self.swap_pieces(Vec::new()));
         if let Some(by_kernels) = &mut self.by_kernels {
-            by_kernels.waiting.push_back(WaitingInterval { increase, interval, end, dues, just_before });
+            let waiting = WaitingInterval { increase, interval, end, dues, pieces, just_before };
+            by_kernels.waiting.push_back(waiting);
         }
         true
     }
@@ -182,13 +189,14 @@ impl View {
     /// Calls `charge` with the increase of the first interval that waits, as if it had just ended. Returns whether there was one.
     pub(super) fn charge_waiting(&mut self, charge: impl FnOnce(&mut View, Increase)) -> bool {
         let first = self.by_kernels.as_mut().and_then(|by| by.waiting.pop_front());
-        let Some(WaitingInterval { increase, interval, end, dues, just_before }) = first else {
+        let Some(WaitingInterval { increase, interval, end, dues, pieces, just_before }) = first else {
             return false;
         };
         let (open_dues, clock) = (self.take_dues(), self.clock);
         let open_interval = std::mem::replace(&mut self.interval, interval);
         self.clock.now = end;
         self.put_dues(dues);
+        let open_pieces = self.swap_pieces(pieces);
         let frames: Vec<_> = self.consumers.all.iter().map(|of| (of.before, of.changed)).collect();
         // In an interval that has a length, what ran just before its end is due something.
         let just_before = just_before.into_iter().chain(std::iter::repeat(NodeIndex::ROOT));
@@ -201,6 +209,7 @@ impl View {
         }
         self.take_dues(); // an increase that is not divided leaves them
         self.put_dues(open_dues);
+        self.swap_pieces(open_pieces);
         (self.interval, self.clock) = (open_interval, clock);
         true
     }
