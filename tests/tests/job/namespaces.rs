@@ -302,7 +302,7 @@ fn prometheus_finds_all_nodes_of_a_live_job() {
     });
     // There are no GPU kernels in this job; made_up.rs has some.
     let (expressions, rules) =
-        prometheus.all_have_data(&["ampere_kernel_energy", "ampere_job_kernel_energy"]);
+        prometheus.all_have_data(&["ampere_kernel_energy", "ampere_job_kernel_energy", "_waiting_energy"]);
     assert!(expressions > 60 && rules == 25, "{expressions} {rules}");
     // The job's joules are no more than those of its nodes a moment later, and at least most of them.
     let value = |query: &str| prometheus.query(query).expect("an answer")[0].points[0].1;
