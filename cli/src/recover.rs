@@ -55,7 +55,7 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
         match done {
             Ok(Recovered::Finished(finished)) => all_is_well &= show_finished(&finished),
             Ok(Recovered::Removed(place, why)) => {
-                say!("ampere: {place}: {why}: the remains of the run have been removed");
+                say!("ampere: {place}: {why}: the rest of the run has been removed");
             }
             Err(why) => {
                 say!("ampere: {why}");
