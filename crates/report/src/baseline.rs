@@ -10,7 +10,8 @@ const NAMED_MAX: usize = 3;
 const NAME_CHARS_MAX: usize = 40;
 
 /// Describes the static joules of devices, as the end of a sentence about their joules: ", of which the node draws 1950.0 J
-/// anyway (100 W, from the settings)". Returns `None` unless the policy of a device is *active*.
+/// anyway (100 W, from the settings)". Returns `None` unless the policy of a device is *active*. Devices with other policies are
+/// named if there are some.
 pub fn words(devices: &[&Device]) -> Option<String> {
     let active = devices.iter().filter_map(|device| Some((*device, device.baseline.as_ref()?)));
     let (known, unknown): (Vec<_>, Vec<_>) = active.partition(|(_, baseline)| baseline.is_known());
@@ -20,7 +21,7 @@ pub fn words(devices: &[&Device]) -> Option<String> {
         let fixed: f64 = known.iter().filter_map(|(device, _)| device.static_joules).sum();
         let origins: BTreeSet<String> = known.iter().map(|(_, baseline)| origin(baseline, &known)).collect();
         let origins = origins.into_iter().collect::<Vec<_>>().join(" and ");
-        let (who, draw) = subject(&known);
+        let (who, draw) = subject(&devices_of(&known));
         words.push(format!(
             ", of which {who} {draw} {} anyway ({} W, {origins})",
             energy(fixed),
@@ -28,10 +29,15 @@ pub fn words(devices: &[&Device]) -> Option<String> {
         ));
     }
     if !unknown.is_empty() {
-        let (who, draw) = subject(&unknown);
+        let (who, draw) = subject(&devices_of(&unknown));
         words.push(format!(
             "; the energy that {who} {draw} anyway is not known, so all of it counts as dynamic"
         ));
+    }
+    let others: Vec<&Device> = devices.iter().copied().filter(|device| device.baseline.is_none()).collect();
+    if !words.is_empty() && !others.is_empty() {
+        let joules = others.iter().map(|device| device.total_joules).sum();
+        words.push(format!("; of the {} of {} this is not known", energy(joules), subject(&others).0));
     }
     (!words.is_empty()).then(|| words.concat())
 }
@@ -52,19 +58,23 @@ fn origin(baseline: &Baseline, known: &[(&Device, &Baseline)]) -> String {
     }
 }
 
+fn devices_of<'a>(known: &[(&'a Device, &Baseline)]) -> Vec<&'a Device> {
+    known.iter().map(|(device, _)| *device).collect()
+}
+
 /// Returns a subject for the devices, and "draw" or "draws".
-fn subject(devices: &[(&Device, &Baseline)]) -> (String, &'static str) {
+fn subject(devices: &[&Device]) -> (String, &'static str) {
     let is_node = |device: &Device| device.kind == "node" || device.name == "node";
     let name = |device: &Device| {
         if is_node(device) { "the node".to_owned() } else { short(&device.name, NAME_CHARS_MAX) }
     };
     match devices {
-        [(one, _)] => (name(one), "draws"),
-        several if several.iter().all(|(device, _)| is_node(device)) => {
+        [one] => (name(one), "draws"),
+        several if several.iter().all(|device| is_node(device)) => {
             (format!("the {} nodes", several.len()), "draw")
         }
-        few if few.len() <= NAMED_MAX && few.iter().all(|(device, _)| device.node == few[0].0.node) => {
-            (few.iter().map(|(device, _)| name(device)).collect::<Vec<_>>().join(" and "), "draw")
+        few if few.len() <= NAMED_MAX && few.iter().all(|device| device.node == few[0].node) => {
+            (few.iter().map(|device| name(device)).collect::<Vec<_>>().join(" and "), "draw")
         }
         many => (format!("{} devices", many.len()), "draw"),
     }

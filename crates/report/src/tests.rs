@@ -772,16 +772,15 @@ fn no_line_of_a_comparison_is_wider_than_the_terminal() {
         named
     };
     let runs = |count: i32| (0..count).map(|at| vec![run(10f64.powi(4 * at % 15))]).collect();
-    let groups = || (0..2).map(|at| (0..3).map(|of| run(f64::from(100 * at + of))).collect()).collect();
-    let kinds: [(&str, &dyn Fn() -> Vec<Vec<compare::Named>>); 5] = [
-        ("2 runs", &|| runs(2)),
-        ("3 runs", &|| runs(3)),
-        ("4 runs", &|| runs(4)),
-        ("8 runs", &|| runs(8)),
-        ("groups", &groups),
+    let groups = (0..2).map(|at| (0..3).map(|of| run(f64::from(100 * at + of))).collect()).collect();
+    let kinds: [(&str, Vec<Vec<compare::Named>>); 5] = [
+        ("2 runs", runs(2)),
+        ("3 runs", runs(3)),
+        ("4 runs", runs(4)),
+        ("8 runs", runs(8)),
+        ("groups", groups),
     ];
-    for (kind, make) in kinds {
-        let groups = make();
+    for (kind, groups) in kinds {
         let count = groups.len();
         let compared = Comparison::of(groups, Per::Run);
         for width in 60..=200 {
