@@ -18,7 +18,8 @@ async function main([url, width, search]) {
     Object.defineProperty(window, 'ampere', { get: () => last, set: now => { last = now; window.updates.push([now.milliseconds, now.page.tables !== null, performance.now()]); } });
   });
   await page.goto(url);
-  await page.waitForFunction(least => window.ampere && window.ampere.updates >= least, +process.env.UPDATES || (url.startsWith('http') ? 3 : 1), { timeout: 60000 });
+  await page.waitForFunction(least => window.ampere && window.ampere.updates >= least, +process.env.UPDATES || (url.startsWith('http') ? 3 : 1), { timeout: 60000 })
+    .catch(error => { throw new Error([...errors, error.message].join('\n')); });
   const shown = () => page.evaluate(() => ({
     total: +document.getElementById('total-joules').dataset.value,
     about: document.getElementById('about').textContent,

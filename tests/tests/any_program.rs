@@ -196,7 +196,7 @@ fn samples_cost_at_most_one_percent(summary: &Value, text: &str) {
     // The program's CPU time is known from its samples, of which the first one and the last part of a period are missing.
     let seconds = number(&summary["run"]["node_cpu"], "own_busy_seconds");
     assert!(relative(program, seconds) < 0.1, "{stacks}: {seconds} s");
-    let line = format!("about {:.1} % of the program's CPU time, an estimate: ", 100.0 * cost / program);
+    let line = format!("in the program about {:.1} % of its CPU time, an estimate: ", 100.0 * cost / program);
     assert!(text.contains(&line), "{line}: {text}");
 }
 

@@ -1,5 +1,6 @@
 //! The live page and report.html in a real Chromium: what they show, and what users can do with them.
 
+use ampere_model::digits;
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Place, have, run, start, until};
 use ampere_tests::runs::{may_mount, on_path};
@@ -246,14 +247,18 @@ fn a_report_of_several_nodes_has_their_table() {
     let wanted = nodes_wanted(&place, &[&format!("out/{own}"), "out/node-b"]);
     let rows = answer["rows"].as_array().expect("rows");
     assert_eq!((wanted.len(), rows.len()), (2, 2), "{wanted:?} {rows:?}");
-    for row in rows {
-        let text = |at: usize| row[at].as_str().expect("text");
-        let [watts, joules, idle, ranks] = wanted[text(6)];
-        let shown = [text(0), text(1), text(4), text(5), text(7)];
-        let form =
-            [format!("{watts:.1}"), format!("{joules:.3}"), format!("{idle:.0} %"), format!("{ranks}")];
-        assert_eq!(shown[..4], form.each_ref().map(String::as_str), "{rows:?}");
-        assert_eq!(shown[4], "simulated", "{rows:?}");
+    let wanted_rows: Vec<[f64; 4]> =
+        rows.iter().map(|row| wanted[row[6].as_str().expect("a name")]).collect();
+    let column = |at: usize| {
+        let values: Vec<f64> = wanted_rows.iter().map(|row| row[at]).collect();
+        digits::column(&values, digits::MEASURED)
+    };
+    let (watts, joules) = (column(0), column(1));
+    for (at, row) in rows.iter().enumerate() {
+        let [_, _, idle, ranks] = wanted_rows[at];
+        let shown = [0, 1, 4, 5, 7].map(|at| row[at].as_str().expect("text"));
+        let form = [&watts[at], &joules[at], &format!("{idle:.0} %"), &ranks.to_string(), "simulated"];
+        assert_eq!(shown, form, "{rows:?}");
     }
     let joules: f64 = wanted.values().map(|node| node[1]).sum();
     assert!(close(answer["total"].as_f64().expect("joules"), joules), "{answer}");

@@ -411,7 +411,7 @@ fn hostile_names_and_tiny_terminals_do_no_harm() {
         }
         if size.0 >= 40 {
             // First come the joules of all nodes, and then those of the first node alone.
-            for (keys, joules) in [("h1", "140.000"), ("a", "70.000")] {
+            for (keys, joules) in [("h1", "140.0"), ("a", "70.0")] {
                 terminal.types(keys);
                 let is_name = |screen: &str| screen.contains(joules) && screen.contains("\u{fffd}[2J");
                 terminal.until("the name, made printable", is_name);

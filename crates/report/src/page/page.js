@@ -646,7 +646,7 @@
   // For all nodes, only joules are known.
   function ofJob(rows, whole) {
     const joules = rows.map(row => row.joules);
-    return { sampled_error_joules: [], words: rows.map(row => row.name), name: joules, figure, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
+    return { sampled_error_joules: [], words: rows.map(row => row.name), name: joules, joules, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
   }
   // The base of a table's shares, as the head of the column, and explained.
   const baseOf = of => orderOf(of).sort ? [OF_DYNAMIC, 'of the joules that the run used above what its devices draw anyway'] : [OF_TOTAL, 'of all joules of the run'];
@@ -1003,10 +1003,10 @@
         .set(rowsOf(view.groups, whole, 0, 0, 0, view.dynamic_joules));
     });
   }
-  // The innermost functions of a call path, as many as fit into a few lines.
-  function endOf(path) {
+  // The innermost functions of a call path, as many as fit into this number of characters.
+  function endOf(path, room) {
     let first = path.length - 1;
-    for (let length = path[first].length; first > 0 && (length += path[first - 1].length + 3) <= 110;) first--;
+    for (let length = path[first].length; first > 0 && (length += path[first - 1].length + 3) <= room;) first--;
     return (first > 0 ? '… > ' : '') + path.slice(first).join(' > ');
   }
   function drawPaths() {
@@ -1014,12 +1014,12 @@
     show('paths', of.rows.length);
     if (!of.rows.length) return;
     const all = tables.dynamic_joules ?? page.totals.joules;
-    // Paths whose ends are the same are shown whole.
-    const paths = of.rows.map(row => row.path.map(at => brief(name(at)))), ends = paths.map(endOf);
+    // Paths whose ends are the same get more lines.
+    const paths = of.rows.map(row => row.path.map(at => brief(name(at)))), ends = paths.map(path => endOf(path, 110));
     // The call paths of a launcher belong to no rank.
     const ofRanks = (key, title, more) => number(key, title, figure, { show: (row, largest) => row.ranks ? figure(row[key], largest) : '-', ...more });
     tableOf('paths-table', [number('joules', ownUnit(), figure), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', ranks => ranks ? count(ranks) : '-', { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
-      .set(of.rows.map((row, at) => ({ ...row, words: ends.indexOf(ends[at]) === ends.lastIndexOf(ends[at]) ? ends[at] : paths[at].join(' > '), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
+      .set(of.rows.map((row, at) => ({ ...row, words: ends.indexOf(ends[at]) === ends.lastIndexOf(ends[at]) ? ends[at] : endOf(paths[at], 240), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
     text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${figure(of.others.joules)} ${ownUnit()} in all` : '');
   }
   const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : figure(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
