@@ -57,8 +57,7 @@ fn the_main_job_from_run_to_trace() {
         succeed(&mut place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "4", &stencil(), "3"]));
     assert!(text(&output.stdout).starts_with("stencil: 4 ranks"), "the command's own output, and no other");
     let messages = text(&output.stderr);
-    assert!(messages.contains("/metrics"), "{messages}");
-    for words in ["report.html", "ampere report ", "ESTIMATE: "] {
+    for words in ["live page at http://", "report.html", "ampere report ", "ESTIMATE: "] {
         assert!(messages.contains(words), "no {words:?} in {messages}");
     }
     assert!(place.path("out/traces.otf2").exists());
