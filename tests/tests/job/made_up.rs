@@ -284,7 +284,7 @@ fn the_page_shows_all_nodes() {
         let rows = shown["rows"].as_array().expect("rows");
         assert_eq!(rows.len(), 15, "{rows:?}");
         // The node with most power is first; one without a power is last.
-        assert_eq!((&rows[0][0], &rows[0][6]), (&"111.0".into(), &"node0011".into()), "{rows:?}");
+        assert_eq!((&rows[0][0], &rows[0][6]), (&"111".into(), &"node0011".into()), "{rows:?}");
         let all = shown["rows"].to_string();
         for words in
             ["waiting: its collector has another version of ampere (7.1)", "gone: its joules decreased"]
