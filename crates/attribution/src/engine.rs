@@ -132,6 +132,7 @@ impl Engine {
         for view in [ranks, kernels].map(|view| view.0 as usize) {
             let is_undecided = self.views[view].policy != Policy::Active;
             self.views[view].without_activity = is_undecided.then(Box::default);
+            self.views[view].undecided_policy = is_undecided.then_some(self.views[view].policy);
         }
         self.views[ranks.0 as usize].by_kernels = Some(Box::default());
         self.views[kernels.0 as usize].busy_times = Some(Box::default());
@@ -147,6 +148,14 @@ impl Engine {
     pub fn know_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) -> bool {
         self.with_twin(ranks)
             .fold(false, |differ, view| self.views[view.0 as usize].know_kernels(kernels) | differ)
+    }
+
+    /// Takes back [`Engine::know_streams`] and [`Engine::know_kernels`], because no stream draws from `kernels` after all. Neither
+    /// view may have charged anything yet.
+    pub fn forget_streams(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
+        for view in self.with_twin(ranks).into_iter().chain([kernels]) {
+            self.views[view.0 as usize].forget_activity();
+        }
     }
 
     /// Lets the intervals of a view that is divided by kernels wait until [`Engine::charge_waiting_interval`] is called for each.

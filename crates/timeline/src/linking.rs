@@ -221,6 +221,9 @@ impl Links {
             for view in [Some(views.ranks), views.threads, Some(views.kernels)].into_iter().flatten() {
                 run.engine.unbind(view, index);
             }
+            if is_gpu && !run.engine.has_begun(views.kernels) && !self.has_streams(run, device) {
+                run.engine.forget_streams(views.ranks, views.kernels);
+            }
         }
         for device in new {
             self.changed_late |= self.bind(run, device, index);
@@ -256,6 +259,13 @@ impl Links {
         let process = process(location).and_then(|process| self.processes.get(&process));
         process.into_iter().for_each(|process| add_workers(run, process, device, location));
         differ
+    }
+
+    fn has_streams(&self, run: &Run, device: usize) -> bool {
+        let locations = run.locations.iter().zip(&self.assignments);
+        locations
+            .filter(|(info, _)| info.kind == LocationKind::Gpu)
+            .any(|(_, assignment)| assignment.draws_from(device))
     }
 
     /// Whether the process of a location has threads, and a stream that draws from the device.

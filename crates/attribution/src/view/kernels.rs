@@ -115,6 +115,19 @@ impl View {
         self.prices.is_some() && self.totals.total_joules > 0.0
     }
 
+    /// Makes the policy undecided again, if it was before streams were known. Nothing may have been charged yet.
+    pub fn forget_activity(&mut self) {
+        if let Some(policy) = self.undecided_policy
+            && self.without_activity.is_none()
+        {
+            self.policy = policy;
+            self.without_activity = Some(Box::default());
+        }
+        if let Some(by_kernels) = &mut self.by_kernels {
+            by_kernels.kernels = None;
+        }
+    }
+
     /// Counts an interval's joules as the policy *active* divides them if nothing was active, as long as that is undecided.
     pub(super) fn charge_without_activity(&mut self, joules: f64, ticks: u64) {
         let Some(without_activity) = &mut self.without_activity else { return };

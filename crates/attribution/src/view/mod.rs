@@ -68,6 +68,8 @@ pub(crate) struct View {
     shared_with: Option<SharedWith>,
     /// `None` if it is decided whether the policy is *active*.
     pub without_activity: Option<Box<WithoutActivity>>,
+    /// The policy that the view has while it is undecided whether it is *active*.
+    pub undecided_policy: Option<Policy>,
     /// `None` unless this is a GPU's ranks view that is divided by kernels, if any are known.
     pub by_kernels: Option<Box<ByKernels>>,
     /// For a kernels view: the time for which each process had a kernel, if that is counted.
@@ -107,6 +109,7 @@ impl View {
             workers: Vec::new(),
             shared_with: None,
             without_activity: None,
+            undecided_policy: None,
             by_kernels: None,
             busy_times: None,
             idle_intervals: IdleIntervals::default(),
