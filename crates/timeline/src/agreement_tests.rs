@@ -223,9 +223,9 @@ fn a_node_is_compared_with_each_of_its_parts_once() {
     assert_eq!(
         lines(&attributor),
         [
-            "node: of its 10000.0 J in 10.00 s, 6200.0 J are in cpu, accel0, 3800.0 J (38.0 %) in none of them",
-            "GPU-0: accel0 (cray_pm) has 4200.0 J in 10.00 s, 5.0 % more than the 4000.0 J of its counter",
-            "package-0: cpu (cray_pm) has 2000.0 J in 10.00 s, 5.3 % more than the 1900.0 J of its counter",
+            "node: of its 10000 J in 10.00 s, 6200 J are in cpu, accel0, 3800 J (38.0 %) in none of them",
+            "GPU-0: accel0 (cray_pm) has 4200 J in 10.00 s, 5.0 % more than the 4000 J of its counter",
+            "package-0: cpu (cray_pm) has 2000 J in 10.00 s, 5.3 % more than the 1900 J of its counter",
         ]
     );
     assert_eq!(notes(&attributor), Vec::<String>::new());
@@ -241,7 +241,7 @@ fn parts_that_are_more_than_the_whole_are_a_note() {
     assert_eq!(
         notes(&attributor),
         [
-            "node on n has 5000.0 J, less than the 6000.0 J of its parts (cpu, GPU-0): one of these counters is wrong"
+            "node on n has 5000 J, less than the 6000 J of its parts (cpu, GPU-0): one of these counters is wrong"
         ]
     );
 }
@@ -259,7 +259,7 @@ fn an_estimate_is_compared_with_nothing() {
     assert_eq!(
         lines(&silent),
         [
-            "GPU-0: its average power, integrated, has 2910.0 J in 10.00 s, 3.0 % less than the 3000.0 J of its counter"
+            "GPU-0: its average power, integrated, has 2910 J in 10.00 s, 3.0 % less than the 3000 J of its counter"
         ]
     );
     silent.devices[0].info.quality = Quality::Integrated;
