@@ -120,7 +120,7 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     let advice = done.stderr.split("ampere recover ").nth(1).expect("what to do");
     let left = advice.split_whitespace().next().expect("the session");
     let recovered = run(place.ampere(["recover", "-o", "rest", left]).current_dir(place.path("")));
-    recovered.said_once(&["no records remain", "the remains of the run have been removed"]);
+    recovered.said_once(&["no records remain", "has been removed"]);
     place.assert_clean();
 }
 

@@ -136,7 +136,7 @@ fn recovering_a_run_without_events_removes_it() {
     refused.said_once(&["out is in use by another run", "`ampere recover` finishes it", "out-2"]);
     let recovered = recover(&place, &place.path("out"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
-    recovered.said_once(&["no records remain", "the remains of the run have been removed"]);
+    recovered.said_once(&["no records remain", "has been removed"]);
     place.assert_clean();
     assert!(!place.path("out").exists());
     run(with_estimate(&mut place.ampere_run("out", [&plain]))).said_nothing();
@@ -270,7 +270,7 @@ fn a_run_whose_directory_another_run_has_taken_is_finished_elsewhere_or_discarde
         assert_eq!(done.code, 0, "{done:#?}");
         assert_eq!(place.path("new/summary.json").exists(), !discard);
         if discard {
-            done.said_once(&["it is not wanted", "the remains of the run have been removed"]);
+            done.said_once(&["it is not wanted", "has been removed"]);
         } else {
             let summary = place.summary("new");
             assert_eq!(summary["run"]["complete"], false);
