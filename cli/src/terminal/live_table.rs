@@ -211,12 +211,12 @@ mod tests {
         let words = |name: &str| -> Vec<&str> {
             rows.lines().find(|line| line.contains(name)).expect(name).split_whitespace().collect()
         };
-        assert_eq!(words("heavy_kernel")[..3], ["80.000", "J", "40.0%"], "{rows}");
-        assert_eq!(words("setup")[..3], ["20.000", "J", "10.0%"], "{rows}");
+        assert_eq!(words("heavy_kernel")[..3], ["80.00", "J", "40.0%"], "{rows}");
+        assert_eq!(words("setup")[..3], ["20.00", "J", "10.0%"], "{rows}");
         assert!(!rows.contains("hipEventSynchronize"), "{rows}");
         assert!(rows.contains("; kernels, functions: J, of total"), "{rows}");
         let line = line(&snapshot, None);
-        assert!(line.ends_with("top: heavy_kernel 80.000 J, setup 20.000 J"), "{line}");
+        assert!(line.ends_with("top: heavy_kernel 80.00 J, setup 20.00 J"), "{line}");
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         }
         assert_eq!(
             lines(80)[1],
-            " node 706 J 104 W estimated, 0.9 of 2.0 busy cores; functions: J, of total"
+            " node 706 J 104 W estimated, GPU-0 706 J 104 W estimated; functions: J, of total"
         );
     }
 }

@@ -792,7 +792,8 @@ fn no_line_of_a_comparison_is_wider_than_the_terminal() {
             });
             assert!(named.count() > 0, "{kind}, {width}: {text}");
             for group in 2..=count {
-                let is_head = |line: &&str| line.trim_start().starts_with("1  ") && !line.contains(':');
+                let is_of_head = |word: &str| word == "change" || word.parse::<usize>().is_ok();
+                let is_head = |line: &&str| line.contains(" 1  ") && line.split_whitespace().all(is_of_head);
                 let heads: Vec<&str> = text.lines().filter(is_head).collect();
                 let group = group.to_string();
                 let shown =
