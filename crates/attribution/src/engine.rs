@@ -153,7 +153,7 @@ impl Engine {
     /// Takes back [`Engine::know_streams`] and [`Engine::know_kernels`], because no stream draws from `kernels` after all. Neither
     /// view may have charged anything yet.
     pub fn forget_streams(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
-        for view in self.with_twin(ranks).into_iter().chain([kernels]) {
+        for view in self.with_twin(ranks).chain([kernels]) {
             self.views[view.0 as usize].forget_activity();
         }
     }
