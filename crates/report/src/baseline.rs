@@ -37,7 +37,11 @@ pub fn words(devices: &[&Device]) -> Option<String> {
     let others: Vec<&Device> = devices.iter().copied().filter(|device| device.baseline.is_none()).collect();
     if !words.is_empty() && !others.is_empty() {
         let joules = others.iter().map(|device| device.total_joules).sum();
-        words.push(format!("; of the {} of {} this is not known", energy(joules), subject(&others).0));
+        words.push(format!(
+            "; the static part of the {} of {} is not known",
+            energy(joules),
+            subject(&others).0
+        ));
     }
     (!words.is_empty()).then(|| words.concat())
 }
@@ -74,7 +78,9 @@ fn subject(devices: &[&Device]) -> (String, &'static str) {
             (format!("the {} nodes", several.len()), "draw")
         }
         few if few.len() <= NAMED_MAX && few.iter().all(|device| device.node == few[0].node) => {
-            (few.iter().map(|device| name(device)).collect::<Vec<_>>().join(" and "), "draw")
+            let mut names: Vec<String> = few.iter().map(|device| name(device)).collect();
+            names.sort();
+            (names.join(" and "), "draw")
         }
         many => (format!("{} devices", many.len()), "draw"),
     }
