@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct CompareArguments {
-    /// Output directories of runs; changes are relative to the first. If directories follow after `--`, these are the first group
+    /// Output directories of runs; changes are relative to the first. If more directories follow after `--`, the ones before it are the first group
     #[arg(required = true, num_args = 1.., value_hint = ValueHint::DirPath, value_parser = path_parser())]
     directories: Vec<PathBuf>,
     /// After `--`: a second group, whose mean is compared with the first group's

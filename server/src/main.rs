@@ -84,8 +84,9 @@ fn main() -> ExitCode {
     let directory = session.directory().to_owned();
     match collect::collect(session, arguments) {
         Ok(served) => {
-            // The results are written, and no process waits for this one any longer.
-            let _asks = served.and_then(collect::Served::linger);
+            // The results are written. This socket is kept until the process exits: its end shows the next collector that the
+            // address is free.
+            let _successor = served.and_then(collect::Served::linger);
             ExitCode::SUCCESS
         }
         Err(error) => {

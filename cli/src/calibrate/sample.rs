@@ -1,8 +1,8 @@
 //! Reads the counters during the load, in a thread of its own.
 //!
-//! Unlike the sampler, this reads a counter as often as it allows, because it measures the time between updates. As in the
-//! sampler, a movement's time is that of the first reading that showed it, so the measured delay is that of the sampler's
-//! samples.
+//! Unlike the sampler, this reads a counter as often as it allows, because it measures the time between updates. A change of
+//! value has the time of the first reading that shows it, as in the sampler, so the delay that is measured here also applies to the
+//! sampler's samples.
 
 use super::load::monotonic_ns;
 use ampere_counters::{Device, Source};

@@ -45,8 +45,7 @@ fn look_at_cores(group: &mut Group, cores: &Cores) {
     // The collector of `ampere run` may use the same cores as this process. A collector that a rank starts may use all cores of
     // the job's cpuset, so it shares the rank's core only if the job has no other.
     if allowed == 1 {
-        let advice =
-            "if the job has no more, give it a core more than its ranks need, or expect coalesced calls";
+        let advice = "if this is the job's only core, request one core more than the ranks need; otherwise calls may be coalesced";
         let found = format!("{found} in this allocation, which the collector shares with the program");
         group.note("cores", found, Some(advice.to_owned()));
     } else if allowed < online {

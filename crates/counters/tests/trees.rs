@@ -123,7 +123,7 @@ fn an_invalid_range_is_noted() {
 fn the_note_about_an_unreadable_rapl_has_advice() {
     let root = tempfile::tempdir().unwrap();
     two_packages(root.path());
-    // An unprivileged user could not read the file. Root may read anything, so here it is a file that nobody can read.
+    // An unprivileged user cannot read a file with mode 000. Root can: see below.
     let path = root.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     if std::fs::File::open(&path).is_ok() {
@@ -180,7 +180,8 @@ fn invalid_figures_are_excluded_and_noted() {
     assert_eq!(opened.notes.len(), 4, "{notes}");
 }
 
-/// Two drivers can show one package, and kernels have named the dies of a package alike. Their values show which it is.
+/// Two zones can have one name: two drivers show the same package, or a kernel gives two dies the same name. Users can see from the
+/// values which of these it is.
 #[test]
 fn a_second_zone_of_a_name_has_a_name_of_its_own() {
     let root = tempfile::tempdir().unwrap();
@@ -241,7 +242,7 @@ fn an_unreadable_counter_among_others_makes_the_joules_incomplete() {
 }
 
 #[test]
-fn a_platforms_counter_of_a_further_package_is_named_and_left_out() {
+fn a_second_psys_zone_is_left_out_with_a_note() {
     let root = tempfile::tempdir().unwrap();
     two_packages(root.path());
     zone(root.path(), "2", "psys", 9);
@@ -321,7 +322,7 @@ fn an_accelerator_is_the_gpu_at_its_place() {
     for (gpus, accelerators, expected) in [
         // An MI300A is one accelerator.
         (&[0, 1, 2, 3][..], &[0, 1, 2, 3][..], &[(0, Some(0)), (3, Some(3))][..]),
-        // An MI250X has two dies: one of them has a counter, or both are listed.
+        // An MI250X has two dies: either only the one with the counter is listed as a GPU, or both are.
         (&[0, 2, 4, 6], &[0, 1, 2, 3], &[(0, Some(0)), (2, Some(1)), (6, Some(3))]),
         (&[0, 1, 2, 3, 4, 5, 6, 7], &[0, 1, 2, 3], &[(0, Some(0)), (1, Some(0)), (7, Some(3))]),
         (&[0], &[0, 1, 2, 3], &[(0, Some(0))]),
@@ -544,7 +545,7 @@ fn a_chip_that_counts_energy_and_is_not_known_is_named() {
 }
 
 #[test]
-fn amds_core_is_called_one_core() {
+fn the_core_zone_of_amd_is_named_one_core_because_it_counts_only_one() {
     let vendors = [("GenuineIntel", "core"), ("AuthenticAMD", "one-core"), ("HygonGenuine", "one-core")];
     for (vendor, called) in vendors {
         let root = tempfile::tempdir().unwrap();
@@ -566,7 +567,7 @@ fn amds_core_is_called_one_core() {
 }
 
 #[test]
-fn an_apus_power_is_its_packages() {
+fn the_power_of_an_apu_is_that_of_its_package() {
     let root = tempfile::tempdir().unwrap();
     let laptop = [("power1_input", "15000000"), ("in0_label", "vddgfx"), ("in1_label", "vddnb")];
     hwmon(root.path(), 0, "amdgpu", &laptop);

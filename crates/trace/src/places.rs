@@ -8,7 +8,7 @@ use otf2::{
 };
 use std::collections::{BTreeSet, HashMap};
 
-/// The class of system tree nodes in ampere's own traces that only distinguish counters with one name.
+/// In ampere's own traces, the class of the system tree nodes whose only purpose is to distinguish counters with the same name.
 pub(crate) const COUNTED_PART: &str = "counted part";
 /// Classes of nodes in trees without the domain of shared memory, the most certain first.
 const CLASSES: [&[&str]; 3] =
