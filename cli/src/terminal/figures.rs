@@ -7,7 +7,7 @@ use ampere_figures::nodes::report::NodeReport;
 use ampere_figures::shares::{self, Whole};
 use ampere_figures::snapshot::{DeviceFigures, RankFigures, RegionEnergy, Snapshot};
 use ampere_figures::summary::least_trusted;
-use ampere_model::digits;
+use ampere_model::digits::{self, energy};
 use ampere_model::order::largest_first;
 use ampere_model::text::printable;
 use ampere_report::page::{Page, PowerSeries};
@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 const HISTORY_MAX: usize = 120;
 /// The table below a command's output leaves out functions with a smaller share of the whole.
 const SHARE_MIN: f64 = 0.001;
+/// A smaller part of all joules that is not divided yet is not mentioned.
+const PENDING_PART_MIN: f64 = 0.01;
 /// A row's power is its mean since the newest snapshot that is at least this many seconds old.
 const RATE_SECONDS: f64 = 2.0;
 
@@ -109,6 +111,11 @@ impl Figures {
         let of =
             |device: &DeviceFigures| device.division.idle_joules_ranks - device.division.other_jobs_joules;
         self.idle_of_page.unwrap_or_else(|| self.snapshot.topmost().map(of).sum()) + 0.0
+    }
+
+    /// Describes the joules that no function or kernel has yet, if they are not few.
+    pub fn pending_words(&self) -> Option<String> {
+        pending_words(&self.snapshot)
     }
 
     /// Returns the ranks whose call paths can be requested, in the collector's order.
@@ -340,6 +347,15 @@ pub fn unit(snapshot: &Snapshot) -> &'static str {
 pub fn head_of_few(snapshot: &Snapshot) -> String {
     let rows = if snapshot.kernel_energy.is_empty() { "functions" } else { "kernels, functions" };
     format!("{rows}: {}, {}", unit(snapshot), shares::head(is_dynamic(snapshot)))
+}
+
+/// Describes the joules of GPUs that no function or kernel has yet, because kernels are known only when they have ended; `None` if
+/// these are few.
+pub fn pending_words(snapshot: &Snapshot) -> Option<String> {
+    let gpus = snapshot.topmost().filter(|device| device.kind == "gpu");
+    let pending: f64 = gpus.map(|device| device.division.pending_joules_kernels).sum();
+    let all: f64 = snapshot.topmost().map(|device| device.joules).sum();
+    (pending > PENDING_PART_MIN * all).then(|| format!("{} wait for kernels to end", energy(pending)))
 }
 
 /// Returns the number of digits of joules in tables.

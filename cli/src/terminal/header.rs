@@ -204,6 +204,7 @@ fn trust(figures: &Figures, width: u16) -> Line<'static> {
     let sum = |of: fn(&DeviceFigures) -> f64| snapshot.topmost().map(of).sum::<f64>();
     let others = sum(|device| device.division.other_jobs_joules);
     spans.push(Span::raw(format!("in no function {}  ", energy(figures.idle_joules()))));
+    spans.extend(figures.pending_words().map(|words| Span::raw(words + "  ")));
     if others > 0.0 {
         spans.push(Span::raw(format!("other jobs {}  ", energy(others))));
     }

@@ -1,6 +1,6 @@
 //! The live table at the bottom of the terminal while the command runs. If there is no terminal, a line is printed now and then.
 
-use super::figures::{digits, few, head_of_few, largest, unit};
+use super::figures::{digits, few, head_of_few, largest, pending_words, unit};
 use super::header::{device_words, device_words_in, fitting, job_words, progress};
 use super::paint::put;
 use super::screen::Screen;
@@ -138,7 +138,8 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let width = usize::from(area.width);
     let [time, processes, events] = progress(snapshot);
     let suppressed = if suppressed > 0 { format!("{suppressed} suppressed") } else { String::new() };
-    let parts = [format!("ampere {time}"), processes, suppressed, format!("lag {lag:.1} s"), events];
+    let pending = pending_words(snapshot).unwrap_or_default();
+    let parts = [format!("ampere {time}"), processes, pending, suppressed, format!("lag {lag:.1} s"), events];
     let title = format!(" {} ", fitting(&parts, "  ", width.saturating_sub(2)));
     let functions = usize::from(area.height).saturating_sub(OTHER_ROWS.into());
     let notes = snapshot
@@ -200,6 +201,9 @@ mod tests {
         };
         let shown = |snapshot: &Snapshot| text(&table(snapshot, Rect { x: 0, y: 0, width: 80, height: 9 }));
         let before = shown(&snapshot);
+        assert!(!before.contains("wait for kernels"), "{before}");
+        snapshot.devices[1].division.pending_joules_kernels = 60.0;
+        assert!(shown(&snapshot).contains("60.0 J wait for kernels to end"), "{}", shown(&snapshot));
         assert!(
             before.contains("hipEventSynchronize") && before.contains("; functions: J, of total"),
             "{before}"
