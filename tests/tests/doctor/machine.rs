@@ -63,7 +63,7 @@ fn on_one_core_the_collector_has_none_of_its_own() {
         "cores and clock",
         "cores",
         "note",
-        &["1 core of", "in this allocation", "shares with the program", "a core more"],
+        &["1 core of", "in this allocation", "shares with the program", "one core more"],
     );
 }
 
