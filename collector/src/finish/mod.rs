@@ -43,7 +43,7 @@ use ampere_ring::process::{is_alive, is_ending};
 use ampere_timeline::conflicts;
 use ampere_trace::power::Recorded;
 use ampere_trace::write::{self, NoTrace, Power, TracedRun};
-use settling::{BASELINES_LEARNED, LINKS_MOVED};
+use settling::{BASELINES_LEARNED, KERNELS_LEFT_OUT, LINKS_MOVED};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use summary::RunSummary;
@@ -461,6 +461,9 @@ impl Finish {
         if self.links_moved() {
             let note = format!("{LINKS_MOVED}, and earlier joules were divided without knowing it");
             summary.run.notes.push(note);
+        }
+        if self.leaves_kernels_out() {
+            summary.run.notes.push(format!("{KERNELS_LEFT_OUT}, and {there_is_no_trace}"));
         }
         if self.has_learned_baselines() {
             let note =

@@ -14,11 +14,16 @@ use std::sync::PoisonError;
 
 const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
 pub(super) const BASELINES_LEARNED: &str = "the static power of a device became known only during the run";
+pub(super) const KERNELS_LEFT_OUT: &str = "during the run, joules of GPUs were not divided by kernels";
 pub(super) const LINKS_MOVED: &str = "the device that a location draws from became known only during the run";
 
 impl Finish {
     pub(super) fn links_moved(&self) -> bool {
         self.run.timeline.as_ref().is_some_and(|timeline| timeline.pipeline.attributor.links_changed_late())
+    }
+
+    pub(super) fn leaves_kernels_out(&self) -> bool {
+        self.run.timeline.as_ref().is_some_and(|timeline| timeline.pipeline.attributor.leaves_kernels_out())
     }
 
     pub(super) fn has_learned_baselines(&self) -> bool {
@@ -38,7 +43,14 @@ impl Finish {
         let revised = attributor.is_some_and(Attributor::samples_are_revised);
         let revised = revised.then(|| SAMPLES_REVISED.to_owned());
         let learned = self.has_learned_baselines().then(|| BASELINES_LEARNED.to_owned());
-        late.into_iter().chain(moved).chain(revised).chain(learned).collect::<Vec<_>>().join("; ")
+        let kernels = self.leaves_kernels_out().then(|| KERNELS_LEFT_OUT.to_owned());
+        late.into_iter()
+            .chain(moved)
+            .chain(revised)
+            .chain(learned)
+            .chain(kernels)
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     /// Computes the final figures from the trace. During the run, late events, and joules of locations that were not yet linked

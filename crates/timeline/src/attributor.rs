@@ -88,6 +88,10 @@ pub struct Attributor {
     pub ticks_per_second: u64,
     /// Whether it is known when the run's threads used CPU time. It is set before the first device is added.
     pub knows_cpu_times: bool,
+    /// Whether the joules of GPUs are divided by kernels. Otherwise they are divided as if none were known, and
+    /// [`Attributor::leaves_kernels_out`] says whether the figures have to be computed again. It is set before the first device is
+    /// added.
+    pub divides_by_kernels: bool,
     links: Links,
     pub(crate) other_jobs: NodesJobs,
     config: Config,
@@ -121,6 +125,7 @@ impl Attributor {
             devices: Vec::new(),
             ticks_per_second: ticks_per_second.max(1),
             knows_cpu_times: false,
+            divides_by_kernels: true,
             links: Links::default(),
             other_jobs: NodesJobs::default(),
             config,
@@ -268,7 +273,7 @@ impl Attributor {
         let is_gpu = interpretation.part.is_known_gpu();
         let [ranks, kernels] =
             ViewKind::BOTH.map(|kind| self.engine.add_view(self.policy_of(kind, is_gpu), sharing));
-        if is_gpu && matches!(self.config.attribution.policy, None | Some(Policy::Active)) {
+        if is_gpu && self.divides_by_kernels && self.may_divide_by_kernels() {
             self.engine.divide_by_kernels(ranks, kernels);
         }
         if self.waiting.is_some() {
@@ -641,6 +646,21 @@ impl Attributor {
     /// Whether samples were handed out that would be different now.
     pub fn samples_are_revised(&self) -> bool {
         self.devices.iter().any(|device| device.counter().is_revised())
+    }
+
+    fn may_divide_by_kernels(&self) -> bool {
+        matches!(self.config.attribution.policy, None | Some(Policy::Active))
+    }
+
+    /// Whether kernels of a GPU are known by which its joules should have been divided.
+    pub fn leaves_kernels_out(&self) -> bool {
+        let has_kernels = |stream: usize| {
+            let devices = self.kernel_devices_of(LocationIndex(stream as u32));
+            devices.iter().any(|device| self.counted_part(*device).is_known_gpu())
+        };
+        let mut streams =
+            (0..self.locations.len()).filter(|at| self.locations[*at].kind == LocationKind::Gpu);
+        !self.divides_by_kernels && self.may_divide_by_kernels() && streams.any(has_kernels)
     }
 
     /// Returns the longest delay of a device's samples, in ticks.
