@@ -281,7 +281,8 @@ fn dynamic_joules_of_a_gpu_are_those_of_the_rank_that_launches_kernels() {
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = json(&hip.place.path("out/summary.json"));
     let notes = list(&summary["run"], "notes").iter().filter_map(Value::as_str);
-    let why = "joules of GPUs were not divided by kernels: the figures below were computed again from the trace";
+    let why =
+        "joules of GPUs were not divided by kernels: the figures below were computed again from the trace";
     assert!(notes.into_iter().any(|note| note.ends_with(why)), "{}", summary["run"]);
     let (ranks, rows) = parts_of_ranks(&summary);
     let [launches, waits] = ["MPI Rank 0", "MPI Rank 1"].map(|rank| ranks[rank]);
