@@ -113,11 +113,6 @@ impl Figures {
         self.idle_of_page.unwrap_or_else(|| self.snapshot.topmost().map(of).sum()) + 0.0
     }
 
-    /// Describes the joules that no function or kernel has yet, if they are not few.
-    pub fn pending_words(&self) -> Option<String> {
-        pending_words(&self.snapshot)
-    }
-
     /// Returns the ranks whose call paths can be requested, in the collector's order.
     pub fn rank_choices(&self) -> &[String] {
         let tables = self.page.as_ref().and_then(|page| page.tables.as_ref());
@@ -349,8 +344,8 @@ pub fn head_of_few(snapshot: &Snapshot) -> String {
     format!("{rows}: {}, {}", unit(snapshot), shares::head(is_dynamic(snapshot)))
 }
 
-/// Describes the joules of GPUs that no function or kernel has yet, because kernels are known only when they have ended; `None` if
-/// these are few.
+/// Describes the joules of GPUs that no kernel has yet, because kernels are known only when they have ended; `None` if these are
+/// few.
 pub fn pending_words(snapshot: &Snapshot) -> Option<String> {
     let gpus = snapshot.topmost().filter(|device| device.kind == "gpu");
     let pending: f64 = gpus.map(|device| device.division.pending_joules_kernels).sum();

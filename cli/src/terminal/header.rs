@@ -1,6 +1,6 @@
 //! The lines above the rows: the run, its devices, and how good the figures are.
 
-use super::figures::Figures;
+use super::figures::{Figures, pending_words};
 use super::table::watts_text;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{DeviceFigures, Snapshot};
@@ -204,7 +204,7 @@ fn trust(figures: &Figures, width: u16) -> Line<'static> {
     let sum = |of: fn(&DeviceFigures) -> f64| snapshot.topmost().map(of).sum::<f64>();
     let others = sum(|device| device.division.other_jobs_joules);
     spans.push(Span::raw(format!("in no function {}  ", energy(figures.idle_joules()))));
-    spans.extend(figures.pending_words().map(|words| Span::raw(words + "  ")));
+    spans.extend(pending_words(snapshot).map(|words| Span::raw(words + "  ")));
     if others > 0.0 {
         spans.push(Span::raw(format!("other jobs {}  ", energy(others))));
     }

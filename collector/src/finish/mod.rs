@@ -40,6 +40,7 @@ use ampere_model::Timestamp;
 use ampere_model::text::printable;
 use ampere_ring::Session;
 use ampere_ring::process::{is_alive, is_ending};
+use ampere_timeline::attributor::Attributor;
 use ampere_timeline::conflicts;
 use ampere_trace::power::Recorded;
 use ampere_trace::write::{self, NoTrace, Power, TracedRun};
@@ -458,14 +459,14 @@ impl Finish {
                 summary.quality.records.late_events
             ));
         }
-        if self.links_moved() {
+        if self.attribution(Attributor::links_changed_late) {
             let note = format!("{LINKS_MOVED}, and earlier joules were divided without knowing it");
             summary.run.notes.push(note);
         }
-        if self.leaves_kernels_out() {
+        if self.attribution(Attributor::leaves_kernels_out) {
             summary.run.notes.push(format!("{KERNELS_LEFT_OUT}, and {there_is_no_trace}"));
         }
-        if self.has_learned_baselines() {
+        if self.attribution(Attributor::has_learned_baselines) {
             let note =
                 format!("{BASELINES_LEARNED}, and all earlier joules count as dynamic: {there_is_no_trace}");
             summary.run.notes.push(note);

@@ -17,20 +17,13 @@ pub(super) const BASELINES_LEARNED: &str = "the static power of a device became 
 pub(super) const KERNELS_LEFT_OUT: &str = "during the run, joules of GPUs were not divided by kernels";
 pub(super) const LINKS_MOVED: &str = "the device that a location draws from became known only during the run";
 
+/// A condition under which figures have to be computed again.
+type Condition = fn(&Attributor) -> bool;
+
 impl Finish {
-    pub(super) fn links_moved(&self) -> bool {
-        self.run.timeline.as_ref().is_some_and(|timeline| timeline.pipeline.attributor.links_changed_late())
-    }
-
-    pub(super) fn leaves_kernels_out(&self) -> bool {
-        self.run.timeline.as_ref().is_some_and(|timeline| timeline.pipeline.attributor.leaves_kernels_out())
-    }
-
-    pub(super) fn has_learned_baselines(&self) -> bool {
-        self.run
-            .timeline
-            .as_ref()
-            .is_some_and(|timeline| timeline.pipeline.attributor.has_learned_baselines())
+    /// Whether a condition holds for the run's attributor, if there is one.
+    pub(super) fn attribution(&self, holds: Condition) -> bool {
+        self.run.timeline.as_ref().is_some_and(|timeline| holds(&timeline.pipeline.attributor))
     }
 
     /// Returns the reasons why the figures differ from those that would result if everything had been known in time; empty if
@@ -38,19 +31,14 @@ impl Finish {
     pub(super) fn unsettled(&self, summary: &Summary) -> String {
         let late = summary.quality.records.late_events;
         let late = (late > 0).then(|| format!("{} came late", plural(late, "event")));
-        let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
-        let attributor = self.run.timeline.as_ref().map(|timeline| &timeline.pipeline.attributor);
-        let revised = attributor.is_some_and(Attributor::samples_are_revised);
-        let revised = revised.then(|| SAMPLES_REVISED.to_owned());
-        let learned = self.has_learned_baselines().then(|| BASELINES_LEARNED.to_owned());
-        let kernels = self.leaves_kernels_out().then(|| KERNELS_LEFT_OUT.to_owned());
-        late.into_iter()
-            .chain(moved)
-            .chain(revised)
-            .chain(learned)
-            .chain(kernels)
-            .collect::<Vec<_>>()
-            .join("; ")
+        let reasons: [(Condition, &str); 4] = [
+            (Attributor::links_changed_late, LINKS_MOVED),
+            (Attributor::samples_are_revised, SAMPLES_REVISED),
+            (Attributor::has_learned_baselines, BASELINES_LEARNED),
+            (Attributor::leaves_kernels_out, KERNELS_LEFT_OUT),
+        ];
+        let reasons = reasons.into_iter().filter(|(holds, _)| self.attribution(*holds));
+        late.into_iter().chain(reasons.map(|(_, why)| why.to_owned())).collect::<Vec<_>>().join("; ")
     }
 
     /// Computes the final figures from the trace. During the run, late events, and joules of locations that were not yet linked

@@ -144,10 +144,11 @@ impl Engine {
     }
 
     /// States that one of the streams of `kernels` is of a process of the run. Does nothing unless
-    /// [`Engine::divide_by_kernels`] was called. Returns whether prices were recorded that would be different now.
-    pub fn know_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) -> bool {
-        self.with_twin(ranks)
-            .fold(false, |differ, view| self.views[view.0 as usize].know_kernels(kernels) | differ)
+    /// [`Engine::divide_by_kernels`] was called.
+    pub fn know_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
+        for view in self.with_twin(ranks) {
+            self.views[view.0 as usize].know_kernels(kernels);
+        }
     }
 
     /// Takes back [`Engine::know_streams`] and [`Engine::know_kernels`], because no stream draws from `kernels` after all. Neither

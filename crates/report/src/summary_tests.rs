@@ -15,6 +15,17 @@ fn summary(config: &str, readings: &[(u64, u64)]) -> Summary {
     summary_of(config, Some(1.0), readings)
 }
 
+fn add_energy(attributor: &mut Attributor) -> usize {
+    let found = FoundDevice {
+        node: "n".to_owned(),
+        metric: "energy".to_owned(),
+        source: "trace".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1.0),
+    };
+    attributor.add_device(found).expect("an energy")
+}
+
 fn summary_of(config: &str, joules_per_unit: Option<f64>, readings: &[(u64, u64)]) -> Summary {
     let config = Config::parse(config, "test").expect("a configuration");
     let mut attributor = Attributor::new(config, TICKS_PER_SECOND);
@@ -70,14 +81,7 @@ fn threads(config: &str, with_threads: bool) -> Summary {
         let evidence = ampere_timeline::topology::Evidence { process: Some(7), ..Default::default() };
         attributor.add_location_with(info, evidence)
     };
-    let found = FoundDevice {
-        node: "n".to_owned(),
-        metric: "energy".to_owned(),
-        source: "trace".to_owned(),
-        quality: Quality::Measured,
-        joules_per_unit: Some(1.0),
-    };
-    let device = attributor.add_device(found).expect("an energy");
+    let device = add_energy(&mut attributor);
     let rank = add_location(&mut attributor, 0);
     let [main, work] = [0, 1].map(|region| attributor.regions.add_unknown(region));
     attributor.enter(rank, 0, main);
@@ -256,14 +260,7 @@ fn cpu_time_of_a_part_of_the_run_is_marked_as_such() {
 #[test]
 fn the_mean_power_of_a_running_program_is_that_of_the_time_whose_joules_are_charged() {
     let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
-    let found = FoundDevice {
-        node: "n".to_owned(),
-        metric: "energy".to_owned(),
-        source: "trace".to_owned(),
-        quality: Quality::Measured,
-        joules_per_unit: Some(1.0),
-    };
-    let device = attributor.add_device(found).expect("an energy");
+    let device = add_energy(&mut attributor);
     (0..=20).for_each(|at| attributor.read_now(device, 100 * at, 50 + 10 * at));
     for at in 21..=24 {
         attributor.devices[device].read(100 * at, ampere_model::MetricValue::U64(50 + 10 * at), 0);

@@ -225,21 +225,19 @@ impl Links {
                 run.engine.forget_streams(views.ranks, views.kernels);
             }
         }
-        for device in new {
-            self.changed_late |= self.bind(run, device, index);
-        }
+        new.into_iter().for_each(|device| self.bind(run, device, index));
     }
 
-    /// Makes a location a consumer of a device. Returns whether prices were recorded that would be different now.
-    fn bind(&self, run: &mut Run, device: usize, location: LocationIndex) -> bool {
+    /// Makes a location a consumer of a device.
+    fn bind(&self, run: &mut Run, device: usize, location: LocationIndex) {
         let (views, engine) = (&mut run.devices[device].views, &mut *run.engine);
         let info = &run.locations[location.0 as usize];
-        let has_kernels = self.has_kernels_on(device, location);
-        let differ = has_kernels && engine.know_kernels(views.ranks, views.kernels);
+        if self.has_kernels_on(device, location) {
+            engine.know_kernels(views.ranks, views.kernels);
+        }
         if info.kind == LocationKind::Gpu {
             engine.know_streams(views.kernels);
-            engine.bind(views.kernels, location);
-            return differ;
+            return engine.bind(views.kernels, location);
         }
         let process = |location: LocationIndex| self.evidence[location.0 as usize].process;
         if info.main {
@@ -258,7 +256,6 @@ impl Links {
         }
         let process = process(location).and_then(|process| self.processes.get(&process));
         process.into_iter().for_each(|process| add_workers(run, process, device, location));
-        differ
     }
 
     fn has_streams(&self, run: &Run, device: usize) -> bool {

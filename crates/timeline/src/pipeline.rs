@@ -633,6 +633,16 @@ mod tests {
     use proptest::prelude::*;
     use scorep_abi::{paradigm, region_type};
 
+    fn gpu_counter() -> FoundDevice {
+        FoundDevice {
+            node: "n".to_owned(),
+            metric: "rocm_smi:::energy_count:device=0".to_owned(),
+            source: "rocm_smi".to_owned(),
+            quality: Quality::Measured,
+            joules_per_unit: Some(1.0),
+        }
+    }
+
     fn attributor() -> (Attributor, [LocationIndex; 2]) {
         let mut attributor = Attributor::new(Config::default(), 1000);
         attributor.add_device(FoundDevice {
@@ -730,13 +740,7 @@ mod tests {
     #[test]
     fn ranks_do_not_wait_for_gpu_streams() {
         let (mut attributor, [rank, _]) = attributor();
-        attributor.add_device(FoundDevice {
-            node: "n".to_owned(),
-            metric: "rocm_smi:::energy_count:device=0".to_owned(),
-            source: "rocm_smi".to_owned(),
-            quality: Quality::Measured,
-            joules_per_unit: Some(1.0),
-        });
+        attributor.add_device(gpu_counter());
         let info = attributor.locations[0].clone();
         let info = LocationInfo { name: "HIP[0:0]".to_owned(), kind: LocationKind::Gpu, main: false, ..info };
         let [gpu, silent] = [0, 1].map(|_| attributor.add_location(info.clone()));
@@ -789,13 +793,7 @@ mod tests {
             let info = location(rank, LocationKind::CpuThread, "Master thread");
             attributor.add_location_with(info, of_process(rank.into()))
         });
-        attributor.add_device(FoundDevice {
-            node: "n".to_owned(),
-            metric: "rocm_smi:::energy_count:device=0".to_owned(),
-            source: "rocm_smi".to_owned(),
-            quality: Quality::Measured,
-            joules_per_unit: Some(1.0),
-        });
+        attributor.add_device(gpu_counter());
         let view = attributor.devices[0].view(ViewKind::Ranks);
         attributor.engine.set_baseline(view, 0.3);
         ranks.iter().for_each(|rank| pipeline.add_stream(*rank));

@@ -88,18 +88,17 @@ impl View {
         self.policy == Policy::Active || self.without_activity.is_some()
     }
 
-    /// Divides the joules by the kernels of another view, one of whose streams is of a process of the run. Returns whether
-    /// prices were recorded that would be different now.
-    pub fn know_kernels(&mut self, kernels: ViewIndex) -> bool {
-        let Some(by_kernels) = &mut self.by_kernels else { return false };
-        by_kernels.kernels = Some(kernels);
-        self.know_activity()
+    /// Divides the joules by the kernels of another view, one of whose streams is of a process of the run.
+    pub fn know_kernels(&mut self, kernels: ViewIndex) {
+        if let Some(by_kernels) = &mut self.by_kernels {
+            by_kernels.kernels = Some(kernels);
+            self.know_activity();
+        }
     }
 
-    /// Makes the policy *active*, as if it had always been, if it was undecided. Returns whether prices were recorded that would
-    /// be different now.
-    pub fn know_activity(&mut self) -> bool {
-        let Some(until_now) = self.without_activity.take() else { return false };
+    /// Makes the policy *active*, as if it had always been, if it was undecided.
+    pub fn know_activity(&mut self) {
+        let Some(until_now) = self.without_activity.take() else { return };
         self.policy = Policy::Active;
         self.totals.static_joules = until_now.static_joules;
         self.totals.dynamic_joules = until_now.dynamic_joules;
@@ -112,7 +111,6 @@ impl View {
             let numbered = (0..).map(NodeIndex).zip(&mut consumer.accounts);
             numbered.for_each(|(node, account)| account.replace(active.static_joules(node)));
         }
-        self.prices.is_some() && self.totals.total_joules > 0.0
     }
 
     /// Makes the policy undecided again, if it was before streams were known. Nothing may have been charged yet.
