@@ -149,7 +149,7 @@ mod tests {
         if digit > 5 { digit - 5 } else { digit }
     }
 
-    /// A context that is nested `context - 1_000_000_000` deep, each in region 1.
+    /// Contexts from this number on are a chain in region 1: the parent of each is the number before it, and this one has none.
     const DEEP: AnyHandle = 1_000_000_000;
 
     extern "C" fn parent_or_deep(context: AnyHandle) -> u32 {

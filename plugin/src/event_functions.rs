@@ -51,7 +51,7 @@ unsafe extern "C" fn task_begin(
     _generation_number: u32,
     _task: AnyHandle,
 ) {
-    // SAFETY: this event's promises are those of the event that it is passed on as.
+    // SAFETY: Score-P makes the same promises for this event as for the events of the function that is called.
     unsafe { enter(location, timestamp, region, metrics) };
 }
 
@@ -66,7 +66,7 @@ unsafe extern "C" fn task_end(
     _generation_number: u32,
     _task: AnyHandle,
 ) {
-    // SAFETY: this event's promises are those of the event that it is passed on as.
+    // SAFETY: Score-P makes the same promises for this event as for the events of the function that is called.
     unsafe { leave(location, timestamp, region, metrics) };
 }
 

@@ -102,7 +102,7 @@ fn ask_for_data<'a>(location: *const Location) -> Option<&'a LocationData> {
 /// The embedded host reports calls that it could not pass on as events.
 ///
 /// # Safety
-/// `location` is NULL or one of the host's, and no thread but this one is its ONE WRITER.
+/// `location` is NULL or one of the host's, and no other thread is its ONE WRITER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u64) {
     let data = if location.is_null() { None } else { data_of(location) };
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn ampere_plugin_quiet_until(location: *const Location, ti
     unsafe { with_data(location, |inner| inner.writer.quiet_until(time)) };
 }
 
-/// Does the same as [`with_data`], but does nothing while an event is being written.
+/// Like [`with_data`], but does nothing while an event is being written.
 ///
 /// # Safety
 /// `location` is a QUIET LOCATION.

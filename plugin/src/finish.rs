@@ -47,7 +47,7 @@ fn collector_is_killed(session: &Session) -> bool {
     should_run && !session.collector_is_alive()
 }
 
-/// Whether all other programs that have joined have ended.
+/// Whether every other process that has joined the session has ended.
 fn is_last(state: &State) -> bool {
     let own = format!("{}.defs", state.name);
     let Ok(entries) = std::fs::read_dir(state.session.directory()) else { return false };
@@ -59,8 +59,8 @@ fn is_last(state: &State) -> bool {
     logs.all(|log| !matches!(log, Ok(Some(log)) if log.is_held()))
 }
 
-/// Waits for the collector to finish and reports the result, on any rank. Replaces the collector if it is killed and the process
-/// that started it does not replace it.
+/// Waits for the collector to finish and reports the result, whichever process of the node this is. Replaces the collector if it
+/// is killed and the process that started it does not replace it.
 fn wait_for_collector(session: &Session, limit: Duration) {
     let output = session.output().unwrap_or_default();
     let begun = Instant::now();

@@ -43,7 +43,7 @@ impl LocationData {
     }
 
     /// Handles an event that arrives, at `here` on the stack, while another one is being written. Usually a signal handler has
-    /// interrupted the other one. Then all events of the handler, enters and leaves, are dropped, so that the stream still nests,
+    /// interrupted the other one. Then all events of the handler, enters and leaves, are dropped, so that the others still nest,
     /// and this returns `false`. But if a handler was left by `siglongjmp`, the stack is about as deep as when the other event
     /// began, and that event was abandoned. Then this repairs the writer and returns `true`. It must be called by the thread that
     /// writes the location's events.
@@ -86,8 +86,9 @@ impl LocationData {
         self.busy.store(FREE, Ordering::Release);
     }
 
-    /// The functions for rare cases of the event path have C's calling convention and do not unwind, like the functions that
-    /// Score-P calls. Therefore those can jump to them without saving registers.
+    /// Ends an event during which others were dropped, and reports those. Like the functions that Score-P calls, the functions for
+    /// rare cases of the event path have C's calling convention and do not unwind: the compiler can make the call a jump, which
+    /// saves no registers.
     #[cold]
     #[inline(never)]
     extern "C" fn end_interrupted(&self) {

@@ -33,11 +33,11 @@ const FINALIZE_TIMEOUT: Duration = Duration::from_secs(60);
 const VARIABLE_BYTES_MAX: usize = 4096;
 
 /// The state of this process in its session. It is made in `init` and never freed: events may come as long as the process lives.
-/// Settings are read from the environment once: reading it while a thread of the program changes it would crash the program.
+/// Settings are read from the environment once: reading it while a thread of the program changes it could crash the program.
 pub struct State {
     /// The session of the run on this node.
     pub session: Session,
-    /// The definitions log. It is locked by definitions, at the start and at the end, and never by an event.
+    /// The definitions log. The functions that write definitions lock it; the event path never does.
     log: Mutex<LogWriter>,
     callbacks: OnceLock<Callbacks>,
     pid: u32,
@@ -417,7 +417,7 @@ pub unsafe extern "C" fn ampere_define_stream_device(
     });
 }
 
-/// An addition to Score-P's interface: the embedded host reports the number of GPU commands that are not recorded so far, and the
+/// An addition to Score-P's interface: the embedded host reports the number of GPU commands that were not recorded so far, and the
 /// errors of GPU clocks.
 #[unsafe(no_mangle)]
 pub extern "C" fn ampere_report_gpu_records(not_recorded: u64, clock_error: u64, clock_drift: u64) {

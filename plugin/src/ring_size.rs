@@ -4,7 +4,7 @@ use ampere_model::launcher::local_rank_and_size;
 use ampere_ring::RING_RECORDS_MIN;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The size of all rings of a node together, for any number of ranks.
+/// The maximum size of all rings of a node together, whatever the number of ranks.
 const NODE_BYTES: u64 = 256 << 20;
 /// The largest ring of a main thread, which is the busiest, or of a GPU stream, whose events come in large batches.
 const MAIN_BYTES_MAX: u64 = 8 << 20;
@@ -66,8 +66,8 @@ impl RingSizes {
         RingSizes { fixed: None, left: AtomicU64::new(bytes) }
     }
 
-    /// Bytes for a new location: a power of two of at most half of the remaining bytes, so that later locations get some, too,
-    /// within the limits for a ring of this kind.
+    /// Returns the size of a new location's ring: the largest power of two that is at most half of the remaining bytes, so that
+    /// later locations get some, too. It is clamped to the limits for a location of this kind.
     pub fn next(&self, id: u32, is_gpu: bool) -> u64 {
         let bytes_max = match id {
             0 => MAIN_BYTES_MAX,

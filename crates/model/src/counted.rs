@@ -14,7 +14,7 @@ pub enum Level {
     Package,
     /// All cores of a package, or one of them.
     Cores,
-    /// The parts of a package besides its cores, such as graphics.
+    /// The parts of a package that are not cores, such as graphics.
     Uncore,
     /// The memory, which is outside the packages.
     Memory,
@@ -93,7 +93,7 @@ const GPUS: [&str; 13] = [
     "hip",
     "dcgm",
 ];
-/// Words of CPU packages, or of all of them.
+/// Words in names of metrics of CPU packages.
 const PACKAGES: [&str; 9] =
     ["package", "packages", "pkg", "pckg", "socket", "cpu", "cpus", "zone", "processor"];
 /// Words in names of metrics of whole nodes.
@@ -118,7 +118,8 @@ impl Counted {
         Counted { package: counted.package.or(socket.filter(|_| is_of_package)), ..counted }
     }
 
-    /// Finds the part of the node that a node of a system tree stands for, from its class and name, such as `package` and `0`.
+    /// Finds the part of the machine that a node of OTF2's system tree stands for, from the tree node's class and name, such as
+    /// `package` and `0`.
     pub fn by_place(class: &str, name: &str) -> Counted {
         Counted::by_words(&words(&format!("{class} {name}")), false)
     }

@@ -32,7 +32,7 @@ pub enum Definition {
     StreamDevice(StreamDevice),
     /// The process' losses and clock errors in GPU records so far.
     GpuRecords(GpuRecords),
-    /// A communicator, before the process that uses it ends.
+    /// A communicator, at any time before the process ends, because only the trace uses it.
     Communicator(Communicator),
     /// The program that is measured.
     Program(Program),
@@ -56,7 +56,7 @@ pub struct StreamDevice {
     pub model: String,
 }
 
-/// The losses and clock errors in a process' GPU records, without Score-P.
+/// The losses and clock errors in a process' GPU records, which the embedded host reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuRecords {
     /// The number of kernels, copies and other commands that are not recorded.
@@ -94,7 +94,7 @@ pub enum Members {
     Ranks(Vec<u32>),
     /// This process, and others with the same `root` and `id`.
     Shared {
-        /// The rank in MPI_COMM_WORLD of its rank 0.
+        /// The rank in MPI_COMM_WORLD of the communicator's rank 0.
         root: u32,
         /// Together with `root`, this number is the same in all of its processes, and in no other communicator.
         id: u32,

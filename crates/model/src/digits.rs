@@ -7,7 +7,7 @@ pub const ESTIMATED: usize = 3;
 /// The maximum number of decimals in a column.
 const DECIMALS_MAX: usize = 3;
 
-/// Returns the number of digits of joules. `energy`: how they are known, as a summary has it.
+/// Returns the number of digits in which joules are shown. `energy` is the summary's word for their origin, such as `estimated`.
 pub fn of_energy(energy: &str) -> usize {
     if energy == "estimated" { ESTIMATED } else { MEASURED }
 }

@@ -112,7 +112,7 @@ pub const JOB_IDS: [&[&str]; 8] = [
     &["PMI_JOBID"],
 ];
 
-/// Variables that name a launch: a run may have several, one after the other.
+/// Variables that name a launch: a run may have several launches, one after the other.
 pub fn launch_variables() -> impl Iterator<Item = &'static str> {
     JOB_IDS.iter().enumerate().flat_map(|(at, names)| {
         let is_new = move |name: &&str| !JOB_IDS[..at].iter().any(|before| before.contains(name));

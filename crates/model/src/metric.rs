@@ -80,8 +80,8 @@ impl Quantity {
     }
 }
 
-/// A name of joules or watts, in lower case and without separators, and whether it is a symbol. In a list, a name comes before
-/// every other name that it ends with.
+/// A name of joules or watts, in lower case and without separators, and whether it is a symbol. The first name in the
+/// list that a unit ends with counts, so a longer name comes before the names with which it ends.
 type NamedUnit = (&'static str, bool, Quantity);
 const UNITS: [NamedUnit; 17] = {
     use Quantity::{Energy, Power};
@@ -106,7 +106,7 @@ const UNITS: [NamedUnit; 17] = {
     ]
 };
 
-/// Returns the factor of an SI prefix, as a symbol or, before a word, as a word.
+/// Returns the factor of an SI prefix. A unit that is a symbol has a symbol as its prefix; a unit that is a word may have either.
 fn factor_of_prefix(prefix: &str, is_symbol: bool) -> Option<f64> {
     let word = prefix.to_ascii_lowercase();
     Some(match (prefix, word.as_str()) {
@@ -145,7 +145,7 @@ pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     let lower = compact.to_ascii_lowercase();
     let (name, is_symbol, quantity) = UNITS.iter().find(|(name, ..)| lower.ends_with(name))?;
     let (prefix, written) = compact.split_at(compact.len() - name.len());
-    // A single lower-case letter is a unit of something else.
+    // A symbol in lower case without a prefix, such as `w`, is the unit of something else.
     let is_other = *is_symbol && prefix.is_empty() && !written.starts_with(['J', 'W']);
     factor_of_prefix(prefix, *is_symbol).filter(|_| !is_other).map(|factor| quantity.times(factor))
 }
@@ -156,12 +156,12 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
     if is_not_consumption(metric) {
         return None;
     }
-    let begins = |all: &[&str]| all.iter().any(|begin| metric.contains(begin));
+    let contains_any = |all: &[&str]| all.iter().any(|part| metric.contains(part));
     match () {
-        () if begins(&["rocm_smi:::energy_count:device=", "amd_smi:::energy_consumed:device="]) => {
+        () if contains_any(&["rocm_smi:::energy_count:device=", "amd_smi:::energy_consumed:device="]) => {
             Some(Quantity::Energy(1e-6))
         }
-        () if begins(&[
+        () if contains_any(&[
             "rocm_smi:::power_average:device=",
             "rocm_smi:::average_socket_power:device=",
             "rocm_smi:::current_socket_power:device=",
@@ -169,15 +169,15 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
         {
             Some(Quantity::Power(1e-6))
         }
-        () if begins(&["amd_smi:::power_average:device=", "amd_smi:::power_current:device="]) => {
+        () if contains_any(&["amd_smi:::power_average:device=", "amd_smi:::power_current:device="]) => {
             Some(Quantity::Power(1.0))
         }
         // The kernel's counters are in 2^-32 J on all processors.
-        () if begins(&["rapl::RAPL_ENERGY_", "power/energy-"]) => Some(Quantity::Energy(2f64.powi(-32))),
-        () if begins(&["rapl:::"]) && metric.contains("_ENERGY") => Some(Quantity::Energy(1e-9)),
-        () if begins(&["powercap:::ENERGY_UJ:"]) => Some(Quantity::Energy(1e-6)),
-        () if begins(&["cray_pm:::PM_ENERGY"]) => Some(Quantity::Energy(1.0)),
-        () if begins(&["cray_pm:::PM_POWER:"]) => Some(Quantity::Power(1.0)),
+        () if contains_any(&["rapl::RAPL_ENERGY_", "power/energy-"]) => Some(Quantity::Energy(2f64.powi(-32))),
+        () if contains_any(&["rapl:::"]) && metric.contains("_ENERGY") => Some(Quantity::Energy(1e-9)),
+        () if contains_any(&["powercap:::ENERGY_UJ:"]) => Some(Quantity::Energy(1e-6)),
+        () if contains_any(&["cray_pm:::PM_ENERGY"]) => Some(Quantity::Energy(1.0)),
+        () if contains_any(&["cray_pm:::PM_POWER:"]) => Some(Quantity::Power(1.0)),
         // These are the kernel's hwmon files.
         () if metric.contains(":hwmon") && is_hwmon_file(metric, "energy", &["input"]) => {
             Some(Quantity::Energy(1e-6))
@@ -185,11 +185,11 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
         () if metric.contains(":hwmon") && is_hwmon_file(metric, "power", &["input", "average"]) => {
             Some(Quantity::Power(1e-6))
         }
-        () if begins(&["nvml:::"]) && metric.ends_with(":total_energy_consumption") => {
+        () if contains_any(&["nvml:::"]) && metric.ends_with(":total_energy_consumption") => {
             Some(Quantity::Energy(1e-3))
         }
-        () if begins(&["nvml:::"]) && metric.ends_with(":power") => Some(Quantity::Power(1e-3)),
-        () if begins(&["micpower:::"]) && metric.ends_with("tot0") => Some(Quantity::Power(1e-6)),
+        () if contains_any(&["nvml:::"]) && metric.ends_with(":power") => Some(Quantity::Power(1e-3)),
+        () if contains_any(&["micpower:::"]) && metric.ends_with("tot0") => Some(Quantity::Power(1e-6)),
         () => cray_device(metric).map(|(_, quantity)| quantity).or_else(|| quantity_of_last_word(metric)),
     }
 }
@@ -237,7 +237,7 @@ pub fn cray_device(metric: &str) -> Option<(&str, Quantity)> {
 }
 
 /// Returns the number of the Cray accelerator (as in `accel3`) that is the GPU with this number in AMD's libraries. Cray's figure
-/// is that of the accelerator with its voltage regulators. Each of the two dies of an MI250X has a number, and the package is one
+/// is that of the accelerator with its voltage regulators. Each of the two dies of an MI250X has a GPU's number, and both are one
 /// accelerator. The numbers of all GPUs and accelerators of the node show whether the GPUs are such dies: there are then more
 /// GPUs than accelerators, or only even ones have a counter.
 pub fn accelerator_of_gpu(gpu: u32, gpus: &BTreeSet<u32>, accelerators: &BTreeSet<u32>) -> Option<u32> {

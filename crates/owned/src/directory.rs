@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 const LINKS_MAX: u32 = 40;
 const TO_WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// An open directory: the path may later lead to another one, but this value does not.
+/// An open directory. Its path may later lead to another directory; this value always refers to the one that was opened.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
@@ -57,8 +57,8 @@ impl Directory {
         }
     }
 
-    /// Opens a directory that must belong to this user and must not be writable for others, so that this user has put everything
-    /// in it there.
+    /// Opens a directory that must belong to this user and must not be writable for others, so that only this user can have put
+    /// anything there.
     ///
     /// # Errors
     /// A [`Refusal`], or the file system's error.
@@ -146,7 +146,7 @@ impl Directory {
     /// The directory cannot be read.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
-        // It is opened again, because it may be open only for its path.
+        // The directory is opened again, because its descriptor may have been opened with O_PATH.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let readable = rustix::fs::openat(&self.fd, c".", flags, Mode::empty())?;
         for entry in rustix::fs::Dir::new(readable)? {

@@ -27,7 +27,7 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     Ok((above.unwrap_or(Path::new(".")), name))
 }
 
-/// Makes a file with at most these permissions, which replaces an existing one.
+/// Makes a file with at most these permissions, in place of an existing one.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn links_pipes_and_second_names_are_replaced_and_not_written_to() {
+    fn symbolic_and_hard_links_are_replaced_and_not_written_to() {
         let place = place();
         let (precious, path) = (place.path().join("precious"), place.path().join("file"));
         std::fs::write(&precious, "mine").unwrap();
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_in_a_circle_end() {
+    fn a_circle_of_links_is_an_error() {
         let place = place();
         link("b", place.path().join("a")).unwrap();
         link("a", place.path().join("b")).unwrap();

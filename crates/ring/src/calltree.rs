@@ -264,7 +264,7 @@ impl CallTree {
         }
     }
 
-    /// Learns from the duration of a call. `short` and `long` are limits in ticks.
+    /// Decides from the duration of another call whether a call path is short. `short` and `long` are limits in ticks.
     pub fn learn_duration(&mut self, node: NodeIndex, ticks: u64, short: u64, long: u64) {
         let node = &mut self[node];
         if node.short && ticks > long {
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sequence_of_calls_is_expected_as_it_was() {
+    fn after_a_sequence_of_calls_the_same_sequence_is_expected() {
         let mut tree = CallTree::new();
         for region in [1, 2, 1] {
             tree.child(ROOT, region).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! When a program calls tiny functions faster than the collector can follow, the writer counts and times the calls itself and
 //! writes the result once a millisecond as a *group*: for each call path the number of calls that began and their exclusive
-//! ticks. Calls and times are exact, and so is energy as far as it is linear within that millisecond. Only the start times of
-//! the single calls are lost, and the number of these calls is counted (*coalesced* calls).
+//! ticks. Calls and times are exact, and so is the energy if the power is constant within that millisecond. Only the start times
+//! of the single calls are lost, and the number of these calls is counted (*coalesced* calls).
 //!
 //! Only short calls are coalesced. A call path whose calls were shorter than a millisecond several times in a row is coalesced
 //! from then on, together with everything that it calls; calls of other paths are still recorded. After a long call, a path needs

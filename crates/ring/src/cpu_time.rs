@@ -20,8 +20,8 @@ impl CpuTotal {
         ns > source.0 && self.last.is_some_and(|(last, _)| last > time)
     }
 
-    /// Adds a record of a ring ([`crate::decoder::Event::CpuTime`]) and passes on the points that follow from it: times and
-    /// nanoseconds from 0, which never decrease, between which the CPU time rises evenly.
+    /// Adds a record of a ring ([`crate::decoder::Event::CpuTime`]) and calls `point` with each new point: a time, and the
+    /// nanoseconds of CPU time up to it. Neither ever decreases, and between two points the CPU time rises evenly.
     pub fn add(
         &mut self,
         source: &mut CpuSource,
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_rises_in_the_times_on_a_cpu_and_in_no_others() {
+    fn cpu_time_rises_only_while_the_thread_is_on_a_cpu() {
         let apart = [(0, 100, 30, 30), (0, 200, 50, 80)];
         assert_eq!(points_of(&apart), [(70, 0), (100, 30), (150, 30), (200, 80)]);
         let together = [(0, 100, 30, 30), (0, 130, 30, 60), (0, 140, 0, 65)];
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_times_nor_seconds_go_back() {
+    fn neither_times_nor_cpu_times_decrease() {
         let points =
             points_of(&[(0, 100, 30, 30), (0, 90, 50, 10), (0, 95, 200, u64::MAX), (1, 0, 9, u64::MAX)]);
         assert!(points.windows(2).all(|pair| pair[0] <= pair[1]), "{points:?}");

@@ -128,7 +128,8 @@ impl EventWriter {
             self.limit_after = self.limit;
         }
         self.next_id = id;
-        // With an id, none of the frequent cases applies, so they need not check for one.
+        // With a limit of 0, and without a period in which calls are coalesced, none of the frequent cases applies. So they need
+        // not check for an id.
         self.limit = if id == 0 { self.limit_after } else { 0 };
         self.update_coalesced_until();
     }
@@ -157,7 +158,7 @@ impl EventWriter {
         is_innermost
     }
 
-    /// Must be called after anything that may begin or end coalescing, or its period.
+    /// Must be called after each change that may begin or end coalescing or one of its periods.
     fn update_coalesced_until(&mut self) {
         self.coalesced_until = match &self.overload {
             Overload::Coalesce(coalescing) if self.mode == Mode::Coalescing && self.next_id == 0 => {
@@ -171,7 +172,7 @@ impl EventWriter {
     fn enter_not_recorded(&mut self, timestamp: u64, region: u32) {
         if self.next_id != 0 {
             let id = std::mem::take(&mut self.next_id);
-            // A limit holds until the mode changes.
+            // The limit is from before the id was set; in another mode it no longer applies.
             self.limit = if self.mode == Mode::Recording { self.limit_after } else { 0 };
             self.enter_correlated(timestamp, region, id);
         } else if self.mode == Mode::Coalescing {

@@ -57,7 +57,7 @@ pub struct ProducerLine {
     pub suppressed_calls: AtomicU64,
     /// The number of records dropped since the start.
     pub dropped_records: AtomicU64,
-    /// Records of all earlier events have been published; 0 if the writer does not know.
+    /// The time before which all events have been published; 0 if the writer does not know.
     pub quiet_until: AtomicU64,
 }
 

@@ -49,7 +49,7 @@
 //! 4096     records
 //! ```
 //!
-//! Positions count records since the start and never wrap (2^64 records are 1,800 years at 10 GHz); the slot is
+//! Positions count records since the start and never wrap (2^64 records take 5,800 years at 10^8 per second); the slot is
 //! `position mod capacity`. The producer writes the record, then publishes it by storing the write position with
 //! release order; the consumer loads it with acquire order, copies the records out, then stores the read position with
 //! release order, which hands the slots back. Each side keeps a copy of the other's position and reads the position again

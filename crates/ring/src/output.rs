@@ -1,5 +1,5 @@
-//! The ring of one location as its writer uses it: with room for the leaves of open frames, and counts of calls and records
-//! without room.
+//! The ring of one location as its writer uses it: room is kept for the leaves of open frames, and calls and records that find no
+//! room are counted.
 
 use crate::record::{Kind, Record};
 use crate::ring::RingProducer;

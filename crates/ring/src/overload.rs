@@ -1,9 +1,9 @@
-//! The handling of calls when the collector cannot follow.
+//! What a writer does with calls when the collector cannot follow, and what it asks about the session.
 
 /// The handling of calls when the collector cannot follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverloadPolicy {
-    /// They are left out and counted.
+    /// The calls are left out and counted.
     Suppress,
     /// The program waits until there is space.
     Wait,

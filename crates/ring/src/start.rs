@@ -54,8 +54,8 @@ impl StartError {
     }
 }
 
-/// Makes sure that a collector is running: starts the first one, or another one after the last was killed. `measured` is the
-/// command line, for the summary; `collector` is the program, with its environment.
+/// Makes sure that a collector is running: starts the first one, or replaces one that was killed. `measured` is the measured
+/// program's command line, for the summary; `collector` returns the collector's command.
 pub fn ensure_collector<E: From<StartError> + Display>(
     session: &Session,
     purpose: Purpose,

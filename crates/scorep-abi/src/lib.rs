@@ -423,7 +423,7 @@ pub mod root {
     pub const NONE: i32 = -1;
     /// In an inter-communicator, the root is this process.
     pub const THIS_PROCESS: i32 = -2;
-    /// In an inter-communicator, the root is another process of this one's group.
+    /// In an inter-communicator, the root is another process in the group of this process.
     pub const THIS_GROUP: i32 = -3;
 }
 

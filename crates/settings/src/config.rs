@@ -27,7 +27,7 @@ pub struct Config {
     pub trace_power: bool,
     /// The directory for records until the trace is written; `None` for a local disk of the node.
     pub spool: Option<PathBuf>,
-    /// Whether the group may write into directories that are made for results.
+    /// Whether the user's group may write into the directories that ampere makes for results.
     pub group_writable: bool,
     /// Whether rank n of a node is assumed to use GPU n if its GPU is not known otherwise.
     pub by_local_rank: bool,
@@ -51,8 +51,8 @@ pub struct AttributionSettings {
     pub other_jobs: bool,
     /// Whether time is attributed like a counter.
     pub time: bool,
-    /// The time after its timestamp within which an event may arrive without being late. Normally it takes microseconds, unless
-    /// its thread loses its core in between.
+    /// The time after its timestamp within which an event may arrive without being late. Normally it arrives within microseconds;
+    /// it takes longer if its thread loses its core before it has written the event.
     pub slack: Duration,
     /// A GPU stream without events for this time is assumed to be idle. `None`: [`Config::STREAM_LAG`], or, in a replay, the time
     /// that its streams need.
@@ -77,8 +77,8 @@ pub struct SamplerSettings {
 /// The table `[counters]`: limits on plausible readings.
 #[derive(Clone, Debug)]
 pub struct CounterLimits {
-    /// No device draws more than this. `None`: the limit of the device's kind if the metric is an energy or a power by its
-    /// definition, otherwise no limit.
+    /// No device draws more than this. `None`: the limit for the device's kind if the metric is defined as an energy or a power,
+    /// otherwise no limit.
     pub watts_max: Option<f64>,
     /// An interval that is longer than this multiple of the usual one is a gap: its joules are lost. `None`: no interval is a
     /// gap.
@@ -108,7 +108,7 @@ pub struct SourceSettings {
     /// Microjoules per tick of AMD GPUs' counters, instead of the library's figure. The kernel's headers have 2^-16 J =
     /// 15.2587890625 uJ.
     pub rocm_smi_resolution_microjoules: Option<f64>,
-    /// The directory of `proc`, `sys` and `dev`. Vendors' libraries do not use it, but always read `/sys`.
+    /// The directory that contains `proc`, `sys` and `dev`. Vendors' libraries do not use it, but always read `/sys`.
     pub sys_root: PathBuf,
 }
 

@@ -29,7 +29,7 @@ pub struct DeviceSetting {
     pub baseline_watts: Option<f64>,
     /// Whether `ampere calibrate` measured this power.
     pub calibrated: bool,
-    /// Consumers of the kernels view; `None` for the GPU streams of the device with the metric's number.
+    /// Consumers of the kernels view; `None` for the streams of the GPU whose number is in the metric's name.
     pub locations: Option<Vec<Regex>>,
     /// Consumers of the ranks view.
     pub ranks: Ranks,
@@ -139,7 +139,7 @@ pub(crate) const KEYS: &[DeviceKey] = &[
     DeviceKey {
         key: "baseline_watts",
         default: "the idle watts of the estimate; otherwise the mean power while nothing of the run was active, if there was such a time",
-        about: "The power that the device draws without the job. Under the policy `active` these joules are static, those above are dynamic.",
+        about: "The power that the device draws without the job. Under the policy `active`, these joules are static, and all joules above them are dynamic.",
         within: Within::AtLeast(0.0),
         place: |draft| &mut draft.baseline_watts,
     },
@@ -152,7 +152,7 @@ pub(crate) const KEYS: &[DeviceKey] = &[
     },
     DeviceKey {
         key: "locations",
-        default: "the GPU streams of the device with the metric's number",
+        default: "the streams of the GPU whose number is in the metric's name",
         about: "The GPU streams that are the consumers of the kernels view: patterns for whole names.",
         within: Within::Anything,
         place: |draft| &mut draft.locations,

@@ -37,7 +37,7 @@ impl Config {
     /// Applies the environment variables. A variable of a counter source that cannot be used is ignored ([`Config::left_out`]).
     ///
     /// # Errors
-    /// Returns an error for the first of the other variables that cannot be used. The rest is set nevertheless.
+    /// Returns an error for the first of the other variables that cannot be used. All others are applied.
     pub fn apply(&mut self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
         let mut result = Ok(());
         for setting in SETTINGS {
@@ -91,7 +91,7 @@ impl Config {
     }
 }
 
-/// Reads a file, which may be a pipe. A file without an end is an error.
+/// Reads a file, which may be a pipe. A file of 1 MiB or more is an error.
 fn read(path: &Path) -> std::io::Result<String> {
     const BYTES_MAX: u64 = 1 << 20;
     let mut text = String::new();

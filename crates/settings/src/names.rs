@@ -17,7 +17,7 @@ pub(crate) fn is_misspelt(name: &str, meant: &str, letters: usize) -> bool {
     levenshtein(name, meant) * 3 <= letters
 }
 
-/// Returns a pattern as the user wrote it: see [`DeviceSetting`](crate::DeviceSetting).
+/// Returns a pattern of a `[[device]]` as the user wrote it, without the anchors that were added when it was read.
 pub fn plain(pattern: &str) -> &str {
     pattern.strip_prefix("^(?:").and_then(|rest| rest.strip_suffix(")$")).unwrap_or(pattern)
 }
@@ -32,7 +32,7 @@ pub fn suggested<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> Str
     suggested_first(pattern, names, |_| false)
 }
 
-/// Like [`suggested`], with the names that are likely to be meant before all others.
+/// Like [`suggested`], but the names for which `is_likely` is true come first.
 pub fn suggested_first<'a>(
     pattern: &str,
     names: impl Iterator<Item = &'a str>,

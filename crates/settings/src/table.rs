@@ -85,7 +85,7 @@ pub const ENV_RECORDER: &str = "AMPERE_RECORDER";
 pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "How the joules of a sample interval are divided among frames: by activity, evenly over time, or only among the frames that ran.",
-        default: "`\"active\"` if CPU times are known, or the kernels of a GPU, otherwise time_sliced",
+        default: "`\"active\"` if the CPU times, or the kernels of a GPU, are known; otherwise time_sliced",
         keeper: Keeper::Config(|config| &mut config.attribution.policy),
         ..file("attribution", "policy", "AMPERE_POLICY")
     },
@@ -279,22 +279,22 @@ pub const SETTINGS: &[Setting] = &[
         ..variable_only("AMPERE_ROCM_SMI_RESOLUTION_UJ")
     },
     Setting {
-        about: "The `ampere.toml` to read, as `--config`.",
+        about: "The `ampere.toml` to read, like `--config`.",
         default: "none",
         ..elsewhere("AMPERE_CONFIG", Form::Text("the path of a file"))
     },
     Setting {
-        about: "The directory of the results, as `--output`.",
+        about: "The directory of the results, like `--output`.",
         default: "`./ampere-<date>_<time>_<id>`",
         ..elsewhere("AMPERE_OUTPUT", Form::Text("the path of a directory"))
     },
     Setting {
-        about: "The address at which /metrics is served, as `--listen`.",
+        about: "The address at which /metrics is served, like `--listen`.",
         default: "`127.0.0.1:9977`, or the next free port",
         ..elsewhere("AMPERE_LISTEN", Form::Text("an address, unix:/path, or off"))
     },
     Setting {
-        about: "The directory for shared memory: in a tmpfs that all processes of the node see.",
+        about: "The directory for shared memory, in a tmpfs that all processes of the node see.",
         default: "`/dev/shm`",
         ..elsewhere("AMPERE_SHM", Form::Text("the path of a directory"))
     },
@@ -305,7 +305,7 @@ pub const SETTINGS: &[Setting] = &[
         ..elsewhere("AMPERE_EVENTS", Form::Words(&["auto", "folded", "all"]))
     },
     Setting {
-        about: "Bytes of a location's ring, at least 65536. A smaller one is made if shared memory has no room for it, or if it \
+        about: "Bytes of a location's ring, at least 65536. A smaller ring is made if shared memory has no room for it, or if it \
                 would take more than half of the memory that the job has left.",
         default: "At most 8 MiB for main threads and GPU streams, 1 MiB for others, 64 KiB from a process' 65th location on; less with \
                   more than 16 ranks, so that a node's rings take no more than 256 MiB",
@@ -343,7 +343,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting { about: "The session that a process belongs to.", ..variable_only("AMPERE_SESSION") },
     Setting {
-        about: "The boot of the node on which the session is.",
+        about: "The boot id of the node on which the session is.",
         ..variable_only("AMPERE_SESSION_BOOT")
     },
     Setting { about: "The host that must record the run's calls.", ..variable_only(ENV_RECORDER) },

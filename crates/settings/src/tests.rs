@@ -170,7 +170,7 @@ fn a_wrong_variable_of_a_counter_source_is_ignored() {
     let unknown = "AMPERE_COUNTERS: \"foo\" is not known; there are rocm_smi, amdsmi, nvml, cray_pm, rapl, hwmon, estimate, \
                    none and auto";
     assert_eq!(sources("AMPERE_COUNTERS", "rapl,foo").1, [unknown]);
-    assert_eq!(sources("AMPERE_COUNTERS", "auto,rapl").1.len(), 1, "auto is not a source next to others");
+    assert_eq!(sources("AMPERE_COUNTERS", "auto,rapl").1.len(), 1, "auto cannot be combined with a source");
     assert_eq!(sources("AMPERE_ESTIMATE_IDLE_WATTS", "250").0.idle_watts, 250.0);
     let (settings, left_out) = sources("AMPERE_ESTIMATE_IDLE_WATTS", "-4");
     assert_eq!(settings.idle_watts, 100.0);

@@ -96,7 +96,7 @@ pub enum StackPeriod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(pub Vec<usize>);
 
-/// The number of possible CPUs, as in the kernel's `cpu_set_t`.
+/// The number of CPUs in the C library's `cpu_set_t`.
 const CPUS_MAX: usize = 1024;
 
 impl<'a> Written<'a> {

@@ -1,5 +1,5 @@
 //! Memory for work that is in progress when the memory of the program runs out. A failed allocation aborts a Rust process, but we
-//! must not end a program that can handle it.
+//! must not end a program that can handle a failed allocation.
 
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;

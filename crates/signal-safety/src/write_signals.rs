@@ -1,5 +1,5 @@
 //! Writes without SIGPIPE (a pipe without a reader) and SIGXFSZ (beyond `ulimit -f`), which end a program that does not handle
-//! them. When we write, only the write may fail.
+//! them. A failed write of ours must only return an error.
 
 use std::mem::MaybeUninit;
 

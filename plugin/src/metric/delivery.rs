@@ -17,7 +17,7 @@ const NANOJOULES_PER_MICROJOULE: u64 = 1000;
 pub struct End {
     /// The end by Score-P's clock and ours.
     moment: Moment,
-    /// When this process read the clocks. The wait for the last samples is limited from then on.
+    /// The time when this process read the clocks, from which [`LAST_SAMPLES_WAIT_MAX`] counts.
     read: Instant,
 }
 
@@ -27,7 +27,7 @@ impl End {
     }
 }
 
-/// Returns the samples of the measurement, as a list that becomes Score-P's, and the list's length.
+/// Returns the samples of the measurement, as a list that Score-P then owns, and the list's length.
 pub fn deliver(node: &Node, metric: &Metric, begin: Moment, end: End) -> (*mut TimeValuePair, u64) {
     let path = node.samples_of(metric.device);
     let is_written = || samples::read_until(&path).is_ok_and(|until| until >= end.moment.usual);

@@ -13,7 +13,7 @@
 //! add_counter                give a metric a number
 //! synchronize                read Score-P's clock and ours, at the start and at the end
 //! get_all_values             hand the series over, with converted times                     delivery.rs
-//! finalize                   leave the session of a collector that was started for this alone
+//! finalize                   leave the session of a collector that was started for the metrics alone
 //! ```
 //!
 //! A failure here is reported in one line. It does not affect the substrate plugin, nor does a failure of the substrate plugin
@@ -102,7 +102,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Always succeeds: Score-P would add a warning, and without metrics the plugin does nothing anyway.
+/// Always succeeds: if this failed, Score-P would add a warning, and without metrics the plugin does nothing anyway.
 extern "C" fn initialize() -> i32 {
     PID.store(std::process::id(), Ordering::Relaxed);
     guarded((), |_| {

@@ -23,7 +23,7 @@ pub struct Node {
     pub devices: Vec<Device>,
     /// The collector's notes about counters that it could not open.
     pub notes: Vec<String>,
-    /// The log that shows that this process is in the session, if the session is our own.
+    /// The log that shows that this process is in the session, if the session was made for the metrics alone.
     own_log: Option<LogWriter>,
 }
 
@@ -88,7 +88,7 @@ fn join_own_session() -> Result<(Session, Option<LogWriter>), Error> {
     }
 }
 
-/// Whether Score-P loads the substrate plugin, by its variables.
+/// Whether Score-P's variables make it load the substrate plugin.
 fn substrate_plugin_is_wanted(variable: impl Fn(&str) -> Option<String>) -> bool {
     let separator = variable("SCOREP_SUBSTRATE_PLUGINS_SEP").filter(|text| !text.is_empty());
     let separators = separator.unwrap_or_else(|| ",".to_owned());

@@ -77,8 +77,8 @@ fn no_such_counter(pattern: &str, devices: &[Device], notes: &[String]) -> NoSuc
     NoSuchCounter { pattern: pattern.to_owned(), why, alternatives }
 }
 
-/// Returns an array with an entry for each metric, and a last entry whose name is NULL. The array and its strings
-/// become Score-P's.
+/// Returns an array with an entry for each metric, and a last entry whose name is NULL. Score-P then owns the
+/// array and its strings.
 pub fn hand_over(metrics: &[Metric]) -> *mut MetricProperties {
     // SAFETY: calloc may be called with any sizes. An all-zero entry is a valid last entry. FREES WITH FREE.
     let array: *mut MetricProperties =

@@ -272,7 +272,7 @@ fn a_launch_without_room_for_its_id_is_recorded_like_other_calls() {
 
 /// If every event is wanted, the writer waits until there is room for the id, too.
 #[test]
-fn a_launch_waits_for_room_where_calls_do() {
+fn with_the_policy_wait_a_launch_waits_for_room_for_its_id() {
     let mut run = Run::new(OverloadPolicy::Wait);
     let path = run.reader.path().to_owned();
     let reader = std::thread::spawn(move || {
@@ -334,7 +334,7 @@ fn messages_without_room_are_counted() {
 
 /// If every event is wanted, the writer waits until the collector makes room.
 #[test]
-fn a_message_waits_for_room_where_calls_do() {
+fn with_the_policy_wait_a_message_waits_for_room() {
     let mut run = Run::new(OverloadPolicy::Wait);
     let path = run.reader.path().to_owned();
     let reader = std::thread::spawn(move || {
@@ -756,7 +756,7 @@ fn a_leave_of_an_outer_frame_ends_the_coalesced_ones_above_it() {
 
 /// Watermarks are exclusive: an event at `Timestamp::MAX` would wait for ever.
 #[test]
-fn no_event_is_at_the_end_of_time() {
+fn no_event_has_the_maximum_timestamp() {
     let calls = CoalescedCalls { region: 8, depth: 0, calls: 1, exclusive_ticks: CoalescedCalls::TICKS_MAX };
     let ends = [
         vec![Record::new(Kind::Enter, u64::MAX, 7)],
