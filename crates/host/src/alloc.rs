@@ -7,7 +7,7 @@
 //! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;
 //! larger ones are mapped and unmapped one by one. This is for definitions and symbol tables, not for speed.
 //!
-//! When no more can be mapped, there is a reserve. New work checks [`is_low`] first, and work that needs much memory checks
+//! When no more can be mapped, blocks come from a reserve. New work checks [`is_low`] first, and work that needs much memory checks
 //! [`has_room`].
 
 use ampere_signal_safety::Reserve;

@@ -1,5 +1,5 @@
-//! Functions that are not to be recorded, by the filter file that `SCOREP_FILTERING_FILE` names, as with Score-P. It applies to
-//! functions that the compiler instrumented, not to MPI's.
+//! The filter file that `SCOREP_FILTERING_FILE` names, as with Score-P: it lists functions that are not to be recorded. It applies
+//! to functions that the compiler instrumented, not to MPI's.
 
 use crate::messages::report;
 use crate::symbols::Symbol;

@@ -96,7 +96,8 @@ fn define(address: usize) -> AnyHandle {
     if FUNCTIONS.get(address) != INVALID {
         return FUNCTIONS.get(address);
     }
-    // This comes before the lock of `get_or_define`: another thread may wait for that with the loader's lock held.
+    // This needs the loader's lock, so it comes before the lock of `get_or_define`: another thread may wait for the latter while
+    // it holds the loader's.
     let place = symbols::locate(address);
     FUNCTIONS.get_or_define(address, |_| {
         let symbol = symbols::resolve(place);

@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard};
 
 pub mod cupti;
 
-/// The largest number of names that get a region of their own: some programs make kernels while they run.
+/// The largest number of names that get a region of their own: some programs generate kernels while they run.
 const NAMES_MAX: usize = 1 << 16;
 const OTHER_KERNELS: &str = "(other kernels)";
 /// A longer name is cut: a definition has room for names of this length.
@@ -310,8 +310,8 @@ pub fn flush() {
     flushes.iter().for_each(|flush| flush());
 }
 
-/// Waits until no thread records frames of a stream, and returns the streams' locations. The state already keeps further frames
-/// out.
+/// Waits until no thread records frames of a stream, and returns the streams' locations. The state has changed before, so that no
+/// further frames are recorded.
 pub fn end() -> Vec<*mut scorep_abi::Location> {
     let streams = std::mem::take(&mut gpus().streams);
     let location = |stream: &&Stream| *stream.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

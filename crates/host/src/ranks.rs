@@ -1,5 +1,5 @@
-//! The rank of this process in the run, and the number of ranks up to the last one of its program. These are its rank in
-//! MPI_COMM_WORLD and the size of that communicator; in a program that MPI_Comm_spawn has started, the number of the ranks that
+//! This process's rank in the run, and the number of ranks in the run, as far as this process knows. They are its rank in
+//! MPI_COMM_WORLD and the size of that communicator. In a program that MPI_Comm_spawn has started, the number of the ranks that
 //! were started before is added to both.
 
 use crate::plugin;
@@ -35,8 +35,8 @@ pub fn will_be_known() -> bool {
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Init".as_ptr()).is_null() }
 }
 
-/// Returns the number of jobs that MPI_Comm_spawn started before the one with this name in PMIx, which it started, too. The job
-/// that the launcher itself has started has the number 1.
+/// Returns the number of jobs that MPI_Comm_spawn started before the spawned job with this name in PMIx. The job that the launcher
+/// itself has started has the number 1.
 pub fn spawned_before(job: &str) -> u32 {
     // PRRTE's names end in the number; Open MPI 4 has a number of the launcher in the upper 16 bits.
     let number = match job.rsplit_once('@') {

@@ -69,7 +69,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn a_blocked_signal_comes_afterwards() {
+    fn a_blocked_signal_is_delivered_afterwards() {
         static HANDLED: AtomicU32 = AtomicU32::new(0);
         extern "C" fn handle(_: c_int) {
             HANDLED.fetch_add(1, Ordering::Relaxed);

@@ -35,7 +35,7 @@ pub fn on_own<T, F: FnOnce() -> T>(body: F) -> T {
         switch(stack.add(SIZE), work::<T, F>, (&raw mut body_and_result).cast());
         alloc::unmap(stack, SIZE);
     }
-    // There is a result: a panic in `work`, which cannot unwind, has ended the process.
+    // There is a result: a panic in `work`, which cannot unwind, would have ended the process.
     body_and_result.1.unwrap_or_else(|| std::process::abort())
 }
 

@@ -189,7 +189,7 @@ pub fn report_all_missed() {
     report_missed(&MISSED_WITHOUT_LOCATION, null_mut());
 }
 
-/// Waits until no other thread is inside the host or the plugin. The state already keeps further threads out.
+/// Waits until no other thread is inside the host or the plugin. The state has changed before, so that no further thread enters.
 pub fn drain(own: &Slot) {
     barrier();
     // A thread that ended without the C library ran no destructors: it is listed, but its slot is gone with its stack.

@@ -173,7 +173,9 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
             Some(Quantity::Power(1.0))
         }
         // The kernel's counters are in 2^-32 J on all processors.
-        () if contains_any(&["rapl::RAPL_ENERGY_", "power/energy-"]) => Some(Quantity::Energy(2f64.powi(-32))),
+        () if contains_any(&["rapl::RAPL_ENERGY_", "power/energy-"]) => {
+            Some(Quantity::Energy(2f64.powi(-32)))
+        }
         () if contains_any(&["rapl:::"]) && metric.contains("_ENERGY") => Some(Quantity::Energy(1e-9)),
         () if contains_any(&["powercap:::ENERGY_UJ:"]) => Some(Quantity::Energy(1e-6)),
         () if contains_any(&["cray_pm:::PM_ENERGY"]) => Some(Quantity::Energy(1.0)),

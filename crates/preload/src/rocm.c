@@ -1,8 +1,8 @@
 /* rocprofiler_set_api_table: rocprofiler-register calls the first function of this name when a ROCm runtime starts in a process
  * for which ROCP_TOOL_LIBRARIES is set.
  *
- * Without this function, the register looks for rocprofiler-sdk and aborts the program if there is none: some packages of ROCm,
- * such as those for Python, have the register alone. A library with kernels starts the runtime even before this library's own
+ * Without this function, rocprofiler-register looks for rocprofiler-sdk and aborts the program if there is none: some packages of
+ * ROCm, such as those for Python, contain only rocprofiler-register. A library with kernels starts the runtime even before this library's own
  * start function has run. */
 #include "stub.h"
 
@@ -39,7 +39,8 @@ static set_api_table *find_real(const void *caller) {
 	if (!library) library = open_next_to(caller, file_name(path), open);
 	set_api_table *real = library ? (set_api_table *)find(library, "rocprofiler_set_api_table") : NULL;
 	if (!real) stub.error();
-	/* The library will open tools and look up their functions. The objects opened so far, with its lookups, are treated now. */
+	/* The library will open tools and look up their functions. It is treated first, with all objects opened so far, so that it
+	 * calls our wrappers of dlopen and dlsym. */
 	if (real && stub.host[0]) treat_new_objects();
 	return real;
 }

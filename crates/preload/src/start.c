@@ -9,8 +9,7 @@ __attribute__((weak)) int dladdr(const void *, void *);
 __attribute__((weak)) const char *gnu_get_libc_version(void);
 
 /* AddressSanitizer's library refuses to be loaded after another library, unless its default options allow that. It gets them
- * from the first function of this name. This library exports only this name and the one in
- * rocm.c. */
+ * from the first function of this name. This library exports only this name and the one in rocm.c. */
 __attribute__((weak, visibility("default"))) const char *__asan_default_options(void) { return "verify_asan_link_order=0"; }
 
 /* Finds the C library and this library. */

@@ -97,7 +97,7 @@ pub struct Library {
     null_communicator: usize,
     /// Open MPI's MPI_DATATYPE_NULL.
     null_datatype: usize,
-    /// Open MPI's request of all operations that complete at once; 0 in other libraries.
+    /// The request that Open MPI returns for every operation that completes at once; 0 in other libraries.
     complete_request: usize,
     type_size: HandleToNumber,
     test_inter: HandleToNumber,
@@ -114,7 +114,7 @@ pub struct Membership {
     /// This process's rank in the communicator.
     pub rank: u32,
     /// The members' numbers, which are their ranks in MPI_COMM_WORLD unless MPI_Comm_spawn has started them; `None` for all ranks
-    /// of MPI_COMM_WORLD if these are from 0.
+    /// of MPI_COMM_WORLD if their numbers start at 0.
     pub ranks: Option<Vec<u32>>,
 }
 

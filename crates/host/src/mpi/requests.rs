@@ -60,7 +60,7 @@ pub enum Stage {
     Inactive,
     /// A persistent request that is started.
     Started,
-    /// The request has completed, and the program has not yet given it up.
+    /// MPI_Request_get_status has reported the request as complete, but the program has not yet waited for it.
     Completed,
 }
 
@@ -202,7 +202,7 @@ pub fn insert(handle: usize, request: Request) -> Inserted {
     if is_plain_send(&request) && table.places_of(handle).any(is_open_send) {
         return Inserted::IsComplete;
     }
-    // If there is no room, a request whose end was not seen may have had this handle before.
+    // If there is no room, the place of a request with the same handle is used again: its end was not seen.
     let place = table.reserve(handle).or_else(|| table.places_of(handle).next());
     let Some(place) = place else { return Inserted::No };
     // SAFETY: the place is reserved for this thread.
