@@ -2,8 +2,8 @@
  * for which ROCP_TOOL_LIBRARIES is set.
  *
  * Without this function, rocprofiler-register looks for rocprofiler-sdk and aborts the program if there is none: some packages of
- * ROCm, such as those for Python, contain only rocprofiler-register. A library with kernels starts the runtime even before this library's own
- * start function has run. */
+ * ROCm, such as those for Python, contain only rocprofiler-register. A library with kernels starts the runtime even before this
+ * library's own start function has run. */
 #include "stub.h"
 
 typedef int set_api_table(const char *, uint64_t, uint64_t, void **, uint64_t);

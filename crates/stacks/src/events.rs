@@ -214,7 +214,7 @@ impl Events {
         Ok(events)
     }
 
-    /// Opens the event of a CPU whose ring the others write to. `None` if there is no such CPU.
+    /// Opens the event that has the ring of a CPU, to which the CPU's other events write. `None` if there is no such CPU.
     fn open_cpu(&self, cpu: u32) -> Result<Option<OwnedFd>, StacksError> {
         let own = Attributes {
             config: DUMMY,
@@ -369,7 +369,7 @@ impl Events {
         self.sampled.entry(process).and_modify(|opened| opened.begin = SamplingStart::Now);
     }
 
-    /// Returns the start for the events of a process if they are opened again. A launcher is still not to be sampled itself.
+    /// Returns the start for the events of a process if they are opened again. A launcher itself is still not sampled.
     pub(crate) fn start_of(&self, process: u32) -> SamplingStart {
         self.sampled.get(&process).map_or(SamplingStart::Now, |opened| opened.begin)
     }

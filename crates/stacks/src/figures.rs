@@ -131,9 +131,9 @@ pub struct Figures {
     pub unsampled_cpu: Option<String>,
     /// The number of frames in all samples.
     pub frames: u64,
-    /// The number of records of switches, and the time that threads were on a CPU according to them, if it is passed on.
+    /// The number of records of switches.
     pub switches: u64,
-    #[allow(missing_docs)]
+    /// The time that threads were on a CPU according to these records; 0 unless `Options::cpu_times` is set.
     pub on_cpu_ns: u64,
     /// The CPU time that `poll` has used.
     pub cpu_ns: u64,

@@ -74,11 +74,11 @@ pub(crate) struct Files {
     pub(crate) maps: Maps,
     /// Parts of stacks that were not copied.
     pub(crate) later: LaterParts,
-    /// The files at the paths of mapped files, cached for one fetch of records.
+    /// The status of the files at the paths of mapped files, cached for one fetch of records.
     seen: HashMap<PathKey, FileStatus>,
     /// The mount namespaces of processes, cached for one fetch of records.
     views: HashMap<u32, u64>,
-    /// Whether memory of a process that was mapped over a file contains the file's code, by its start.
+    /// Whether memory that a process has mapped over a file contains the file's code, by the process and the memory's start.
     copies: HashMap<(u32, u64), bool>,
 }
 
@@ -233,7 +233,7 @@ impl Files {
         self.file(number).unknown == Some(function)
     }
 
-    /// Returns the effect of the function at an address on the stack, and the address at which the function begins.
+    /// Returns what the function at an address has done to the stack so far, and the address at which the function begins.
     /// `is_exact` is whether the instruction at the address is the next one to be executed; otherwise it follows a
     /// call.
     pub(crate) fn prologue(
@@ -301,7 +301,7 @@ impl Files {
         let tables = file.image.as_ref().and_then(|image| image.tables.as_ref());
         let rule = tables.map_or(Rule::FramePointer, |tables| tables.rule(address, &mut self.context));
         let function = file.function(address, functions);
-        // Entry points have no caller, but often no table that marks them as outermost.
+        // Entry points have no caller, although often no table marks them as outermost.
         let role = functions.get(function).role;
         let is_start = rule == Rule::FramePointer && role == Role::Start;
         // If a function is left out, the functions that are inlined in it are left out, too.

@@ -62,7 +62,7 @@ struct Layer {
     /// The end and the name of each function, by its start.
     functions: Arc<BTreeMap<u64, (u64, Arc<str>)>>,
     read: ReadState,
-    /// The states of the reading at earlier times of day, the latest first.
+    /// The last states of `read`, each with the time of day from which it was valid, the latest first.
     before: VecDeque<(i64, ReadState)>,
 }
 
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_entry_of_an_address_is_the_one_that_counts() {
+    fn the_newest_entry_of_an_address_counts() {
         let mut map = Written::new(b"1000 20 first\n");
         map.append(b"1000 20 second\n");
         assert_eq!(map.at(0x1008).as_deref(), Some("second"));

@@ -103,7 +103,7 @@ impl Tables {
         (address - entry.start < u64::from(entry.length)).then_some(entry)
     }
 
-    /// Returns the range of addresses that have the same table as this one.
+    /// Returns the range of addresses that the table for this address covers.
     pub(crate) fn range(&self, address: u64) -> Option<Range<u64>> {
         self.entry(address).map(|entry| entry.start..entry.start + u64::from(entry.length))
     }

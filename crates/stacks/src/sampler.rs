@@ -34,7 +34,7 @@ pub trait Sink {
     /// Receives an interval during which a thread was on a CPU. Longer intervals are passed on in parts, up to the time of each
     /// poll.
     fn on_cpu(&mut self, _process: u32, _thread: u32, _from_ns: u64, _until_ns: u64) {}
-    /// Records were lost up to now, so no thread is known to run.
+    /// Called when the kernel has lost records, so that it is not known which threads run.
     fn lost(&mut self) {}
     /// Receives the end of a thread, or, if `thread` is `None`, that of the process.
     fn ended(&mut self, process: u32, thread: Option<u32>, time_ns: u64);
@@ -160,8 +160,8 @@ impl Sampler {
         })
     }
 
-    /// Starts to sample the commands that `launcher` executes, and everything that these start. Neither the launcher itself is
-    /// sampled, nor processes that are started by threads that it makes after this call. Does nothing for a process that is
+    /// Starts to sample the commands that `launcher` executes, and everything that these start. Does not sample the launcher
+    /// itself, nor commands that are executed by threads that it creates after this call. Does nothing for a process that is
     /// already sampled.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl Sampler {
     }
 
     /// Starts to record when the threads of a process, and of everything that it starts, are on a CPU, without samples. Does
-    /// nothing if this is already recorded for the process, or is not recorded at all.
+    /// nothing if this is already recorded for the process, or if `Options::cpu_times` is not set.
     ///
     /// # Errors
     ///
@@ -221,9 +221,9 @@ impl Sampler {
         if self.options.samples { Recorded::All } else { Recorded::Switches }
     }
 
-    /// Stops sampling the processes for which `is_sampled` is false, and everything that they start from now on. The times at
-    /// which they are on a CPU are still recorded, if they are recorded at all, and a process can be sampled again later. Returns
-    /// the processes for which these times are no longer recorded, because too few files may be open.
+    /// Stops sampling the processes for which `is_sampled` is false, and everything that they start from now on. With
+    /// `Options::cpu_times`, the times at which they are on a CPU are still recorded. A process can be sampled again later.
+    /// Returns the processes for which these times are no longer recorded, because too few files may be open.
     ///
     /// # Errors
     ///
@@ -321,7 +321,7 @@ impl Sampler {
         self.options.period * samples as u32
     }
 
-    /// Waits for up to `longest`, until half a ring has been written since the last time, or until `until` can be read.
+    /// Waits until half a ring has been written, `until` can be read, or the time `longest` has passed.
     pub fn wait(&self, longest: Duration, until: BorrowedFd) {
         self.events.wait(longest, until);
     }

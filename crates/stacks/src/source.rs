@@ -40,7 +40,7 @@ pub(crate) struct MappedFile<'a> {
     pub(crate) process: u32,
     /// An address at which it is mapped.
     pub(crate) address: u64,
-    /// The time of day at which it was mapped, if it is known. A file that was written later is taken for a different one.
+    /// The time of day at which it was mapped, if it is known. A file that was written later counts as a different file.
     pub(crate) mapped_at: Option<i64>,
 }
 
@@ -142,7 +142,8 @@ impl Content {
 }
 
 impl MappedFile<'_> {
-    /// Whether it is the file at a path. `is_exact` is whether the file cannot be on a stacked file system, whose devices differ.
+    /// Whether it is the file at a path. The device must also match if `is_exact` is set. On a stacked file system, such as
+    /// overlayfs, a path and a mapping of the same file can have different devices.
     fn is(&self, path: &Path, is_exact: bool) -> bool {
         let Content::File { build_id: id, inode, .. } = self.content else { return false };
         let Ok((file, identity)) = open(path) else { return false };
@@ -156,7 +157,7 @@ impl MappedFile<'_> {
 }
 
 impl Source {
-    /// Finds the file that a process has mapped. `None` if it was removed or replaced.
+    /// Finds the file that a process has mapped. `None` if it is no longer there or was rewritten.
     pub(crate) fn find(mapped_file: &MappedFile) -> Option<Source> {
         let MappedFile { path, process, address, .. } = *mapped_file;
         if *mapped_file.content == Content::Memory {
@@ -172,7 +173,7 @@ impl Source {
         };
         let here = is_same.then(|| path.to_owned());
         let by_path = [here, Some(seen)].into_iter().flatten().find(|path| mapped_file.is(path, false));
-        // If the file is at none of these paths, it never had a path, or has none any more.
+        // A file that is at neither path, such as a removed one, may still be found through `/proc`.
         let found = by_path
             .or_else(|| map_file(process, address).filter(|path| mapped_file.is(path, false)))
             .or_else(|| {

@@ -18,7 +18,7 @@ pub(crate) struct Stack<'a> {
     bytes: &'a [u8],
     /// Whether all requested bytes were copied, so that the stack may be larger.
     is_full: bool,
-    /// A part further out that was read later.
+    /// A part further out, read later from the process' memory.
     pub(crate) later: OnceCell<(u64, Part)>,
 }
 
@@ -29,7 +29,7 @@ const LATER_MAX: usize = 256;
 
 type Part = Arc<[u8]>;
 
-/// The maximum number of parts that are read again for the samples of one fetch, and the time before each.
+/// The maximum number of parts that are read again for the samples of one fetch, and the wait before each reading.
 const REREADS_MAX: u32 = 6;
 const REREAD_AFTER: Duration = Duration::from_micros(300);
 

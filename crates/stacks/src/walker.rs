@@ -141,7 +141,8 @@ impl Walker<'_> {
         (self.step(Rule::FramePointer, mapping, lookup, false, registers, stack), false)
     }
 
-    /// Returns the frame's address, if it has a return address, and whether that follows a call of exactly this function.
+    /// Returns the frame's address, and whether its return address follows a direct call of this function. `None` if the frame has
+    /// no return address.
     fn by_prologue(
         &mut self,
         prologue: &Prologue,

@@ -46,11 +46,11 @@ fn opens_no_more_perf_events_than_needed_or_allowed() {
         println!("skipped: perf_event_open is not allowed here");
         return;
     };
-    are_closed_when_a_process_and_its_descendants_have_ended(&mut sampler);
-    leave_half_of_the_files_that_may_be_open(&mut sampler);
+    check_that_files_are_closed_when_all_processes_have_ended(&mut sampler);
+    check_that_half_of_the_files_that_may_be_open_are_left(&mut sampler);
 }
 
-fn are_closed_when_a_process_and_its_descendants_have_ended(sampler: &mut Sampler) {
+fn check_that_files_are_closed_when_all_processes_have_ended(sampler: &mut Sampler) {
     /// The commands run for some seconds on a busy machine.
     const LIMIT: Duration = Duration::from_secs(60);
     let before = open();
@@ -76,7 +76,7 @@ fn are_closed_when_a_process_and_its_descendants_have_ended(sampler: &mut Sample
     }
 }
 
-fn leave_half_of_the_files_that_may_be_open(sampler: &mut Sampler) {
+fn check_that_half_of_the_files_that_may_be_open_are_left(sampler: &mut Sampler) {
     let cpus = std::thread::available_parallelism().unwrap().get();
     if cpus == 1 {
         println!("skipped: one CPU");

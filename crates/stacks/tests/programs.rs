@@ -225,7 +225,7 @@ fn run_already(programs: &Programs, what: &str) -> Option<Run> {
     program.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let began = now();
     sampler.add_running(program.id()).unwrap();
-    sampler.add_running(program.id()).expect("no second time");
+    sampler.add_running(program.id()).expect("a second call does nothing");
     drop(program.stdin.take());
     let mut received = Received::default();
     while program.try_wait().unwrap().is_none() {

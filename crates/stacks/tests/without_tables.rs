@@ -123,7 +123,7 @@ fn callers_of_functions_without_unwind_tables_are_found_and_counted_as_guessed()
                 run.figures
             );
         }
-        // A caller that calls exactly this function is not a guess.
+        // A caller with a direct call of this function is not a guess.
         let Some(run) = run_with(&[&program, "9"], &Options::default()) else { return };
         assert!(run.percent("main;outer;calls_leaf;leaf") > 90.0, "{:?}", run.stacks);
         assert_eq!(run.figures.guessed.len(), 0, "{:?}", run.figures);
