@@ -48,7 +48,7 @@ impl LiveTimeline {
         let mut attributor = Attributor::new(config.clone(), clock.ticks_per_second);
         attributor.knows_cpu_times = options.knows_cpu_times();
         // A kernel is known when it has ended. The joules of functions do not wait for that during the run.
-        attributor.divides_by_kernels = options.replay.is_some();
+        attributor.divides_by_kernels = false;
         let power = power::Values::default();
         if config.trace_power && spool.wanted {
             attributor.record(power::recorder(spool, clock.ticks_per_second, 0, &power));

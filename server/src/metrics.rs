@@ -242,7 +242,7 @@ static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_pending_energy_joules", &["device"],
-        "Energy that is not attributed to kernels yet, nor to ranks by their kernels, because GPU streams report late",
+        "Energy that is not attributed to kernels yet, because GPU streams report late",
         |s| s.per_device(|d| d.division.pending_joules_kernels),
     ),
     counter(

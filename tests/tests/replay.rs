@@ -238,6 +238,48 @@ fn two_ranks_with_gpu_streams_equal_offline() {
     assert!(of_ranks.count() > 2, "{}", by_activity["devices"]);
 }
 
+/// No kernel is known before the end, but the joules of GPUs are in functions or idle.
+#[test]
+fn live_figures_of_gpus_do_not_wait_for_kernels() {
+    let MadeUp { _place: made_up, trace, config, .. } = MadeUp::new("");
+    let place = Place::new();
+    let options = ["--config", &config, "--speed", "30", "--gpu-lag", "end", "--listen", "127.0.0.1:0"];
+    let mut command = replay(&place, &trace, "active", &options);
+    let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    let limit = Duration::from_secs(20);
+    let target = wait_for("a collector", limit, || announced(&place.path("out"))).address();
+    let answer =
+        |path: &str| -> Option<Value> { serde_json::from_str(&http::get(target, path).ok()?.body).ok() };
+    let is_gpu = |device: &&Value| device["kind"] == "gpu";
+    let snapshot = wait_for("joules of GPUs", limit, || {
+        let snapshot = answer("/snapshot.json")?;
+        let gpus: Vec<f64> =
+            list(&snapshot, "devices").iter().filter(is_gpu).map(|device| number(device, "joules")).collect();
+        (gpus.len() > 1 && gpus.iter().all(|joules| *joules > 100.0)).then_some(snapshot)
+    });
+    let gpus: Vec<&Value> = list(&snapshot, "devices").iter().filter(is_gpu).collect();
+    assert!(gpus.is_sorted_by_key(|device| device["device"].as_str()), "{gpus:#?}");
+    let mut of_functions = 0.0;
+    for device in gpus {
+        let rows = list(&snapshot, "region_energy").iter().filter(|row| row["device"] == device["device"]);
+        let functions: f64 = rows.map(|row| number(row, "joules")).sum();
+        let parts = functions + number(device, "idle_joules_ranks") + number(device, "lost_joules");
+        assert!(relative(parts, number(device, "joules")) < 1e-9, "{device}");
+        assert_eq!(device["dynamic_joules"], Value::Null, "{device}");
+        of_functions += functions;
+    }
+    assert!(of_functions > 100.0, "{snapshot}");
+    let note = "joules of GPUs are not divided by kernels";
+    assert!(snapshot["notes"].to_string().contains(note), "{}", snapshot["notes"]);
+    let notes = answer("/page.json").expect("a page")["notes"].to_string();
+    assert!(notes.contains(note), "{notes}");
+    assert!(!notes.contains(" of 90"), "the rest of its 90 s has not been played: {notes}");
+    assert!(running.wait(limit).is_some_and(|status| status.success()), "it ends well");
+    let options = ["--policy", "active", "--config", &config];
+    assert_same_figures(&place.summary("out"), &attribute(&trace, &options));
+    made_up.assert_clean();
+}
+
 /// All threads of a rank share its joules, and time is attributed like a counter.
 #[test]
 fn threads_and_time_equal_offline() {

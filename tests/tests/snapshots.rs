@@ -39,7 +39,7 @@ fn the_summary_as_a_table() {
         energy  415 J (0.12 Wh), 217 W
                 MEASURED  GPU + cpu_energy, rocm_smi + trace, every 10 ms
                 of which GPU-0 draws 194 J anyway (100 W, from 94 intervals without
-                activity); the static part of the 221 J of cpu_energy is not known
+                activity); the 221 J of cpu_energy are not divided in this way
                 of total: 22 % kernels, 25 % GPU-0 in between, 53 % outside of GPUs
 
         kernel  GPU  of total  joules  (least..most)      s  mean W  calls
@@ -120,7 +120,7 @@ fn the_page() {
     let (_, without_scripts) = page.split_once("<noscript>").expect("something without scripts");
     expect![[r#"
         2 ranks on node0, run trace
-        415 J, of which GPU-0 draws 194 J anyway (100 W, from 94 intervals without activity); the static part of the 221 J of cpu_energy is not known
+        415 J, of which GPU-0 draws 194 J anyway (100 W, from 94 intervals without activity); the 221 J of cpu_energy are not divided in this way
         1.9 s, 217 W on average; 0.0 % of the joules in no function
         22.0 % of the total while GPU kernels ran: kernel (22.0 %)
         on the host, also while kernels ran: most of the total in main (89.8 %), solve (10.2 %)
@@ -302,7 +302,7 @@ fn metrics() {
         # TYPE ampere_lost_energy_joules counter
         # UNIT ampere_lost_energy_joules joules
         ampere_lost_energy_joules_total{node,device}
-        # HELP ampere_pending_energy_joules Energy that is not attributed to kernels yet, nor to ranks by their kernels, because GPU streams report late
+        # HELP ampere_pending_energy_joules Energy that is not attributed to kernels yet, because GPU streams report late
         # TYPE ampere_pending_energy_joules gauge
         ampere_pending_energy_joules{node,device}
         # HELP ampere_region_calls Calls of a region on a rank's main location

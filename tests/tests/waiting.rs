@@ -271,6 +271,12 @@ fn a_run_finds_at_its_end_what_ranks_used_waiting() {
             assert_eq!(rows(&own), rows(&of_trace));
             check_page(&place, &output, &own["run"]["waiting"]);
             check_times(&place, &output, &own["run"]["waiting"]);
+            let mut replay = place.command(artifact("ampere"));
+            replay.arg("replay").arg(directory.join("traces.otf2")).args(["--speed", "max"]);
+            succeed(replay.args(["--listen", "off", "-o"]).arg(place.path("again")));
+            let again = place.summary("again");
+            assert_eq!(again["run"]["waiting"], of_trace["run"]["waiting"]);
+            assert_eq!(rows(&again), rows(&of_trace));
         } else {
             assert_eq!(own["run"]["waiting"], Value::Null);
         }

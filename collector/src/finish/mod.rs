@@ -250,11 +250,15 @@ impl Finish {
         if let Some(loss) = self.run.node.as_ref().and_then(|node| node.loss()) {
             self.run.notes.add_loss(loss);
         }
-        if let Some(timeline) = self.run.timeline.as_mut().filter(|timeline| !timeline.clock.is_replayed())
-            && self.run.sampling.sampler.is_some()
-        {
+        if let Some(timeline) = &mut self.run.timeline {
             let now = timeline.now(&self.run.session);
-            timeline.pipeline.attributor.end_sampling(now);
+            let attributor = &mut timeline.pipeline.attributor;
+            if self.run.sampling.sampler.is_some() {
+                attributor.end_sampling(now);
+            }
+            let ran = self.run.options.replay.iter().flat_map(|replay| &replay.functions_ran);
+            let ran = ran.filter(|(_, (first, _))| *first <= now);
+            ran.for_each(|(node, (first, last))| attributor.extend_run(node, (*first, (*last).min(now))));
         }
         self.run.sampling.stop(&mut self.run.notes);
         clock::find_devices(&mut self.run); // the devices that the sampler announced last
@@ -443,14 +447,19 @@ impl Finish {
             .made_by(complete, |attributor, run, quality| before.described_again(attributor, run, quality));
         let unsettled = self.unsettled(&summary);
         let has_trace = traced.is_whole && self.run.ingest.spool.wanted;
-        let waits = has_trace && self.wants_waits(&mut summary);
-        if has_trace && !unsettled.is_empty() {
-            self.settle(&mut summary, &unsettled, waits, traced);
-            return (summary, true);
+        let mut waits = has_trace && self.wants_waits(&mut summary);
+        let is_settled = has_trace && !unsettled.is_empty();
+        if is_settled {
+            let has_messages = self.run.options.replay.is_none();
+            self.settle(&mut summary, &unsettled, waits && has_messages, traced);
+            waits &= !has_messages;
         }
         if waits {
             let are_found = self.find_waits(&mut summary);
-            return (summary, are_found);
+            return (summary, is_settled || are_found);
+        }
+        if is_settled {
+            return (summary, true);
         }
         let there_is_no_trace = "there is no trace to compute the figures from again";
         if summary.quality.records.late_events > 0 {

@@ -215,6 +215,9 @@ impl<'a> RunSummary<'a> {
         notes.extend(self.note_of_unmeasured());
         notes.extend(preloaded::notes(self.run.session.directory()));
         notes.extend(self.run.node.iter().flat_map(|node| node.notes(attributor)));
+        if !self.run.session.is_finishing() {
+            notes.extend(attributor.note_of_kernels().map(str::to_owned));
+        }
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
         notes.extend(self.note_of_cuda_library());

@@ -20,8 +20,6 @@ pub(super) fn begin_replay(run: &mut LiveRun) -> Result<(), ampere_ring::Error> 
     run.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
     let found = FoundSeries::replayed(replay);
     run.sampling.begin_replay(found, &run.ingest.spool, &mut timeline)?;
-    let ran = replay.functions_ran.iter();
-    ran.for_each(|(node, span)| timeline.pipeline.attributor.extend_run(node, *span));
     run.timeline = Some(timeline);
     Ok(())
 }

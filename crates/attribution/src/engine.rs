@@ -126,29 +126,27 @@ impl Engine {
         ViewIndex((self.views.len() - 1) as u32)
     }
 
-    /// States that `ranks` and `kernels` are the views of a GPU. Once streams are known, they have the policy *active*: a stream is
+    /// States that `ranks` and `kernels` are the views of a GPU. If streams are known, they have the policy *active*: a stream is
     /// active while it runs, and a process while one of its streams runs. Neither view may have consumers yet.
     pub fn divide_by_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
         for view in [ranks, kernels].map(|view| view.0 as usize) {
             let is_undecided = self.views[view].policy != Policy::Active;
-            self.views[view].without_activity = is_undecided.then(Box::default);
             self.views[view].undecided_policy = is_undecided.then_some(self.views[view].policy);
         }
         self.views[ranks.0 as usize].by_kernels = Some(Box::default());
         self.views[kernels.0 as usize].busy_times = Some(Box::default());
     }
 
-    /// States that a stream draws from `kernels`. Does nothing unless [`Engine::divide_by_kernels`] was called.
-    pub fn know_streams(&mut self, kernels: ViewIndex) {
-        self.views[kernels.0 as usize].know_activity();
+    /// States that a stream draws from `kernels`. Does nothing unless [`Engine::divide_by_kernels`] was called. Returns `false` if
+    /// it is too late, because the view has had a sample.
+    pub fn know_streams(&mut self, kernels: ViewIndex) -> bool {
+        self.views[kernels.0 as usize].know_activity()
     }
 
-    /// States that one of the streams of `kernels` is of a process of the run. Does nothing unless
-    /// [`Engine::divide_by_kernels`] was called.
-    pub fn know_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) {
-        for view in self.with_twin(ranks) {
-            self.views[view.0 as usize].know_kernels(kernels);
-        }
+    /// States that one of the streams of `kernels` is of a process of the run, like [`Engine::know_streams`].
+    pub fn know_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) -> bool {
+        self.with_twin(ranks)
+            .fold(true, |is_known, view| self.views[view.0 as usize].know_kernels(kernels) && is_known)
     }
 
     /// Takes back [`Engine::know_streams`] and [`Engine::know_kernels`], because no stream draws from `kernels` after all. Neither
@@ -157,35 +155,6 @@ impl Engine {
         for view in self.with_twin(ranks).chain([kernels]) {
             self.views[view.0 as usize].forget_activity();
         }
-    }
-
-    /// Lets the intervals of a view that is divided by kernels wait until [`Engine::charge_waiting_interval`] is called for each.
-    /// Returns `false` if it is not.
-    pub fn wait_for_kernels(&mut self, view: ViewIndex) -> bool {
-        let by_kernels = &mut self.views[view.0 as usize].by_kernels;
-        by_kernels.iter_mut().for_each(|by_kernels| by_kernels.waits = true);
-        by_kernels.is_some()
-    }
-
-    /// Whether the intervals of a view wait for kernels.
-    pub fn waits_for_kernels(&self, view: ViewIndex) -> bool {
-        self.views[view.0 as usize].by_kernels.as_ref().is_some_and(|by_kernels| by_kernels.waits)
-    }
-
-    /// Charges the first interval of a view, and of its twin, that waits for kernels. All kernels up to its end have come, and none
-    /// after it. Returns whether an interval waited.
-    pub fn charge_waiting_interval(&mut self, view: ViewIndex) -> bool {
-        let locations = &self.locations;
-        let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
-        let mut has_waited = false;
-        for view in self.with_twin(view) {
-            let busy = take_busy_times(&mut self.views, view);
-            let times = busy.as_ref().map(|(_, times)| &**times);
-            has_waited |=
-                self.views[view.0 as usize].charge_waiting_interval(&self.cpu_times, times, region_of);
-            put_busy_times(&mut self.views, busy);
-        }
-        has_waited
     }
 
     /// Adds a second view of the same counter, which has had the same samples so far, and gets the same from now on. In the
@@ -599,11 +568,6 @@ impl Engine {
     /// Returns the time of the view's last sample, and the counter's increase until then.
     pub fn last_sample(&self, view: ViewIndex) -> Option<(Timestamp, f64)> {
         self.views[view.0 as usize].last_sample()
-    }
-
-    /// Returns the time up to which the view's joules have been charged; later ones wait for kernels or for the next sample.
-    pub fn charged_until(&self, view: ViewIndex) -> Option<Timestamp> {
-        self.views[view.0 as usize].charged_until()
     }
 
     /// Whether a location has an open frame.

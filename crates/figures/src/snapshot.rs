@@ -327,7 +327,7 @@ impl DeviceFigures {
             energy: device.info.quality.as_str().to_owned(),
             kind: device.info.traits.kind.clone(),
             within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
-            joules: ranks.known_joules(),
+            joules: ranks.total_joules,
             watts: None,
             active: active_totals(attributor, device, |_| true).map(|totals| ActiveFigures {
                 baseline: baseline_of(device),
@@ -339,7 +339,7 @@ impl DeviceFigures {
                 idle_joules_ranks: ranks.idle_joules,
                 other_jobs_joules: ranks.other_jobs_joules,
                 idle_joules_kernels: kernels.idle_joules,
-                pending_joules_kernels: (ranks.known_joules() - kernels.total_joules).max(0.0),
+                pending_joules_kernels: (ranks.total_joules - kernels.total_joules).max(0.0),
                 conservation_error_joules: ranks
                     .conservation_error_joules
                     .max(kernels.conservation_error_joules),
@@ -499,8 +499,12 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
         .into_iter()
         .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
         .collect();
+    // Devices have the order of their sources, but those of a trace that of its locations.
+    let number_of = |gpu: &DeviceFigures| (gpu.device.len(), gpu.device.clone());
+    snapshot.devices.sort_by_cached_key(|device| (device.kind == "gpu").then(|| number_of(device)));
     region_time(attributor, &labels, limits, &mut snapshot);
     snapshot.waiting = waiting(attributor, &labels, limits);
+    snapshot.notes.extend(attributor.note_of_kernels().map(str::to_owned));
     if threads::all_threads_lead(attributor) {
         snapshot.threads_energy = threads_energy(attributor);
         snapshot.notes.extend(OtherThreads::of(attributor).note());

@@ -37,11 +37,7 @@ pub fn words(devices: &[&Device]) -> Option<String> {
     let others: Vec<&Device> = devices.iter().copied().filter(|device| device.baseline.is_none()).collect();
     if !words.is_empty() && !others.is_empty() {
         let joules = others.iter().map(|device| device.total_joules).sum();
-        words.push(format!(
-            "; the static part of the {} of {} is not known",
-            energy(joules),
-            subject(&others).0
-        ));
+        words.push(format!("; the {} of {} are not divided in this way", energy(joules), subject(&others).0));
     }
     (!words.is_empty()).then(|| words.concat())
 }

@@ -210,7 +210,7 @@ pub(crate) fn disproof(attributor: &Attributor, number: usize, has_ended: bool) 
     let parts = parts_of(attributor, number);
     let part = |at: &usize| &attributor.devices[*at];
     let curves: Vec<&Curve> = parts.iter().map(|at| part(at).energy_over_time()).collect();
-    let total = |device: &Device| attributor.engine.totals(device.views.ranks).known_joules();
+    let total = |device: &Device| attributor.engine.totals(device.views.ranks).total_joules;
     let all: f64 = parts.iter().map(|at| total(part(at))).sum();
     let compared = compare(whole.energy_over_time(), &curves);
     let seconds = compared.map_or(0.0, |compared| compared.ticks as f64 / attributor.ticks_per_second as f64);

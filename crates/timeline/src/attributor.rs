@@ -111,6 +111,9 @@ pub struct Attributor {
     pub(crate) counting_version: u64,
 }
 
+const LEAVES_KERNELS_OUT: &str =
+    "until the end of the run, joules of GPUs are not divided by kernels, and have no dynamic part";
+
 /// If functions ran for at most this long before the first reading or after the last one, no energy counts as unknown.
 const FUNCTIONS_APART_SECONDS: f64 = 0.1;
 
@@ -331,7 +334,11 @@ impl Attributor {
     fn policy_of(&self, kind: ViewKind, is_gpu: bool) -> Policy {
         let is_known = kind == ViewKind::Ranks && self.knows_cpu_times;
         match self.config.attribution.policy {
-            Some(Policy::Active) | None if kind == ViewKind::Ranks && is_gpu => Policy::TimeSliced,
+            Some(Policy::Active) | None
+                if is_gpu && (kind == ViewKind::Ranks || !self.divides_by_kernels) =>
+            {
+                Policy::TimeSliced
+            }
             None if is_known => Policy::Active,
             policy => policy.unwrap_or_default(),
         }
@@ -597,16 +604,7 @@ impl Attributor {
     /// Takes a sample of a device's view.
     pub(crate) fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
         self.engine.sample(view, time, increase);
-        if !self.engine.waits_for_kernels(view) {
-            self.record_sample(view);
-        }
-    }
-
-    /// Charges the first interval of a view that waits for kernels, all of which have come.
-    pub(crate) fn charge_waiting_interval(&mut self, view: ViewIndex) {
-        if self.engine.charge_waiting_interval(view) {
-            self.record_sample(view);
-        }
+        self.record_sample(view);
     }
 
     /// Queues a sample, with the promises that [`Engine::enqueue_sample`] requires.
@@ -661,6 +659,11 @@ impl Attributor {
         let mut streams =
             (0..self.locations.len()).filter(|at| self.locations[*at].kind == LocationKind::Gpu);
         !self.divides_by_kernels && self.may_divide_by_kernels() && streams.any(has_kernels)
+    }
+
+    /// Returns a note for readers of figures that leave kernels out.
+    pub fn note_of_kernels(&self) -> Option<&'static str> {
+        self.leaves_kernels_out().then_some(LEAVES_KERNELS_OUT)
     }
 
     /// Returns the longest delay of a device's samples, in ticks.

@@ -225,19 +225,21 @@ impl Links {
                 run.engine.forget_streams(views.ranks, views.kernels);
             }
         }
-        new.into_iter().for_each(|device| self.bind(run, device, index));
+        for device in new {
+            self.changed_late |= !self.bind(run, device, index);
+        }
     }
 
-    /// Makes a location a consumer of a device.
-    fn bind(&self, run: &mut Run, device: usize, location: LocationIndex) {
+    /// Makes a location a consumer of a device. Returns `false` if the device's joules should have been divided by kernels before.
+    fn bind(&self, run: &mut Run, device: usize, location: LocationIndex) -> bool {
         let (views, engine) = (&mut run.devices[device].views, &mut *run.engine);
         let info = &run.locations[location.0 as usize];
-        if self.has_kernels_on(device, location) {
-            engine.know_kernels(views.ranks, views.kernels);
-        }
+        let has_kernels = self.has_kernels_on(device, location);
+        let mut is_in_time = !has_kernels || engine.know_kernels(views.ranks, views.kernels);
         if info.kind == LocationKind::Gpu {
-            engine.know_streams(views.kernels);
-            return engine.bind(views.kernels, location);
+            is_in_time &= engine.know_streams(views.kernels);
+            engine.bind(views.kernels, location);
+            return is_in_time;
         }
         let process = |location: LocationIndex| self.evidence[location.0 as usize].process;
         if info.main {
@@ -256,6 +258,7 @@ impl Links {
         }
         let process = process(location).and_then(|process| self.processes.get(&process));
         process.into_iter().for_each(|process| add_workers(run, process, device, location));
+        is_in_time
     }
 
     fn has_streams(&self, run: &Run, device: usize) -> bool {

@@ -5,8 +5,7 @@
 //!
 //! The events of one stream are in order; a *merger* brings together the streams that one group of views needs, up to the
 //! watermark: a time before which no further event is expected. The ranks of a node share a merger. In a live run, each device
-//! with GPU streams has one more, because those report late and in batches: waiting for them must not hold the ranks back. If the
-//! ranks view of such a device is divided by its kernels, only the charges of this view wait for them.
+//! with GPU streams has one more, because those report late and in batches: waiting for them must not hold the ranks back.
 //!
 //! The engine needs the order only around *breaks*: where a location starts or stops running (its outermost frame), and where a
 //! sample ends an interval. From one break to the next, each location's events are handed over together; samples can be queued in
@@ -59,8 +58,6 @@ struct Merger {
 /// The samples of one view of a device that wait.
 struct Samples {
     view: ViewIndex,
-    /// The ranks view of the same device, if its intervals wait for the kernels of this one.
-    waits_for_it: Option<ViewIndex>,
     merger: usize,
     waiting: VecDeque<(Timestamp, Increase)>,
     late: u64,
@@ -276,9 +273,10 @@ impl Samples {
 
     /// Queues the next sample in the engine if that is possible. Returns whether it was.
     fn enqueue(&mut self, into: &mut Attributor) -> bool {
-        let first = self.waiting.front().filter(|_| self.waits_for_it.is_none());
-        let is_queued =
-            first.is_some_and(|(time, increase)| into.enqueue_sample(self.view, *time, *increase));
+        let is_queued = self
+            .waiting
+            .front()
+            .is_some_and(|(time, increase)| into.enqueue_sample(self.view, *time, *increase));
         if is_queued {
             self.waiting.pop_front();
         }
@@ -289,7 +287,6 @@ impl Samples {
     fn pass(&mut self, into: &mut Attributor) {
         if let Some((time, increase)) = self.waiting.pop_front() {
             into.sample(self.view, time, increase);
-            self.waits_for_it.into_iter().for_each(|ranks| into.charge_waiting_interval(ranks));
         }
     }
 }
@@ -350,17 +347,14 @@ impl Pipeline {
     fn add_samples_of_devices(&mut self) {
         for device in self.samples.len() / 2..self.attributor.devices.len() {
             let views = self.attributor.devices[device].views;
-            let (mut kernels, mut waits_for_it) = (RANKS, None);
+            let mut kernels = RANKS;
             if self.gpu_streams == GpuStreams::Late && self.attributor.counted_part(device).is_gpu() {
                 kernels = self.mergers.len();
                 self.mergers.push(Merger::default());
-                waits_for_it = self.attributor.engine.wait_for_kernels(views.ranks).then_some(views.ranks);
             }
-            for (view, merger, waits_for_it) in
-                [(views.ranks, RANKS, None), (views.kernels, kernels, waits_for_it)]
-            {
+            for (view, merger) in [(views.ranks, RANKS), (views.kernels, kernels)] {
                 self.mergers[merger].samples.push(self.samples.len());
-                self.samples.push(Samples { view, waits_for_it, merger, waiting: VecDeque::new(), late: 0 });
+                self.samples.push(Samples { view, merger, waiting: VecDeque::new(), late: 0 });
             }
         }
     }
@@ -626,7 +620,7 @@ mod tests {
     use super::*;
     use crate::attributor::{FoundDevice, LocationInfo, ViewKind};
     use crate::topology::Evidence;
-    use ampere_attribution::{CallpathRow, Policy, ViewTotals};
+    use ampere_attribution::{CallpathRow, ViewTotals};
     use ampere_model::{Quality, Region, RegionHandle};
     use ampere_settings::Config;
     use proptest::collection::vec;
@@ -770,15 +764,10 @@ mod tests {
         assert_eq!((pipeline.waiting(), pipeline.late()), (0, 0));
     }
 
-    /// Computes the ranks view of a GPU, which two ranks share. The kernels are those of the first rank. `first_lag`: `None` if
-    /// they come in time; otherwise the time after their start at which they come.
-    fn joules_by_kernels(first_lag: Option<u64>) -> (Vec<CallpathRow>, ViewTotals) {
-        joules_of_a_gpu(first_lag, true)
-    }
-
-    fn joules_of_a_gpu(first_lag: Option<u64>, has_kernels: bool) -> (Vec<CallpathRow>, ViewTotals) {
-        let gpu_streams = first_lag.map_or(GpuStreams::InTime, |_| GpuStreams::Late);
-        let mut pipeline = Pipeline::new(Attributor::new(Config::default(), 1000), gpu_streams);
+    /// Computes the ranks view of a GPU, which two ranks share. The kernels are those of the first rank; their stream is known from
+    /// `known` on.
+    fn joules_by_kernels(known: u64) -> (Attributor, Vec<CallpathRow>) {
+        let mut pipeline = Pipeline::new(Attributor::new(Config::default(), 1000), GpuStreams::InTime);
         let attributor = &mut pipeline.attributor;
         let location = |rank: u32, kind, name: &str| LocationInfo {
             node: "n".to_owned(),
@@ -799,8 +788,7 @@ mod tests {
         ranks.iter().for_each(|rank| pipeline.add_stream(*rank));
         pipeline.place_streams();
         let kernels = [(95, 99), (103, 131), (131, 140), (158, 171), (230, 231), (233, 250)];
-        let (comes, mut stream) = (first_lag.map_or(0, |lag| 95 + lag), None);
-        let mut kernels = kernels.iter().peekable();
+        let (mut kernels, mut stream) = (kernels.iter().peekable(), None);
         for time in 0..300u64 {
             for (at, rank) in ranks.iter().enumerate() {
                 let stream = pipeline.stream_of(*rank);
@@ -811,59 +799,40 @@ mod tests {
                     _ => {}
                 }
             }
-            if has_kernels && time >= comes {
-                let stream = *stream.get_or_insert_with(|| {
-                    let info = location(0, LocationKind::Gpu, "HIP[0:0]");
-                    let stream = pipeline.attributor.add_location_with(info, of_process(0));
-                    pipeline.add_stream(stream);
-                    pipeline.place_streams();
-                    stream
-                });
-                while let Some((start, end)) = kernels.next_if(|(_, end)| *end <= time) {
-                    pipeline.stream_of(stream).enter(*start, RegionRef(5), 1);
-                    pipeline.stream_of(stream).leave(*end);
-                }
+            if time == known {
+                let info = location(0, LocationKind::Gpu, "HIP[0:0]");
+                let gpu = pipeline.attributor.add_location_with(info, of_process(0));
+                pipeline.add_stream(gpu);
+                stream = Some(gpu);
+            }
+            while let Some((stream, (start, end))) = stream.zip(kernels.next_if(|(_, end)| *end <= time)) {
+                pipeline.stream_of(stream).enter(*start, RegionRef(5), 1);
+                pipeline.stream_of(stream).leave(*end);
             }
             if time % 10 == 0 {
-                let increase = match time {
-                    0 => Increase::First,
-                    _ => Increase::Joules(0.1 * (time * 7 % 90) as f64),
-                };
-                for samples in [0, 1] {
-                    let done_until = pipeline.mergers[pipeline.samples[samples].merger].done_until;
-                    pipeline.samples[samples].put(time, increase, done_until);
-                }
+                let increase = Increase::Joules(0.1 * (time * 7 % 90) as f64);
+                pipeline.samples.iter_mut().for_each(|samples| samples.put(time, increase, 0));
             }
-            if first_lag.is_some() {
-                pipeline.advance_ranks(time);
-                pipeline.advance_late(time, 60, stream.is_none());
-            }
-        }
-        if first_lag.is_some() {
-            let totals = pipeline.attributor.engine.totals(view);
-            assert!(totals.waiting_joules > 0.0 && totals.conservation_error_joules < 1e-9, "{totals:?}");
+            pipeline.advance_ranks(time.saturating_sub(60));
         }
         pipeline.advance_to_the_end();
         let report = pipeline.attributor.engine.report(view);
-        let policy = if has_kernels { Policy::Active } else { Policy::TimeSliced };
-        assert_eq!((pipeline.late(), report.policy), (0, policy));
-        (report.callpaths, report.totals)
+        assert!(report.totals.conservation_error_joules < 1e-9, "{:?}", report.totals);
+        (pipeline.attributor, report.callpaths)
     }
 
     #[test]
-    fn joules_divided_by_kernels_do_not_depend_on_when_the_kernels_come() {
-        let in_time = joules_by_kernels(None);
+    fn joules_are_divided_by_kernels_whose_stream_is_known_before_the_first_sample() {
+        let (attributor, rows) = joules_by_kernels(0);
         let dynamic = |rank: u32| -> f64 {
-            let rows = in_time.0.iter().filter(|row| row.location.0 == rank);
+            let rows = rows.iter().filter(|row| row.location.0 == rank);
             rows.map(|row| row.dynamic_joules).sum()
         };
-        assert!(dynamic(0) > 1.0 && dynamic(1) == 0.0, "{in_time:#?}");
-        for lag in [5, 20, 45] {
-            assert_eq!(in_time, joules_by_kernels(Some(lag)), "{lag}");
-        }
-        let without = joules_of_a_gpu(None, false);
-        assert!(without.1.idle_joules > 10.0 && without.1.attributed_joules > 10.0, "{without:#?}");
-        assert_eq!(without, joules_of_a_gpu(Some(0), false));
+        assert!(dynamic(0) > 1.0 && dynamic(1) == 0.0, "{rows:#?}");
+        assert!(!attributor.links_changed_late());
+        let (attributor, rows) = joules_by_kernels(90);
+        assert!(rows.iter().all(|row| row.dynamic_joules == 0.0), "{rows:#?}");
+        assert!(attributor.links_changed_late());
     }
 
     fn region(attributor: &mut Attributor, name: &str, paradigm: i32, kind: i32) -> RegionRef {

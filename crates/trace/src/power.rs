@@ -8,7 +8,7 @@
 
 use crate::spool::{Spool, SpoolDirectory};
 use crate::waited_energy::WaitedEnergy;
-use ampere_attribution::{Engine, LocationIndex, ViewIndex};
+use ampere_attribution::{Engine, ViewIndex};
 use ampere_model::Timestamp;
 use ampere_ring::Record;
 use ampere_timeline::attributor::{Attributor, Device, ViewKind};
@@ -124,19 +124,6 @@ impl PowerRecorder {
         Some((interval.start.saturating_sub(self.shift), interval.end.saturating_sub(self.shift)))
     }
 
-    /// Returns the time that has been reached in the views of a location that wait for kernels, and come later than its others.
-    fn reached_by_kernels(&self, attributor: &Attributor, location: usize) -> Option<Timestamp> {
-        let engine = &attributor.engine;
-        let location = LocationIndex(location as u32);
-        let is_waiting = |device: &&Device| {
-            let view = device.view(ViewKind::Ranks);
-            engine.waits_for_kernels(view) && engine.is_bound(view, location) && engine.has_begun(view)
-        };
-        let waiting = attributor.devices.iter().filter(is_waiting);
-        let at = waiting.map(|device| device.views.sampled(ViewKind::Ranks).0 as usize);
-        at.map(|at| self.views.get(at)?.as_ref()).map(|view| view.map_or(0, |view| view.reached)).min()
-    }
-
     /// Takes the waits that were settled since the last time.
     fn add_waits(&mut self, attributor: &mut Attributor) -> io::Result<()> {
         let mut spans = attributor.waiting.as_mut().map(|waiting| waiting.take_spans()).unwrap_or_default();
@@ -148,10 +135,9 @@ impl PowerRecorder {
         self.waited.add(spans, &self.spool, self.shift, self.ticks_per_second)
     }
 
-    fn add(&mut self, attributor: &Attributor, view: usize, span: (Timestamp, Timestamp)) -> io::Result<()> {
+    fn add(&mut self, view: usize, span: (Timestamp, Timestamp)) -> io::Result<()> {
         for location in std::mem::take(&mut self.charged) {
             let joules = std::mem::take(&mut self.joules[location]);
-            let by_kernels = self.reached_by_kernels(attributor, location).unwrap_or(Timestamp::MAX);
             if self.curves.len() <= location {
                 self.curves.resize_with(location + 1, || None);
             }
@@ -167,7 +153,7 @@ impl PowerRecorder {
             curve.bins.add(span, joules, &mut curve.values);
             let reached = |view: &usize| self.views[*view].as_ref().map_or(0, |view| view.reached);
             let until = curve.views.iter().map(reached).min().unwrap_or(0);
-            curve.bins.take_before(until.min(by_kernels), &mut curve.values);
+            curve.bins.take_before(until, &mut curve.values);
             curve.spool_values(VALUES_AT_ONCE)?;
         }
         Ok(())
@@ -202,7 +188,7 @@ impl Recorder for PowerRecorder {
         let span = if self.is_part[view.device] { None } else { self.sum(attributor, &view) };
         view.reached = span.map_or(view.reached, |(_, end)| end);
         self.views[at] = Some(view);
-        span.map_or(Ok(()), |span| self.add(attributor, at, span))
+        span.map_or(Ok(()), |span| self.add(at, span))
     }
 
     fn take_events(&mut self, _: &mut Attributor) -> io::Result<()> {

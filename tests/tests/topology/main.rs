@@ -274,8 +274,8 @@ fn notes(made: &str, settings: &str, expected: &[&str]) {
     }
     let summary = place.summary("out");
     let notes = list(&summary["run"], "notes").iter().filter_map(Value::as_str);
-    // Another test may hold the port, and a live run learns what a GPU draws between its kernels.
-    let others = ["port ", "the static power of a device became known only during the run"];
+    // Another test may hold the port, and during a run joules are not divided by kernels.
+    let others = ["port ", "during the run, joules of GPUs were not divided by kernels"];
     let is_other = |note: &&str| others.iter().any(|other| note.starts_with(other));
     let notes = notes.filter(|note| !is_other(note)).filter(is_about_settings);
     assert_eq!(notes.collect::<Vec<_>>(), expected);

@@ -17,9 +17,6 @@ pub struct ViewTotals {
     pub other_jobs_joules: f64,
     /// The joules of intervals that cannot be attributed.
     pub lost_joules: f64,
-    /// The joules of intervals that wait for kernels (see [`Engine::wait_for_kernels`](crate::Engine::wait_for_kernels)). They are
-    /// not in the total yet.
-    pub waiting_joules: f64,
     /// Under the policy *active*: the joules that the device always draws, and, in `dynamic_joules`, those that it draws in
     /// addition. Lost joules are in neither.
     pub static_joules: f64,
@@ -31,13 +28,6 @@ pub struct ViewTotals {
     /// |total - attributed - idle - lost|. With independent sharing, whose sum is larger on purpose, each joule is counted once
     /// here.
     pub conservation_error_joules: f64,
-}
-
-impl ViewTotals {
-    /// Returns the known increase of the counter, with the joules of intervals that wait for kernels.
-    pub fn known_joules(&self) -> f64 {
-        self.total_joules + self.waiting_joules
-    }
 }
 
 /// The exclusive joules of one call path in one view.
@@ -99,11 +89,6 @@ impl Account {
         self.joules += joules;
         self.price_min = self.price_min.min(power);
         self.price_max = self.price_max.max(power);
-    }
-
-    /// Replaces what it was charged, as if it had never been active.
-    pub(super) fn replace(&mut self, joules: f64) {
-        (self.joules, self.possible, self.region) = (joules, 0.0, NO_REGION);
     }
 
     /// Returns the lowest and the highest joules per tick; `None` if it has never been charged for time.

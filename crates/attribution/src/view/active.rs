@@ -81,8 +81,6 @@ struct ActiveAccount {
     active: f64,
     open: f64,
     dynamic_joules: f64,
-    /// See [`View::charge_without_activity`].
-    static_joules: f64,
 }
 
 impl ActiveTime {
@@ -105,23 +103,6 @@ impl ActiveTime {
         Due { share: 0.0, active, open }
     }
 
-    /// Takes what these call paths are due. `share` takes their ticks of the share clock.
-    pub fn take_dues(
-        &mut self,
-        listed: &[NodeIndex],
-        mut share: impl FnMut(NodeIndex) -> f64,
-    ) -> Vec<(NodeIndex, Due)> {
-        let dues =
-            listed.iter().map(|node| (*node, Due { share: share(*node), ..self.due(*node) })).collect();
-        self.begin_interval(listed);
-        dues
-    }
-
-    pub fn put_due(&mut self, node: NodeIndex, due: Due) {
-        let account = self.account_mut(node);
-        (account.active, account.open) = (due.active, due.open);
-    }
-
     fn account_mut(&mut self, node: NodeIndex) -> &mut ActiveAccount {
         let index = node.0 as usize;
         if index >= self.accounts.len() {
@@ -141,14 +122,6 @@ impl ActiveTime {
             let account = self.account_mut(*node);
             (account.active, account.open) = (0.0, 0.0);
         }
-    }
-
-    pub fn add_static(&mut self, node: NodeIndex, joules: f64) {
-        self.account_mut(node).static_joules += joules;
-    }
-
-    pub fn static_joules(&self, node: NodeIndex) -> f64 {
-        self.accounts.get(node.0 as usize).map_or(0.0, |account| account.static_joules)
     }
 
     pub fn dynamic_joules(&self, node: NodeIndex) -> f64 {

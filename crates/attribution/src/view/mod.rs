@@ -41,7 +41,7 @@ use active::{ActiveTime, Due, SharedWith, Worker};
 use ampere_model::Timestamp;
 use consumer::{Consumers, Group};
 pub(crate) use kernels::BusyTimes;
-use kernels::{ByKernels, WithoutActivity};
+use kernels::ByKernels;
 use prices::PriceLog;
 use recording::Recorder;
 use sample_queue::SampleQueue;
@@ -66,9 +66,7 @@ pub(crate) struct View {
     actives: Vec<ActiveTime>,
     workers: Vec<Worker>,
     shared_with: Option<SharedWith>,
-    /// `None` if it is decided whether the policy is *active*.
-    pub without_activity: Option<Box<WithoutActivity>>,
-    /// The policy that the view has while it is undecided whether it is *active*.
+    /// The policy that the view has unless it is decided that it is *active*; `None` if that is not to be decided.
     pub undecided_policy: Option<Policy>,
     /// `None` unless this is a GPU's ranks view that is divided by kernels, if any are known.
     pub by_kernels: Option<Box<ByKernels>>,
@@ -108,7 +106,6 @@ impl View {
             actives: Vec::new(),
             workers: Vec::new(),
             shared_with: None,
-            without_activity: None,
             undecided_policy: None,
             by_kernels: None,
             busy_times: None,
@@ -179,11 +176,7 @@ impl View {
 
     /// Returns the time of the last sample, and the counter's increase until then.
     pub fn last_sample(&self) -> Option<(Timestamp, f64)> {
-        Some((self.interval.start?, self.totals.total_joules + self.waiting_joules()))
-    }
-
-    pub fn charged_until(&self) -> Option<Timestamp> {
-        self.waiting_since().or(self.interval.start)
+        Some((self.interval.start?, self.totals.total_joules))
     }
 
     /// Like [`View::switch`], but also records the move if calls are recorded.
@@ -360,12 +353,7 @@ impl View {
         let attributed: f64 = self.accounts().map(|(_, _, account)| account.joules).sum();
         let once = if self.sharing == Sharing::Shared { attributed } else { self.charged_once };
         let error = self.totals.total_joules - once - self.totals.idle_joules - self.totals.lost_joules;
-        ViewTotals {
-            attributed_joules: attributed,
-            waiting_joules: self.waiting_joules(),
-            conservation_error_joules: error.abs(),
-            ..self.totals
-        }
+        ViewTotals { attributed_joules: attributed, conservation_error_joules: error.abs(), ..self.totals }
     }
 
     /// Iterates over (location, call path, joules) for all call paths. One that was never due anything has 0 J.

@@ -22,15 +22,12 @@ struct Piece {
     of_consumers: Option<Arc<[Price]>>,
 }
 
-/// Start, end and rate of a piece of an interval whose prices are not known yet.
-pub(super) type OpenPiece = (Timestamp, Timestamp, f64);
-
 /// The recent prices of a view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PriceLog {
     pieces: VecDeque<Piece>,
-    /// The pieces of the open interval.
-    open: Vec<OpenPiece>,
+    /// The pieces of the open interval: start, end and rate.
+    open: Vec<(Timestamp, Timestamp, f64)>,
     /// By group: the times at which the number of its running members changed, and the new number.
     running: Vec<VecDeque<(Timestamp, u32)>>,
     /// For each pair of samples with the same timestamp: the time, and the joules of each consumer that ran just before it.
@@ -133,11 +130,6 @@ impl View {
         if let Some(log) = &mut self.prices {
             log.open.clear();
         }
-    }
-
-    /// Replaces the pieces of the open interval, and returns the former ones.
-    pub(super) fn swap_pieces(&mut self, pieces: Vec<OpenPiece>) -> Vec<OpenPiece> {
-        self.prices.as_mut().map(|log| std::mem::replace(&mut log.open, pieces)).unwrap_or_default()
     }
 
     pub fn forget_prices_before(&mut self, time: Timestamp) {

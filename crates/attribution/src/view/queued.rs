@@ -19,7 +19,6 @@ impl View {
     pub fn can_enqueue_sample(&self, time: Timestamp) -> bool {
         let start = self.queue.last_end().or(self.interval.start);
         self.policy == Policy::TimeSliced
-            && self.without_activity.is_none()
             && self.recorder.calls.is_none()
             && self.queue.is_open()
             && time >= self.clock.reached

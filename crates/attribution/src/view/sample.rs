@@ -29,26 +29,8 @@ impl View {
                 self.recorder.add_due(index, due);
             }
         }
-        if !self.keep_waiting(increase, self.interval_ticks()) {
-            self.end_interval(increase, cpu_times, busy_times, region_of, has_run);
-        }
+        self.end_interval(increase, cpu_times, busy_times, region_of, has_run);
         self.begin_interval();
-    }
-
-    /// Charges the first interval that waits for kernels. Returns whether there was one.
-    pub fn charge_waiting_interval(
-        &mut self,
-        cpu_times: &CpuTimes,
-        busy_times: Option<&BusyTimes>,
-        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
-    ) -> bool {
-        self.charge_waiting(|view, increase| {
-            view.end_interval(increase, cpu_times, busy_times, region_of, |_| true);
-        })
-    }
-
-    fn interval_ticks(&self) -> u64 {
-        self.interval.start.map_or(0, |start| self.clock.now - start)
     }
 
     fn end_interval(
@@ -59,7 +41,7 @@ impl View {
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
         has_run: impl Fn(u32) -> bool,
     ) {
-        let ticks = self.interval_ticks();
+        let ticks = self.interval.start.map_or(0, |start| self.clock.now - start);
         let worked = match busy_times {
             Some(busy_times) => self.worked_by_kernels(busy_times),
             None if self.policy == Policy::Active => self.worked(cpu_times, has_run),
@@ -124,7 +106,6 @@ impl View {
         worked: &Worked,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
-        self.charge_without_activity(joules, ticks);
         if self.policy != Policy::TimeSliced {
             // Sums must not depend on the order in which a location's call paths came.
             self.consumers.all.iter_mut().for_each(|consumer| consumer.listed.sort_unstable());

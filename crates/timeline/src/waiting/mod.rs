@@ -245,7 +245,7 @@ impl Waiting {
         self.frames.release_sends(&self.ranks, &self.messages, until);
         self.messages.limit(&mut self.frames);
         self.resolve_decided();
-        let priced = views.filter_map(|view| engine.charged_until(view));
+        let priced = views.filter_map(|view| Some(engine.last_sample(view)?.0));
         let priced_until = priced.min().unwrap_or(Timestamp::MAX);
         self.settle_before(engine, until, priced_until);
         self.forget(engine, until);
