@@ -835,6 +835,48 @@ mod tests {
         assert!(attributor.links_changed_late());
     }
 
+    /// A host's function is active while its kernel runs, also in intervals that have no more joules than the baseline.
+    #[test]
+    fn a_kernel_without_dynamic_joules_is_active() {
+        let mut pipeline = Pipeline::new(Attributor::new(Config::default(), 1000), GpuStreams::InTime);
+        let [host, gpu] = [LocationKind::CpuThread, LocationKind::Gpu].map(|kind| {
+            let info = LocationInfo {
+                node: "n".to_owned(),
+                group: "MPI Rank 0".to_owned(),
+                name: if kind == LocationKind::Gpu { "HIP[0:0]" } else { "Master thread" }.to_owned(),
+                kind,
+                rank: Some(0),
+                main: kind == LocationKind::CpuThread,
+            };
+            let evidence = Evidence { process: Some(0), ..Evidence::default() };
+            pipeline.attributor.add_location_with(info, evidence)
+        });
+        pipeline.attributor.add_device(gpu_counter());
+        let view = pipeline.attributor.devices[0].view(ViewKind::Ranks);
+        pipeline.attributor.engine.set_baseline(view, 0.3);
+        for (stream, region) in [(host, 1), (gpu, 2)] {
+            pipeline.add_stream(stream);
+            pipeline.stream_of(stream).enter(0, RegionRef(region), 1);
+            pipeline.stream_of(stream).leave(100);
+        }
+        pipeline.place_streams();
+        for time in (0..=100).step_by(10) {
+            let increase = match time {
+                0 => Increase::First,
+                10..50 => Increase::Joules(2.0),
+                _ => Increase::Joules(8.0),
+            };
+            for samples in [0, 1] {
+                let done_until = pipeline.mergers[pipeline.samples[samples].merger].done_until;
+                pipeline.samples[samples].put(time, increase, done_until);
+            }
+        }
+        pipeline.advance_to_the_end();
+        let rows = pipeline.attributor.engine.report(view).callpaths;
+        let [row] = rows.as_slice() else { panic!("{rows:#?}") };
+        assert_eq!((row.resolved_ticks, row.resolved_joules), (100, 30.0), "{row:#?}");
+    }
+
     fn region(attributor: &mut Attributor, name: &str, paradigm: i32, kind: i32) -> RegionRef {
         attributor.regions.add(&Region {
             handle: RegionHandle(0),

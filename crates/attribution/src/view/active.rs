@@ -300,7 +300,7 @@ impl View {
             self.record_prices(prices.iter().copied());
         }
         let possible = (joules - fixed, joules / ticks.max(1) as f64);
-        let alone = self.charge_each_active(possible, &prices, region_of);
+        let alone = self.charge_each_active(possible, &prices, worked, region_of);
         if let Alone::One(consumer, location, node, due) = alone
             && !are_others_active
         {
@@ -339,6 +339,7 @@ impl View {
         &mut self,
         (dynamic, power): (f64, f64),
         prices: &[Price],
+        worked: &Worked,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) -> Alone {
         if let Some(calls) = &mut self.recorder.calls {
@@ -360,7 +361,9 @@ impl View {
                 }
                 account.add(joules, power);
                 active.begin_interval(&[node]);
-                if due.active > 0.0 && !is_by_kernels || due.open * price.open > 0.0 {
+                // An interval without dynamic joules has active frames, too.
+                let is_open = due.open > 0.0 && worked.of_consumers[index] > 0.0;
+                if due.active > 0.0 && !is_by_kernels || is_open {
                     active.account_mut(node).dynamic_joules += dynamic_joules;
                     alone = alone.with(index as u32, *location, node, due);
                     let region = || region_of(*location, node);
