@@ -41,6 +41,7 @@ pub struct CompareArguments {
 pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
     let CompareArguments { directories, others, per, format, json, output } = arguments;
     let format = if json { Form::Json } else { format };
+    refuse_options_among(&directories, &others);
     if others.is_empty() && directories.len() < 2 {
         let words = "there is only one run: name another one to compare it with";
         crate::usage::wrong("compare", ErrorKind::TooFewValues, words);
@@ -86,4 +87,20 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         None => print("the comparison", |out| out.write_all(&comparison))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends with a message if options follow the directories of the second group, where every word is a directory.
+fn refuse_options_among(directories: &[PathBuf], others: &[PathBuf]) {
+    let is_option = |path: &PathBuf| path.as_os_str().as_encoded_bytes().starts_with(b"-") && !path.exists();
+    let Some(at) = others.iter().position(is_option) else { return };
+    let words =
+        |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ");
+    let (others, options) = others.split_at(at);
+    let words = format!(
+        "options go before the directories: ampere compare {} {} -- {}",
+        words(options),
+        words(directories),
+        words(others)
+    );
+    crate::usage::wrong("compare", ErrorKind::UnknownArgument, &words);
 }

@@ -737,6 +737,19 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
     let each = text(vec![group(2, [0.0, 0.1, 0.2]), group(4, [3.0, 3.1, 3.2])], Per::Rank);
     assert!(line(&each).contains("1.550") && line(&each).contains("1.525"), "{each}");
     assert!(each.contains("per rank") && !each.contains("--per rank"), "{each}");
+    let from_4_to_2 = text(vec![group(4, [0.0, 0.1, 0.2]), group(2, [3.0, 3.1, 3.2])], Per::Run);
+    assert!(from_4_to_2.contains("they ran on 4 and 2 ranks"), "{from_4_to_2}");
+    // A run that differs from the others of its group is named, and nothing is called the same.
+    let mut slow = group(2, [0.0, 0.3, 90.0]);
+    slow[2].name = "slow".to_owned();
+    slow[2].summary.run.seconds *= 7.0;
+    let seconds = slow[0].summary.run.seconds;
+    let unknown = text(vec![slow, group(2, [0.0, 0.3, 0.6])], Per::Run);
+    assert!(unknown.starts_with("whether the energy differs is not known (noise ± "), "{unknown}");
+    let [one, others] = [7.0 * seconds, seconds].map(|seconds| ampere_model::digits::significant(seconds, 3));
+    let named = format!("slow took {one} s, the other runs of its group {others} to {others} s: ");
+    assert!(unknown.contains(&named) && !unknown.contains("the same"), "{unknown}");
+    assert!(!alike.contains("without it the noise is smaller"), "{alike}");
     // One run has no noise.
     let one = text(vec![group(2, [0.0, 0.1, 0.2]), vec![varied("r", 2, 1.0)]], Per::Run);
     assert!(one.contains("a group of one run has no deviation") && line(&one).contains("± ?"), "{one}");

@@ -29,6 +29,8 @@ use statistics::{Difference, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NAME_CHARS_MAX: usize = 56;
+/// A run whose time or energy differs by more than this factor from those of all others in its group is named.
+const OUTLIER_RATIO: f64 = 2.0;
 /// The maximum length of a call path.
 const PATH_CHARS_MAX: usize = 110;
 
@@ -264,18 +266,44 @@ fn notes(groups: &[Vec<About>], functions: &[BTreeSet<String>], per: Per) -> Vec
         // Runs without MPI have no ranks.
         let is_known = runs().all(|run| number(run) > 0);
         if is_known && differ(&|a, b| number(a) == number(b)) && !is_divided(per) {
-            let numbers: BTreeSet<u32> = runs().map(number).collect();
-            let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            let mut numbers: Vec<String> = Vec::new();
+            for number in runs().map(|run| number(run).to_string()) {
+                if !numbers.contains(&number) {
+                    numbers.push(number);
+                }
+            }
             notes.push(format!(
                 "they ran on {} {what}, and figures are sums: {advice} divides them by their number",
                 numbers.join(" and ")
             ));
         }
     }
+    notes.extend(groups.iter().filter_map(|runs| outlier(runs)));
     if groups.iter().any(|runs| runs.len() > 1) && groups.iter().any(|runs| runs.len() == 1) {
         notes.push("a group of one run has no deviation, so there is no interval".to_owned());
     }
     notes
+}
+
+/// Returns the note about a run that took, or used, far more or less than all others of its group.
+fn outlier(runs: &[About]) -> Option<String> {
+    let note = |of: fn(&About) -> f64, verb: &str, unit: &str| {
+        let note_of = |at: usize| {
+            let others = || runs.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, run)| of(run));
+            let (one, least, most) =
+                (of(&runs[at]), others().fold(f64::INFINITY, f64::min), others().fold(0.0, f64::max));
+            let is_outlier = one > OUTLIER_RATIO * most || OUTLIER_RATIO * one < least;
+            let [one, least, most] = [one, least, most].map(|value| digits::significant(value, 3));
+            is_outlier.then(|| {
+                format!(
+                    "{} {verb} {one} {unit}, the other runs of its group {least} to {most} {unit}: without it the noise is smaller",
+                    printable(&runs[at].name)
+                )
+            })
+        };
+        (0..runs.len()).filter(|_| runs.len() > 2).find_map(note_of)
+    };
+    note(|run| run.run.seconds, "took", "s").or_else(|| note(|run| run.run.total_joules, "used", "J"))
 }
 
 /// A size of runs: the word, the option that divides by it, whether figures are divided by it already, and the number.

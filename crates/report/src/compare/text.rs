@@ -167,6 +167,9 @@ fn tables(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::fm
             if at == listed.len() && more > 0 {
                 writeln!(out, "  and {more} more: -f csv and -f json have all")?;
             }
+            if at == listed.len() && comparison.has_samples() {
+                writeln!(out, "  not tested:")?;
+            }
             line_of(comparison, layout, row, (&name, &cells), out)?;
         }
         if ranked.small.is_none() && more > 0 {

@@ -45,19 +45,25 @@ fn verdict(comparison: &Comparison, group: usize) -> String {
 fn energy(comparison: &Comparison, group: usize) -> String {
     const KINDS: [(&str, &str); 3] =
         [("dynamic_joules", "dynamic joules"), ("static_joules", "static joules"), ("seconds", "time")];
-    let (mut differ, mut same) = (Vec::new(), Vec::new());
+    let (mut differ, mut same, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     for (figure, name) in KINDS {
         match change_of(comparison, group, figure) {
             Some(Some(change)) => differ.push(format!("{name} {change}")),
-            Some(None) => same.push(name),
+            Some(None) => match much_noise(comparison, group, figure) {
+                Some(noise) => unknown.push((name, noise)),
+                None => same.push(name),
+            },
             None => {}
         }
     }
     // Without dynamic joules there is only the time, which needs no mention if it is the same.
     if comparison.has_dynamic && !same.is_empty() {
-        let last = same.pop().unwrap_or_default();
-        let others = if same.is_empty() { String::new() } else { format!("{} and ", same.join(", ")) };
-        differ.push(format!("{others}{last} the same"));
+        differ.push(format!("{} the same", listed(&same)));
+    }
+    if let Some(noise) = unknown.iter().map(|(_, noise)| *noise).reduce(f64::max) {
+        let names: Vec<&str> = unknown.iter().map(|(name, _)| *name).collect();
+        let up_to = if names.len() > 1 { " up to" } else { "" };
+        differ.push(format!("{} not known (noise{up_to} ± {noise:.0} %)", listed(&names)));
     }
     let all = all_joules(comparison, group);
     if differ.is_empty() { all } else { format!("{all}: {}", differ.join(", ")) }
@@ -71,19 +77,38 @@ fn change_of(comparison: &Comparison, group: usize, figure: &str) -> Option<Opti
     Some(difference.is_significant().unwrap_or(is_large).then(|| by_how_much(row, group)))
 }
 
+/// Joins names: "a, b and c".
+fn listed(names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        names => names.concat(),
+    }
+}
+
+/// Returns the noise of a figure of the run in percent, if it is too large to call the runs the same.
+fn much_noise(comparison: &Comparison, group: usize, figure: &str) -> Option<f64> {
+    let row = comparison.of_run(figure)?;
+    let (low, high) = row.differences[group - 1].interval?;
+    let part = (high - low) / 2.0 / row.groups[0].mean;
+    (part > NOISE_MAX).then_some(100.0 * part)
+}
+
 fn all_joules(comparison: &Comparison, group: usize) -> String {
     let Some(row) = comparison.of_run("joules") else { return "no energy is known".to_owned() };
     let per = match comparison.per {
         super::Per::Run => String::new(),
         per => format!(" per {}", per.name()),
     };
-    let (first, difference) = (&row.groups[0], &row.differences[group - 1]);
-    let half = difference.interval.map_or(0.0, |(low, high)| (high - low) / 2.0);
+    let difference = &row.differences[group - 1];
     match difference.is_significant() {
-        Some(false) if half <= NOISE_MAX * first.mean => format!("same energy{per} (within noise)"),
-        Some(false) => {
-            format!("energy{per}: no difference beyond the noise of ± {:.0} %", 100.0 * half / first.mean)
-        }
+        Some(false) => match much_noise(comparison, group, "joules") {
+            Some(noise) => {
+                format!(
+                    "whether the energy{per} differs is not known (noise ± {noise:.0} %; more runs reduce it)"
+                )
+            }
+            None => format!("same energy{per} (within noise)"),
+        },
         Some(true) => format!("energy{per} {}", by_how_much(row, group)),
         None if difference.of_means == 0.0 => format!("same energy{per}"),
         None => format!("energy{per} {} (noise not known: compare groups of runs)", by_how_much(row, group)),
