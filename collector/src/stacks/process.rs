@@ -242,6 +242,11 @@ impl SampledProcess {
             let handle = function.0 + FUNCTIONS;
             let function = sampler.function(*function);
             let of_mpi = mpi_function(&function.name);
+            // These calls are not the program's: their time belongs to the function of Score-P that makes them.
+            let caller = at.checked_sub(1).map(|at| sampler.function(sample.stack[at]));
+            if of_mpi.is_some() && caller.is_some_and(|by| is_of_score_p(&by.name, &by.module)) {
+                break;
+            }
             if of_mpi.is_none() && is_of_ampere(&function.module) {
                 if stack.last() != Some(&OWN) {
                     stack.push(OWN);
@@ -586,6 +591,12 @@ fn call_of_library<'a>(stack: impl Iterator<Item = (&'a str, &'a str)> + Clone) 
     is_gpu_library(library(module)).then(call_of_runtime).flatten().or(Some(at))
 }
 
+/// Whether a function is Score-P's own, which may be linked into the program.
+fn is_of_score_p(name: &str, module: &str) -> bool {
+    let library = module.rsplit('/').next().unwrap_or_default();
+    library.starts_with("libscorep_") || name.starts_with("SCOREP_")
+}
+
 /// Whether functions of this library are wrappers of recorded calls, or record calls: ampere's own, or those of Score-P for MPI.
 fn is_ours(library: &str) -> bool {
     library == HOST_LIBRARY || library.starts_with("libscorep_adapter_mpi") || is_gpu_library(library)
@@ -678,6 +689,13 @@ mod tests {
         for module in ["/usr/bin/ampere_of_a_user", "/opt/libampere/lib/libm.so.6", "[vdso]", ""] {
             assert!(!is_of_ampere(module), "{module}");
         }
+    }
+
+    #[test]
+    fn functions_of_score_p_are_known_by_their_library_or_name() {
+        assert!(is_of_score_p("SCOREP_Ipc_Recv", "/usr/bin/program"));
+        assert!(is_of_score_p("receive_and_unify", "/opt/scorep/lib/libscorep_measurement.so.11"));
+        assert!(!is_of_score_p("solve", "/home/user/scorep/program"));
     }
 
     #[test]
