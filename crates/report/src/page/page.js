@@ -22,8 +22,11 @@
   const OF_TOTAL = 'of total', OF_DYNAMIC = 'of dynamic', OF_TIME = 'of time';
   const watts = value => figure(value) + ' W';
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
-  // Calls of sampled functions are not counted.
+  // Calls of sampled functions are not counted. Calls of recorded functions are, but samples tell which functions made them, so
+  // a call path can have joules of calls that are counted at another one.
   const countOfCalls = value => value === 0 ? 'sampled' : count(value);
+  const countOfPath = (value, name) => value === 0 && counted.has(name) ? 'path sampled' : countOfCalls(value);
+  const PATH_CALLS = '“path sampled”: samples tell which functions called it; its calls are counted at another path of the same function';
   function duration(seconds) {
     if (seconds < 120) return seconds.toFixed(seconds < 10 ? 2 : 1) + ' s';
     const whole = Math.floor(seconds), minutes = Math.floor(whole / 60) % 60;
@@ -101,7 +104,7 @@
     if (kind === 'function') return `hsl(${14 + 40 * shade} 82% ${60 + 16 * (5 * shade % 1) + light}%)`;
     return colours.rest;
   }
-  const isMpi = new Set();
+  const isMpi = new Set(), counted = new Set();
   // The current functions of ranks can have names that are not in the tables.
   const kindOf = words => /^(P?MPI_|mpi_)/.test(words) ? 'mpi' : 'function';
 
@@ -226,7 +229,8 @@
   const number = (key, title, form, more) => ({ key, title, number: true, show: (row, largest) => row[key] == null ? row.last ? '' : '?' : form(row[key], largest), ...more });
   const BAR = { key: '', title: '', bar: true, kind: () => 'share' };
   const STATIC = 'The lighter part of a bar is static: what the devices draw anyway. The full part is dynamic: what was used above that.';
-  const LEAST = 'the joules of samples in which nothing else ran', MOST = 'the joules of all samples in which it ran at all';
+  const RANGE_HEAD = '(least..most)', RANGE = RANGE_HEAD + ': the joules of samples in which nothing else ran, and of all samples in which it ran at all';
+  const ERROR = '±: the standard error of the joules of a sampled function, whose calls are not counted';
 
   const IDLE = 'idle: no consumer ran', OTHER_JOBS = 'other jobs on the node';
   // Functions are sorted by the joules that they used themselves.
@@ -249,12 +253,14 @@
     // The bar is of all joules, and next to these or their share.
     if (has('dynamic_joules')) columns.push(BAR);
     if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, figure, { help: STATIC, show: (row, largest) => row.dynamic_joules == null ? '' : figure(row.dynamic_joules, largest) }));
-    if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
+    const hasErrors = has('sampled_error_joules'), hasRanges = has('most_joules') && hasBounds(of);
+    const known = row => {
+      if (row.last) return '';
+      if (row.sampled_error_joules != null) return row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %';
+      return !hasRanges ? '' : row.most_joules == null ? '?' : `(${figure(row.least_joules, row.most_joules)}..${figure(row.most_joules)})`;
+    };
+    if (hasErrors || hasRanges) columns.push(number('known', hasErrors ? hasRanges ? '± or range' : '±' : RANGE_HEAD, figure, { minor: true, help: [hasErrors && ERROR, hasRanges && RANGE].filter(Boolean).join('; '), show: known }));
     columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, ...(has('dynamic_joules') ? [] : [BAR]));
-    const isSampled = row => row.sampled_error_joules != null;
-    const bound = (key, title, help) => number(key, title, figure, { minor: true, where: wide, help, show: (row, largest) => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : figure(row[key], largest) });
-    if (has('least_joules') && hasBounds(of)) columns.push(bound('least_joules', 'least', LEAST));
-    if (has('most_joules') && hasBounds(of)) columns.push(bound('most_joules', 'most', MOST));
     if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, figure, { minor: true, where: hasWaits ? wide : 'in-middle' }));
     if (hasWaits) columns.push(...waitColumns(row => row.last));
     if (what === 'kernel' && has('seconds') && unit === 'J') columns.push(number('mean_watts', 'mean W', figure, { help: 'the joules of the kernel, divided by the time that it ran', show: (row, largest) => row.mean_watts == null ? '' : figure(row.mean_watts, largest) }));
@@ -272,6 +278,7 @@
       const row = { words: of.words ? of.words[index] : name(at), joules: of.joules[index], last: 0 };
       for (const key of keys) row[key] = of[key][index];
       if (row.seconds > 0) row.mean_watts = row.joules / row.seconds;
+      row.known = row.sampled_error_joules ?? (row.most_joules == null ? null : row.most_joules - row.least_joules);
       return row;
     });
     const rest = (value, words) => { if (value > 0) { const row = { words, joules: value, last: 1 }; rows.push(row); } };
@@ -666,10 +673,7 @@
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
     text('kernels-rest', `${baseWords(kernels)} GPUs with kernels have ${figure(totals.gpu_joules)} J of these, ${figure(totals.kernel_joules)} J while a kernel ran.`);
     text('functions-base', baseWords(functions) + (orderOf(functions).sort ? ` ${STATIC}` : ''));
-    const hasWaits = !job && tables.functions.waited_joules?.length > 0;
-    $('functions-rest').classList.toggle('in-wide', !job && !hasWaits);
-    $('functions-rest').classList.toggle('in-widest', hasWaits);
-    text('functions-rest', job ? `of all nodes; the tables of ${job.here}'s devices, below, have only its own functions, with all of their figures` : [tables.functions.least_joules.length && hasBounds(tables.functions) && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
+    text('functions-rest', job ? `of all nodes; the tables of ${job.here}'s devices, below, have only its own functions, with all of their figures` : [tables.functions.least_joules.length && hasBounds(tables.functions) && `${RANGE}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
   }
 
   // ---- heat map ----
@@ -912,17 +916,17 @@
     boxes.forEach((box, at) => {
       if (at !== zoom && !inside.has(box.caller)) return;
       inside.add(at);
-      if (at !== 0) rows.push({ words: clip(pathOf(boxes, at).join(' > '), 400), joules: box.own, sum: box.sum, dynamic: box.dynamic, part: whole > 0 ? box.own / whole : 0, calls: box.calls, waited_joules: box.waited, caused_waiting_joules: box.caused, last: 0 });
+      if (at !== 0) rows.push({ words: clip(pathOf(boxes, at).join(' > '), 400), name: box.words, joules: box.own, sum: box.sum, dynamic: box.dynamic, part: whole > 0 ? box.own / whole : 0, calls: box.calls, waited_joules: box.waited, caused_waiting_joules: box.caused, last: 0 });
     });
     const hasWaits = rows.some(row => row.waited_joules || row.caused_waiting_joules);
-    const at = tableOf('flame-table', [number('joules', 'J', figure), BAR, number('sum', 'inclusive J', figure), ...(boxes[0].dynamic == null ? [] : [number('dynamic', 'inclusive dynamic J', figure, { show: (row, largest) => row.dynamic == null ? '' : figure(row.dynamic, largest) })]), ...(hasWaits ? waitColumns(() => false) : []), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
+    const at = tableOf('flame-table', [number('joules', 'J', figure), BAR, number('sum', 'inclusive J', figure), ...(boxes[0].dynamic == null ? [] : [number('dynamic', 'inclusive dynamic J', figure, { show: (row, largest) => row.dynamic == null ? '' : figure(row.dynamic, largest) })]), ...(hasWaits ? waitColumns(() => false) : []), number('calls', 'calls', countOfCalls, { minor: true, help: PATH_CALLS, show: row => countOfPath(row.calls, row.name) }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
     at.set(rows);
     at.search(flame.search);
   }
   // A run without an energy counter has shares of time. Then the first box is all of it.
   const shareOfRun = part => page.totals.joules > 0 ? `${share(part, page.totals.joules)} ${OF_TOTAL}` : `${share(part, flame.tree[0].sum)} ${OF_TIME}`;
   function boxWords(box, isShort) {
-    const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${figure(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : 'sampled'}${box.waited ? `\n${figure(box.waited)} J of them waiting in MPI` : ''}${box.caused ? `\nothers used ${figure(box.caused)} J waiting for it` : ''}`;
+    const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${figure(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : countOfPath(box.calls, box.words)}${box.waited ? `\n${figure(box.waited)} J of them waiting in MPI` : ''}${box.caused ? `\nothers used ${figure(box.caused)} J waiting for it` : ''}`;
     const part = box.dynamic == null ? '' : ` (${figure(box.dynamic)} dynamic)`;
     return `${clip(box.words, 300)}: ${figure(box.sum)} J${part}, ${shareOfRun(box.sum)}${own}`;
   }
@@ -1018,7 +1022,7 @@
     const paths = of.rows.map(row => row.path.map(at => brief(name(at)))), ends = paths.map(path => endOf(path, 110));
     // The call paths of a launcher belong to no rank.
     const ofRanks = (key, title, more) => number(key, title, figure, { show: (row, largest) => row.ranks ? figure(row[key], largest) : '-', ...more });
-    tableOf('paths-table', [number('joules', ownUnit(), figure), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', ranks => ranks ? count(ranks) : '-', { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
+    tableOf('paths-table', [number('joules', ownUnit(), figure), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', ranks => ranks ? count(ranks) : '-', { minor: true }), number('calls', 'calls', countOfCalls, { minor: true, help: PATH_CALLS, show: row => countOfPath(row.calls, name(row.path.at(-1))) }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
       .set(of.rows.map((row, at) => ({ ...row, words: ends.indexOf(ends[at]) === ends.lastIndexOf(ends[at]) ? ends[at] : endOf(paths[at], 240), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
     text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${figure(of.others.joules)} ${ownUnit()} in all` : '');
   }
@@ -1053,6 +1057,8 @@
       tables = page.tables;
       isMpi.clear();
       for (const at of tables.mpi) isMpi.add(tables.names[at]);
+      counted.clear();
+      tables.functions.name.forEach((at, row) => tables.functions.calls?.[row] > 0 && counted.add(tables.names[at]));
       shorts.clear();
       tables.short_names.forEach((short, at) => short && shorts.set(tables.names[at], short));
     }
