@@ -11,6 +11,7 @@ const NOTE_CHARACTERS_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub struct Notes {
     lines: Vec<String>,
+    losses: Vec<String>,
     is_incomplete: bool,
     left_out: usize,
 }
@@ -35,6 +36,10 @@ impl Notes {
     /// Adds a note about a loss, which makes the run incomplete.
     pub fn add_loss(&mut self, line: impl Into<String>) {
         self.is_incomplete = true;
+        let line = cut(line.into());
+        if !self.losses.contains(&line) && self.losses.len() < NOTES_MAX {
+            self.losses.push(line.clone());
+        }
         self.add(line);
     }
 
@@ -48,6 +53,11 @@ impl Notes {
 
     pub fn lines(&self) -> &[String] {
         &self.lines
+    }
+
+    /// Returns the notes about losses.
+    pub fn losses(&self) -> &[String] {
+        &self.losses
     }
 }
 

@@ -155,12 +155,15 @@ impl Finish {
             self.run.notes.set_incomplete();
         }
         self.run.notes.extend(manifest.progress.losses.notes.iter().cloned());
-        self.run.notes.extend(self.run.options.left.iter().flat_map(|left| left.run.notes.iter().cloned()));
+        let left = self.run.options.left.iter().map(|left| &left.run);
+        left.clone().flat_map(|run| &run.missing).for_each(|note| self.run.notes.add_loss(note));
+        self.run.notes.extend(left.flat_map(|run| run.notes.iter().cloned()));
         if !manifest.progress.has_ended {
-            self.run.notes.add("the run and its collector were killed: these results were recovered from the remaining records");
+            let note = "the run and its collector were killed: these results were recovered from the remaining records";
             // It is not known which samples the kernel still had.
-            if self.run.ingest.processes.iter().any(Process::has_samples) {
-                self.run.notes.set_incomplete();
+            match self.run.ingest.processes.iter().any(Process::has_samples) {
+                true => self.run.notes.add_loss(note),
+                false => self.run.notes.add(note),
             }
         }
         self.finish(true)

@@ -112,16 +112,20 @@ impl<'a> RunSummary<'a> {
         // If ranks are also sampled, the host that records their events is named.
         let host = hosts.find(|host| *host != SAMPLED_HOST).unwrap_or(sampled).to_owned();
         let lacks_score_p = complete && self.lacks_score_p(&host);
+        let mut missing = self.missing(&gaps, &endings);
         if lacks_score_p {
             notes.push(unseen::NO_SCORE_P.to_owned());
+            missing.insert(0, unseen::NO_SCORE_P.to_owned());
         }
+        let complete = self.is_complete(complete) && !lacks_score_p;
         Run {
             id: self.run.options.run_id.clone(),
             job: self.run.options.manifest.job.clone(),
             command: self.run.options.command.clone(),
             start,
             end,
-            complete: self.is_complete(complete) && !lacks_score_p,
+            complete,
+            missing: if complete { Vec::new() } else { missing },
             host,
             nodes: node_ranks.keys().cloned().collect(),
             ranks: node_ranks.values().sum(),
@@ -235,6 +239,25 @@ impl<'a> RunSummary<'a> {
             notes.push(format!("{failed} readings of a counter failed"));
         }
         self.run.notes.with(notes)
+    }
+
+    /// Returns the notes that make the run incomplete, the most important first.
+    fn missing(&self, gaps: &[Gap], endings: &[Ending]) -> Vec<String> {
+        let open: Vec<Gap> = gaps.iter().filter(|gap| gap.joules.is_none()).cloned().collect();
+        let processes = &self.run.ingest.processes;
+        let unrecorded = processes.iter().filter(|process| !process.is_whole());
+        let of_processes =
+            |of: fn(&Process) -> Option<String>| unrecorded.clone().filter_map(of).take(ALIKE_NOTES_MAX);
+        let replay = self.run.options.replay.iter().flat_map(|replay| replay.notes.iter().cloned());
+        let mut missing: Vec<String> = Gap::notes(&open);
+        missing.extend(Ending::notes(endings));
+        missing.extend(self.run.notes.losses().iter().cloned());
+        missing.extend(of_processes(Process::note_of_unrecorded));
+        missing.extend(of_processes(Process::note_of_gpu_records));
+        missing.extend(of_processes(Process::note_of_replaced));
+        missing.extend(self.note_of_unmeasured());
+        missing.extend(replay);
+        missing
     }
 
     /// Returns a note if the stacks of some ranks were sampled, and those of others were not.

@@ -74,9 +74,6 @@ pub(crate) fn end(run: &mut LiveRun) -> Option<Duration> {
     run.notes.extend(said.notes);
     run.sampling.stacks_overhead = said.overhead;
     said.losses.into_iter().for_each(|loss| run.notes.add_loss(loss));
-    if said.is_loss {
-        run.notes.set_incomplete();
-    }
     said.period
 }
 

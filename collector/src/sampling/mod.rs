@@ -189,9 +189,9 @@ impl Sampling {
                 return false;
             }
         };
-        notes.extend(found.notes);
-        if found.is_incomplete {
-            notes.set_incomplete();
+        match found.is_incomplete {
+            true => found.notes.into_iter().for_each(|note| notes.add_loss(note)),
+            false => notes.extend(found.notes),
         }
         let log = sampler::LOG_NAME;
         let _ = ampere_owned::open_own(&self.directory.join(log)).and_then(|mut of_session| {

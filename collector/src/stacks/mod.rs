@@ -106,8 +106,6 @@ pub(crate) struct SamplingReport {
     pub losses: Vec<String>,
     /// The actual CPU time between two samples, if some samples are missing.
     pub period: Option<Duration>,
-    /// Whether more than a twentieth of the run's CPU time is in no function.
-    pub is_loss: bool,
     /// The cost of samples and records of switches for the program.
     pub overhead: Option<StacksOverhead>,
 }
@@ -227,11 +225,7 @@ impl StackSampling {
         self.requests = None;
         self.wake();
         let failed = "the thread that samples stacks has failed".to_owned();
-        thread.join().unwrap_or_else(|_| SamplingReport {
-            notes: vec![failed],
-            is_loss: true,
-            ..SamplingReport::default()
-        })
+        thread.join().unwrap_or_else(|_| SamplingReport { losses: vec![failed], ..SamplingReport::default() })
     }
 }
 

@@ -56,8 +56,9 @@ fn lost(figures: &Figures) -> Option<(String, bool)> {
     let part = 100.0 * figures.lost as f64 / all.max(1) as f64;
     let words = || {
         format!(
-            "{} of {all} samples of stacks and records of switches ({part:.1} %) were lost, because the collector did not fetch them in \
-             time: shares of functions may differ by as much",
+            "{part:.1} % of the samples of stacks and records of switches were lost ({} of {all}; limit {LOST_MAX} %), because the \
+             collector did not fetch them in time: shares of functions may differ by as much. Leave the collector a core, or run \
+             fewer ranks on each core",
             figures.lost
         )
     };
@@ -185,13 +186,13 @@ mod tests {
         (figures.switches, figures.lost) = (99_000, 1000);
         let ended = of(&figures, Duration::from_millis(1));
         assert_eq!((ended.losses.len(), ended.notes.len()), (0, 1));
-        assert!(
-            ended.notes[0].starts_with("1000 of 101000 samples of stacks and records of switches (1.0 %)")
-        );
+        assert!(ended.notes[0].starts_with(
+            "1.0 % of the samples of stacks and records of switches were lost (1000 of 101000; limit 1 %)"
+        ));
         figures.lost = 1100;
         let ended = of(&figures, Duration::from_millis(1));
         assert_eq!((ended.losses.len(), ended.notes.len()), (1, 0), "{:?}", ended.notes);
-        assert!(ended.losses[0].contains("(1.1 %) were lost"), "{:?}", ended.losses);
+        assert!(ended.losses[0].starts_with("1.1 % of the samples"), "{:?}", ended.losses);
     }
 
     #[test]

@@ -401,8 +401,10 @@ impl Writer {
         });
         report.overhead = overhead;
         report.notes.extend(failure);
-        report.notes.extend(self.unsampled.iter().flat_map(UnsampledProcesses::notes));
-        report.is_loss = self.unsampled.as_ref().is_some_and(UnsampledProcesses::is_loss);
+        if let Some(unsampled) = &self.unsampled {
+            let notes = if unsampled.is_loss() { &mut report.losses } else { &mut report.notes };
+            notes.extend(unsampled.notes());
+        }
         report
     }
 

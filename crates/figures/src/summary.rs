@@ -267,6 +267,9 @@ pub struct Run {
     pub clock: Vec<[u64; 2]>,
     /// Notes for the reader, one line each.
     pub notes: Vec<String>,
+    /// Those notes that make the run incomplete, the most important first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
     /// The run's part of its node's CPU time; `None` for a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_cpu: Option<NodeCpu>,
@@ -438,6 +441,12 @@ impl Run {
         // A status above 128 may also be an ordinary exit status.
         let signal = (129..160).contains(&status).then(|| format!(", as of {}", SignalNumber(status - 128)));
         Some(format!("{status}{}", signal.unwrap_or_default()))
+    }
+
+    /// Returns all notes; those about what is missing come first.
+    pub fn notes_in_order(&self) -> impl Iterator<Item = &String> {
+        let others = self.notes.iter().filter(|note| !self.missing.contains(note));
+        self.missing.iter().chain(others)
     }
 
     /// Returns a word to show next to the run's name; empty if the run is complete.

@@ -214,7 +214,8 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
             energy(*part)
         ));
     }
-    all.extend(waits::words(summary).into_iter().filter(|words| !words.is_empty()));
+    let waits: Vec<String> = waits::words(summary).into_iter().filter(|words| !words.is_empty()).collect();
+    all.extend((!waits.is_empty()).then(|| waits.join("; ")));
     all.extend(hints(summary));
     all
 }

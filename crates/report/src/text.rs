@@ -124,7 +124,7 @@ impl<'a> Page<'a> {
         lines.extend((!run.command.is_empty()).then(|| ("command", first::command_line(&run.command))));
         lines.extend(run.node_cpu.as_ref().map(|cpu| ("cpu", cpu.words(run.seconds))));
         lines.extend((summary.devices.len() > 1).then(|| ("total", total(summary))));
-        let notes = run.notes.iter().take(NOTES_MAX);
+        let notes = run.notes_in_order().take(NOTES_MAX);
         lines.extend(notes.map(|note| ("note", short(note, NOTE_CHARACTERS_MAX))));
         let more = run.notes.len().saturating_sub(NOTES_MAX);
         lines.extend((more > 0).then(|| ("note", format!("... and {more} more in summary.json"))));

@@ -213,8 +213,7 @@ fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_
         let words: Vec<&str> = lines.split_whitespace().collect();
         words.join(" ").contains("38.0 % of it was for ranks that were not on a CPU")
     };
-    let words =
-        "38.0 % of the waiting was for ranks without a CPU, 4 ranks on 2 cores: use one rank per core";
+    let words = "4 ranks on 2 cores: ranks wait for others without a CPU; use one rank per core";
     assert_hint("instrumented", words, (false, true), |summary| assert!(waiting(summary, 0.38)));
     assert_hint("instrumented", words, (false, false), |summary| {
         assert!(waiting(summary, 0.38));
@@ -299,20 +298,20 @@ fn the_cost_of_samples_and_of_a_node_without_a_free_core_is_a_hint() {
                 cost_seconds,
                 program_seconds: 10.0,
             };
-            summary.run.seconds = 10.0;
+            summary.run.seconds = 20.0;
             summary.overhead.stacks = Some(stacks);
-            let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
-            cpu.collector_busy_seconds = 0.0;
+            summary.overhead.collector_cpu_seconds = 0.0;
         }
     };
     assert_hint("sampled_ranks", "measuring took", (false, false), cost(0.3, 10_000));
-    let switches = "measuring took about 9 % of the program's CPU time; 200 000 switches of threads a second";
+    let switches = "measuring took about 9 % of the program's CPU time; 100 000 switches of threads a second";
     assert_hint("sampled_ranks", switches, (false, true), cost(0.9, 2_000_000));
     let full = |summary: &mut Summary| {
         cost(0.3, 10_000)(summary);
         let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
-        (cpu.seconds, cpu.collector_busy_seconds) = (10.0, 0.6);
-        cpu.node_busy_seconds = 10.0 * cpu.node_cpus as f64;
+        cpu.seconds = 20.0;
+        cpu.node_busy_seconds = 20.0 * cpu.node_cpus as f64;
+        summary.overhead.collector_cpu_seconds = 0.6;
     };
     assert_hint(
         "sampled_ranks",
@@ -322,7 +321,15 @@ fn the_cost_of_samples_and_of_a_node_without_a_free_core_is_a_hint() {
     );
     assert_hint("sampled_ranks", "measuring took", (false, false), |summary| {
         full(summary);
+        summary.overhead.stacks.as_mut().expect("samples").cost_seconds = 0.0;
         summary.overhead.stacks.as_mut().expect("samples").program_seconds = 0.02;
+    });
+    // Others leave the program little of the node's CPU time.
+    assert_hint("sampled_ranks", "measuring took about 26 %", (false, true), |summary| {
+        full(summary);
+        let stacks = summary.overhead.stacks.as_mut().expect("samples");
+        (stacks.cost_seconds, stacks.program_seconds) = (0.09, 1.0);
+        summary.overhead.collector_cpu_seconds = 0.17;
     });
 }
 
@@ -333,6 +340,28 @@ fn functions_of_the_python_interpreter_are_a_hint() {
             .filter(|row| row.region.contains("PairLJCut::compute"))
             .for_each(|row| row.region = "_PyEval_EvalFrameDefault".into());
     });
+}
+
+#[test]
+fn the_first_line_of_an_incomplete_run_is_what_is_missing() {
+    let lost = "4.1 % of the samples of stacks and records of switches were lost: leave the collector a core";
+    let mut summary = summary("failed");
+    summary.run.endings.clear();
+    summary.run.notes = ["1 event came late: computed again", lost, "another"].map(str::to_owned).to_vec();
+    summary.run.missing = vec![lost.to_owned()];
+    summary.quality.records.late_events = 1;
+    let text = first::render(&summary, Screen::new(80, false), &[]);
+    let line = text.lines().position(|line| line.starts_with("INCOMPLETE: 4.1 % of the samples"));
+    let others = ["late", "another"].map(|words| text.contains(words));
+    assert_eq!((line.is_some(), others), (true, [false; 2]), "{text}");
+    let notes: Vec<&String> = summary.run.notes_in_order().collect();
+    assert_eq!((notes[0].as_str(), notes.len()), (lost, 3));
+    let page = ampere_report::render(&summary, ampere_report::Format::Html, Screen::FILE).expect("a page");
+    let page = String::from_utf8(page).expect("text");
+    assert!(
+        page.contains(&format!("\"label\":\"incomplete\",\"value\":0.0,\"unit\":\"\",\"text\":\"{lost}")),
+        "{page}"
+    );
 }
 
 #[test]

@@ -95,16 +95,19 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let mut of_parts = std::mem::take(&mut summary.run.notes);
     of_parts.extend(other_threads.note());
     summary.run.id = trace_id(path);
-    summary.run.complete &= warnings.is_empty() && !is_incomplete;
     describe(&mut summary.run, definitions, readings);
-    summary.run.complete &= doubts.is_empty();
+    let of_trace = is_incomplete.then(|| INCOMPLETE.to_owned());
+    let mut missing: Vec<String> = warnings.iter().cloned().chain(of_trace).collect();
+    missing.extend(doubts.iter().cloned());
     odd.extend(doubts);
     summary.run.notes = warnings.iter().chain(&odd).cloned().chain(of_parts).collect();
     if are_in_doubt(doubtful_joules, summary.run.total_joules) {
         odd.push(IN_DOUBT.to_owned());
         summary.run.notes.push(IN_DOUBT.to_owned());
-        summary.run.complete = false;
+        missing.push(IN_DOUBT.to_owned());
     }
+    summary.run.complete &= missing.is_empty();
+    summary.run.missing = missing;
     Ok(Attributed { summary, warnings, odd })
 }
 

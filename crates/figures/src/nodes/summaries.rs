@@ -100,10 +100,13 @@ fn run_of(all: &[Summary]) -> Run {
     let mpi: Vec<&MpiRanks> = runs().filter_map(|run| run.mpi.as_ref()).collect();
     let mpi = MpiRanks::of(mpi.iter().flat_map(|of| of.ranks.iter().map(|rank| (*rank, of.size))));
     let missing = mpi.as_ref().map(MpiRanks::missing).unwrap_or_default();
-    let mut notes = notes_of(all);
+    let mut notes = notes_of(all, |run| &run.notes);
     notes.extend(note_of_clocks(all));
+    let mut notes_of_missing = notes_of(all, |run| &run.missing);
     if let Some(mpi) = mpi.as_ref().filter(|_| !missing.is_empty()) {
-        notes.push(missing::note_of_all_nodes(&missing, mpi.size));
+        let note = missing::note_of_all_nodes(&missing, mpi.size);
+        notes_of_missing.insert(0, note.clone());
+        notes.push(note);
     }
     Run {
         start: dates(|run| &run.start).min().cloned().unwrap_or_default(),
@@ -117,6 +120,7 @@ fn run_of(all: &[Summary]) -> Run {
         total_joules: runs().map(|run| run.total_joules).sum(),
         seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
         notes,
+        missing: notes_of_missing,
         node_cpu: runs().filter_map(|run| run.node_cpu).reduce(NodeCpu::with),
         command_status: runs().find_map(|run| run.command_status),
         endings,
@@ -150,11 +154,11 @@ fn note_of_clocks(all: &[Summary]) -> Option<String> {
 }
 
 /// Returns the notes of all nodes. A note that several nodes have is returned once, with their number.
-fn notes_of(all: &[Summary]) -> Vec<String> {
+fn notes_of(all: &[Summary], of: fn(&Run) -> &Vec<String>) -> Vec<String> {
     let mut by_note: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut in_order: Vec<&str> = Vec::new();
     for node in all {
-        for note in node.run.notes.iter().filter(|note| !note.starts_with(ALONE)) {
+        for note in of(&node.run).iter().filter(|note| !note.starts_with(ALONE)) {
             let nodes = by_note.entry(note).or_default();
             if nodes.is_empty() {
                 in_order.push(note);

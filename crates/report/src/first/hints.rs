@@ -32,8 +32,9 @@ const HOT_CELSIUS: f64 = 95.0;
 /// is a large part.
 const MEASURING_PART_MIN: f64 = 0.05;
 const JUDGED_SECONDS_MIN: f64 = 1.0;
-/// A program that keeps less than this part of one core busy hardly notices that no core is free for the collector.
-const JUDGED_CPU_PART_MIN: f64 = 0.1;
+/// A program that keeps less than this part of one core busy, although others may leave it less than it asks for, hardly notices
+/// that no core is free for the collector.
+const JUDGED_CPU_PART_MIN: f64 = 0.03;
 /// If the node's processors are busy for this part of the time, none is free.
 const FULL_PART: f64 = 0.95;
 /// The maximum length of a name in a hint, in characters.
@@ -67,18 +68,19 @@ fn measuring_overhead(facts: &Facts) -> Option<String> {
 fn sampling_overhead(summary: &Summary) -> Option<String> {
     let stacks = summary.overhead.stacks.as_ref().filter(|stacks| stacks.program_seconds > 0.0)?;
     let is_full = |cpu: &NodeCpu| cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64;
-    let collector = summary.run.node_cpu.filter(is_full).map_or(0.0, |cpu| cpu.collector_busy_seconds);
-    let part = (stacks.cost_seconds + collector) / stacks.program_seconds;
     let seconds = summary.run.seconds;
-    let is_judged = seconds >= JUDGED_SECONDS_MIN && stacks.program_seconds >= JUDGED_CPU_PART_MIN * seconds;
-    (is_judged && part >= MEASURING_PART_MIN).then(|| {
+    let is_noticed = stacks.program_seconds >= JUDGED_CPU_PART_MIN * seconds;
+    let is_full = summary.run.node_cpu.as_ref().is_some_and(is_full);
+    let collector = if is_full && is_noticed { summary.overhead.collector_cpu_seconds } else { 0.0 };
+    let part = (stacks.cost_seconds + collector) / stacks.program_seconds;
+    (seconds >= JUDGED_SECONDS_MIN && part >= MEASURING_PART_MIN).then(|| {
         let of_samples = stacks.samples as f64 * stacks.sample_seconds.unwrap_or_default();
         let advice = if collector > stacks.cost_seconds {
             "no core is free for the collector: leave it one".to_owned()
         } else if of_samples > 0.5 * stacks.cost_seconds {
             "sample less often, for example --sample 10ms".to_owned()
         } else {
-            let rate = stacks.switches as f64 / stacks.program_seconds;
+            let rate = stacks.switches as f64 / seconds;
             format!("{} switches of threads a second: run fewer on a core", count(rate.round() as u64))
         };
         let each = [stacks.cost_seconds, collector].map(|seconds| percent(seconds, stacks.program_seconds));
@@ -146,10 +148,10 @@ fn too_many_ranks(facts: &Facts) -> Option<String> {
     let run = &facts.summary.run;
     let cores = run.node_cpu.map(|cpu| cpu.cpus).filter(|cores| (1..run.ranks as u64).contains(cores))?;
     let waiting = waits::of(facts.summary).filter(|waiting| waiting.joules >= PART_MIN * run.total_joules)?;
-    let part = waits::without_cpu(waiting)?;
-    let ranks = run.ranks;
+    waits::without_cpu(waiting)?;
     Some(format!(
-        "{part} of the waiting was for ranks without a CPU, {ranks} ranks on {cores} cores: use one rank per core"
+        "{} ranks on {cores} cores: ranks wait for others without a CPU; use one rank per core",
+        run.ranks
     ))
 }
 

@@ -17,23 +17,21 @@ pub(crate) mod tables;
 use crate::over_ranks::{self, Spread, is_mpi_rank};
 use crate::{baseline, other_jobs, waits};
 use ampere_figures::shares;
-use ampere_figures::summary::{Baseline, Device, Ending, Gap, Run, Summary, topmost, view};
+use ampere_figures::summary::{Baseline, Device, Run, Summary, topmost, view};
 use ampere_model::digits::{self, energy, percent, significant, watt_hours};
-use ampere_model::text::{first_words, printable, short};
+use ampere_model::text::{first_words, printable, short, wrapped};
 use facts::Facts;
 use names::nodes_of;
 use screen::{LABEL, Line, Screen, Style, labelled, parts};
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Caps;
 
-/// The maximum number of notes of an incomplete run that are shown here.
-const NOTES_MAX: usize = 3;
+/// The maximum number of lines of the first reason for which a run is incomplete.
+const REASON_LINES_MAX: usize = 4;
 /// Ranks are balanced if the largest is at most this part above the mean.
 const BALANCED_EXCESS_MAX: f64 = 0.05;
 /// An MPI function with this part of all MPI's joules has nearly all of them.
 const NEARLY_ALL_MIN: f64 = 0.9;
-/// The words before the call path with the most joules.
-const PATH_HEAD: &str = "most joules: ";
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
@@ -59,7 +57,7 @@ struct Parts {
 fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
     let facts = Facts::of(summary);
     let fixed = Parts {
-        head: [head(&facts, screen), energies(&facts, screen)].concat(),
+        head: [head(&facts, screen), reason(&facts, screen), energies(&facts, screen)].concat(),
         around: [mpi(&facts, screen), waiting(&facts, screen), ranks(&facts, screen), nodes(&facts, screen)]
             .concat(),
         path: hottest_path(&facts, screen),
@@ -285,29 +283,37 @@ fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
     labelled("", &format!("{}: {words}", shares::head(facts.is_dynamic)), Style::Plain, screen)
 }
 
-/// Returns the reasons why a run is incomplete.
+/// Returns the most important reason why a run is incomplete.
+fn reason(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let run = &facts.summary.run;
+    let reason = run.missing.first().filter(|_| !run.complete && !run.running);
+    let words = reason.map(|reason| {
+        first_words(&format!("{}: {reason}", run.state()), REASON_LINES_MAX * (screen.width - 1))
+    });
+    let lines = words.into_iter().flat_map(|words| wrapped(&words, screen.width));
+    lines.map(|text| Line { style: Style::Bad, text }).collect()
+}
+
+/// Returns what was lost, and further reasons why a run is incomplete.
 fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let run = &facts.summary.run;
     if run.complete || run.running {
         return Vec::new();
     }
-    let losses: Vec<String> = facts
-        .summary
-        .quality
-        .occurred()
-        .map(|(number, word)| format!("{} {word}", digits::count(number)))
-        .collect();
-    let mut lines = if losses.is_empty() {
-        Vec::new()
-    } else {
-        labelled("lost", &losses.join(", "), Style::Plain, screen)
+    let mut lines = Vec::new();
+    let mut quality = facts.summary.quality;
+    quality.records.late_events = 0; // they are in the figures
+    let losses: Vec<String> =
+        quality.occurred().map(|(number, word)| format!("{} {word}", digits::count(number))).collect();
+    if !losses.is_empty() {
+        lines.extend(labelled("lost", &losses.join(", "), Style::Plain, screen));
+    }
+    // Summaries of earlier versions do not state what is missing: the last notes are about counters.
+    let notes: Vec<&String> = match run.missing.is_empty() {
+        true => run.notes.iter().rev().collect(),
+        false => run.missing.iter().skip(1).collect(),
     };
-    // Notes about the processes and the collector come first, then the last notes, which are about counters.
-    let mut notes = [Gap::notes(&run.gaps), Ending::notes(&run.endings).into_iter().collect()].concat();
-    let others: Vec<&String> = run.notes.iter().rev().filter(|note| !notes.contains(note)).collect();
-    notes.extend(others.into_iter().cloned());
-    let most = caps.notes.min(NOTES_MAX);
-    for note in notes.iter().take(most) {
+    for note in notes.into_iter().take(caps.notes) {
         let room = 2 * (screen.width - 9);
         lines.extend(labelled("note", &first_words(note, room), Style::Plain, screen));
     }
@@ -404,8 +410,9 @@ fn hottest_path(facts: &Facts, screen: Screen) -> Vec<Line> {
     if regions.len() < 2 {
         return Vec::new();
     }
-    let path = names::path(&regions, screen.width - LABEL - PATH_HEAD.len());
-    let mut lines = vec![Line::plain(format!("{:<LABEL$}{PATH_HEAD}{path}", "path"))];
+    let head = if facts.is_dynamic { "most dynamic joules: " } else { "most joules: " };
+    let path = names::path(&regions, screen.width - LABEL - head.len());
+    let mut lines = vec![Line::plain(format!("{:<LABEL$}{head}{path}", "path"))];
     if names::is_recursive(&path) {
         lines.extend(labelled("", names::RECURSION, Style::Plain, screen));
     }

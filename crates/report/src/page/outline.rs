@@ -65,7 +65,7 @@ fn notes(summary: &Summary) -> Vec<String> {
             .is_some_and(|(name, node)| devices.any(|of| of.name == name && of.node == node))
     };
     let mut notes: Vec<(String, &str, usize)> = Vec::new();
-    for note in &summary.run.notes {
+    for note in summary.run.notes_in_order() {
         let of_one = note.split_once(": ").filter(|(name, _)| is_node(name) || is_device(name));
         let key = match of_one {
             Some((name, what)) => {
