@@ -59,6 +59,20 @@ impl<V> NumberTable<V> {
 
     /// Returns the value of a number.
     #[inline]
+    pub fn get(&self, number: u64) -> Option<&V> {
+        match self.small.get(number as usize) {
+            Some(place) => place.as_ref(),
+            None => self.others.get(&number),
+        }
+    }
+
+    /// Returns all values.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.small.iter().flatten().chain(self.others.values())
+    }
+
+    /// Returns the value of a number.
+    #[inline]
     pub fn get_mut(&mut self, number: u64) -> Option<&mut V> {
         match self.small.get_mut(number as usize) {
             Some(place) => place.as_mut(),

@@ -106,6 +106,7 @@ pub(crate) fn ranks_of(
 }
 
 /// Converts an event of communication to an operation; `None` if no rank can wait in it.
+#[inline]
 pub(crate) fn operation(event: Communication) -> Option<Operation> {
     let message =
         |of: otf2::Message, request| Message { peer: of.peer, comm: of.comm.0, tag: of.tag, request };

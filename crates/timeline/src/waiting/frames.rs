@@ -28,8 +28,6 @@ pub(super) struct Tolerance {
 pub(super) struct Place {
     pub location: LocationIndex,
     pub rank: u32,
-    /// The number of the rank's node.
-    pub node: u32,
 }
 
 /// The arrival of a partner.
@@ -139,20 +137,37 @@ impl Frames {
     /// Adds an event to the innermost frame, whose other side is to be decided. Returns the frame and the number of the event.
     /// `receiver` is the other side of a blocking send.
     pub fn add(&mut self, place: Place, receiver: Option<u32>) -> Option<(Id, u32)> {
-        let open = self.open.get_mut(place.location.0 as usize)?.last_mut()?;
-        let Open { enter, region, id, .. } = *open;
-        let id = id.unwrap_or_else(|| {
-            let id = take_slot(&mut self.all, &mut self.free);
-            let slot = &mut self.all[id.slot as usize];
-            (slot.place, slot.region, slot.enter) = (place, region, enter);
-            open.id = Some(id);
-            id
-        });
-        let frame = self.get(id)?;
+        let (id, frame) = self.innermost(place)?;
         frame.receiver = receiver.filter(|_| frame.undecided == 0);
         frame.undecided += 1;
         frame.events += 1;
         Some((id, frame.events))
+    }
+
+    /// Adds an event to the innermost frame, whose other side is known. Returns whether that arrived after the frame was entered.
+    pub fn add_decided(&mut self, place: Place, arrival: Option<Arrival>) -> bool {
+        let entry = self.entry(place.location, Timestamp::MAX);
+        let Some(arrival) = arrival.filter(|arrival| arrival.time > entry) else { return false };
+        if arrival.rank != place.rank
+            && let Some((_, frame)) = self.innermost(place)
+        {
+            frame.events += 1;
+            frame.arrivals.push((arrival, frame.events));
+        }
+        true
+    }
+
+    /// Returns a location's innermost frame.
+    fn innermost(&mut self, place: Place) -> Option<(Id, &mut Frame)> {
+        let open = self.open.get_mut(place.location.0 as usize)?.last_mut()?;
+        let Open { enter, region, .. } = *open;
+        let id = *open.id.get_or_insert_with(|| {
+            let id = take_slot(&mut self.all, &mut self.free);
+            let slot = &mut self.all[id.slot as usize];
+            (slot.place, slot.region, slot.enter) = (place, region, enter);
+            id
+        });
+        Some((id, self.get(id)?))
     }
 
     /// Sets the other side of an event; `None` if it will never be known. Returns whether it arrived after the frame was
@@ -183,7 +198,7 @@ impl Frames {
         let (place, region, start) = (frame.place, frame.region, frame.enter);
         let leave = frame.leave.unwrap_or(start);
         let end_of = |arrival: &Arrival| {
-            let is_near = node_of(arrival.rank) == place.node;
+            let is_near = node_of(arrival.rank) == node_of(place.rank);
             let doubt = if is_near { 0 } else { clock_error.saturating_mul(2) };
             let after = arrival.time.saturating_sub(leave);
             let is_within = match arrival.kind {
@@ -288,7 +303,7 @@ fn tolerance_of_send(enter: Timestamp, leave: Timestamp) -> Timestamp {
 fn take_slot(all: &mut Vec<Frame>, free: &mut Vec<u32>) -> Id {
     let slot = free.pop().unwrap_or_else(|| {
         all.push(Frame {
-            place: Place { location: LocationIndex(0), rank: 0, node: 0 },
+            place: Place { location: LocationIndex(0), rank: 0 },
             region: RegionRef(0),
             enter: 0,
             leave: None,

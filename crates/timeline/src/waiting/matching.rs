@@ -7,6 +7,7 @@ use ampere_attribution::LocationIndex;
 use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 /// The maximum number of sides of messages that wait for the other side, and of members' parts of collective operations that wait
 /// for other members.
@@ -18,7 +19,7 @@ const CHANNELS_MAX: usize = 1 << 16;
 type Event = Option<(Id, u32)>;
 
 /// Messages between two ranks that cannot overtake each other.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Channel {
     comm: u32,
     sender: u32,
@@ -26,26 +27,44 @@ struct Channel {
     tag: u32,
 }
 
-/// One side of a message.
+impl Hash for Channel {
+    #[inline]
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        hasher.write_u64(pair(self.comm, self.tag));
+        hasher.write_u64(pair(self.sender, self.receiver));
+    }
+}
+
+/// A send.
 #[derive(Clone, Copy)]
-struct Side {
-    /// The enter of the call that starts it; `None` if that is not known.
-    entry: Option<Timestamp>,
-    /// The call that may wait for the other side.
+struct Send {
+    /// The enter of the call that starts it.
+    entry: Timestamp,
+    /// The call that may wait for the receive.
     event: Event,
-    /// The request of a non-blocking send.
+    /// The request, if it is non-blocking.
     request: Option<u64>,
     /// Whether it may still be cancelled, so that another send is the one that was received.
     may_be_cancelled: bool,
-    /// The call before a receive that may have waited for its message.
+}
+
+/// A receive.
+#[derive(Clone, Copy)]
+struct Receive {
+    /// The enter of the call that starts it; `None` if that is not known.
+    entry: Option<Timestamp>,
+    /// The call that may wait for the send.
+    event: Event,
+    /// The call before it that may have waited for its message.
     probe: Event,
 }
 
 /// The sides that wait. Both can be there only if the first send may still be cancelled.
 #[derive(Default)]
 struct Queue {
-    sends: VecDeque<Side>,
-    receives: VecDeque<Side>,
+    sends: VecDeque<Send>,
+    receives: VecDeque<Receive>,
     /// The number of sends that were given up and whose receives are to come, and the reverse.
     given_up_sends: u64,
     given_up_receives: u64,
@@ -54,6 +73,23 @@ struct Queue {
 }
 
 impl Queue {
+    /// Returns the times at which the operations started, as far as they are known.
+    fn entries(&self) -> impl Iterator<Item = Option<Timestamp>> + '_ {
+        let sends = self.sends.iter().map(|send| Some(send.entry));
+        sends.chain(self.receives.iter().map(|receive| receive.entry))
+    }
+
+    /// Gives up the operations that started up to `cut`.
+    fn give_up(&mut self, frames: &mut Frames, cut: Timestamp) {
+        let sends = self.sends.partition_point(|send| send.entry <= cut);
+        let receives = self.receives.partition_point(|receive| receive.entry.unwrap_or(0) <= cut);
+        let events = self.sends.drain(..sends).map(|send| [send.event, None]);
+        let given_up = events.chain(self.receives.drain(..receives).map(|receive| [receive.event, receive.probe]));
+        given_up.flatten().for_each(|event| _ = frames.decide(event, None));
+        self.given_up_sends += sends as u64;
+        self.given_up_receives += receives as u64;
+    }
+
     fn is_empty(&self) -> bool {
         self.sends.is_empty()
             && self.receives.is_empty()
@@ -115,7 +151,7 @@ impl Messages {
             self.unmatched += 1;
             return;
         };
-        let entry = Some(frames.entry(place.location, time));
+        let entry = frames.entry(place.location, time);
         let is_blocking = message.request.is_none();
         let event = if is_blocking { frames.add(place, Some(receiver)) } else { None };
         let channel = Channel { comm: message.comm, sender: place.rank, receiver, tag: message.tag };
@@ -127,8 +163,7 @@ impl Messages {
         }
         // A receive that is there before the send may be that of a later one.
         let may_be_cancelled = !is_blocking && !queue.receives.is_empty();
-        let side = Side { entry, event, request: message.request, may_be_cancelled, probe: None };
-        queue.sends.push_back(side);
+        queue.sends.push_back(Send { entry, event, request: message.request, may_be_cancelled });
         self.waiting += 1;
         match message.request.filter(|_| may_be_cancelled) {
             Some(request) => {
@@ -163,22 +198,29 @@ impl Messages {
             self.unmatched += 1;
             return;
         };
-        let (event, probe) = (frames.add(place, None), self.probe_before(place.location, entry));
+        let probe = self.probe_before(place.location, entry);
         let channel = Channel { comm: message.comm, sender, receiver: place.rank, tag: message.tag };
         let queue = self.queues.entry(channel).or_default();
         if queue.given_up_sends > 0 {
             queue.given_up_sends -= 1;
-            for event in [event, probe] {
-                frames.decide(event, None);
-            }
+            frames.decide(probe, None);
             return;
         }
         let start = entry.unwrap_or(queue.last_start);
         self.reordered += u64::from(start < queue.last_start);
         queue.last_start = queue.last_start.max(start);
-        queue.receives.push_back(Side { entry, event, request: None, may_be_cancelled: false, probe });
+        let first = queue.sends.front().copied();
+        if let Some(send) = first.filter(|send| send.request.is_none() && queue.receives.is_empty()) {
+            queue.sends.pop_front();
+            self.waiting -= 1;
+            self.matched += 1;
+            let has_waited = frames.add_decided(place, channel.sent(&send));
+            channel.decide(frames, &send, entry, probe, has_waited);
+            return;
+        }
+        queue.receives.push_back(Receive { entry, event: frames.add(place, None), probe });
         self.waiting += 1;
-        if queue.sends.front().is_some_and(|send| send.request.is_some()) {
+        if first.is_some_and(|send| send.request.is_some()) {
             self.held_at = time;
             self.held.push(channel);
         } else {
@@ -231,7 +273,7 @@ impl Messages {
         self.cancellable.remove(&(place.location, request));
         let mut of = None;
         for (channel, queue) in &mut self.queues {
-            let is_cancelled = |send: &Side| channel.sender == place.rank && send.request == Some(request);
+            let is_cancelled = |send: &Send| channel.sender == place.rank && send.request == Some(request);
             if let Some(at) = queue.sends.iter().rposition(is_cancelled) {
                 let cancelled = queue.sends.remove(at);
                 self.waiting -= 1;
@@ -256,20 +298,18 @@ impl Messages {
 
     /// Returns the times at which operations started that are not matched.
     pub fn entries(&self) -> impl Iterator<Item = Timestamp> + '_ {
-        let sides = self.queues.values().flat_map(|queue| queue.sends.iter().chain(&queue.receives));
-        sides.filter_map(|side| side.entry).chain(self.started.0.values().copied())
+        self.queues.values().flat_map(Queue::entries).flatten().chain(self.started.0.values().copied())
     }
 
     /// Gives up the oldest messages if there are too many.
     pub fn limit(&mut self, frames: &mut Frames) {
         if self.waiting > WAITING_MAX {
-            let all = self.queues.values().flat_map(|queue| queue.sends.iter().chain(&queue.receives));
-            let mut entries: Vec<Timestamp> = all.map(|side| side.entry.unwrap_or(0)).collect();
+            let all = self.queues.values().flat_map(Queue::entries);
+            let mut entries: Vec<Timestamp> = all.map(Option::unwrap_or_default).collect();
             let middle = entries.len() / 2;
             let cut = *entries.select_nth_unstable(middle).1;
             for queue in self.queues.values_mut() {
-                queue.given_up_sends += give_up(&mut queue.sends, frames, cut);
-                queue.given_up_receives += give_up(&mut queue.receives, frames, cut);
+                queue.give_up(frames, cut);
             }
             let left: usize =
                 self.queues.values().map(|queue| queue.sends.len() + queue.receives.len()).sum();
@@ -301,29 +341,39 @@ impl Messages {
 
 /// Matches the sends and receives of a channel that are known.
 fn pair_up(queue: &mut Queue, frames: &mut Frames, channel: Channel, waiting: &mut usize, matched: &mut u64) {
-    let arrival = |entry: Option<Timestamp>, rank, kind| Some(Arrival { time: entry?, rank, kind });
     while let (Some(send), Some(receive)) = (queue.sends.front().copied(), queue.receives.front().copied())
         && !send.may_be_cancelled
     {
         queue.sends.pop_front();
         queue.receives.pop_front();
+        let Receive { entry, event, probe } = receive;
         *waiting -= 2;
         *matched += 1;
-        let sent = arrival(send.entry, channel.sender, Kind::LateSender);
-        let has_waited = frames.decide(receive.event, sent);
-        frames.decide(receive.probe, sent.filter(|_| !has_waited));
-        frames.decide(send.event, arrival(receive.entry, channel.receiver, Kind::LateReceiver));
+        let has_waited = frames.decide(event, channel.sent(&send));
+        channel.decide(frames, &send, entry, probe, has_waited);
     }
 }
 
-/// Removes the sides that started up to `cut`. Returns their number.
-fn give_up(sides: &mut VecDeque<Side>, frames: &mut Frames, cut: Timestamp) -> u64 {
-    let count = sides.partition_point(|side| side.entry.unwrap_or(0) <= cut);
-    for side in sides.drain(..count) {
-        frames.decide(side.event, None);
-        frames.decide(side.probe, None);
+impl Channel {
+    /// Returns the arrival of a send at its receive.
+    fn sent(&self, send: &Send) -> Option<Arrival> {
+        Some(Arrival { time: send.entry, rank: self.sender, kind: Kind::LateSender })
     }
-    count as u64
+
+    /// Decides, for a send and a receive that was started at `entry`, whether the send and the call before the receive have waited.
+    /// `has_waited`: the call that completes the receive has waited.
+    fn decide(
+        &self,
+        frames: &mut Frames,
+        send: &Send,
+        entry: Option<Timestamp>,
+        probe: Event,
+        has_waited: bool,
+    ) {
+        frames.decide(probe, self.sent(send).filter(|_| !has_waited));
+        let receive = entry.map(|time| Arrival { time, rank: self.receiver, kind: Kind::LateReceiver });
+        frames.decide(send.event, receive);
+    }
 }
 
 /// A member's part of a collective operation.

@@ -56,32 +56,38 @@ struct Wait {
     region: RegionRef,
     /// The call path of the frame, once the engine has reached it.
     node: Option<NodeIndex>,
-    /// The latest end among this wait and all that start before it on its location.
+    /// The latest end among this wait and all that start before it on its location, once the waits are in order.
     latest_end: Timestamp,
     is_settled: bool,
 }
 
-/// The waits of a location, by their starts.
+/// The waits of a location.
 #[derive(Default)]
 struct LocationWaits {
+    /// By their starts, but for the last ones, which are not yet in order.
     all: VecDeque<Wait>,
+    in_order: usize,
     hint: Hint,
 }
 
 impl LocationWaits {
-    fn add(&mut self, wait: Wait) {
-        let is_last = self.all.back().is_none_or(|last| last.start <= wait.start);
-        let place = if is_last {
-            self.all.len()
-        } else {
-            self.all.partition_point(|other| other.start <= wait.start)
-        };
-        self.all.insert(place, wait);
-        let mut latest_end = place.checked_sub(1).map_or(0, |before| self.all[before].latest_end);
-        for wait in self.all.range_mut(place..) {
-            latest_end = latest_end.max(wait.end);
+    fn put_in_order(&mut self) {
+        if self.in_order == self.all.len() {
+            return;
+        }
+        self.in_order = self.all.len();
+        self.all.make_contiguous().sort_by_key(|wait| wait.start);
+        let mut latest_end = 0;
+        for wait in &mut self.all {
+            latest_end = wait.end.max(latest_end);
             wait.latest_end = latest_end;
         }
+    }
+
+    /// Removes the waits that are not to be kept.
+    fn retain(&mut self, is_kept: impl FnMut(&Wait) -> bool) {
+        self.all.retain(is_kept);
+        self.in_order = self.all.len();
     }
 }
 
@@ -169,7 +175,7 @@ impl Waiting {
         if self.frames.is_probe(location)
             && let Some(rank) = self.ranks.of(location)
         {
-            let place = Place { location, rank, node: self.ranks.node(rank) };
+            let place = Place { location, rank };
             self.messages.find(&mut self.frames, place, time);
             self.resolve_decided();
         }
@@ -189,7 +195,7 @@ impl Waiting {
     pub fn communicate(&mut self, location: LocationIndex, time: Timestamp, operation: Operation) {
         let Some(rank) = self.ranks.of(location) else { return };
         let Waiting { ranks, frames, messages, collectives, .. } = self;
-        let place = Place { location, rank, node: ranks.node(rank) };
+        let place = Place { location, rank };
         messages.release(frames, time);
         match operation {
             Operation::Send(message) => messages.send(ranks, frames, place, time, message),
@@ -223,7 +229,7 @@ impl Waiting {
         };
         let at = location.0 as usize;
         self.waits.resize_with(self.waits.len().max(at + 1), LocationWaits::default);
-        self.waits[at].add(wait);
+        self.waits[at].all.push_back(wait);
     }
 
     /// Settles the waits about which everything is known, if enough has happened since the last time. The engine has been
@@ -279,6 +285,7 @@ impl Waiting {
     fn settle_before(&mut self, engine: &Engine, until: Timestamp, priced_until: Timestamp) {
         for (location, waits) in self.waits.iter_mut().enumerate() {
             let location = LocationIndex(location as u32);
+            waits.put_in_order();
             for wait in waits.all.iter_mut().filter(|wait| wait.node.is_none() && wait.start < until) {
                 wait.node = engine.entered(location, wait.start, wait.region);
             }
@@ -354,7 +361,7 @@ impl Waiting {
         let first = unsettled.map(|wait| wait.start).min().unwrap_or(Timestamp::MAX);
         let needed = first.min(self.frames.undecided_since()).min(until);
         for waits in &mut self.waits {
-            waits.all.retain(|wait| !wait.is_settled || wait.end > needed);
+            waits.retain(|wait| !wait.is_settled || wait.end > needed);
         }
         engine.forget_before(needed);
     }

@@ -3,7 +3,7 @@
 use super::frames::Tolerance;
 use ampere_attribution::LocationIndex;
 use ampere_model::Timestamp;
-use ampere_model::numbers::NumberMap;
+use ampere_model::numbers::{NumberMap, NumberTable};
 
 /// The energy of waits is kept by pairs of groups of consecutive ranks. There are at most this number of groups.
 pub const GROUPS_MAX: usize = 128;
@@ -108,7 +108,7 @@ impl Members {
 /// All ranks and communicators of a run.
 pub struct Ranks {
     all: Vec<Rank>,
-    comms: NumberMap<u32, Option<Members>>,
+    comms: NumberTable<Option<Members>>,
     /// The rank of each location.
     of_locations: Vec<Option<u32>>,
     /// The ranks of communicators with several members, by their numbers, and the number of them in each group but the last.
@@ -128,17 +128,17 @@ impl Ranks {
         clock_error: Timestamp,
         ticks_per_second: u64,
     ) -> Ranks {
-        let comms = comms.map(|(number, comm)| (number, Members::of(comm))).collect();
         let tolerance = Tolerance { clock_error, within_node: ticks_per_second / 1000 };
         let mut ranks = Ranks {
             all: Vec::new(),
-            comms,
+            comms: NumberTable::default(),
             of_locations: Vec::new(),
             in_order: Vec::new(),
             group_size: 1,
             group_of: Vec::new(),
             tolerance,
         };
+        comms.for_each(|(number, comm)| ranks.comms.insert(number.into(), Members::of(comm)));
         ranks.set(all);
         ranks.set_groups();
         ranks
@@ -158,7 +158,7 @@ impl Ranks {
 
     /// Adds a communicator of a running job. The first one has all ranks.
     pub(super) fn add_comm(&mut self, number: u32, comm: Comm) {
-        self.comms.insert(number, Members::of(comm));
+        self.comms.insert(number.into(), Members::of(comm));
         if self.in_order.is_empty() {
             self.set_groups();
         }
@@ -225,7 +225,7 @@ impl Ranks {
 
     /// Returns the rank that has a number in a communicator of `rank`; `None` if it is on another node.
     pub(super) fn peer(&self, rank: u32, comm: u32, number: u32) -> Option<u32> {
-        match self.comms.get(&comm)? {
+        match self.comms.get(comm.into())? {
             Some(members) => members.ranks.get(number as usize).copied().filter(|rank| *rank != ELSEWHERE),
             None => Some(rank),
         }
@@ -233,11 +233,11 @@ impl Ranks {
 
     /// Returns the members of a communicator that are not on other nodes, if there are several.
     pub(super) fn members(&self, comm: u32) -> Option<&[u32]> {
-        self.comms.get(&comm)?.as_ref().map(|members| members.here.as_slice()).filter(|all| all.len() > 1)
+        self.comms.get(comm.into())?.as_ref().map(|members| members.here.as_slice()).filter(|all| all.len() > 1)
     }
 
     /// Returns a rank's place among them.
     pub(super) fn place(&self, comm: u32, rank: u32) -> Option<u32> {
-        self.comms.get(&comm)?.as_ref()?.places.get(&rank).copied()
+        self.comms.get(comm.into())?.as_ref()?.places.get(&rank).copied()
     }
 }
