@@ -237,7 +237,7 @@ impl LiveWaits {
             State::Holding(held) => Some(held),
             State::Passing => None,
         };
-        Some(Feeder { location, waiting, held, is_mpi: &self.is_mpi, comms })
+        Some(Feeder { location, waiting, held, is_mpi: &self.is_mpi, comms, last: Cell::new(None) })
     }
 
     /// Takes the regions that are new.
@@ -301,6 +301,8 @@ pub(crate) struct Feeder<'a> {
     held: Option<&'a mut Vec<Held>>,
     is_mpi: &'a [bool],
     comms: &'a Comms,
+    /// The last handle of a communicator, and what it stands for.
+    last: Cell<Option<(u32, Option<u32>)>>,
 }
 
 impl Feeder<'_> {
@@ -328,9 +330,12 @@ impl Feeder<'_> {
     pub fn communicate(&mut self, time: Timestamp, event: Communication) -> bool {
         let is_new = Cell::new(false);
         let operation = operation_of_record(event, |handle| {
-            let known = self.comms.get(&handle);
+            // Most events are in the communicator of the previous one.
+            let last = self.last.get().filter(|(last, _)| *last == handle);
+            let known = last.or_else(|| self.comms.get(&handle).map(|comm| (handle, *comm)));
+            self.last.set(known);
             is_new.set(is_new.get() || known.is_none());
-            known.copied().flatten()
+            known?.1
         });
         if let Some(operation) = operation {
             self.put(time, Event::Communication(operation));

@@ -39,10 +39,10 @@ impl History {
     pub fn add(&mut self, location: LocationIndex, moves: &[Move]) {
         let Some(Some(Moves { all, .. })) = self.moves.get_mut(location.0 as usize) else { return };
         let mut last = all.back().map_or(0, |(time, _)| *time);
-        all.extend(moves.iter().map(|to| {
+        for to in moves {
             last = last.max(to.time);
-            (last, to.node)
-        }));
+            all.push_back((last, to.node));
+        }
     }
 
     pub fn kept_since(&self) -> Timestamp {

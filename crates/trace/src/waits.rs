@@ -139,6 +139,17 @@ pub(crate) fn operation(event: Communication) -> Option<Operation> {
 /// number of the communicator that has a handle in the process.
 #[inline]
 pub fn operation_of_record(event: Record, comm: impl Fn(u32) -> Option<u32>) -> Option<Operation> {
+    let message = |of: ampere_ring::communication::Message, request| {
+        Some(Message { peer: of.peer, comm: comm(of.communicator)?, tag: of.tag, request })
+    };
+    // Most events are messages, which do not take the way through OTF2's form.
+    match event {
+        Record::MpiSend(of) => return message(of, None).map(Operation::Send),
+        Record::MpiRecv(of) => return message(of, None).map(Operation::Receive),
+        Record::MpiIsend(of, request) => return message(of, Some(request)).map(Operation::Send),
+        Record::MpiIrecv(of, request) => return message(of, Some(request)).map(Operation::Receive),
+        _ => {}
+    }
     operation(named(event, |handle| comm(handle).map(CommRef))?)
 }
 

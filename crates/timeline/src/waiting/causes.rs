@@ -23,7 +23,7 @@ struct Walk<'a> {
     waiting: &'a Waiting,
     engine: &'a Engine,
     /// The ranks on the way so far, which are not followed again.
-    passed: Vec<u32>,
+    passed: &'a mut Vec<u32>,
     found: &'a mut Causes,
     /// The ticks of these causes in which the late rank was not on a CPU.
     not_on_cpu: f64,
@@ -37,9 +37,10 @@ impl Waiting {
         engine: &Engine,
         location: LocationIndex,
         wait: Wait,
-        found: &mut Causes,
+        (found, passed): (&mut Causes, &mut Vec<u32>),
     ) -> f64 {
-        let passed = self.ranks.of(location).into_iter().collect();
+        passed.clear();
+        passed.extend(self.ranks.of(location));
         let mut walk = Walk { waiting: self, engine, passed, found, not_on_cpu: 0.0 };
         walk.follow(wait.late, wait.start, wait.end);
         let not_on_cpu = walk.not_on_cpu;

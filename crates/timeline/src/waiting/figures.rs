@@ -132,8 +132,9 @@ pub(super) struct Figures {
     pub spans: Option<Vec<Span>>,
     /// The length of the history at which waits are settled next.
     pub settle_at: usize,
-    /// The causes of a wait and the joules of its own call paths, kept to save allocations.
+    /// The causes of a wait, the ranks on the way to them, and the joules of its own call paths, kept to save allocations.
     pub causes: Causes,
+    pub passed: Vec<u32>,
     pub own: Vec<(NodeIndex, f64)>,
 }
 

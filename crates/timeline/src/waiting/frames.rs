@@ -178,10 +178,17 @@ impl Frames {
         let own = frame.place.rank;
         let arrival = arrival.filter(|arrival| arrival.time > frame.enter);
         let has_arrived = arrival.is_some();
-        frame.arrivals.extend(arrival.filter(|arrival| arrival.rank != own).map(|arrival| (arrival, number)));
+        if let Some(arrival) = arrival.filter(|arrival| arrival.rank != own) {
+            frame.arrivals.push((arrival, number));
+        }
         frame.undecided -= 1;
         if frame.undecided == 0 && frame.leave.is_some() {
-            self.decided.push(id);
+            if frame.arrivals.is_empty() {
+                frame.generation += 1;
+                self.free.push(id.slot);
+            } else {
+                self.decided.push(id);
+            }
         }
         has_arrived
     }

@@ -291,19 +291,16 @@ impl Waiting {
             }
         }
         let limit = until.min(priced_until).min(self.frames.undecided_since());
-        let mut settled = Vec::new();
-        for (location, waits) in self.waits.iter().enumerate() {
-            for (at, wait) in waits.all.iter().enumerate() {
+        for location in 0..self.waits.len() {
+            for at in 0..self.waits[location].all.len() {
+                let wait = &mut self.waits[location].all[at];
                 if !wait.is_settled && wait.end <= limit {
-                    settled.push((location, at));
+                    wait.is_settled = true;
+                    let wait = *wait;
+                    self.settle_wait(engine, LocationIndex(location as u32), wait);
                 }
             }
         }
-        for (location, at) in &settled {
-            let wait = self.waits[*location].all[*at];
-            self.settle_wait(engine, LocationIndex(*location as u32), wait);
-        }
-        settled.iter().for_each(|(location, at)| self.waits[*location].all[*at].is_settled = true);
     }
 
     /// Charges a wait, and its causes.
@@ -313,9 +310,10 @@ impl Waiting {
             return;
         }
         let mut causes = std::mem::take(&mut self.figures.causes);
+        let mut passed = std::mem::take(&mut self.figures.passed);
         let mut own = std::mem::take(&mut self.figures.own);
         let mut spans = self.figures.spans.take();
-        let not_on_cpu = self.find_causes(engine, location, wait, &mut causes);
+        let not_on_cpu = self.find_causes(engine, location, wait, (&mut causes, &mut passed));
         let all: u64 = causes.iter().map(|(_, ticks)| ticks).sum();
         let group = self.ranks.group(location);
         if all > 0 {
@@ -345,7 +343,8 @@ impl Waiting {
             }
         }
         causes.clear();
-        (self.figures.causes, self.figures.own, self.figures.spans) = (causes, own, spans);
+        (self.figures.causes, self.figures.passed) = (causes, passed);
+        (self.figures.own, self.figures.spans) = (own, spans);
     }
 
     /// Whether a location that is in this call path is in the frame of the wait itself, and not in one that the frame has called.
