@@ -1,12 +1,12 @@
 # make run      installs what a fresh Debian or Ubuntu needs, then measures the MPI example live
 # make test     installs what the tests need, then runs the tests: some minutes on two cores
 # make test-long   tests that take longer: more rounds of the randomised ones, Slurm, overflow checks, the model checker
-# make bench    the benchmarks, each figure compared with its yardstick. KEEP=1 writes them into the tables of bench/README.md
+# make bench    the benchmarks, each figure compared with a reference program or a limit. KEEP=1 writes them into the tables of bench/README.md
 # make soak     hundreds of runs that are killed or disturbed, and a day's events, in half an hour;
 #               with AMPERE_TEST_ROUNDS=20 AMPERE_TEST_DAY_SECONDS=3600 in some minutes
 # make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: this time for each target (default: all
 #               targets). KEEP=1 adds the time to fuzz/hours.json
-# make sanitize checks memory and threads with those of Miri, the sanitizers, valgrind and the model checker that are installed
+# make sanitize checks memory and threads with Miri, the sanitizers, valgrind and the model checker, as far as they are installed
 # make install PREFIX=/opt/ampere
 # make dist     target/release/dist/ampere-<version>-<machine>.tar.gz: the installation as a tree that can be unpacked anywhere
 
@@ -87,7 +87,7 @@ install-files:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
 	install -s -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
 	install -s -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
-	@# What sees GPU kernels is next to the host, which it opens.
+	@# The host opens the libraries that see GPU kernels in its own directory.
 	for runtime in cuda hip opencl; do \
 	    if [ -f $(BIN)/libampere_$$runtime.so ]; then install -s -m 755 $(BIN)/libampere_$$runtime.so $(DESTDIR)$(PREFIX)/lib; fi; done
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so

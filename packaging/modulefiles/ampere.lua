@@ -1,4 +1,4 @@
--- Lmod. It lies in PREFIX/share/modulefiles/ampere and finds PREFIX from there: the tree can be moved.
+-- For Lmod. This file is in PREFIX/share/modulefiles/ampere and derives PREFIX from its own path, so the tree can be moved.
 local prefix = myFileName():gsub("/share/modulefiles/ampere/[^/]*$", "")
 
 whatis("ampere: joules per rank, call path and GPU kernel of MPI programs, while they run")

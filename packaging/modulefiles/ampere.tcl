@@ -1,5 +1,6 @@
 #%Module
-# Environment Modules. It lies in PREFIX/share/modulefiles/ampere and finds PREFIX from there: the tree can be moved.
+# For Environment Modules. This file is in PREFIX/share/modulefiles/ampere and derives PREFIX from its own path, so the tree can
+# be moved.
 set prefix [file dirname [file dirname [file dirname [file dirname $ModulesCurrentModulefile]]]]
 
 module-whatis "ampere: joules per rank, call path and GPU kernel of MPI programs, while they run"

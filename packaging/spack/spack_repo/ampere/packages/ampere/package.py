@@ -16,7 +16,7 @@ class Ampere(MakefilePackage):
 
     license("MIT OR Apache-2.0", checked_by="the authors")
 
-    # A clone on this machine: spack develop, or spack dev-build ampere@main.
+    # To build a clone on this machine, use spack develop or spack dev-build ampere@main.
     version("main", branch="main")
 
     depends_on("c", type="build")
