@@ -145,8 +145,7 @@ impl Engine {
 
     /// States that one of the streams of `kernels` is of a process of the run, like [`Engine::know_streams`].
     pub fn know_kernels(&mut self, ranks: ViewIndex, kernels: ViewIndex) -> bool {
-        self.with_twin(ranks)
-            .fold(true, |is_known, view| self.views[view.0 as usize].know_kernels(kernels) && is_known)
+        self.with_twin(ranks).all(|view| self.views[view.0 as usize].know_kernels(kernels))
     }
 
     /// Takes back [`Engine::know_streams`] and [`Engine::know_kernels`], because no stream draws from `kernels` after all. Neither
