@@ -39,6 +39,7 @@ async function main([url, width, search]) {
     heat_rest: document.getElementById('heat-rest').textContent,
     words: document.getElementById('heat-whole').textContent,
     paths: [...document.querySelectorAll('#paths-table tbody tr .name')].map(path => path.textContent),
+    path_rows: [...document.querySelectorAll('#paths-table tbody tr')].map(row => row.textContent),
     more: document.querySelector('#functions-table .more:not([hidden])')?.textContent,
     // The table of nodes is wider than a telephone.
     cut: [...document.querySelectorAll('.scroll:not(#nodes-table)')].filter(table => table.scrollWidth > table.clientWidth).map(table => table.id),

@@ -337,6 +337,7 @@
     const isWhole = !gathered() && page.power.length < SERIES_MAX && page.power.every(of => of.mean_watts != null);
     const mean = isWhole && page.power.length ? page.power.reduce((sum, of) => sum + of.mean_watts, 0) : run.seconds > 0 ? totals.joules / run.seconds : null;
     const bad = page.quality.concat(page.monitor).filter(fact => fact.warns), notes = page.notes.length;
+    const labels = bad.map(fact => fact.label).filter(words => words !== 'energy'), isIncomplete = words => words === 'incomplete';
     // Shares of functions are of the dynamic joules where these are known, here as in the table and in the sentences.
     const own = gathered() ? null : tables?.dynamic_joules, { name: rows, dynamic_joules: dynamic } = tables?.functions ?? {};
     const ofMpi = own == null ? totals.mpi_joules : rows.reduce((sum, at, row) => sum + (isMpi.has(name(at)) ? dynamic[row] : 0), 0);
@@ -349,7 +350,7 @@
     if (totals.gpu_joules > 0) tiles.push(['kernels', 'In GPU kernels', share(totals.kernel_joules, totals.joules), '', `${OF_TOTAL}; ${share(totals.kernel_joules, totals.gpu_joules)} of the GPUs' ${figure(totals.gpu_joules)} J`, totals.kernel_joules]);
     if (ofMpi > 0) tiles.push(['mpi', 'In MPI', share(ofMpi, own ?? totals.joules), '', `${own == null ? OF_TOTAL : OF_DYNAMIC}: ${figure(ofMpi)} J`, ofMpi]);
     if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', `${OF_TOTAL}: ${figure(totals.lost_joules)} J`, totals.lost_joules]);
-    tiles.push(['notes', 'Numbers', notes ? `${notes} note${notes === 1 ? '' : 's'}` : bad.length ? 'see below' : 'good', '', [run.energy, ...bad.map(fact => fact.label).filter(words => words !== 'energy')].join('; '), notes]);
+    tiles.push(['notes', 'Numbers', notes ? `${notes} note${notes === 1 ? '' : 's'}` : bad.length ? 'see below' : 'good', '', [...labels.filter(isIncomplete), run.energy, ...labels.filter(words => !isIncomplete(words))].join('; '), notes]);
     const at = $('totals');
     const ids = tiles.map(([key]) => 'total-' + key);
     if (ids.length !== at.children.length || ids.some((id, index) => at.children[index].id !== id)) fill(at, ...tiles.map(([key, title]) =>
@@ -1027,12 +1028,14 @@
     text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${figure(of.others.joules)} ${ownUnit()} in all` : '');
   }
   const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : figure(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
+  // A longer text has lines of its own.
+  const LONG_FACT = 40;
   function drawFacts() {
     for (const id of ['quality', 'monitor']) {
       show(id, page[id].length);
       const list = element('dl', { class: 'facts' }), isNone = fact => fact.value === 0 && !fact.text && fact.unit !== 'J';
       const none = page[id].filter(isNone).map(fact => fact.label.split(':')[0]);
-      for (const fact of page[id].filter(fact => !isNone(fact))) list.append(element('dt', { title: fact.help || null }, fact.label), element('dd', { class: fact.warns ? 'warn' : null, 'data-value': fact.value }, ...(fact.warns ? [element('span', { class: 'hidden' }, 'warning: ')] : []), fact.text || UNITS[fact.unit](fact.value)));
+      for (const fact of page[id].filter(fact => !isNone(fact))) list.append(element('dt', { title: fact.help || null }, fact.label), element('dd', { class: [fact.warns ? 'warn' : '', fact.text.length > LONG_FACT ? 'long' : ''].join(' ').trim() || null, 'data-value': fact.value }, ...(fact.warns ? [element('span', { class: 'hidden' }, 'warning: ')] : []), fact.text || UNITS[fact.unit](fact.value)));
       update(id + '-list', list, ...(none.length ? [element('p', { class: 'small' }, `None: ${none.join(', ')}.`)] : []));
     }
     show('assignment', page.assignment.length);
