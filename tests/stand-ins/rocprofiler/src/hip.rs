@@ -162,11 +162,12 @@ extern "C" fn put(kind: c_int, operation: c_int) -> u64 {
     for context in contexts() {
         let Some((kinds, asked, data)) = &context.asked else { continue };
         let asked: Asked = *asked;
+        let thread = thread();
         if kinds.contains(&request) {
             // SAFETY: the tool's callback.
             timed(PUT, 1, || unsafe {
                 asked(
-                    thread(),
+                    thread,
                     Handle(1),
                     request,
                     asked_operation,
