@@ -4,7 +4,7 @@
 //! come from one snapshot, so that its sums are consistent.
 
 use ampere_counters::Quantity;
-use ampere_figures::losses::{ReadingLosses, RecordLosses};
+use ampere_figures::losses::{GpuClocks, ReadingLosses, RecordLosses};
 use ampere_figures::nodes::job::{Job, NodeLine, NodeState};
 use ampere_figures::snapshot::{DeviceFigures, RankFigures, Snapshot};
 use ampere_figures::summary::{NodeCpu, Readings, SamplerOverhead};
@@ -306,6 +306,16 @@ static METRICS: &[Metric] = &[
         |s| s.per_device(|d| d.division.conservation_error_joules),
     ),
     gauge(
+        "ampere_gpu_clock_error_seconds", &["rank"],
+        "Largest error of the times of a rank's kernels, which a GPU's own clock has shown",
+        |s| s.per_rank_with_gpus(|clocks| Some(clocks.error_seconds)),
+    ),
+    gauge(
+        "ampere_gpu_clock_drift_ratio", &["rank"],
+        "Largest drift of the clock of a rank's GPU, in seconds per second; it is followed",
+        |s| s.per_rank_with_gpus(|clocks| clocks.drift_ratio),
+    ),
+    gauge(
         "ampere_collector_resident_bytes", &[],
         "Resident memory of the collector",
         |s| of_node(s.snapshot.collector.collector_rss_bytes as f64),
@@ -462,6 +472,11 @@ impl Scrape {
 
     fn per_rank(&self, value: impl Fn(&RankFigures) -> f64) -> Series<'_> {
         self.snapshot.ranks.iter().map(|r| (vec![r.rank.as_str()], value(r))).collect()
+    }
+
+    fn per_rank_with_gpus(&self, value: impl Fn(&GpuClocks) -> Option<f64>) -> Series<'_> {
+        let known = self.snapshot.ranks.iter().filter_map(|r| Some((r, value(r.gpu_clocks.as_ref()?)?)));
+        known.map(|(r, value)| (vec![r.rank.as_str()], value)).collect()
     }
 
     fn per_sampled_device(&self, value: impl Fn(&Readings) -> f64) -> Series<'_> {

@@ -11,7 +11,7 @@ use crate::run_directory::nodes;
 use crate::sampling::clock::{SessionClock, best_reading};
 use crate::sampling::gauges::GaugeStatistics;
 use ampere_figures::clock_text;
-use ampere_figures::losses::{Losses, RecordLosses};
+use ampere_figures::losses::{GpuClocks, Losses, RecordLosses};
 use ampere_figures::missing;
 use ampere_figures::summary::{Ending, EstimateWatts, Gap, MpiRanks, Overhead, Readings, Run};
 use ampere_figures::summary::{SamplerOverhead, Summary};
@@ -189,7 +189,9 @@ impl<'a> RunSummary<'a> {
             records.late_events = timeline.pipeline.late();
             records.kernels_without_launch = timeline.pipeline.all_without_launch();
         }
-        Losses { records, ..Losses::default() }
+        let processes = self.run.ingest.processes.iter();
+        let gpu_clocks = processes.map(Process::gpu_clocks).fold(None, GpuClocks::worst);
+        Losses { records, gpu_clocks, ..Losses::default() }
     }
 
     /// Returns the losses of events of all processes, and of samples.

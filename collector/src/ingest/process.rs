@@ -3,7 +3,7 @@
 use crate::ingest::location::LiveLocation;
 use crate::live_waits::Comms;
 use ampere_counters::{Stat, UsedGpus};
-use ampere_figures::losses::RecordLosses;
+use ampere_figures::losses::{GpuClocks, RecordLosses};
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::printable;
@@ -663,26 +663,22 @@ impl Process {
         }
     }
 
-    /// Returns the note about kernels that were not recorded, and about the clocks of the GPUs.
+    /// Returns how exact the times of its kernels are, if GPUs' own clocks have shown them.
+    pub fn gpu_clocks(&self) -> Option<GpuClocks> {
+        let GpuRecords { clock_error, clock_drift, .. } = self.losses.gpu_records?;
+        let drift_ratio = (clock_drift > 0).then_some(clock_drift as f64 / 1e9);
+        (clock_error > 0).then_some(GpuClocks { error_seconds: clock_error as f64 / 1e9, drift_ratio })
+    }
+
+    /// Returns the note about kernels that were not recorded, or whose times are inexact.
     pub fn note_of_gpu_records(&self) -> Option<String> {
-        /// A clock with a larger error than this is mentioned even if all kernels are recorded.
-        const CLOCK_ERROR_MAX: u64 = 10_000;
-        let records = self.losses.gpu_records?;
-        let microseconds = records.clock_error.div_ceil(1000);
-        let clock = || {
-            let per_million = records.clock_drift as f64 / 1000.0;
-            format!(
-                "times of its GPUs are right to {microseconds} us; their clocks drift by {per_million:.1} us a second"
-            )
-        };
-        let group = self.group();
-        match records.not_recorded {
-            0 if records.clock_error <= CLOCK_ERROR_MAX => None,
-            0 => Some(format!("{group}: {}", clock())),
-            1 => Some(format!("{group}: 1 kernel or copy on a GPU could not be recorded; {}", clock())),
-            many => {
-                Some(format!("{group}: {many} kernels and copies on GPUs could not be recorded; {}", clock()))
-            }
+        let (group, times) = (self.group(), self.gpu_clocks());
+        match self.losses.gpu_records?.not_recorded {
+            0 => times
+                .filter(GpuClocks::is_inexact)
+                .map(|times| format!("{group}: times of its GPUs are {}", times.text())),
+            1 => Some(format!("{group}: 1 kernel or copy on a GPU could not be recorded")),
+            many => Some(format!("{group}: {many} kernels and copies on GPUs could not be recorded")),
         }
     }
 

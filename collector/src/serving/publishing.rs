@@ -186,6 +186,7 @@ fn rank_figures(of: &Published) -> Vec<RankFigures> {
         RankFigures {
             rank: process.rank_number().map_or_else(|| process.group(), |rank| rank.to_string()),
             losses,
+            gpu_clocks: process.gpu_clocks(),
             ring_fill_ratio: process.locations.iter().map(|l| l.fullest).fold(0.0, f64::max),
             current_region: current.map_or_else(String::new, |r| attributor.regions.name(r).to_owned()),
         }

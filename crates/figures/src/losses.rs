@@ -148,6 +148,38 @@ impl ReadingLosses {
     }
 }
 
+/// How exact the times of kernels are that GPUs' own clocks have shown: the worst of several GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuClocks {
+    /// The largest error of such a time against the run's clock.
+    pub error_seconds: f64,
+    /// The largest drift of a GPU's clock against the run's, in seconds per second. `None` if it is not known: the runtime
+    /// converts the times, or the run was too short.
+    pub drift_ratio: Option<f64>,
+}
+
+impl GpuClocks {
+    /// Returns the worst of two.
+    pub fn worst(one: Option<GpuClocks>, other: Option<GpuClocks>) -> Option<GpuClocks> {
+        [one, other].into_iter().flatten().reduce(|one, other| GpuClocks {
+            error_seconds: one.error_seconds.max(other.error_seconds),
+            drift_ratio: [one.drift_ratio, other.drift_ratio].into_iter().flatten().reduce(f64::max),
+        })
+    }
+
+    /// Whether the error is larger than kernels can be expected to tolerate.
+    pub fn is_inexact(&self) -> bool {
+        self.error_seconds > 10e-6
+    }
+
+    /// Describes the times of GPUs.
+    pub fn text(&self) -> String {
+        let drift =
+            self.drift_ratio.map(|drift| format!("; their clocks drift by {:.1} us a second", drift * 1e6));
+        format!("right to {:.0} us{}", (self.error_seconds * 1e6).ceil(), drift.unwrap_or_default())
+    }
+}
+
 /// The counts of a node or of a run. As JSON, all groups of fields are flat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
@@ -162,11 +194,15 @@ pub struct Losses {
     pub stale_counters: u64,
     /// The largest difference between the energy of a device and the sum of its parts in a view.
     pub conservation_error_joules: f64,
+    /// The times of kernels that were recorded without Score-P; `None` if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_clocks: Option<GpuClocks>,
 }
 
 impl Losses {
     /// Adds the counts of another node.
     pub fn add(&mut self, other: &Losses) {
+        self.gpu_clocks = GpuClocks::worst(self.gpu_clocks, other.gpu_clocks);
         self.records.add(&other.records);
         self.readings.add(&other.readings);
         self.stale_counters = self.stale_counters.saturating_add(other.stale_counters);
@@ -175,6 +211,7 @@ impl Losses {
 
     /// Raises each count to that of a later report of the same node.
     pub fn raise(&mut self, later: &Losses) {
+        self.gpu_clocks = GpuClocks::worst(self.gpu_clocks, later.gpu_clocks);
         self.records.raise(&later.records);
         self.readings.raise(&later.readings);
         self.stale_counters = later.stale_counters;
@@ -190,11 +227,13 @@ impl Losses {
 
     /// Returns all counts in one line.
     pub fn text(&self) -> String {
+        let clocks = self.gpu_clocks.map(|clocks| format!("; times of GPUs {}", clocks.text()));
         format!(
-            "{}; {}; conservation error {:.1e} J",
+            "{}; {}; conservation error {:.1e} J{}",
             words(RecordLosses::ALL, &self.records),
             words(ReadingLosses::ALL, &self.readings),
-            self.conservation_error_joules
+            self.conservation_error_joules,
+            clocks.unwrap_or_default()
         )
     }
 }
@@ -226,6 +265,25 @@ mod tests {
         let mut known = sum.records;
         known.raise(&RecordLosses { events: 3, dropped_records: 5, ..RecordLosses::default() });
         assert_eq!((known.events, known.dropped_records), (14, 5));
+    }
+
+    #[test]
+    fn times_of_gpus_are_as_good_as_the_worst_of_them() {
+        let with = |error_seconds, drift_ratio| Losses {
+            gpu_clocks: Some(GpuClocks { error_seconds, drift_ratio }),
+            ..Losses::default()
+        };
+        let mut sum = Losses::default();
+        for node in [with(1.2e-6, None), Losses::default(), with(0.4e-6, Some(42e-6))] {
+            sum.add(&node);
+        }
+        assert!(!sum.gpu_clocks.unwrap().is_inexact() && with(11e-6, None).gpu_clocks.unwrap().is_inexact());
+        let shown = sum.text();
+        let (_, shown) = shown.split_once(" J; ").unwrap();
+        assert_eq!(shown, "times of GPUs right to 2 us; their clocks drift by 42.0 us a second");
+        let json = serde_json::to_value(sum).unwrap();
+        assert_eq!(json["gpu_clocks"], serde_json::json!({"error_seconds": 1.2e-6, "drift_ratio": 42e-6}));
+        assert!(serde_json::to_value(Losses::default()).unwrap().get("gpu_clocks").is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::batch_job::Job;
 use crate::build::{active_totals, baseline_of};
 use crate::gauges::GaugeReading;
-use crate::losses::{Losses, ReadingLosses, RecordLosses};
+use crate::losses::{GpuClocks, Losses, ReadingLosses, RecordLosses};
 use crate::summary::{Baseline, NodeCpu, Readings, SamplerOverhead};
 use crate::waits;
 use ampere_attribution::{LocationIndex, Policy, Spent};
@@ -285,6 +285,9 @@ pub struct RankFigures {
     /// The counts about its events.
     #[serde(flatten)]
     pub losses: RecordLosses,
+    /// The times of its kernels, if GPUs' own clocks have shown them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_clocks: Option<GpuClocks>,
     /// The highest fill level of its rings, between 0 and 1.
     pub ring_fill_ratio: f64,
     /// The innermost region of its main location; empty if there is none.
@@ -300,6 +303,7 @@ impl RankFigures {
             let sum = ranks.entry((process.rank.len(), process.rank.clone())).or_default();
             sum.rank = process.rank;
             sum.losses.add(&process.losses);
+            sum.gpu_clocks = GpuClocks::worst(sum.gpu_clocks, process.gpu_clocks);
             sum.ring_fill_ratio = sum.ring_fill_ratio.max(process.ring_fill_ratio);
             // If a rank's calls are recorded and its stacks sampled, too, only the calls have a current region.
             if !process.current_region.is_empty() {
@@ -376,7 +380,10 @@ impl Snapshot {
     /// Returns the counts of lost records and events.
     pub fn losses(&self) -> Losses {
         let mut sum = Losses::default();
-        self.ranks.iter().for_each(|rank| sum.records.add(&rank.losses));
+        for rank in &self.ranks {
+            sum.records.add(&rank.losses);
+            sum.gpu_clocks = GpuClocks::worst(sum.gpu_clocks, rank.gpu_clocks);
+        }
         for device in &self.devices {
             sum.readings.add(&device.counter.losses);
             sum.stale_counters += u64::from(device.counter.stale);

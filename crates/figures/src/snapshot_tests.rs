@@ -55,6 +55,7 @@ fn processes_of_a_rank_are_one_rank_wherever_it_is() {
         losses: RecordLosses { events, ..RecordLosses::default() },
         ring_fill_ratio,
         current_region: region.to_owned(),
+        ..RankFigures::default()
     };
     let ranks = RankFigures::distinct([
         process("10", 1, 0.0, ""),

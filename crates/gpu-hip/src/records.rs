@@ -157,6 +157,7 @@ impl Streams {
         self.dropped = dropped;
         self.seen += newly_dropped;
         losses.count(impossible + left_out + newly_dropped);
+        losses.of_clock(&self.clock);
     }
 
     /// Remembers this moment before a delivery.

@@ -61,9 +61,9 @@ pub struct StreamDevice {
 pub struct GpuRecords {
     /// The number of kernels, copies and other commands that are not recorded.
     pub not_recorded: u64,
-    /// The largest error of a device's clock against the run's, in nanoseconds.
+    /// The largest error of a device's clock against the run's, in nanoseconds; 0 if no times were converted.
     pub clock_error: u64,
-    /// The largest drift of a device's clock against the run's, in parts of 10^9.
+    /// The largest drift of a device's clock against the run's, in parts of 10^9; 0 if it is not known.
     pub clock_drift: u64,
 }
 

@@ -25,10 +25,15 @@ pub(super) fn quality(summary: &Summary) -> Vec<Fact> {
     let stale = losses.stale_counters;
     let stale = Fact { warns: stale > 0, ..Fact::new("counters that stand still", stale as f64, "") };
     let error = Fact::new("conservation error", losses.conservation_error_joules, "J");
+    let times = losses.gpu_clocks.map(|clocks| Fact {
+        text: clocks.text(),
+        warns: clocks.is_inexact(),
+        ..Fact::new("times of GPUs", 0.0, "")
+    });
     let is_incomplete = !run.complete && !run.running;
     let text = if run.missing.is_empty() { "see the notes".to_owned() } else { run.missing.join("; ") };
     let missing = is_incomplete.then(|| Fact { text, warns: true, ..Fact::new("incomplete", 0.0, "") });
-    let mut facts: Vec<Fact> = missing.into_iter().chain(status).chain([energy, error]).collect();
+    let mut facts: Vec<Fact> = missing.into_iter().chain(status).chain([energy, error]).chain(times).collect();
     facts.extend(counts(RecordLosses::ALL, &losses.records));
     facts.extend([uncovered, stale]);
     facts.extend(counts(ReadingLosses::ALL, &losses.readings));
