@@ -1,4 +1,4 @@
-//! The HIP examples: built for the CPU and run, alone and measured; and built with hipcc, where it is installed.
+//! The HIP examples: built for the CPU and run, alone and measured; and built with hipcc and nvcc, where these are installed.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{list, number, on_path, succeed, text};
@@ -9,11 +9,12 @@ use std::process::Command;
 
 const PROGRAMS: [&str; 4] = ["vector_add", "dgemm", "square_wave", "two_kernels"];
 
-/// Builds a target of examples/hip outside the repository. Returns the folder with its programs.
+/// Builds a target of examples/hip, or examples/cuda, outside the repository. Returns the folder with its programs.
 fn build(place: &Place, target: &str, more: &[&str]) -> PathBuf {
     let build = place.path("build");
     let mut command = Command::new("make");
-    command.arg("-C").arg(root().join("examples/hip")).arg(target).args(more);
+    let folder = if target == "cuda" { "examples/cuda" } else { "examples/hip" };
+    command.arg("-C").arg(root().join(folder)).arg(target).args(more);
     // Score-P's wrapper names files in the current directory by the present second, so only one may run at a time.
     command.arg(format!("BUILD={}", build.display())).env_remove("MAKEFLAGS");
     // hipcc leaves files in the temporary directory.
@@ -195,6 +196,24 @@ fn hipcc_builds_them_for_a_gpu() {
         assert!(has(b"__cyg_profile_func_enter"), "{program}'s host functions are not instrumented");
     }
     skip_unless!(!std::path::Path::new("/dev/kfd").exists(), "this machine has an AMD GPU");
+    assert_no_gpu_is_explained(&programs);
+}
+
+#[test]
+fn nvcc_builds_them_for_a_gpu() {
+    skip_unless!(on_path("nvcc"), "no nvcc");
+    let place = Place::new();
+    let programs = build(&place, "cuda", &["ARCH=sm_90"]);
+    for program in PROGRAMS {
+        let bytes = std::fs::read(programs.join(program)).unwrap();
+        assert!(bytes.windows(10).any(|window| window == b".nv_fatbin"), "{program} has no code for the GPU");
+    }
+    skip_unless!(!std::path::Path::new("/dev/nvidiactl").exists(), "this machine has an NVIDIA GPU");
+    assert_no_gpu_is_explained(&programs);
+}
+
+#[track_caller]
+fn assert_no_gpu_is_explained(programs: &std::path::Path) {
     let output = Command::new(programs.join("vector_add")).arg("0.1").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
