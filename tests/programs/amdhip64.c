@@ -4,7 +4,8 @@
  * functions is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work.
  *
  * STAND_IN_GPUS is the number of GPUs: stream I is of GPU I modulo this. STAND_IN_PLAY is the directory that has the times of
- * readings (tests/stand-ins/scripted-counters/src/played.rs). */
+ * readings (tests/stand-ins/scripted-counters/src/played.rs). STAND_IN_LAUNCH_US keeps the thread of a launch or copy busy for
+ * this many microseconds, so that samples are taken in it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -157,6 +158,8 @@ static void start(void) {
 
 static void enqueue(struct stream *stream, struct command command, struct work work) {
 	enum odd odd = work.odd;
+	const char *busy = getenv("STAND_IN_LAUNCH_US");
+	for (uint64_t end = busy ? now() + atoi(busy) * 1000ull : 0; now() < end;) {}
 	command.ticket = table.put(command.kind, command.operation);
 	for (;;) {
 		pthread_mutex_lock(&lock);

@@ -6,6 +6,7 @@
 //! counting_program.rs  a program that counts its own calls, and what must hold for a run of it
 //! cpu_time.rs          what a test of CPU time has to know of this machine
 //! random.rs            tests with random numbers that repeat from a seed
+//! gpu.rs               kernels in a summary, and who launched them
 //! small_trace.rs       a small trace from a few lines of text
 //! stand_ins.rs         counters of the stand-ins for vendors' libraries
 //! stand_in_scorep.rs   plays Score-P to the plugin, through its C interface
@@ -22,6 +23,7 @@ pub mod collector;
 pub mod counting_program;
 pub mod cpu_time;
 pub mod dashboard;
+pub mod gpu;
 pub mod http;
 pub mod jobs;
 pub mod openmetrics;

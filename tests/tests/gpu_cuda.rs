@@ -2,9 +2,10 @@
 //! and the programs behave as without ampere.
 
 use ampere_tests::cpu_time::is_permitted;
+use ampere_tests::gpu::{Row, assert_launched, calls_by_path, fortran, row, view};
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::process::{Running, wait_for};
-use ampere_tests::runs::{attribute, list, number, on_path, python_with, relative, succeed};
+use ampere_tests::runs::{attribute, list, number, on_path, python_with, relative};
 use ampere_tests::{artifact, http, openmetrics, skip_unless};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -18,14 +19,6 @@ const WATTS: f64 = 200.0;
 struct Gpu {
     place: Place,
     program: PathBuf,
-}
-
-/// The figures of a kernel's row.
-#[derive(Debug, Default)]
-struct Row {
-    calls: f64,
-    joules: f64,
-    seconds: f64,
 }
 
 impl Gpu {
@@ -76,20 +69,6 @@ impl Gpu {
         done.said_nothing();
         self.place.summary(&output)
     }
-}
-
-fn view<'a>(summary: &'a Value, name: &str) -> &'a Value {
-    let views = list(&list(summary, "devices")[0], "views");
-    views.iter().find(|view| view["view"] == name).unwrap_or_else(|| panic!("no view {name}: {summary:#}"))
-}
-
-fn row(summary: &Value, in_view: &str, region: &str) -> Row {
-    let row = list(view(summary, in_view), "regions").iter().find(|row| row["region"] == region);
-    row.map_or_else(Row::default, |row| Row {
-        calls: number(row, "calls"),
-        joules: number(row, "exclusive_joules"),
-        seconds: number(row, "exclusive_seconds"),
-    })
 }
 
 /// The light and the heavy kernel.
@@ -444,42 +423,18 @@ fn the_doctor_reports_whether_kernels_will_be_seen() {
     assert_eq!(found(""), [without]);
 }
 
-const FORTRAN: &str = include_str!("../programs/cuda_kernels.f90");
-
-/// Calls of kernels by their call paths.
-fn calls_by_path(summary: &Value) -> Vec<(Vec<&str>, f64)> {
-    let rows = list(view(summary, "kernels"), "callpaths").iter();
-    let of =
-        |row| (list(row, "path").iter().map(|frame| frame.as_str().unwrap()).collect(), number(row, "calls"));
-    rows.map(of).filter(|(_, calls)| *calls > 0.0).collect()
-}
-
-/// The calls of a kernel whose path contains these frames, the kernel itself last. The first launch, which no sample was taken
-/// before, may be elsewhere.
-fn calls_under(summary: &Value, frames: &[&str]) -> f64 {
-    let has_all = |path: &[&str]| path.ends_with(&frames[1..]) && path.contains(&frames[0]);
-    calls_by_path(summary).iter().filter(|(path, _)| has_all(path)).map(|(_, calls)| calls).sum()
-}
-
 #[test]
 fn kernels_of_a_fortran_program_are_below_the_subroutines_that_launch_them() {
     skip_unless!(on_path("gfortran"), "no gfortran");
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     let mut gpu = Gpu::new();
-    gpu.place.write("fortran.f90", FORTRAN);
-    let mut compiler = gpu.place.command("gfortran");
     let rpath = format!("-Wl,-rpath,{}", gpu.place.directory().display());
-    succeed(compiler.args(["-O1", "-g", "fortran.f90", "libcuda.so.1", &rpath, "-o", "fortran"]));
-    gpu.program = gpu.place.path("fortran");
+    gpu.program = fortran(&gpu.place, "cuda_kernels.f90", &["libcuda.so.1", &rpath]);
     let summary = gpu.sampled(&[]);
-    assert_eq!(both(&summary).map(|kernel| kernel.calls), [50.0; 2]);
-    for frames in [
-        ["cuda::smooth", "cudaLaunchKernel", "light(float*)"],
-        ["cuda::solve", "cuLaunchKernel", "heavy(float*)"],
-    ] {
-        let calls = calls_under(&summary, &frames);
-        assert!(calls >= 40.0, "{frames:?}: {:#?}", calls_by_path(&summary));
-    }
+    let calls = [("cudaLaunchKernel", 50.0), ("cuLaunchKernel", 50.0), ("cudaDeviceSynchronize", 50.0)];
+    let light = ["cuda::smooth", "cudaLaunchKernel", "light(float*)"];
+    let heavy = ["cuda::solve", "cuLaunchKernel", "heavy(float*)"];
+    assert_launched(&summary, "CUDA", &calls, &[(light, 50.0), (heavy, 50.0)]);
     let offline = attribute(&gpu.place.path("sampled/traces.otf2"), &[]);
     assert_eq!(calls_by_path(&offline), calls_by_path(&summary));
 }
@@ -508,11 +463,10 @@ fn kernels_of_a_python_program_are_below_the_interpreter_that_launches_them() {
     gpu.program = python;
     let script = gpu.place.write("launches.py", PYTHON);
     let summary = gpu.sampled(&[script.to_str().unwrap()]);
-    assert_eq!(both(&summary).map(|kernel| kernel.calls), [50.0; 2]);
-    for kernel in ["light(float*)", "heavy(float*)"] {
-        let calls = calls_under(&summary, &["_PyEval_EvalFrameDefault", "cudaLaunchKernel", kernel]);
-        assert!(calls >= 40.0, "{kernel}: {:#?}", calls_by_path(&summary));
-    }
+    let calls = [("cudaLaunchKernel", 100.0), ("cudaDeviceSynchronize", 50.0)];
+    let work = ["light(float*)", "heavy(float*)"]
+        .map(|kernel| (["_PyEval_EvalFrameDefault", "cudaLaunchKernel", kernel], 50.0));
+    assert_launched(&summary, "CUDA", &calls, &work);
 }
 
 #[test]

@@ -2,15 +2,16 @@
 //! those of a simulated counter.
 
 use ampere_tests::collector::announced;
+use ampere_tests::cpu_time::is_permitted;
+use ampere_tests::gpu::{assert_launched, calls_by_path, fortran, row, view};
 use ampere_tests::http::get;
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::openmetrics::kernel_joules;
 use ampere_tests::process::{Running, wait_for};
-use ampere_tests::runs::{attribute, list, number, on_path, relative};
+use ampere_tests::runs::{attribute, list, number, on_path, python_with, relative};
 use ampere_tests::stand_ins::with_rocm_smi;
 use ampere_tests::{artifact, root, skip_unless};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -38,18 +39,23 @@ struct Opencl {
 impl Opencl {
     /// `None` if there is no PoCL, or no compiler for it; the test is then skipped.
     fn new(compiler: &[&str], source: &str) -> Option<Opencl> {
-        let Some(vendors) = vendors().filter(|_| on_path(compiler[0])) else {
+        let opencl = Opencl::found().filter(|_| on_path(compiler[0]))?;
+        let mut command = Command::new(compiler[0]);
+        command.args(&compiler[1..]).args(["-O1", "-o"]).arg(&opencl.program);
+        command.arg(root().join("tests/programs").join(source)).args(["-lOpenCL", "-ldl"]);
+        let done = command.output().expect("a compiler");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        Some(opencl)
+    }
+
+    /// The same without the program.
+    fn found() -> Option<Opencl> {
+        let Some(vendors) = vendors() else {
             println!("skipped: no OpenCL platform here");
             return None;
         };
         let place = Place::new();
-        let program = place.path("program");
-        let mut command = Command::new(compiler[0]);
-        command.args(&compiler[1..]).args(["-O1", "-o"]).arg(&program);
-        command.arg(root().join("tests/programs").join(source)).args(["-lOpenCL", "-ldl"]);
-        let done = command.output().expect("a compiler");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        let settings = place.write("ampere.toml", SETTINGS);
+        let (program, settings) = (place.path("program"), place.write("ampere.toml", SETTINGS));
         Some(Opencl { place, vendors, program, settings })
     }
 
@@ -74,14 +80,9 @@ impl Opencl {
     }
 }
 
-fn kernels_view(summary: &Value) -> &Value {
-    let views = list(&list(summary, "devices")[0], "views");
-    views.iter().find(|view| view["view"] == "kernels").expect("kernels")
-}
-
 /// The calls and joules of what has run on the GPU. A row without calls is code that launched it.
 fn kernels(summary: &Value) -> Vec<(String, f64, f64)> {
-    let rows = list(kernels_view(summary), "regions").iter().map(|row| {
+    let rows = list(view(summary, "kernels"), "regions").iter().map(|row| {
         let region = row["region"].as_str().unwrap_or_default().to_owned();
         (region, number(row, "calls"), number(row, "exclusive_joules"))
     });
@@ -89,20 +90,7 @@ fn kernels(summary: &Value) -> Vec<(String, f64, f64)> {
 }
 
 fn calls_of(summary: &Value, name: &str) -> f64 {
-    kernels(summary).iter().filter(|(region, _, _)| region == name).map(|(_, calls, _)| calls).sum()
-}
-
-/// The time of both kernels.
-fn seconds_of(summary: &Value) -> [f64; 2] {
-    ["light", "heavy"].map(|name| {
-        let rows = list(kernels_view(summary), "regions").iter().filter(|row| row["region"] == name);
-        rows.map(|row| number(row, "exclusive_seconds")).sum()
-    })
-}
-
-fn joules_of(summary: &Value) -> [f64; 2] {
-    ["light", "heavy"]
-        .map(|name| kernels(summary).iter().filter(|(region, _, _)| region == name).map(|row| row.2).sum())
+    row(summary, "kernels", name).calls
 }
 
 /// Joules of both kernels in the live metrics.
@@ -138,6 +126,7 @@ fn play(ranks: usize, arguments: &[&str]) {
     assert!(running.wait(LIMIT).is_some_and(|status| status.success()), "the program ends well");
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    let joules_of = |summary: &Value| ["light", "heavy"].map(|name| row(summary, "kernels", name).joules);
     let in_summary = joules_of(&summary);
     let settings = opencl.settings.display().to_string();
     let in_trace = joules_of(&attribute(&place.path("out/traces.otf2"), &["--config", &settings]));
@@ -151,7 +140,7 @@ fn play(ranks: usize, arguments: &[&str]) {
         assert!(relative(in_trace[kernel], in_summary[kernel]) < 1e-9, "{in_trace:?}, {in_summary:?}");
         assert!(live[kernel] <= in_summary[kernel] * 1.01, "{live:?}, {in_summary:?}");
     }
-    let seconds = seconds_of(&summary);
+    let seconds = ["light", "heavy"].map(|name| row(&summary, "kernels", name).seconds);
     // Kernels that run at the same time share the device's power.
     assert!(in_summary[0] + in_summary[1] < 1.01 * WATTS * (seconds[0] + seconds[1]), "{seconds:?} s");
     if !is_mpi && arguments[1] == "1" {
@@ -299,21 +288,12 @@ fn calls_of_the_runtime_are_frames_of_the_thread_that_makes_them() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
     opencl.both("waits");
     let summary = opencl.place.summary("waits");
-    let ranks = &list(&list(&summary, "devices")[0], "views")[0];
     for (call, calls) in
         [("clEnqueueNDRangeKernel", 6.0), ("clFinish", 1.0), ("clFlush", 1.0), ("clCreateBuffer", 0.0)]
     {
-        let rows = list(ranks, "regions").iter().filter(|row| row["region"] == call);
         // The buffer is made before the first queue, with which the measurement begins.
-        assert_eq!(rows.map(|row| number(row, "calls")).sum::<f64>(), calls, "{call}");
+        assert_eq!(row(&summary, "ranks", call).calls, calls, "{call}");
     }
-}
-
-/// The call paths of kernels and their calls, innermost frame last.
-fn kernel_paths(summary: &Value) -> BTreeMap<Vec<String>, f64> {
-    let name = |frame: &Value| frame.as_str().expect("a name").to_owned();
-    let rows = list(kernels_view(summary), "callpaths").iter().filter(|row| number(row, "calls") > 0.0);
-    rows.map(|row| (list(row, "path").iter().map(name).collect(), number(row, "calls"))).collect()
 }
 
 #[test]
@@ -321,17 +301,91 @@ fn a_kernels_call_path_begins_with_its_launch_live_and_from_the_trace() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
     opencl.both("waits");
     let place = &opencl.place;
-    let live = kernel_paths(&place.summary("waits"));
+    let summary = place.summary("waits");
+    let live = calls_by_path(&summary);
     for kernel in ["light", "heavy"] {
-        let paths = live.iter().filter(|(path, _)| path.last().is_some_and(|last| last == kernel));
+        let paths = live.iter().filter(|(path, _)| path.last() == Some(&kernel));
         let launched = paths.filter(|(path, _)| {
-            path.iter().rev().nth(1).is_some_and(|launch| launch == "clEnqueueNDRangeKernel")
+            path.iter().rev().nth(1).is_some_and(|launch| *launch == "clEnqueueNDRangeKernel")
         });
         assert_eq!(launched.map(|(_, calls)| calls).sum::<f64>(), 3.0, "{kernel}: {live:?}");
     }
     let settings = opencl.settings.display().to_string();
     let offline = attribute(&place.path("waits/traces.otf2"), &["--config", &settings]);
-    assert_eq!(kernel_paths(&offline), live);
+    assert_eq!(calls_by_path(&offline), live);
+}
+
+/// A layer between ours and PoCL.
+const BELOW: &str = include_str!("../programs/opencl_below.c");
+
+/// Runs a program with samples of its call paths. A launch takes long enough for samples.
+fn sampled(opencl: &Opencl, words: &[&str]) -> Value {
+    let mut plain = opencl.prepared(opencl.place.command(&opencl.program));
+    let plain = run(plain.args(words));
+    let program = opencl.program.to_string_lossy();
+    let layer = opencl.place.compile("cc", "liblayer.so", BELOW, &["-DBUSY", "-shared", "-fPIC"]);
+    let mut command = opencl.prepared(opencl.place.ampere_run("sampled", [&*program].iter().chain(words)));
+    let done = run(command.env("OPENCL_LAYERS", layer).env_remove("AMPERE_SAMPLE"));
+    assert_eq!(plain.code, 0, "{plain:#?}");
+    done.as_without(&plain);
+    done.no_panic();
+    opencl.place.summary("sampled")
+}
+
+#[test]
+fn kernels_and_copies_of_a_fortran_program_are_below_the_subroutines_that_launch_them() {
+    skip_unless!(on_path("gfortran"), "no gfortran");
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let Some(mut opencl) = Opencl::found() else { return };
+    opencl.program = fortran(&opencl.place, "opencl.f90", &["-lOpenCL"]);
+    let summary = sampled(&opencl, &[]);
+    let calls = [("clEnqueueNDRangeKernel", 50.0), ("clEnqueueWriteBuffer", 50.0), ("clFinish", 50.0)];
+    let kernel = ["opencl::smooth", "clEnqueueNDRangeKernel", "larger"];
+    let copy = ["opencl::exchange", "clEnqueueWriteBuffer", "[OpenCL write]"];
+    assert_launched(&summary, "OpenCL", &calls, &[(kernel, 50.0), (copy, 50.0)]);
+    let settings = opencl.settings.display().to_string();
+    let offline = attribute(&opencl.place.path("sampled/traces.otf2"), &["--config", &settings]);
+    assert_eq!(calls_by_path(&offline), calls_by_path(&summary));
+}
+
+const PYTHON: &str = r#"
+import ctypes
+cl = ctypes.CDLL("libOpenCL.so.1")
+for name in ["clCreateContext", "clCreateCommandQueue", "clCreateProgramWithSource", "clCreateKernel", "clCreateBuffer"]:
+    getattr(cl, name).restype = ctypes.c_void_p
+V, size, all_devices = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64(0xffffffff)
+platform, device, code = V(), V(), ctypes.c_int()
+cl.clGetPlatformIDs(1, ctypes.byref(platform), None)
+cl.clGetDeviceIDs(platform, all_devices, 1, ctypes.byref(device), None)
+context = V(cl.clCreateContext(None, 1, ctypes.byref(device), None, None, ctypes.byref(code)))
+queue = V(cl.clCreateCommandQueue(context, device, ctypes.c_uint64(0), ctypes.byref(code)))
+text = ctypes.c_char_p(b"__kernel void larger(__global float *of) { of[get_global_id(0)] += 1; }"
+                       b"__kernel void smaller(__global float *of) { of[get_global_id(0)] += 2; }")
+program = V(cl.clCreateProgramWithSource(context, 1, ctypes.byref(text), None, ctypes.byref(code)))
+cl.clBuildProgram(program, 0, None, None, None, None)
+buffer = V(cl.clCreateBuffer(context, ctypes.c_uint64(1), size(4000), None, ctypes.byref(code)))
+kernels = [V(cl.clCreateKernel(program, name, ctypes.byref(code))) for name in (b"larger", b"smaller")]
+for kernel in kernels:
+    cl.clSetKernelArg(kernel, 0, size(8), ctypes.byref(buffer))
+items = size(1000)
+for _ in range(50):
+    for kernel in kernels:
+        code.value |= cl.clEnqueueNDRangeKernel(queue, kernel, 1, None, ctypes.byref(items), None, 0, None, None)
+    cl.clFinish(queue)
+print("launched 100" if code.value == 0 else code)
+"#;
+
+#[test]
+fn kernels_of_a_python_program_are_below_the_interpreter_that_launches_them() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let Some(mut opencl) = Opencl::found() else { return };
+    opencl.program = python_with(&["ctypes"]).expect("a Python");
+    let script = opencl.place.write("launches.py", PYTHON);
+    let summary = sampled(&opencl, &[&script.to_string_lossy()]);
+    let calls = [("clEnqueueNDRangeKernel", 100.0), ("clFinish", 50.0)];
+    let work = ["larger", "smaller"]
+        .map(|kernel| (["_PyEval_EvalFrameDefault", "clEnqueueNDRangeKernel", kernel], 50.0));
+    assert_launched(&summary, "OpenCL", &calls, &work);
 }
 
 /// Another tool's layer, which says that it was loaded.
@@ -363,7 +417,19 @@ fn the_layer_of_another_tool_is_kept() {
     assert_eq!(["light", "heavy"].map(|kernel| calls_of(&summary, kernel)), [3.0; 2]);
 }
 
-/// As above, with times that cannot be true.
+#[test]
+fn kernels_that_end_before_they_start_are_counted_as_not_recorded() {
+    let Some(opencl) = Opencl::new(&["cc"], "opencl.c") else { return };
+    let layer = opencl.place.compile("cc", "liblayer.so", BELOW, &["-DNEGATIVE", "-shared", "-fPIC"]);
+    let words = [opencl.program.as_os_str(), "waits".as_ref()];
+    let done = run(opencl.prepared(opencl.place.ampere_run("out", words)).env("OPENCL_LAYERS", &layer));
+    assert_eq!((done.code, done.stdout.as_str()), (7, "waits\n"), "{done:#?}");
+    let summary = opencl.place.summary("out");
+    assert_eq!(number(&summary["quality"], "unrecorded_kernels"), 2.0);
+    assert_eq!(["light", "heavy"].map(|kernel| calls_of(&summary, kernel)), [2.0; 2]);
+}
+
+/// The same of an implementation of OpenCL that does nothing, with other times that cannot be true.
 #[test]
 fn commands_whose_times_cannot_be_true_are_counted_and_a_clock_that_goes_back_is_followed() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl_layer.c") else { return };
@@ -375,7 +441,7 @@ fn commands_whose_times_cannot_be_true_are_counted_and_a_clock_that_goes_back_is
         assert_eq!(done.code, 0, "{done:#?}");
         let summary = opencl.place.summary(what);
         assert_eq!(number(&summary["quality"], "unrecorded_kernels"), not_recorded, "{what}");
-        let kernels = list(kernels_view(&summary), "regions").iter();
+        let kernels = list(view(&summary, "kernels"), "regions").iter();
         let kernels: Vec<&Value> = kernels.filter(|row| number(row, "calls") > 0.0).collect();
         assert_eq!(kernels.len(), 1, "{what}");
         assert_eq!(number(kernels[0], "calls"), 100.0 - not_recorded, "{what}");
