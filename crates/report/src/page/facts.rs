@@ -33,7 +33,8 @@ pub(super) fn quality(summary: &Summary) -> Vec<Fact> {
     let is_incomplete = !run.complete && !run.running;
     let text = if run.missing.is_empty() { "see the notes".to_owned() } else { run.missing.join("; ") };
     let missing = is_incomplete.then(|| Fact { text, warns: true, ..Fact::new("incomplete", 0.0, "") });
-    let mut facts: Vec<Fact> = missing.into_iter().chain(status).chain([energy, error]).chain(times).collect();
+    let mut facts: Vec<Fact> =
+        missing.into_iter().chain(status).chain([energy, error]).chain(times).collect();
     facts.extend(counts(RecordLosses::ALL, &losses.records));
     facts.extend([uncovered, stale]);
     facts.extend(counts(ReadingLosses::ALL, &losses.readings));

@@ -84,7 +84,8 @@ impl Queue {
         let sends = self.sends.partition_point(|send| send.entry <= cut);
         let receives = self.receives.partition_point(|receive| receive.entry.unwrap_or(0) <= cut);
         let events = self.sends.drain(..sends).map(|send| [send.event, None]);
-        let given_up = events.chain(self.receives.drain(..receives).map(|receive| [receive.event, receive.probe]));
+        let given_up =
+            events.chain(self.receives.drain(..receives).map(|receive| [receive.event, receive.probe]));
         given_up.flatten().for_each(|event| _ = frames.decide(event, None));
         self.given_up_sends += sends as u64;
         self.given_up_receives += receives as u64;

@@ -233,7 +233,11 @@ impl Ranks {
 
     /// Returns the members of a communicator that are not on other nodes, if there are several.
     pub(super) fn members(&self, comm: u32) -> Option<&[u32]> {
-        self.comms.get(comm.into())?.as_ref().map(|members| members.here.as_slice()).filter(|all| all.len() > 1)
+        self.comms
+            .get(comm.into())?
+            .as_ref()
+            .map(|members| members.here.as_slice())
+            .filter(|all| all.len() > 1)
     }
 
     /// Returns a rank's place among them.
