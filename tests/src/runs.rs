@@ -59,6 +59,11 @@ pub fn may_mount() -> bool {
     Command::new("unshare").args(["-m", "true"]).output().is_ok_and(|done| done.status.success())
 }
 
+/// Whether the kernel allows this process to sample stacks.
+pub fn may_sample() -> bool {
+    ampere_stacks::Sampler::begin(&ampere_stacks::Options::default()).is_ok()
+}
+
 /// Ends the calling test with a message if something it needs is absent; use it before anything else. If the thing is present but
 /// does not work, the test must fail. tests/skips.txt lists the messages that scripts/run-tests accepts.
 #[macro_export]
@@ -174,6 +179,35 @@ pub fn number(value: &Value, key: &str) -> f64 {
 
 pub fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
     value[key].as_array().unwrap_or_else(|| panic!("no list {key} in {value}"))
+}
+
+/// The call paths that count for a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Frames {
+    /// Those in which it is the innermost one.
+    Own,
+    /// Those that contain it.
+    All,
+}
+
+/// Returns the figures of the functions of the first view, by rank and function: seconds, waited joules and caused joules.
+pub fn waits(summary: &Value, frames: Frames) -> BTreeMap<(String, String), [f64; 3]> {
+    let mut rows: BTreeMap<_, [f64; 3]> = BTreeMap::new();
+    for call_path in list(&summary["devices"][0]["views"][0], "callpaths") {
+        let mut regions: Vec<&str> = list(call_path, "path").iter().filter_map(Value::as_str).collect();
+        if frames == Frames::Own {
+            regions.drain(..regions.len() - 1);
+        }
+        regions.sort_unstable();
+        regions.dedup();
+        let rank = call_path["location_group"].as_str().expect("a rank");
+        let figures = ["exclusive_seconds", "waited_joules", "caused_waiting_joules"];
+        for region in regions {
+            let row = rows.entry((rank.to_owned(), region.to_owned())).or_default();
+            row.iter_mut().zip(figures).for_each(|(sum, column)| *sum += number(call_path, column));
+        }
+    }
+    rows
 }
 
 const ROW_FIGURES: [&str; 6] = [

@@ -1,14 +1,9 @@
 //! What a run reports as not seen: which processes are sampled and until when, and CPU time without samples.
 
-use ampere_stacks::{Options, Sampler};
 use ampere_tests::jobs::{Place, is_root, run};
-use ampere_tests::runs::{assert_same_figures, attribute, json, list, number, on_path};
+use ampere_tests::runs::{assert_same_figures, attribute, json, list, may_sample, number, on_path};
 use ampere_tests::skip_unless;
 use serde_json::Value;
-
-fn may_sample() -> bool {
-    Sampler::begin(&Options::default()).is_ok()
-}
 
 /// A program that works for a time on the clock, in a function of this name.
 const SPIN: &str = r#"

@@ -2,7 +2,7 @@
 
 use super::*;
 use ampere_tests::root;
-use ampere_tests::runs::{has_python_otf2, may_mount, parse};
+use ampere_tests::runs::{Frames, has_python_otf2, may_mount, parse, relative, waits};
 
 const EXCHANGE: &str = r#"
 #include <mpi.h>
@@ -107,6 +107,41 @@ fn messages_are_those_of_score_p(openmp: bool) {
         .env("SCOREP_EXPERIMENT_DIRECTORY", &theirs);
     succeed(&mut command);
     assert_same_events(&place.path("out/traces.otf2"), &theirs.join("traces.otf2"));
+    place.assert_clean();
+}
+
+/// One rank is late before each kind of operation. Both traces have the same waits, of the same functions.
+#[test]
+fn waiting_is_that_in_score_ps_own_trace() {
+    skip_unless!(on_path("scorep") && on_path("mpirun"), "no scorep on the PATH");
+    let place = Place::new();
+    let source = include_str!("../../programs/mpi_delays.c");
+    let program = compile(&place, &["scorep", "mpicc", "-O1"], "delays", source);
+    let mut command = place.command("mpirun");
+    command.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"]).arg(program);
+    let trace = ask_for_metrics(&mut command, &place, "rocm_smi:::*");
+    simulate(&mut command, "watts=300");
+    // Score-P's trace has no estimate.
+    succeed(command.env("AMPERE_COUNTERS", "rocm_smi").env("SCOREP_SUBSTRATE_PLUGINS", "ampere"));
+    let [ours, theirs] =
+        [place.path("out/traces.otf2"), trace].map(|trace| attribute(&trace, &["--policy", "time_sliced"]));
+    let [own, expected] = [&ours, &theirs].map(|summary| &summary["run"]["waiting"]);
+    for key in ["matched_messages", "unmatched_messages"] {
+        assert_eq!(own[key], expected[key], "{key}: {own}\n{expected}");
+    }
+    let kinds = own["kinds"].as_object().expect("kinds");
+    for (kind, joules) in kinds {
+        let (joules, expected) = (joules.as_f64().expect("joules"), number(&expected["kinds"], kind));
+        assert!(joules > 10.0 && relative(joules, expected) < 0.01, "{kind}: {joules} J, not {expected} J");
+    }
+    let theirs = waits(&theirs, Frames::All);
+    let mut causes = waits(&ours, Frames::All);
+    causes.retain(|(_, function), _| function.starts_with("slow_"));
+    assert_eq!(causes.len(), 11, "{causes:?}");
+    for (of, [.., caused]) in causes {
+        let expected = theirs[&of][2];
+        assert!(caused > 10.0 && relative(caused, expected) < 0.01, "{of:?}: {caused} J, not {expected} J");
+    }
     place.assert_clean();
 }
 

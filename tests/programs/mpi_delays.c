@@ -1,0 +1,77 @@
+/* One rank is slow before each kind of operation, in a function of its own, and a barrier follows: the others wait for it, directly or
+   through a rank that waits itself. BUSY: it computes instead of sleeping. */
+#include <mpi.h>
+#include <time.h>
+static void delay(void) __attribute__((no_instrument_function, noinline));
+#ifdef BUSY
+static void delay(void) {
+    struct timespec begun, now;
+    volatile double sum = 0;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do {
+        for (int i = 0; i < 50000; i++) sum += 1.0 / (1 + i);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while ((now.tv_sec - begun.tv_sec) * 1000000000L + now.tv_nsec - begun.tv_nsec < 400000000);
+}
+#else
+static void delay(void) { struct timespec t = {0, 400000000}; while (nanosleep(&t, &t)) {} }
+#endif
+void slow_to_send(void) { delay(); }
+void slow_to_receive(void) { delay(); }
+void slow_to_barrier(void) { delay(); }
+void slow_to_allreduce(void) { delay(); }
+void slow_to_bcast(void) { delay(); }
+void slow_to_reduce(void) { delay(); }
+void slow_in_chain(void) { delay(); }
+void slow_in_ring(void) { delay(); }
+void slow_master(void) { delay(); }
+void slow_to_be_found(void) { delay(); }
+void slow_in_part(void) { delay(); }
+static int rank, size, number, all[8];
+static void together(void) __attribute__((no_instrument_function));
+static void together(void) { MPI_Barrier(MPI_COMM_WORLD); }
+int main(int c, char **v) {
+    MPI_Comm world = MPI_COMM_WORLD, part;
+    MPI_Init(&c, &v); MPI_Comm_rank(world, &rank); MPI_Comm_size(world, &size);
+    MPI_Comm_split(world, rank == 2, rank, &part);
+    together();
+    if (rank == 0) { slow_to_send(); MPI_Send(&number, 1, MPI_INT, 1, 1, world); }
+    if (rank == 1) MPI_Recv(&number, 1, MPI_INT, 0, 1, world, MPI_STATUS_IGNORE);
+    together();
+    if (rank == 0) { slow_to_receive(); MPI_Recv(&number, 1, MPI_INT, 1, 3, world, MPI_STATUS_IGNORE); }
+    if (rank == 1) MPI_Ssend(&number, 1, MPI_INT, 0, 3, world);
+    together();
+    if (rank == 2) slow_to_barrier();
+    together();
+    if (rank == 1) slow_to_allreduce();
+    MPI_Allreduce(&number, all, 1, MPI_INT, MPI_SUM, world);
+    together();
+    if (rank == 2) slow_to_bcast();
+    MPI_Bcast(&number, 1, MPI_INT, 2, world);
+    together();
+    if (rank == 1) slow_to_reduce();
+    MPI_Reduce(&number, all, 1, MPI_INT, MPI_SUM, 0, world);
+    together();
+    if (rank == 0) slow_in_chain();
+    if (rank > 0) MPI_Recv(&number, 1, MPI_INT, rank - 1, 4, world, MPI_STATUS_IGNORE);
+    if (rank < size - 1) MPI_Send(&number, 1, MPI_INT, rank + 1, 4, world);
+    together();
+    if (rank == 1) slow_in_ring();
+    MPI_Sendrecv(&number, 1, MPI_INT, (rank + 1) % size, 5, all, 1, MPI_INT, (rank + size - 1) % size, 5, world, MPI_STATUS_IGNORE);
+    together();
+    if (rank == 0) for (int i = 1; i < size; i++) { if (i == 1) slow_master(); MPI_Send(&number, 1, MPI_INT, i, 6, world); }
+    else MPI_Recv(&number, 1, MPI_INT, MPI_ANY_SOURCE, 6, world, MPI_STATUS_IGNORE);
+    together();
+    if (rank == 2) { slow_to_be_found(); MPI_Send(&number, 1, MPI_INT, 1, 7, world); }
+    if (rank == 1) {
+        MPI_Status status;
+        MPI_Probe(2, 7, world, &status);
+        MPI_Recv(&number, 1, MPI_INT, 2, 7, world, MPI_STATUS_IGNORE);
+    }
+    together();
+    if (rank == 0) slow_in_part();
+    MPI_Allreduce(&number, all, 1, MPI_INT, MPI_SUM, part);
+    together();
+    MPI_Finalize();
+    return 0;
+}
