@@ -22,6 +22,7 @@ const RANKS: Load = Load {
     trace: false,
     all_threads: false,
     most_series: 2000,
+    waits: true,
 };
 
 fn throughput() -> anyhow::Result<Figure> {
@@ -258,6 +259,22 @@ pub fn many_ranks() -> anyhow::Result<Vec<Figure>> {
             100.0,
         ),
     ])
+}
+
+/// The enters and leaves of a send and a receive.
+const EVENTS_PER_MESSAGE: f64 = 4.0;
+
+/// Measures what it costs to find waits while ranks run, each of which sends `rate` messages a second. Returns the CPU nanoseconds per
+/// message with and without, and the number of ranks.
+pub fn exchange(rate: f64, duration: Duration) -> anyhow::Result<([f64; 2], f64)> {
+    let ranks = f64::from(RANKS.processes);
+    let costs = medians(ROUNDS, |which| {
+        let load = Load { pattern: Pattern::Exchange, waits: which == 0, ..RANKS };
+        let per_event =
+            Feed::start(&load)?.settled_cpu_per_event(rate * ranks * EVENTS_PER_MESSAGE, duration)?;
+        Ok(per_event * EVENTS_PER_MESSAGE)
+    })?;
+    Ok((costs, ranks))
 }
 
 pub fn idle() -> anyhow::Result<Vec<Figure>> {

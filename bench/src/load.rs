@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy)]
@@ -26,6 +27,8 @@ pub struct Load {
     pub all_threads: bool,
     /// The limit on the number of series of one metric.
     pub most_series: u32,
+    /// Whether the energy of ranks that wait for each other is found.
+    pub waits: bool,
 }
 
 /// The events that each location repeats.
@@ -36,6 +39,8 @@ pub enum Pattern {
     Walk { calls_per_message: usize },
     /// All paths of a tree that is `deep` calls deep, in which each function calls `wide` others.
     Tree { deep: u32, wide: u32 },
+    /// Each process sends to the next one and receives from the one before. Every other process receives first.
+    Exchange,
 }
 
 /// Number of records of one location that are written at once.
@@ -52,7 +57,7 @@ pub struct Feed {
     hosts: Vec<Child>,
     logs: Vec<LogWriter>,
     locations: Vec<FedLocation>,
-    pattern: Vec<Record>,
+    pattern: Rc<[Record]>,
     last: u64,
     longest_wait: Duration,
 }
@@ -64,6 +69,7 @@ struct FedLocation {
     /// The ends of the chunks that have been written and that the consumer had not read when we last looked, with the times at
     /// which they were written.
     written: VecDeque<(u64, Instant)>,
+    pattern: Rc<[Record]>,
     /// Position in the pattern.
     at: usize,
 }
@@ -133,6 +139,7 @@ impl Feed {
             .env("AMPERE_LOCATIONS", if load.all_threads { "all" } else { "main" })
             .env("AMPERE_MOST_SERIES", load.most_series.to_string())
             .env("AMPERE_TRACE", if load.trace { "on" } else { "off" })
+            .env("AMPERE_WAITS", if load.waits { "on" } else { "off" })
             .stdin(Stdio::null())
             .spawn()
             .context("ampere-collector: cargo build --release --workspace")?;
@@ -144,7 +151,7 @@ impl Feed {
             hosts: Vec::new(),
             logs: Vec::new(),
             locations: Vec::new(),
-            pattern: load.pattern.records(),
+            pattern: load.pattern.records().into(),
             last: clock::ticks(),
             longest_wait: Duration::ZERO,
         };
@@ -177,6 +184,10 @@ impl Feed {
             handle: MESSAGE.communicator,
             members: Members::World,
         }));
+        let pattern = match load.pattern {
+            Pattern::Exchange => exchange(number, load.processes).into(),
+            _ => self.pattern.clone(),
+        };
         for region in 0..=load.pattern.regions() {
             log.append(&Definition::Region(Region {
                 handle: RegionHandle(region),
@@ -186,7 +197,7 @@ impl Feed {
                 begin_line: 0,
                 end_line: 0,
                 region_type: 0,
-                paradigm: 0,
+                paradigm: load.pattern.paradigm(region),
             }));
         }
         let sizes = RingSizes::for_ranks(load.processes);
@@ -203,7 +214,8 @@ impl Feed {
                 thread: 0,
             }));
             let gauge = RingGauge::open(&path)?;
-            self.locations.push(FedLocation { ring, gauge, written: VecDeque::new(), at: 0 });
+            let pattern = pattern.clone();
+            self.locations.push(FedLocation { ring, gauge, written: VecDeque::new(), pattern, at: 0 });
         }
         self.logs.push(log);
         self.session.join();
@@ -316,7 +328,7 @@ impl Feed {
             let mut time = self.last + (number as u64 * 7919) % (step + 1);
             let mut count = 0;
             loop {
-                let record = self.pattern[location.at];
+                let record = location.pattern[location.at];
                 let is_payload = record.kind() == Some(Kind::Payload);
                 if count >= chunk && !is_payload {
                     break; // a message is published as a whole
@@ -325,7 +337,7 @@ impl Feed {
                 time += if is_payload { 0 } else { step };
                 let word0 = if is_payload { word0 } else { time };
                 location.ring.put_with_room(count as u64, Record::from_words([word0, word1]));
-                location.at = (location.at + 1) % self.pattern.len();
+                location.at = (location.at + 1) % location.pattern.len();
                 count += 1;
                 events += u64::from(matches!(record.kind(), Some(Kind::Enter | Kind::Leave)));
             }
@@ -426,6 +438,14 @@ impl Pattern {
         match self {
             Pattern::Walk { .. } => Walk::REGIONS,
             Pattern::Tree { deep, wide } => deep * wide,
+            Pattern::Exchange => RECEIVE,
+        }
+    }
+
+    fn paradigm(self, region: u32) -> u8 {
+        match self {
+            Pattern::Exchange if region > 0 => scorep_abi::paradigm::MPI as u8,
+            _ => 0,
         }
     }
 
@@ -450,12 +470,36 @@ impl Pattern {
                 }
             }
             Pattern::Tree { deep, wide } => tree(0, deep, wide, &mut records),
+            Pattern::Exchange => return exchange(0, 1),
         }
         records
     }
 }
 
 pub const MESSAGE: Message = Message { peer: 1, communicator: 0, tag: 7, bytes: 1 << 16 };
+
+/// The regions of an exchange.
+const SEND: u32 = 1;
+const RECEIVE: u32 = 2;
+
+/// Returns the records of a process that sends to the next one and receives from the one before.
+fn exchange(rank: u32, ranks: u32) -> Vec<Record> {
+    let of = |peer: u32| Message { peer: peer % ranks, bytes: 8, ..MESSAGE };
+    let mut calls = [
+        (SEND, Communication::MpiSend(of(rank + 1))),
+        (RECEIVE, Communication::MpiRecv(of(rank + ranks - 1))),
+    ];
+    if rank % 2 == 1 {
+        calls.reverse();
+    }
+    let call = |(region, event): (u32, Communication)| {
+        let mut records = vec![Record::new(Kind::Enter, 0, region)];
+        records.extend(event.records(0));
+        records.push(Record::new(Kind::Leave, 0, region));
+        records
+    };
+    calls.into_iter().flat_map(call).collect::<Vec<_>>().repeat(CHUNK / 8)
+}
 
 fn tree(level: u32, deep: u32, wide: u32, records: &mut Vec<Record>) {
     if level == deep {

@@ -18,6 +18,7 @@ const LOAD: Load = Load {
     trace: false,
     all_threads: false,
     most_series: 20_000,
+    waits: true,
 };
 const RATE: f64 = 1e6;
 const DURATION: Duration = Duration::from_secs(5);

@@ -4,12 +4,13 @@ use crate::hosts::need;
 use crate::offline::cpu_nanoseconds;
 use crate::start::nanoseconds;
 use crate::trace::{Event, Shape, WORLD};
-use crate::{Figure, child, least, medians};
+use crate::{Figure, child, collector, least, medians};
 use ampere_settings::Config;
 use ampere_trace::offline::{AttributionOptions, attribute_as};
 use otf2::{Communication, Message};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 const ROUNDS: usize = 9;
 const SEND: u32 = 0;
@@ -18,10 +19,15 @@ const FEW_RANKS: u64 = 4;
 const MANY_RANKS: u64 = 1000;
 /// The number of messages in each trace.
 const MESSAGES: u64 = 1_000_000;
+/// The messages of each rank of a running job in a second.
+const LIVE_RATE: f64 = 10_000.0;
+const LIVE_TIME: Duration = Duration::from_secs(4);
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let [with, without] = attribution(FEW_RANKS)?;
     let [end, without_waits] = attribution(MANY_RANKS)?;
+    let ([live, live_without], ranks) = collector::exchange(LIVE_RATE, LIVE_TIME)?;
+    let percent = |nanoseconds: f64| nanoseconds * LIVE_RATE * ranks * 100.0 * 1e-9;
     let mut figures = vec![
         Figure::new(
             "waiting: attribute, CPU per message, 4 ranks that only send and receive",
@@ -43,6 +49,13 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             "s",
             "with waits",
             end * 1e-9,
+        ),
+        Figure::new(
+            "waiting: CPU time that it adds during a run of 8 ranks with 10,000 messages a second each",
+            percent(live - live_without),
+            "% of core",
+            "the collector without; target: 1 %",
+            percent(live_without),
         ),
     ];
     need("mpicc")?;
