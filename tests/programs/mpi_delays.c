@@ -27,11 +27,13 @@ void slow_in_ring(void) { delay(); }
 void slow_master(void) { delay(); }
 void slow_to_be_found(void) { delay(); }
 void slow_in_part(void) { delay(); }
+void slow_to_start(void) { delay(); }
 static int rank, size, number, all[8];
 static void together(void) __attribute__((no_instrument_function));
 static void together(void) { MPI_Barrier(MPI_COMM_WORLD); }
 int main(int c, char **v) {
     MPI_Comm world = MPI_COMM_WORLD, part;
+    MPI_Request request;
     MPI_Init(&c, &v); MPI_Comm_rank(world, &rank); MPI_Comm_size(world, &size);
     MPI_Comm_split(world, rank == 2, rank, &part);
     together();
@@ -71,6 +73,10 @@ int main(int c, char **v) {
     together();
     if (rank == 0) slow_in_part();
     MPI_Allreduce(&number, all, 1, MPI_INT, MPI_SUM, part);
+    together();
+    if (rank == 1) slow_to_start();
+    MPI_Iallreduce(&number, all, 1, MPI_INT, MPI_SUM, world, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
     together();
     MPI_Finalize();
     return 0;

@@ -70,7 +70,7 @@ const WATTS: f64 = 300.0;
 const DELAY: f64 = 0.4;
 
 /// The rank that is slow before each operation, and the function in which it is.
-const SLOW: [(usize, &str); 11] = [
+const SLOW: [(usize, &str); 12] = [
     (0, "slow_to_send"),
     (0, "slow_to_receive"),
     (2, "slow_to_barrier"),
@@ -82,6 +82,7 @@ const SLOW: [(usize, &str); 11] = [
     (0, "slow_master"),
     (2, "slow_to_be_found"),
     (0, "slow_in_part"),
+    (1, "slow_to_start"),
 ];
 /// On a busy machine a rank may leave a barrier so late that it waits for less than the delay. Then the program runs again.
 const RUNS_MAX: usize = 6;

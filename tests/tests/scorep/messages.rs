@@ -137,7 +137,7 @@ fn waiting_is_that_in_score_ps_own_trace() {
     let theirs = waits(&theirs, Frames::All);
     let mut causes = waits(&ours, Frames::All);
     causes.retain(|(_, function), _| function.starts_with("slow_"));
-    assert_eq!(causes.len(), 11, "{causes:?}");
+    assert_eq!(causes.len(), 12, "{causes:?}");
     for (of, [.., caused]) in causes {
         let expected = theirs[&of][2];
         assert!(caused > 10.0 && relative(caused, expected) < 0.01, "{of:?}: {caused} J, not {expected} J");
