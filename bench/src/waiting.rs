@@ -24,9 +24,9 @@ const LIVE_RATE: f64 = 10_000.0;
 const LIVE_TIME: Duration = Duration::from_secs(4);
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
+    let ([live, live_without], ranks) = collector::exchange(LIVE_RATE, LIVE_TIME)?;
     let [with, without] = attribution(FEW_RANKS)?;
     let [end, without_waits] = attribution(MANY_RANKS)?;
-    let ([live, live_without], ranks) = collector::exchange(LIVE_RATE, LIVE_TIME)?;
     let percent = |nanoseconds: f64| nanoseconds * LIVE_RATE * ranks * 100.0 * 1e-9;
     let mut figures = vec![
         Figure::new(

@@ -178,7 +178,13 @@ impl Frames {
         let own = frame.place.rank;
         let arrival = arrival.filter(|arrival| arrival.time > frame.enter);
         let has_arrived = arrival.is_some();
-        if let Some(arrival) = arrival.filter(|arrival| arrival.rank != own) {
+        let is_after_send = |arrival: &Arrival| {
+            let leave = frame.leave.filter(|_| arrival.kind == Kind::LateReceiver);
+            leave.is_some_and(|leave| {
+                arrival.time.saturating_sub(leave) > tolerance_of_send(frame.enter, leave)
+            })
+        };
+        if let Some(arrival) = arrival.filter(|arrival| arrival.rank != own && !is_after_send(arrival)) {
             frame.arrivals.push((arrival, number));
         }
         frame.undecided -= 1;
