@@ -100,6 +100,36 @@ fn threads_without_frames_work_for_the_main_thread() {
     are(&parts(&summary, "wait"), &[400.0, 0.0, 400.0]);
 }
 
+/// A worker runs for 2 s before the main thread enters its first function, and then both sleep.
+#[test]
+fn a_thread_that_works_before_the_first_function_is_not_idle() {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let cpu_time =
+        trace.metric_in("ampere::cpu_time", "s", (MetricBase::Decimal, -9), MetricMode::AccumulatedStart);
+    let main = trace.rank(0, node);
+    let group = trace.definitions.locations.get(main).and_then(|main| main.group).expect("a group");
+    let worker = trace.location(LocationType::CpuThread, "worker", group);
+    let sleep = trace.region("sleep");
+    for (location, ran) in [(main, 0), (worker, 2)] {
+        let mut writer = trace.writer(location);
+        for (second, value) in [(0, 0), (2, ran * SECOND * 1000), (4, ran * SECOND * 1000)] {
+            writer.metric(second * SECOND, cpu_time, &[MetricValue::U64(value)]).expect("a point");
+            if location == main && second == 2 {
+                writer.enter(2 * SECOND, sleep).expect("an event");
+            }
+        }
+        if location == main {
+            writer.leave(4 * SECOND, sleep).expect("an event");
+        }
+        writer.close().expect("a location");
+    }
+    node_counter(&mut trace, node, 0..200);
+    let summary = trace.attribute(&[]);
+    let baseline = &summary["devices"][0]["baseline"];
+    assert_eq!(*baseline, serde_json::json!({"watts": 100.0, "kind": "idle intervals", "samples": 200}));
+}
+
 #[test]
 fn a_negative_baseline_is_refused() {
     let place = Place::new();

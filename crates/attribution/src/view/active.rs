@@ -284,7 +284,9 @@ impl View {
         self.totals.idle_joules += idle;
         self.totals.other_jobs_joules += of_others;
         self.charged_once += joules - idle;
-        if !is_active && !are_others_active {
+        // A worker may be active while the consumer that it works for has no open frame.
+        let are_workers_active = worked.of_consumers.iter().any(|ticks| *ticks > 0.0);
+        if !is_active && !are_workers_active && !are_others_active {
             self.idle_intervals.add(joules, ticks);
         }
         for (index, price) in prices.iter_mut().enumerate() {
