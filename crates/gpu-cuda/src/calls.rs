@@ -29,7 +29,7 @@ pub static PENDING: Pending = Pending::new();
 /// The number after the largest one so far.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Extends CUPTI's number of a launch, which starts again after 2^32, to one that does not.
+/// Extends CUPTI's number of a launch, which wraps around at 2^32, to 64 bits.
 pub fn number(correlation: u32) -> u64 {
     let next = NEXT.load(Ordering::Relaxed);
     next.wrapping_add_signed((correlation.wrapping_sub(next as u32) as i32).into())

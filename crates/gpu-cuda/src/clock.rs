@@ -12,7 +12,7 @@ struct Scale {
     host: Host,
     /// The ticks at the start.
     ticks: u64,
-    /// The nanoseconds at the start: of the wall clock, which CUPTI uses by default.
+    /// The time at the start by the wall clock, which CUPTI uses by default, in nanoseconds.
     nanoseconds: u64,
     /// Nanoseconds per tick, times 2^32.
     rate: u128,

@@ -3,6 +3,7 @@
 //! CUDA's driver loads this library in `cuInit`, by `CUDA_INJECTION64_PATH`. It opens the libcupti that fits the program's CUDA,
 //! and asks it for records of kernels, copies and memsets, and for callbacks of the calls that launch them, wait and allocate. It
 //! is not linked with NVIDIA's libraries.
+//!
 //! | file | subject |
 //! | --- | --- |
 //! | `library.rs` | finding the libcupti that fits |
@@ -35,7 +36,7 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The error of kernel times, in nanoseconds, as it was measured on an H100.
+/// The error of kernel times, in nanoseconds, as measured on an H100.
 const CLOCK_ERROR: u64 = 1300;
 
 /// How often CUPTI delivers records, in milliseconds.

@@ -1,8 +1,8 @@
 //! Finds and opens the libcupti that fits the program's CUDA.
 //!
-//! A library that the program has loaded comes first: PyTorch, for example, is linked with it. Otherwise a libcupti is looked for
-//! whose version is that of the program's CUDA runtime, or that of the driver if the runtime is linked statically. It may be next
-//! to the runtime, in CUDA's installation, among Python's packages, or where the loader looks.
+//! If the program has loaded a libcupti, as PyTorch does, that one is used. Otherwise this module looks for a libcupti with the
+//! version of the program's CUDA runtime, or with that of the driver if the runtime is linked statically. It may be next to the
+//! runtime, in CUDA's installation, among Python's packages, or where the loader looks.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr, OsString, c_int, c_void};

@@ -30,7 +30,7 @@ struct Buffers {
 const BUFFER_BYTES: usize = 1 << 16;
 /// The largest number of records in a buffer: those of kernels have about 220 bytes.
 const RECORDS_MAX: usize = 256;
-/// The largest number of buffers that CUPTI has at a time. Without one, it drops records and counts them.
+/// The largest number of buffers that CUPTI has at a time. If CUPTI gets none, it drops records and counts them.
 const LENT_MAX: usize = 2048;
 /// The number of empty buffers that are kept.
 const EMPTY_MAX: usize = 64;
@@ -195,7 +195,7 @@ struct Records {
     known: Known,
     /// Kernels by the addresses of their names. A name may be replaced when a module is unloaded, and is compared.
     kernels: FxHashMap<usize, (CString, u32)>,
-    /// Copies by their kind, and memsets.
+    /// The regions of copies, by their kind, and that of memsets; 0 before the first one.
     transfers: [u32; COPIES.len() + 1],
 }
 
@@ -346,7 +346,7 @@ mod tests {
         // Records per period: a new buffer is asked for when the last one is full.
         for rate in [1, 10, 100, 10_000, 1_000, 100_000, 20, 1] {
             let mut lent = Vec::new();
-            // After a fall, the last large buffer takes its time.
+            // After the rate has fallen, the last large buffer is filled slowly.
             let end = now + 20 * PERIOD + RECORDS_MAX as u64 * PERIOD / rate;
             while now < end {
                 let records = buffers.pace(now, PERIOD);
@@ -356,7 +356,7 @@ mod tests {
             let last: Vec<_> = lent.iter().filter(|one| one.0 > end - 5 * PERIOD).collect();
             let records: usize = last.iter().map(|one| one.1).sum();
             let is_full_size = last.iter().all(|one| one.1 == RECORDS_MAX);
-            // A buffer takes at most a period, unless one record does.
+            // A buffer is filled in at most half a period, or holds one record.
             let longest = records as u64 / last.len() as u64 * PERIOD / rate;
             assert!(longest <= PERIOD / 2 || records == last.len(), "rate {rate}: {last:?}");
             assert!(last.len() <= 5 * 20 || is_full_size, "rate {rate}: {} buffers", last.len());

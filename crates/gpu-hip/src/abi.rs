@@ -173,8 +173,8 @@ structure! {
     counts = "cpu_cores_count": [u32; 21],
     vendor = "vendor_id": u16,
     device = "device_id": u16,
-    /// The PCI address without the domain: bus, device and function, 8, 5 and 3 bits. In place of the function is the part's
-    /// number if the GPU is partitioned.
+    /// The PCI address without the domain: bus, device and function, in 8, 5 and 3 bits. If the GPU is partitioned, the number of
+    /// the part replaces the function.
     location = "location_id": u32,
     domain = "domain": u32,
     more_counts = "drm_render_minor": [u32; 15],

@@ -55,7 +55,7 @@ unsafe extern "C" fn collect(
     SUCCESS
 }
 
-/// Two parts of one GPU have its PCI address, and so its counter.
+/// Describes a GPU or a part of one. All parts of a GPU have its PCI address, and so its counter.
 fn described(agent: &Agent, uuid: u64) -> Gpu {
     let (bus, device) = (agent.location >> 8 & 0xff, agent.location >> 3 & 0x1f);
     Gpu {
@@ -68,7 +68,7 @@ fn described(agent: &Agent, uuid: u64) -> Gpu {
     }
 }
 
-/// Returns a C string of rocprofiler-sdk's, or nothing.
+/// Returns a C string of rocprofiler-sdk; empty if it is null.
 fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();

@@ -47,7 +47,7 @@ struct Kernel {
 #[derive(Default)]
 pub(crate) struct Kernels(Mutex<FxHashMap<u64, Kernel>>);
 
-/// Returns a lock that another thread's panic does not close.
+/// Locks a mutex, even if another thread has panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -125,7 +125,7 @@ impl Streams {
 
     /// Takes a reading of the clock of all records, and of the run's before and after it.
     pub fn read_clock(&mut self, host: &Host, (before, time, after): (u64, u64, u64), losses: &Losses) {
-        // In the first half second there is one anchor, and times around it are as exact as this rate.
+        // While the drift is not known, times are only as exact as this rate.
         self.clock.set_rate(host.ticks_per_nanosecond());
         self.clock.add(before, time, after);
         losses.of_clock(&self.clock);
@@ -195,7 +195,7 @@ impl Streams {
             losses.clock_error_is_at_least(((launch - begin) as f64 / self.clock.nominal()) as u64);
             begin = launch + 1;
         }
-        let Some(known) = self.known(command.place) else { return false };
+        let Some(known) = self.stream_of(command.place) else { return false };
         if command.start == 0 || command.start > command.end {
             return false;
         }
@@ -208,7 +208,7 @@ impl Streams {
         known.stream.push(Frame { begin, end, correlation: command.correlation, region: command.region })
     }
 
-    fn known(&mut self, place: Place) -> Option<&mut KnownStream> {
+    fn stream_of(&mut self, place: Place) -> Option<&mut KnownStream> {
         if !self.streams.contains_key(&place) {
             let number = self.streams.keys().filter(|known| known.agent() == place.agent()).count() as u64;
             let gpu = self.gpus.get(&place.agent())?;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// The buffer's size: about 1,200 kernels. rocprofiler-sdk uses 17 times as much memory, twice.
+/// The buffer's size: about 1,200 kernels. rocprofiler-sdk allocates two buffers, each 17 times as large.
 const BUFFER_BYTES: usize = 256 * 1024;
 /// A thread of rocprofiler-sdk delivers the buffer when it contains this number of bytes.
 const WATERMARK_BYTES: usize = BUFFER_BYTES / 4;
@@ -103,7 +103,7 @@ impl Tool {
         // SAFETY: a place for the number.
         check("rocprofiler_create_context", unsafe { (library.create_context)(&mut context) })?;
         let mut buffer = Handle::default();
-        // Writers wait when the buffer is full. The other policy loses every other buffer in version 1.0.
+        // Writers wait when the buffer is full. The policy that discards records loses every second buffer in version 1.0.
         // SAFETY: the callback lives as long as the process.
         check("rocprofiler_create_buffer", unsafe {
             (library.create_buffer)(

@@ -13,7 +13,7 @@ pub const ENTRIES: usize = 149;
 /// The functions by their places. A function that is not there is null.
 pub type Table = [*const c_void; ENTRIES];
 
-/// Functions that the layer calls itself: their places, and how they are called.
+/// Declares functions that call the entries of the table behind this layer, and the places of these entries.
 macro_rules! functions {
     ($($place:literal $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
@@ -23,7 +23,7 @@ macro_rules! functions {
             pub unsafe fn $name($($argument: $type),*) -> $result {
                 let function = layer().map_or(std::ptr::null(), |layer| layer.target[$place]);
                 // SAFETY: the entry of this place has this type. `Replaced` functions are called only if they are there, and the
-                // others were checked by `lacks_what_is_needed`.
+                // others were checked by `lacks_needed_functions`.
                 unsafe {
                     std::mem::transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> $result>(function)(
                         $($argument),*
@@ -97,7 +97,7 @@ functions! {
 }
 
 /// Whether functions are missing that the layer calls itself: those of OpenCL 1.1.
-pub fn lacks_what_is_needed(table: &Table) -> bool {
+pub fn lacks_needed_functions(table: &Table) -> bool {
     [
         place::clGetDeviceInfo,
         place::clGetCommandQueueInfo,

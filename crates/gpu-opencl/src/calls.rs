@@ -132,7 +132,7 @@ fn kernel_region(host: &Host, kernel: Handle) -> u32 {
     })
 }
 
-/// Functions that enqueue a command and return its code: all arguments between the queue and the event are passed on.
+/// Functions that enqueue a command and return an error code. The arguments between the queue and the event are passed on.
 macro_rules! commands {
     ($($name:ident($($argument:ident: $type:ty),*) = $call:ident, $region:expr;)*) => {
         $(
@@ -397,7 +397,7 @@ mod answers {
         answered.unwrap_or_else(|| unsafe { abi::clGetCommandQueueInfo(queue, what, size, value, needed) })
     }
 
-    /// Without profiling, there are no times for the program.
+    /// A program that has not asked for profiling gets no times.
     #[allow(non_snake_case)]
     pub unsafe extern "C" fn clGetEventProfilingInfo(
         event: Handle,

@@ -2,8 +2,8 @@
 //!
 //! The loader (ocl-icd from 2.3.1 on, Khronos' from 2021 on) opens the libraries in `OPENCL_LAYERS` and gives each the table of
 //! functions behind it. This layer replaces the functions that make queues and enqueue commands. Queues are made with profiling,
-//! and every command gets an event, whose times are read when it completes: the program need not wait for it. The program's
-//! queries of its own queues and events are answered as if there were no layer.
+//! and every command gets an event, whose times are read in a callback when the command completes. The program's queries of its own
+//! queues and events are answered as if there were no layer.
 //!
 //! ```text
 //! lib.rs         the functions that the loader calls
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn clGetLayerInfo(
     CL_SUCCESS
 }
 
-/// The table that the loader calls from then on.
+/// The table that the loader gets from [`clInitLayer`].
 struct Dispatch(UnsafeCell<Table>);
 
 // SAFETY: the table is written once, before the loader gets it.
@@ -96,8 +96,8 @@ unsafe impl Sync for Dispatch {}
 static DISPATCH: Dispatch = Dispatch(UnsafeCell::new([null(); ENTRIES]));
 static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
 
-/// Initialises the layer with the functions behind it. Where nothing is to be recorded, and if the layer is there twice, its
-/// table is that of the functions behind it.
+/// Initialises the layer with the functions behind it. If nothing is to be recorded, or if the loader has already initialised the
+/// layer, it gets the table of these functions back unchanged.
 ///
 /// # Safety
 /// The loader calls this: `target` has `entries` functions, and the results can be written.
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn clInitLayer(
         let known = (entries as usize).min(ENTRIES);
         // SAFETY: by the caller, the target has at least this many entries.
         functions[..known].copy_from_slice(unsafe { std::slice::from_raw_parts(target, known) });
-        if LAYER.set(Layer { host, target: functions }).is_err() || abi::lacks_what_is_needed(&functions) {
+        if LAYER.set(Layer { host, target: functions }).is_err() || abi::lacks_needed_functions(&functions) {
             return;
         }
         for (place, ours) in calls::replaced() {

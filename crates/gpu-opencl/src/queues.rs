@@ -21,8 +21,8 @@ const CL_PROFILING_COMMAND_QUEUED: u32 = 0x1280;
 const CL_PROFILING_COMMAND_START: u32 = 0x1282;
 const CL_PROFILING_COMMAND_END: u32 = 0x1283;
 
-/// A command that starts earlier than this before it is queued, in nanoseconds, has wrong times. Runtimes may read one clock for
-/// one of these times, and another clock for the other.
+/// A command whose start is further before its queueing than this, in nanoseconds, has wrong times. A smaller difference is
+/// possible because runtimes may read different clocks for the two times.
 const EARLY_MAX: u64 = 10_000_000;
 
 /// At most this number of frames waits for others that began before them.
@@ -102,7 +102,7 @@ struct All {
     kernels: FxHashMap<usize, u32>,
     /// Streams of queues that were released, by device: the next queue on the device takes one.
     free: Vec<(usize, Stream)>,
-    /// Numbers of devices, by their handles.
+    /// The handles and descriptions of the devices, by their numbers.
     devices: Vec<(usize, Device)>,
     /// The number of streams so far.
     streams: u64,
@@ -220,7 +220,7 @@ fn set_clock(queue: Arc<Queue>, handle: Handle) {
     }
 }
 
-/// Whether this process is a forked child. There, the lock may be held by a thread that exists only in the parent.
+/// Whether this process is a forked child, in which the lock of [`ALL`] may be held by a thread that exists only in the parent.
 fn is_forked() -> bool {
     PROCESS.load(Ordering::Relaxed) != std::process::id()
 }
@@ -269,7 +269,7 @@ pub fn forget_kernel(kernel: Handle) {
     with_all(|all| all.kernels.remove(&kernel.addr()));
 }
 
-/// Records a command when it completes. `is_ours`: whether nobody but us has the event.
+/// Records a command when it completes. `is_ours` is whether only this layer has the event.
 pub fn follow(queue: Arc<Queue>, event: Handle, is_ours: bool, launch: Launch) {
     // SAFETY: the event is valid, because the call that made it has just succeeded. Only another thread of the program could
     // release it meanwhile, which would be an error without this layer as well.

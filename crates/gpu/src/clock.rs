@@ -15,7 +15,7 @@ const SHORT_PERIODS: usize = 6;
 const SHORT_PERIOD: u64 = 50_000_000;
 /// Two anchors that are closer to each other than this show no drift.
 const DRIFT_SPAN_MIN: u64 = 200_000_000;
-/// A larger drift is taken for an error of the readings.
+/// A larger drift counts as an error of the readings.
 const DRIFT_MAX: f64 = 1e-3;
 /// A drift that is usual for clocks.
 const DRIFT_LIKELY: f64 = 50e-6;
@@ -46,7 +46,7 @@ impl Anchor {
     }
 }
 
-/// The relation of a device's clock, in nanoseconds, with the run's clock, in ticks.
+/// The relation of a device's clock, in nanoseconds, to the run's clock, in ticks.
 #[derive(Debug)]
 pub struct DeviceClock {
     nominal: f64,
@@ -57,7 +57,7 @@ pub struct DeviceClock {
     line: Option<Line>,
 }
 
-/// A line through an anchor, which is the best one for a time of the device.
+/// A line through the anchor that is the best one for the time `device`.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     anchor: Anchor,
@@ -91,7 +91,7 @@ impl DeviceClock {
         let is_full = self.anchors.len() == ANCHORS_MAX;
         let period = if self.anchors.len() <= SHORT_PERIODS { SHORT_PERIOD } else { PERIOD };
         match self.anchors.back_mut() {
-            // The device's clock was set: it was reset, for example.
+            // The device's clock was set, for example by a reset.
             Some(last) if last.contradicts(&new, self.nominal) => self.anchors.clear(),
             Some(last) if device < last.device.saturating_add(period) => {
                 // A reading may come late, after those of a later period.
@@ -139,7 +139,7 @@ impl DeviceClock {
         let error = |anchor: &Anchor, of_rate: f64| {
             anchor.error as f64 + device.abs_diff(anchor.device) as f64 * rate * of_rate
         };
-        // The drift is not yet known.
+        // The nominal rate is used while the drift is not known.
         let of_rate = if rate == self.nominal { DRIFT_LIKELY } else { RATE_ERROR };
         let anchor = *self.anchors.iter().min_by(|a, b| error(a, of_rate).total_cmp(&error(b, of_rate)))?;
         self.worst = self.worst.max(error(&anchor, RATE_ERROR));

@@ -46,15 +46,15 @@ fn own_directory() -> Option<PathBuf> {
 }
 
 impl Host {
-    /// Opens the host next to the adapter for `runtime` (CUDA, HIP or OpenCL). `None` if nothing in this process is to be
-    /// recorded: ampere or GPUs are switched off, the program was started without `ampere run`, or Score-P measures, which a
-    /// message reports.
+    /// Opens the host in the adapter's directory. `runtime` is CUDA, HIP or OpenCL. `None` if nothing in this process is to be
+    /// recorded: ampere or GPUs are switched off, the program was started without `ampere run`, or Score-P measures it. In the
+    /// last case, a message is printed.
     pub fn open(runtime: &str) -> Option<Host> {
         if ampere_model::is_switched_off() || !are_gpus_recorded() {
             return None;
         }
-        if scorep_is_here() {
-            leave_it_to_scorep(runtime);
+        if is_scorep_linked() {
+            print_that_scorep_records(runtime);
             return None;
         }
         let path =
@@ -74,7 +74,7 @@ impl Host {
         interface.map(Host)
     }
 
-    /// Starts the measurement of this process, unless that has been done; see [`Interface::start`].
+    /// Starts the measurement of this process if it has not started; see [`Interface::start`].
     pub fn start(&self, flush: extern "C" fn()) -> bool {
         START.get_or_init(|| self.both_clocks());
         // SAFETY: the host's function, with a function that lives as long as the process: adapters are never closed.
@@ -94,8 +94,8 @@ impl Host {
         unsafe { (self.0.now)() }
     }
 
-    /// Returns the rate of the run's clock since the start. It becomes better with time; a call in the first milliseconds waits
-    /// for it.
+    /// Returns the rate of the run's clock since the start. The longer ago the start is, the more exact is the rate; a call in the
+    /// first milliseconds waits until these have passed.
     pub fn ticks_per_nanosecond(&self) -> f64 {
         let start = *START.get_or_init(|| self.both_clocks());
         std::thread::sleep(RATE_TIME_MIN.saturating_sub(start.0.elapsed()));
@@ -163,7 +163,7 @@ impl Host {
         unsafe { (self.0.report_quality)(quality) }
     }
 
-    /// Sets the function that leaves CUPTI; see [`Interface::set_leave_cupti`].
+    /// Sets the function that releases CUPTI; see [`Interface::set_leave_cupti`].
     pub fn set_leave_cupti(&self, leave: extern "C" fn()) {
         // SAFETY: the host's function, with a function that lives as long as the process: adapters are never closed.
         unsafe { (self.0.set_leave_cupti)(leave) }
@@ -176,7 +176,7 @@ impl Host {
     }
 }
 
-/// The variable that switches the recording of GPUs off.
+/// The variable that switches off the recording of GPUs.
 pub const ENV_GPU: &str = "AMPERE_GPU";
 
 /// Whether GPUs are recorded, by the variable [`ENV_GPU`].
@@ -185,13 +185,13 @@ fn are_gpus_recorded() -> bool {
 }
 
 /// Whether the real Score-P is linked into this process.
-fn scorep_is_here() -> bool {
+fn is_scorep_linked() -> bool {
     // SAFETY: a lookup by name; nothing is called.
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"SCOREP_InitMeasurement".as_ptr()).is_null() }
 }
 
 /// Prints that Score-P's own adapter records the kernels, or how to switch that on.
-fn leave_it_to_scorep(runtime: &str) {
+fn print_that_scorep_records(runtime: &str) {
     if !ampere_model::is_first_of_node() {
         return;
     }

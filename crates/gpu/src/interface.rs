@@ -21,10 +21,10 @@ pub type LocationHandle = *mut c_void;
 /// The functions of the host. Any thread may call them, but not a signal handler. None unwinds.
 #[repr(C)]
 pub struct Interface {
-    /// Starts the measurement of this process, unless that has been done. `flush` is called once before the measurement ends, in
-    /// the thread that ends it, and may call the other functions. Returns whether events are recorded.
+    /// Starts the measurement of this process if it has not started. `flush` is called once before the measurement ends, in the
+    /// thread that ends it, and may call the other functions. Returns whether events are recorded.
     pub start: unsafe extern "C" fn(flush: extern "C" fn()) -> bool,
-    /// Whether events are recorded now. They are not before the start, after the end, and in a forked child.
+    /// Whether events are recorded now. None are recorded before the start, after the end, or in a forked child.
     pub is_recording: unsafe extern "C" fn() -> bool,
     /// The present time in ticks of the run's clock.
     pub now: unsafe extern "C" fn() -> u64,
@@ -32,21 +32,22 @@ pub struct Interface {
     pub define_location: unsafe extern "C" fn(*const Location) -> LocationHandle,
     /// Returns the region with these properties, which it defines if there is none.
     pub region: unsafe extern "C" fn(*const Region) -> RegionHandle,
-    /// Opens a frame of the calling thread at the present time: a call of the runtime. `correlation` links kernels with this
-    /// launch; 0 means that it launches none. Returns whether the frame is recorded; if so, it must be closed.
+    /// Opens a frame of the calling thread at the present time, for a call of the runtime. `correlation` links kernels with the
+    /// call that launches them; 0 means that it launches none. Returns whether the frame is recorded; if so, it must be closed.
     pub enter: unsafe extern "C" fn(region: RegionHandle, correlation: u64) -> bool,
     /// Closes the frame of the calling thread with this region at the present time.
     pub leave: unsafe extern "C" fn(region: RegionHandle),
     /// Records frames of a GPU location, which begin in time order and do not overlap. Returns whether they are recorded.
     pub record: unsafe extern "C" fn(location: LocationHandle, frames: *const Frame, count: usize) -> bool,
     /// Reports that all frames of a GPU location that begin before this time, in ticks of the run's clock, have been recorded.
-    /// Live figures need not wait for this location until then.
+    /// Live figures up to this time need not wait for the location.
     pub quiet_until: unsafe extern "C" fn(location: LocationHandle, time: u64),
     /// Reports losses and clock errors of an adapter. Every call replaces the adapter's previous report.
     pub report_quality: unsafe extern "C" fn(*const Quality),
-    /// Takes a function that leaves CUPTI, which serves one tool at a time. It is called when the program subscribes to CUPTI.
+    /// Sets a function that releases CUPTI, which serves one tool at a time. The host calls it when the program subscribes to
+    /// CUPTI.
     pub set_leave_cupti: unsafe extern "C" fn(leave: extern "C" fn()),
-    /// Writes one line for the user, unless this process is not the first of its node.
+    /// Writes one line for the user, if this process is the first of its node.
     pub message: unsafe extern "C" fn(text: *const u8, bytes: usize),
 }
 
@@ -84,7 +85,7 @@ pub struct Frame {
     pub begin: u64,
     /// When it ended, in ticks of the run's clock.
     pub end: u64,
-    /// The number of its launch, which [`Interface::enter`] got; 0 if that is not known.
+    /// The number of its launch, as passed to [`Interface::enter`]; 0 if it is not known.
     pub correlation: u64,
     /// The region of the kernel or copy.
     pub region: RegionHandle,

@@ -1,4 +1,4 @@
-//! The times of the latest launches: no kernel begins before its launch, whatever error the device's clock has.
+//! The times of the latest launches. No kernel begins before its launch, so these times limit the error of the device's clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 const COUNTS: usize = 1 << 14;
 /// The largest number of moments that are remembered.
 const MOMENTS_MAX: usize = 1024;
-/// The number of commands whose launch is not known.
+/// The launch number of commands whose launch is not known.
 const UNKNOWN: u64 = 0;
 /// The largest error that a device's clock is assumed to have, in nanoseconds.
 const CLOCK_ERROR_MAX: f64 = 100_000.0;
@@ -53,7 +53,7 @@ pub enum Expected {
     Any,
 }
 
-/// Launches whose records have not come, where the runtime does not report what it puts into queues.
+/// Launches whose records have not come. For runtimes that do not report the commands that they put into queues.
 #[derive(Debug)]
 pub struct Pending([AtomicU64; COUNTS]);
 
@@ -92,8 +92,8 @@ impl Pending {
         (slot != 0 && slot >> 2 == launch).then_some(slot & 3)
     }
 
-    /// Returns whether all records of a launch have come, or are no longer expected. Missing records of kernels are given up
-    /// before the launch `kernels`, and those of copies and graphs before the launch `others`.
+    /// Returns whether all records of a launch have come, or are no longer expected: those of a kernel if its launch is older than
+    /// the launch `kernels`, and those of a copy or a graph if its launch is older than the launch `others`.
     pub fn are_recorded(&self, launch: u64, kernels: u64, others: u64) -> bool {
         self.expects(launch)
             .is_none_or(|expected| launch < if expected == Expected::One as u64 { kernels } else { others })
@@ -105,10 +105,10 @@ impl Pending {
 pub struct Known {
     /// All commands of launches before this one are recorded.
     first_pending: u64,
-    /// Launches before this one have been counted among the commands, if they have not ended.
+    /// All launches before this one have been counted; those that have ended may have been uncounted again.
     counted: u64,
-    /// Moments in ticks of the run's clock, each with the number of the next launch at that time. Work before them is not yet
-    /// known.
+    /// Moments before which not all work is known yet: times in ticks of the run's clock, each with the number of the next launch
+    /// at that time.
     moments: VecDeque<(u64, u64)>,
     /// The time until which all commands are known since the last delivery.
     new: Option<u64>,
@@ -125,14 +125,15 @@ impl Known {
         self.moments.push_back((time, next_launch));
     }
 
-    /// Returns the number of the next launch at the last moment before this time; 0 if the commands of all later moments are known.
+    /// Returns the number of the next launch at the last moment before this time; 0 if no such moment is remembered.
     pub fn launch_before(&self, time: u64) -> u64 {
         let before = self.moments.partition_point(|(moment, _)| *moment < time);
         before.checked_sub(1).map_or(0, |last| self.moments[last].1)
     }
 
-    /// Returns the time until which all commands were known at the last delivery, in ticks of the run's clock, if it is later
-    /// than before: by now the collector has seen the streams that were new then. This must be called after each delivery.
+    /// Returns the time until which all commands were known at the previous delivery, in ticks of the run's clock, if that delivery
+    /// has moved it. It is one delivery late, because the collector must first see the streams that were new in that delivery. This
+    /// must be called after each delivery.
     pub fn until(&mut self, are_recorded: impl Fn(u64) -> bool, ticks_per_nanosecond: f64) -> Option<u64> {
         while self.first_pending < self.counted && are_recorded(self.first_pending) {
             self.first_pending += 1;

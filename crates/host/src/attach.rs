@@ -4,7 +4,7 @@
 use crate::functions;
 use crate::gpu::cupti;
 use crate::guard::guarded;
-use crate::measurement::scorep_is_here;
+use crate::measurement::is_scorep_linked;
 use crate::mpi::wrappers;
 use crate::preloaded::{self, Offer};
 use crate::ranges::roctx;
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn ampere_host_attach(offer: *const Offer) -> Option<Wrap>
     // SAFETY: by the caller.
     let offer = unsafe { offer.as_ref() }?;
     guarded(None, || {
-        if scorep_is_here() || ampere_model::is_switched_off() {
+        if is_scorep_linked() || ampere_model::is_switched_off() {
             return None;
         }
         preloaded::take(offer);

@@ -60,7 +60,7 @@ fn try_start(slot: &Slot, by: StartedBy) -> State {
         report(format_args!("stopped measuring: an internal error (please report it): {panic}"))
     }));
     // Score-P may have been loaded after this library.
-    if scorep_is_here() || ampere_model::is_switched_off() {
+    if is_scorep_linked() || ampere_model::is_switched_off() {
         return State::Inert;
     }
     ampere_signal_safety::remember_standard_error();
@@ -94,7 +94,7 @@ fn try_start(slot: &Slot, by: StartedBy) -> State {
 }
 
 /// Whether the real Score-P is linked into this process.
-pub fn scorep_is_here() -> bool {
+pub fn is_scorep_linked() -> bool {
     [c"SCOREP_InitMeasurement", c"SCOREP_Location_GetId"].iter().any(|name| {
         // SAFETY: a lookup by name; nothing is called.
         unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
