@@ -165,7 +165,7 @@ impl Counter {
         self.tracker.set_units_per_second(self.kind.units_per_second(watts_max));
     }
 
-    /// Excludes readings that an earlier pass over the same ones found to be wrong: see [`Counter::taken_back`].
+    /// Excludes readings that an earlier pass over the same readings found to be wrong: see [`Counter::taken_back`].
     pub fn exclude(&mut self, excluded: Vec<(u64, u64)>) {
         self.excluded = excluded;
     }

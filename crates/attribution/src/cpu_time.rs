@@ -42,7 +42,7 @@ impl CpuTime {
         }
     }
 
-    /// Releases the points between `start` and `end`: the CPU time of these two times and of those outside stays known.
+    /// Releases the points between `start` and `end`. The CPU time stays known at these two times, and before and after them.
     fn release_between(&mut self, start: Timestamp, end: Timestamp) {
         let end = end.min(self.points.back().map_or(0, |last| last.0));
         let first = self.points.partition_point(|point| point.0 <= start);
@@ -79,7 +79,7 @@ impl Ticks {
     }
 }
 
-/// The number of the other jobs of one node.
+/// A handle for the other jobs of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OtherJobs(pub(crate) u32);
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rises_between_its_points_only() {
+    fn cpu_time_rises_only_between_its_points() {
         let mut cpu_time = CpuTime::default();
         for (time, ticks) in [(10, 5.0), (20, 15.0), (30, 15.0), (30, 16.0), (25, 20.0)] {
             cpu_time.add(time, ticks);

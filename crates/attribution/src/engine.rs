@@ -39,7 +39,7 @@ pub(crate) struct Location {
 
 const _: () = assert!(size_of::<Location>() == 64);
 
-/// The attribution engine; see the page of the crate. In each view, times must not decrease; events whose times do are counted as
+/// The attribution engine; see the crate's documentation. In each view, times must not decrease; events whose times do are counted as
 /// late.
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
@@ -290,8 +290,8 @@ impl Engine {
         self.enter_calls(location, time, region, 1);
     }
 
-    /// Lets the call path of the location's next frame begin with a call path of another location, such as that of the launch of
-    /// a GPU's kernel. The frames of that path are not entered here: they get neither time nor joules of their own. It does
+    /// Lets the call path of the location's next frame begin with `path`, such as the call path of a GPU kernel's launch (see
+    /// [`Engine::same_path`]). The frames of this path are not entered: they get neither time nor joules of their own. Does
     /// nothing while a frame is open.
     pub fn begin_in(&mut self, location: LocationIndex, path: NodeIndex) {
         let state = &mut self.locations[location.0 as usize];
@@ -592,8 +592,8 @@ impl Engine {
         }
     }
 
-    /// Calls `each` with (region, joules) for every call path of the view that ends in a frame of its location, and not in one of
-    /// the launch that others begin with ([`Engine::begin_in`]).
+    /// Calls `each` with (region, joules) for every call path of the view whose last frame was entered on its location. This leaves
+    /// out the call paths of launches, with which others begin ([`Engine::begin_in`]).
     pub fn each_entered_account(&self, view: ViewIndex, mut each: impl FnMut(RegionRef, Spent)) {
         for (location, node, spent) in self.views[view.0 as usize].accounts() {
             let node = self.locations[location as usize].paths.node(node);

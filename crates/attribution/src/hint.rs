@@ -1,4 +1,4 @@
-//! Where the last search in a queue ended: the next one is often near there.
+//! The place at which the last search in a queue ended: the next search often ends near it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

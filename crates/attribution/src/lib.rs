@@ -17,7 +17,7 @@
 //!
 //! [`Counter`] decides what a counter's readings mean, and deals with resets, wraps, gaps and misreadings.
 //!
-//! The clock starts at zero in every interval, so its precision does not depend on the length of the run.
+//! The share clock starts at zero in every interval, so its precision does not depend on the length of the run.
 //!
 //! **Invariant**: attributed + idle (what other jobs used included) + lost = the counter's known increase, for every view, after
 //! every sample. [`ViewTotals::conservation_error_joules`] is the error that rounding adds to it.

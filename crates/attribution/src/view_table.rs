@@ -63,8 +63,8 @@ pub struct RegionRow {
 /// which the frame was active at all.
 ///
 /// # Least and most power
-/// If energy is time sliced, the power of a sample interval is the device's (joules / length), however many shared it. If it is
-/// charged to the busy only, it is the power that each of them was charged (joules / run time of all).
+/// Under the policy *time sliced*, the power of a sample interval is the device's (joules / length), however many frames shared it.
+/// Under *busy only*, it is the power that each frame was charged for (joules / run time of all).
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct ViewReport {

@@ -111,7 +111,7 @@ fn runs_of(events: &[Event]) -> Vec<Vec<Run>> {
     runs
 }
 
-/// Returns the definition, interval by interval. Static joules are shared by the instant.
+/// Computes the joules by the definition, interval by interval. Static joules are shared at every instant.
 fn defined(case: &Case) -> Expected {
     let runs = runs_of(&case.events);
     let mut expected = Expected::default();
@@ -234,7 +234,7 @@ proptest! {
     ))]
 
     #[test]
-    fn it_agrees_with_the_definition(case in any_case()) {
+    fn the_engine_agrees_with_the_definition(case in any_case()) {
         let expected = defined(&case);
         prop_assume!(!expected.is_borderline);
         let (engine, view) = run(&case, true);

@@ -137,7 +137,7 @@ fn high_readings_add_nothing() {
 fn a_rise_that_is_taken_back_counts_nothing() {
     let figures = check(JOULES, LIMITS, "0 100, 1 110, 2 150, 3 120, 4 130", "0 first, 1 +10, 3 +10, 4 +10");
     assert_eq!(figures.misreadings, 1);
-    // If other readings have confirmed it, it has been emitted: nothing more is, until the counter has reached it.
+    // A rise that another reading has confirmed is emitted. Nothing more is counted until the counter has reached it again.
     let mut counter = Counter::new(JOULES, LIMITS);
     for (tag, (time, value)) in
         [(0, 100), (1, 110), (2, 150), (3, 155), (4, 130), (5, 140), (6, 160)].into_iter().enumerate()
@@ -151,7 +151,7 @@ fn a_rise_that_is_taken_back_counts_nothing() {
     });
     assert_eq!(joules.sum::<f64>(), 60.0);
     assert_eq!((counter.taken_back(), counter.is_revised()), (&[(1, 4)][..], true));
-    // If it is known from the start, it is excluded.
+    // A second pass can exclude the readings that were taken back.
     let mut counter = Counter::new(JOULES, LIMITS);
     counter.exclude(vec![(1, 4)]);
     for (tag, (time, value)) in [(0, 100), (1, 110), (2, 150), (3, 155), (4, 130)].into_iter().enumerate() {

@@ -454,7 +454,7 @@ fn leaves_without_enters_and_time_that_goes_back_are_counted() {
 
 /// A location that turns out to be another device's consumer keeps what it has, and gets no more until it is bound again.
 #[test]
-fn an_unbound_consumer_is_charged_up_to_then() {
+fn a_consumer_is_charged_until_it_is_unbound() {
     for policy in [Policy::TimeSliced, Policy::BusyOnly] {
         let mut engine = Engine::new();
         let view = engine.add_view(policy, Sharing::Shared);
@@ -544,7 +544,7 @@ fn a_group_that_comes_later_has_no_part_in_earlier_joules() {
 }
 
 #[test]
-fn the_clock_is_as_exact_at_the_end_of_time_as_at_its_beginning() {
+fn the_share_clock_is_exact_for_very_large_times() {
     let year = 365 * 86_400 * 1_000_000_000u64;
     let start = 1 << 63;
     for gap in [1, year] {
@@ -684,7 +684,7 @@ fn naive(events: &[Event], policy: Policy, groups: &[Option<u64>]) -> (Spent, f6
     (spent, idle)
 }
 
-/// What a sample means, besides the joules of its interval that a timeline's value gives.
+/// What a sample means. The joules of its interval are those of the timeline's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meaning {
     Joules,
@@ -749,11 +749,11 @@ fn naive_bounds(events: &[Event], meanings: &[Meaning], groups: &[Option<u64>], 
             Event::Enter(_, location, region) => stacks[location].push(region),
             Event::Leave(_, location) => drop(stacks[location].pop()),
             Event::Sample(_, value) => {
-                let meanings = *meanings.next().expect("endless");
+                let meaning = *meanings.next().expect("endless");
                 if let Some((before, known)) = last.replace((time, value)) {
-                    intervals.push((before..time, (value - known) as f64, meanings == Meaning::Lost));
+                    intervals.push((before..time, (value - known) as f64, meaning == Meaning::Lost));
                 }
-                if meanings == Meaning::Twice {
+                if meaning == Meaning::Twice {
                     intervals.push((time..time, MORE_JOULES, false));
                 }
             }
@@ -804,7 +804,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn it_agrees_with_the_definition(events in any_timeline(), groups in any_groups(), busy: bool) {
+    fn the_engine_agrees_with_the_definition(events in any_timeline(), groups in any_groups(), busy: bool) {
         let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
         let (engine, view) = run_grouped(&events, &groups, policy, Sharing::Shared);
         let (spent, idle) = naive(&events, policy, &groups);
@@ -820,7 +820,7 @@ proptest! {
     }
 
     #[test]
-    fn least_and_most_agree_with_the_definition_and_have_the_attributed_between_them(
+    fn least_and_most_joules_agree_with_the_definition_and_enclose_the_attributed(
         events in any_timeline(), meanings in any_meanings(), groups in any_groups(), busy: bool, independent: bool,
     ) {
         let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };

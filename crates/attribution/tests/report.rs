@@ -29,7 +29,7 @@ fn two_intervals(policy: Policy, sharing: Sharing, ranks: usize) -> (Engine, Vie
 }
 
 #[test]
-fn least_and_most_power_are_of_the_intervals_in_which_it_ran() {
+fn least_and_most_power_are_of_the_intervals_in_which_a_call_path_ran() {
     for (policy, second) in [(Policy::TimeSliced, 2.0), (Policy::BusyOnly, 20.0 / 6.0)] {
         let (engine, view, _) = two_intervals(policy, Sharing::Shared, 1);
         let report = engine.report(view);
@@ -152,7 +152,7 @@ fn joules_of_an_interval_of_one_frame_are_resolved() {
 
 /// A short call can have spent all joules of its interval, and no more. Lost joules may have been anybody's.
 #[test]
-fn possible_joules_are_those_of_all_intervals_in_which_it_ran() {
+fn possible_joules_are_those_of_all_intervals_in_which_a_call_path_ran() {
     for policy in [Policy::TimeSliced, Policy::BusyOnly] {
         let (mut engine, view, all) = engine(2, policy, Sharing::Shared);
         engine.sample(view, 0, Increase::First);
@@ -203,9 +203,9 @@ fn an_interval_counts_once_for_each_sharer_that_is_given_all_of_it() {
     assert!(report.callpaths.iter().all(|row| row.possible_joules == 10.0));
 }
 
-/// The joules between two samples at one time belong to the frames that ran until then, not to those that start then.
+/// They do not belong to frames that start at that time.
 #[test]
-fn energy_without_time() {
+fn joules_between_two_samples_at_one_time_belong_to_the_frames_before_it() {
     let at_once = |policy, sharing| {
         let (mut engine, view, all) = engine(3, policy, sharing);
         engine.sample(view, 0, Increase::First);

@@ -1,22 +1,23 @@
 //! Decides which readings of a cumulative counter can be true.
 //!
-//! A *track* is a sequence of readings each of which can follow the one before: it is not below it, and not further above than
-//! the device's greatest power allows. Energy is counted on the *main* track. A reading that cannot follow the main track is held
-//! on a track of its own, until one of two things happens. Either a reading continues the main track, so that the held ones were
+//! A *track* is a sequence of readings. Each can follow the one before: it is not lower, and it is not higher than the device's
+//! greatest power allows. Energy is counted on the *main* track. A reading that cannot follow the main track is held on a track
+//! of its own, until one of two things happens. Either a reading continues the main track, so that the held readings were
 //! misreadings. Or the other track is continued for a long enough time without the main one, so that the counter must have been
 //! reset.
 //!
 //! Three rules keep misreadings from becoming joules:
-//! - A rise is emitted when the next reading is not below it. If a later one is, the rise is taken back: nothing is emitted
-//!   until the counter has reached again what was counted.
+//! - A rise is emitted when the next reading is not below it. If a later reading is below it, the rise is taken back: nothing
+//!   more is emitted until the counter has reached the counted value again.
 //! - A track that never rises counts nothing.
 //! - A track that starts at 0, or with all bits set, starts with its second value if the step to it is several times larger, and
 //!   faster, than all steps that follow: such a first reading was not a value of this counter.
 //!
 //! ```text
-//! reading.rs   a raw reading, and decisions about readings   track.rs     one track
-//! mod.rs       which track a reading is on, and when the main track changes
-//! output.rs which readings of the main track are emitted, and which are taken back
+//! reading.rs  a raw reading, and decisions about readings
+//! track.rs    one track
+//! mod.rs      which track a reading is on, and when the main track changes
+//! output.rs   which readings of the main track are emitted, and which are taken back
 //! ```
 
 mod output;
@@ -117,8 +118,8 @@ impl ReadingTracker {
         to.saturating_sub(from) as f64 / self.limits.ticks_per_second
     }
 
-    /// Returns the reading as one of a track, if the track can have got there from its last reading `from`. `changed`: when the
-    /// track's value last changed.
+    /// Returns the reading `to` as a reading of a track, if it can follow the track's last reading `from`. `changed` is the time
+    /// when the track's value last changed.
     fn follow(&self, from: &Reading, changed: Timestamp, to: &Reading) -> Option<Reading> {
         let (update, window) = (self.update_seconds(), self.window_seconds());
         let still = self.seconds(changed, from.time);
@@ -164,7 +165,7 @@ impl ReadingTracker {
         }
         match self.track_of(&reading) {
             Some((TrackId::Main, reading)) => match &self.main {
-                // Any reading may follow a track that has never risen and that was not read for a window in which others were.
+                // If the main track has never risen, and only other tracks were read for a window, it starts anew.
                 Some(main) if !main.is_confirmed() && main.number + 1 < self.number && self.is_old(main) => {
                     self.findings.misreadings += main.readings;
                     self.drop_others();

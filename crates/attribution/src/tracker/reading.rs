@@ -3,7 +3,7 @@
 use ampere_model::Timestamp;
 use std::collections::VecDeque;
 
-/// A raw value. Integers are kept as integers: 2^53 is not enough for raw ticks.
+/// A raw value. Integers are kept as integers, because an `f64` is exact only up to 2^53.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     Integer(i128),
@@ -64,7 +64,7 @@ pub(crate) enum Decision {
     Unknown { time: Timestamp },
 }
 
-/// Observations of the counter besides its values.
+/// Observations of the counter, in addition to its values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     pub misreadings: u64,

@@ -109,7 +109,7 @@ impl Track {
         }
     }
 
-    /// Whether its first value may not have been a value of the counter.
+    /// Whether its first value may be a misreading.
     pub fn is_doubtful(&self) -> bool {
         self.first_step.is_some_and(|(first, largest)| {
             UNUSUAL_STEP * largest.units < first.units
@@ -122,7 +122,7 @@ impl Track {
         self.rises > 0
     }
 
-    /// Whether most readings from the track's first one to number `number` are on the track. Even of pure noise, some readings
+    /// Whether most readings from the track's first one to number `number` are on the track. Even in pure noise, some readings
     /// rise by chance.
     pub fn has_most_readings(&self, number: u64) -> bool {
         2 * self.readings > number - self.first_number + 1

@@ -129,8 +129,8 @@ impl ActiveTime {
     }
 }
 
-/// The intervals in which nothing was active, under the policy *active*. Other jobs were not active there either, where their
-/// CPU time is known.
+/// The intervals in which nothing was active, under the policy *active*. Other jobs were not active either, as far as their CPU
+/// time is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct IdleIntervals {
@@ -218,7 +218,7 @@ impl View {
             let now = cpu.at(self.clock.now);
             let has_frames = |own: u32| !self.consumers.all[own as usize].accounts.is_empty();
             let thread = cpu_times.thread_of_several(*location);
-            // Before its first call is recorded, a thread has its own row, or none.
+            // Before its first call is recorded, a thread has a row of its own, from stack samples, or none.
             let is_row = thread.is_some() && !has_run(*location);
             if !own.is_some_and(has_frames) && !is_row {
                 let ticks = now.since(cpu_ticks.unwrap_or_else(|| cpu.at(start)));
@@ -235,8 +235,8 @@ impl View {
         Worked { of_consumers: worked, of_other_jobs }
     }
 
-    /// Returns the ticks since the last sample in which threads ran in frames that are samples, where others of their frames are
-    /// recorded on a location of their own.
+    /// Returns, for threads whose recorded calls are on a location of their own, the ticks for which they ran in frames of their
+    /// other locations since the last sample. Those frames come from stack samples.
     fn worked_in_samples(&self, cpu_times: &CpuTimes) -> HashMap<u32, f64> {
         let mut ticks = HashMap::default();
         if self.workers.is_empty() {

@@ -3,7 +3,7 @@
 //! ```text
 //! mod.rs           consumers, and their enters and leaves: each frame's due grows with the share clock
 //! sample.rs        a sample ends the interval: its joules are charged to the frames that are due something
-//! queued.rs        samples that are queued, so that consumers pass several of them at a time;
+//! queued.rs        samples that are queued, so that consumers pass several of them at a time
 //! sample_queue.rs  their queue
 //! active.rs        the policy *active*
 //! share_clock.rs   the share clock
@@ -132,8 +132,8 @@ impl View {
         fork
     }
 
-    /// Adds a consumer of a process, whose current call path is `node`. All consumers of a group count as one. A consumer that was removed and
-    /// is added again keeps the joules that it was charged.
+    /// Adds a consumer of a process, whose current call path is `node`. All consumers of a group count as one. A consumer that was
+    /// removed and is added again keeps the joules that it was charged.
     pub fn add_consumer(
         &mut self,
         location: u32,
@@ -188,8 +188,8 @@ impl View {
         }
     }
 
-    /// Makes `node` the consumer's innermost frame from `time` on. Returns the time at which this counts, and the ticks that the
-    /// previous frame was due.
+    /// Makes `node` the consumer's innermost frame from `time` on. Returns the time at which the change takes effect (later than
+    /// `time` if the event is late), and the ticks that the previous frame was due.
     #[inline]
     pub fn switch(
         &mut self,

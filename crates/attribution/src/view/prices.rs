@@ -101,7 +101,7 @@ impl PriceLog {
 }
 
 impl View {
-    /// Records the prices of the interval that ends, in joules per tick: one for all, or one for each consumer.
+    /// Records the price of the interval that ends, in joules per tick, if it is the same for all consumers.
     pub(super) fn record_price(&mut self, price: Price) {
         if let Some(log) = &mut self.prices {
             log.set_prices(price, None);
