@@ -7,8 +7,8 @@ use std::{env, fs};
 const SOURCES: [&str; 8] =
     ["start.c", "host.c", "calls.c", "programs.c", "patch.c", "limits.c", "objects.c", "rocm.c"];
 const FILE: &str = "libampere_preload.so";
-/// Values of the loader's `$PLATFORM` in 64-bit programs. The last one serves scripts that expand `$PLATFORM` themselves, to
-/// nothing.
+/// Values of the loader's `$PLATFORM` in 64-bit programs. The last one is for scripts in which the shell expands `$PLATFORM`, to
+/// an empty string.
 const PLATFORMS: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "."];
 /// Values of the loader's `$PLATFORM` in 32-bit programs.
 const PLATFORMS_32: [&str; 4] = ["i386", "i486", "i586", "i686"];

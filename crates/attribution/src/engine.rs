@@ -39,8 +39,8 @@ pub(crate) struct Location {
 
 const _: () = assert!(size_of::<Location>() == 64);
 
-/// The attribution engine; see the crate's documentation. In each view, times must not decrease; events whose times do are counted as
-/// late.
+/// The attribution engine; see the crate's documentation. In each view, times must not decrease; events whose times do are counted
+/// as late.
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
     locations: Vec<Location>,

@@ -9,7 +9,7 @@ pub enum Policy {
     /// All joules are divided among the frames that ran, in proportion to their exclusive run time. They are idle only if no
     /// frame ran at all.
     BusyOnly,
-    /// The energy that the device always draws is divided as with [`Policy::TimeSliced`]. The rest is divided among the frames
+    /// The energy that the device always draws is divided as by [`Policy::TimeSliced`]. The rest is divided among the frames
     /// that were active, in proportion to their active time. It is idle if none was active.
     Active,
 }

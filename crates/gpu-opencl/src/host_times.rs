@@ -47,8 +47,8 @@ impl HostTimes {
     }
 
     /// Returns the reading of the clock by whose time the command was queued during the call; `None` if no clock fits, or if
-    /// several different clocks do. `queued` is the time that the runtime gives, in nanoseconds; the call returned at `returned`, in
-    /// ticks.
+    /// several different clocks do. `queued` is the time that the runtime gives, in nanoseconds. The call returned at `returned`,
+    /// in ticks.
     pub fn reading_of(&self, queued: u64, returned: u64, rate: f64) -> Option<(u64, u64, u64)> {
         let is_during_call = |(read, time, _): &(u64, u64, u64)| {
             let call = returned.saturating_sub(*read) as f64 / rate;

@@ -1,4 +1,4 @@
-//! The filter file that `SCOREP_FILTERING_FILE` names, as with Score-P: it lists functions that are not to be recorded. It applies
+//! The filter file that `SCOREP_FILTERING_FILE` names, as in Score-P: it lists functions that are not to be recorded. It applies
 //! to functions that the compiler instrumented, not to MPI's.
 
 use crate::messages::report;

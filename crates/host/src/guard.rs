@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_panic_leaves_and_nothing_more_is_recorded_after_one() {
+    fn a_panic_does_not_leave_a_guard_and_ends_the_recording() {
         type Guard = fn(i32, fn() -> i32) -> i32;
         for guard in [guarded as Guard, on_own_stack] {
             state::set(State::New);

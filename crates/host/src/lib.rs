@@ -22,8 +22,8 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `AMPERE_HOST_PLUGIN` | the plugin's path; by default `libscorep_substrate_ampere.so` next to this library or in `../lib` |
-//! | `SCOREP_FILTERING_FILE` | functions that are not recorded, as with Score-P; see [`filter`] |
-//! | `SCOREP_TIMER` | `tsc`, `clock_gettime` or `gettimeofday`, as with Score-P; see [`clock`] |
+//! | `SCOREP_FILTERING_FILE` | functions that are not recorded, as in Score-P; see [`filter`] |
+//! | `SCOREP_TIMER` | `tsc`, `clock_gettime` or `gettimeofday`, as in Score-P; see [`clock`] |
 //!
 //! Limits: calls into a statically linked MPI library are not recorded, nor MPI sessions without MPI_Init; the number of threads
 //! that are recorded at a time is limited ([`measurement`]), and a new thread takes the location of one that has ended if there

@@ -164,7 +164,7 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     });
 }
 
-/// Deactivates a location, unless that has been done.
+/// Deactivates a location if it is active.
 fn deactivate(location: *mut Location) {
     if location::data(location).active.swap(false, Ordering::AcqRel) {
         let master = MASTER.load(Ordering::Relaxed);

@@ -129,7 +129,7 @@ HIDDEN extern struct stub stub;
 
 /* The value of a variable, or null. */
 HIDDEN const char *value_of(char **environment, const char *name);
-/* Prepares this library, unless that has been done. Returns whether it can work in this program. */
+/* Prepares this library if it is not prepared yet. Returns whether it can work in this program. */
 HIDDEN int start_once(void);
 
 /* --- patch.c --------------------------------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 //! A process' definitions log: an append-only file, written with `write` and read with `pread`.
 //!
-//! Definitions are not read or written through a mapping. They are rare, a file can grow, a full tmpfs causes an error and no signal,
-//! and the reader never sees memory change. A definition is in the file before any event that uses it is published in a ring, so a reader
-//! that finds an unknown handle reads the log again and finds the definition.
+//! Definitions are not read or written through a mapping. They are rare, a file can grow, a full tmpfs causes an error and no
+//! signal, and the reader never sees memory change. A definition is in the file before any event that uses it is published in a
+//! ring, so a reader that finds an unknown handle reads the log again and finds the definition.
 //!
 //! ```text
 //! file      = "AMPDEFS1" entry*

@@ -16,7 +16,7 @@ fn start_time_of(stat: &str) -> Option<u64> {
     let mut fields = after_command.split_ascii_whitespace();
     let state = fields.next()?;
     let threads: u32 = fields.nth(16)?.parse().ok()?;
-    // A process in state Z has ended, unless it has other threads than the main thread.
+    // A process in state Z has ended, unless it has threads other than the main thread.
     if state == "X" || state == "Z" && threads <= 1 {
         return None;
     }
@@ -47,7 +47,7 @@ pub fn seems_alive(pid: u32) -> bool {
     !matches!(after, None | Some(b'Z' | b'X'))
 }
 
-/// Whether the error has another cause than the end of the process, for example that no descriptor was left.
+/// Whether the error has a cause other than the end of the process, for example that no descriptor was left.
 fn is_unknown(error: &std::io::Error) -> bool {
     let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
     !gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) || !proc_is_there()

@@ -44,8 +44,8 @@ fn launching_process() -> Option<u32> {
     Some(leader)
 }
 
-/// Returns the end of the name for a job that was requeued. It keeps its id but is another run, and the files of the previous
-/// attempt are left for `ampere recover`.
+/// Returns the suffix of the name for a job that was requeued. Such a job keeps its id but is another run, and the files of the
+/// previous attempt are left for `ampere recover`.
 fn attempt() -> String {
     let count = std::env::var("SLURM_RESTART_COUNT").ok().and_then(|count| count.parse::<u32>().ok());
     count.filter(|count| *count > 0).map_or_else(String::new, |count| format!("-again-{count}"))

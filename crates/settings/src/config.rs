@@ -68,9 +68,9 @@ pub struct AttributionSettings {
 pub struct SamplerSettings {
     /// The period of reading a counter that is about to change.
     pub period: Duration,
-    /// The period of reading devices' gauges: figures that they report besides their energy.
+    /// The period of reading devices' gauges: figures that they report in addition to their energy.
     pub gauges: GaugePeriod,
-    /// The period of sampling threads' stacks. `None`: as with `auto` if `ampere run` measures, otherwise never.
+    /// The period of sampling threads' stacks. `None`: `auto` if `ampere run` measures, otherwise never.
     pub stacks: Option<StackPeriod>,
 }
 

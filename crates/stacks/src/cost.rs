@@ -15,7 +15,8 @@ const SAMPLES_MIN: usize = 9;
 const TIME_MAX: Duration = Duration::from_millis(50);
 
 /// Returns the time for which a sample with these options interrupts a thread: the median of a few dozen samples of the calling
-/// thread. Measuring takes a few milliseconds. Returns `None` if too few samples were taken, or if the kernel does not allow sampling.
+/// thread. Measuring takes a few milliseconds. Returns `None` if too few samples were taken, or if the kernel does not allow
+/// sampling.
 pub fn sample_cost(options: &Options) -> Option<Duration> {
     let options = Options { period: PERIOD, ..options.clone() };
     // With this array, the stack is deep enough for the kernel to copy the maximum size.

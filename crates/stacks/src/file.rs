@@ -50,11 +50,11 @@ impl Hasher for AddressHasher {
 
 type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
 
-/// The number of unknown mappings.
+/// The file number of mappings that are not known.
 pub(crate) const UNKNOWN_FILE: FileNumber = 0;
 /// The maximum number of files that are distinguished. Later ones have the number `UNKNOWN_FILE`.
 const FILES_MAX: usize = 1 << 14;
-/// The maximum number of addresses of a file that are cached. Then the cache is cleared.
+/// The maximum number of addresses of a file that are cached. A cache of this size is cleared.
 const PLACES_MAX: usize = 1 << 16;
 /// The maximum memory for the tables and symbols of all files.
 const MEMORY_MAX: usize = 2 << 30;
@@ -64,7 +64,7 @@ const ENTRY_BYTES: u64 = 64;
 /// A mount namespace, a path in it, a build id, and an inode.
 type PathKey = (u64, Vec<u8>, Vec<u8>, [u64; 2]);
 
-/// All files that a process has mapped.
+/// All files that processes have mapped.
 pub(crate) struct Files {
     files: Vec<File>,
     numbers: HashMap<(Content, Vec<u8>), FileNumber>,

@@ -39,7 +39,7 @@ const WINDOW_MIN_SECONDS: f64 = 1.0;
 const USUAL_UPDATE_SECONDS: f64 = 0.1;
 /// The sampler may read a counter this late, even one that changes often.
 const LATE_SECONDS: f64 = 0.01;
-/// The maximum number of tracks besides the main one.
+/// The maximum number of tracks other than the main one.
 const OTHER_TRACKS_MAX: usize = 3;
 /// A track with this many rises replaces a main track that has never risen; and, at the end, any main track.
 const RISES_OF_A_TRACK: u32 = 3;
@@ -181,7 +181,7 @@ impl ReadingTracker {
         }
     }
 
-    /// Drops the tracks besides the main one: their readings were misreadings.
+    /// Drops the tracks other than the main one: their readings were misreadings.
     fn drop_others(&mut self) {
         self.findings.misreadings += self.others.drain(..).map(|track| track.readings).sum::<u64>();
     }

@@ -1,4 +1,4 @@
-//! Wraps the program's own subscriptions to CUPTI. CUPTI serves one tool at a time, so our adapter leaves it first.
+//! Wraps the program's own subscriptions to CUPTI. CUPTI serves one tool at a time, so our adapter first releases it.
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub static SUBSCRIBE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub static SUBSCRIBE_V2: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// The adapter's function that leaves CUPTI, an `extern "C" fn()`; null if there is none.
+/// The adapter's function that releases CUPTI, an `extern "C" fn()`; null if there is none.
 pub static LEAVE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 type Subscribe = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> c_int;

@@ -287,7 +287,7 @@ fn initialized() {
     });
 }
 
-/// Called when MPI_Finalize has returned. The measurement ends here, as with Score-P, and not at the end of `main`.
+/// Called when MPI_Finalize has returned. The measurement ends here, as in Score-P, and not at the end of `main`.
 #[cold]
 fn finalized() {
     ACTIVE.store(false, Ordering::Relaxed);

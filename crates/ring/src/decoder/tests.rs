@@ -521,7 +521,7 @@ fn single_calls_are_recorded_again_when_the_pressure_ends() {
 
 /// A function that was always short has a long call.
 #[test]
-fn a_function_that_turns_out_long_is_recorded_again() {
+fn a_function_that_becomes_long_is_recorded_again() {
     let mut run = Run::new(OverloadPolicy::Coalesce);
     run.enter(10, 1);
     let mut time = 20;
