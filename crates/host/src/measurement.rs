@@ -32,7 +32,7 @@ pub enum StartedBy {
     Gpu,
 }
 
-/// Starts the measurement, unless it has been started. Returns whether it is running. The caller is inside the host.
+/// Starts the measurement if it has not started. Returns whether it is running. The caller is inside the host.
 #[cold]
 pub fn start(slot: &Slot, by: StartedBy) -> bool {
     if is_on_alternate_stack() {

@@ -6,7 +6,7 @@ use crate::plugin;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// The number of the rank, once known.
+/// This process's rank, once known.
 pub static RANK: AtomicI32 = AtomicI32::new(0);
 /// The number of ranks, once known.
 pub static SIZE: AtomicI32 = AtomicI32::new(1);

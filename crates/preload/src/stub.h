@@ -105,7 +105,7 @@ struct stub {
 	/* The number of objects that were loaded when the program started. They are the first in the loader's list, and stay
 	 * loaded. */
 	unsigned start_count;
-	/* The loader's count of opened objects when objects were last treated, and whether they have been. */
+	/* The loader's count of opened objects when objects were last treated, and whether any have been treated. */
 	unsigned long long adds;
 	int has_treated;
 	/* Whether an object calls mlockall. */
@@ -151,7 +151,7 @@ HIDDEN int host_may_wrap(const char *name);
 
 /* Treats the objects that were opened since the last time. */
 HIDDEN void treat_new_objects(void);
-/* Loads the host, unless it is loaded or cannot be. Returns whether it is loaded. */
+/* Loads the host if it is not loaded yet. Returns whether it is loaded now. */
 HIDDEN int load_host(void);
 
 /* --- calls.c, programs.c, limits.c ----------------------------------------------------------------------------- */

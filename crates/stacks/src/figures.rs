@@ -109,23 +109,24 @@ pub struct Unnamed {
 pub struct Figures {
     /// The number of samples that were passed to the sink.
     pub samples: u64,
-    /// The samples that were unwound to `main`, or to the function that the thread was started with.
+    /// The number of samples that were unwound to `main`, or to the function that the thread was started with.
     pub complete: u64,
     /// The other samples, in descending order of their number.
     pub cut_off: Vec<CutOff>,
-    /// The records that were damaged, or for which the kernel had no space.
+    /// The number of records that were damaged, or for which the kernel had no space.
     pub lost: u64,
     /// The approximate number of samples that the kernel did not take, because there were too many
     /// (`perf_event_max_sample_rate`).
     pub throttled: u64,
     /// The samples in code whose function is not known, in descending order of their number.
     pub unnamed: Vec<Unnamed>,
-    /// The processes with more than a twentieth of their samples in files that were removed, replaced or not readable.
+    /// The number of processes with more than a twentieth of their samples in files that were removed, replaced or not
+    /// readable.
     pub unnamed_processes: u64,
-    /// The samples, by file, whose callers were found by searching the stack for return addresses, because the code has no
-    /// unwind tables.
+    /// The number of samples, by file, whose callers were found by searching the stack for return addresses, because the code
+    /// has no unwind tables.
     pub guessed: Vec<(Arc<str>, u64)>,
-    /// The CPUs that appeared while processes were sampled.
+    /// The number of CPUs that appeared while processes were sampled.
     pub later_cpus: u64,
     /// The reason why such a CPU is not sampled.
     pub unsampled_cpu: Option<String>,

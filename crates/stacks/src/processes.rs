@@ -145,7 +145,7 @@ struct CpuClock {
     /// The total time that was passed on, and the number of intervals that have ended.
     passed: u64,
     intervals: u64,
-    /// The value of the kernel's clock that corresponds to no time passed on.
+    /// The value of the kernel's clock when no time had been passed on.
     began: Option<u64>,
     /// The time and the number of intervals at the last comparison.
     compared: (u64, u64),

@@ -95,7 +95,7 @@ pub(crate) enum Record<'a> {
         process: u32,
         thread: u32,
     },
-    /// A thread starts or ceases to run on a CPU.
+    /// A thread starts or stops running on a CPU.
     Switched {
         process: u32,
         thread: u32,
