@@ -22,7 +22,7 @@ pub const DOMAINS_MAX: usize = 1024;
 pub const RANGE_KEYS_END: usize = MPI_KEYS_END + DOMAINS_MAX;
 /// Keys of frames from [`RANGE_KEYS_END`] up to this are calls of a GPU's runtime, by their regions.
 pub const GPU_KEYS_END: usize = RANGE_KEYS_END + REGIONS_MAX;
-// No program has code below the address at which the linker puts it, and none in its first pages.
+// Linkers put no code below this address: no key is also the address of a function.
 const _: () = assert!(GPU_KEYS_END < 0x40_0000);
 
 /// The record of a thread; all zero at first.
@@ -71,7 +71,7 @@ pub struct Thread {
     pub location: *mut Location,
     /// The stack address of the recorded outermost MPI call; 0 outside of MPI.
     pub mpi_stack: usize,
-    /// What is kept of that call.
+    /// The state that is kept for that call.
     pub call: CallState,
     /// The slot that points here, valid while the thread lives.
     pub slot: *const Slot,

@@ -4,7 +4,7 @@
 pub fn largest_first<T>(items: &mut [T], figure: impl FnMut(&T) -> f64) {
     let mut from = order(&items.iter().map(figure).collect::<Vec<_>>());
     for place in 0..items.len() {
-        // The item of that position may have been moved by an earlier swap, which this follows.
+        // An earlier swap may have moved the item: find its present place.
         while from[place] < place {
             from[place] = from[from[place]];
         }

@@ -194,7 +194,7 @@ impl RingProducer {
         self.cursor.publish(&self.shared.header().producer.write, 2);
     }
 
-    /// Records written since the start.
+    /// Returns the number of records written since the start.
     #[inline(always)]
     pub fn position(&self) -> u64 {
         self.cursor.write()
@@ -324,7 +324,7 @@ impl RingConsumer {
         &self.path
     }
 
-    /// Records taken since the start.
+    /// Returns the number of records taken since the start.
     pub fn position(&self) -> u64 {
         self.cursor.read() + self.taken
     }
@@ -403,12 +403,12 @@ impl RingConsumer {
         self.shared.header().identity.state.load(Ordering::Acquire) == STATE_CLOSED
     }
 
-    /// Calls that the producer has suppressed.
+    /// Returns the number of calls that the producer has suppressed.
     pub fn suppressed_calls(&self) -> u64 {
         self.shared.header().producer.suppressed_calls.load(Ordering::Relaxed)
     }
 
-    /// Records that the producer has dropped.
+    /// Returns the number of records that the producer has dropped.
     pub fn dropped_records(&self) -> u64 {
         self.shared.header().producer.dropped_records.load(Ordering::Relaxed)
     }
@@ -456,7 +456,7 @@ impl RingGauge {
         Ok(RingGauge { shared: Shared::open(path)? })
     }
 
-    /// Records written since the start, and records read.
+    /// Returns the number of records written since the start, and the number of records read.
     pub fn positions(&self) -> (u64, u64) {
         let read = self.shared.header().consumer.read.load(Ordering::Acquire);
         (self.shared.header().producer.write.load(Ordering::Acquire), read)
@@ -465,7 +465,7 @@ impl RingGauge {
 
 impl Drop for RingConsumer {
     fn drop(&mut self) {
-        // Another process may hold the end by now: then it is left alone.
+        // If another process has taken the consumer's end meanwhile, its hold remains.
         let _ = self.shared.header().holds.consumer.replace(std::process::id(), 0);
     }
 }

@@ -92,8 +92,8 @@ const _: () = {
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
-/// The end of the name of a session that only samples counters, for metric plugins. It is separate from a run's session, so that
-/// a collector never has to change its purpose.
+/// The suffix of the name of a session that only samples counters, for metric plugins. It is separate from a run's session, so
+/// that a collector never has to change its purpose.
 pub const METRICS_ONLY: &str = "-metrics";
 
 /// The name of the ring that has the counters' samples.

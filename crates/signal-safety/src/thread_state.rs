@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     extern "C" fn thread(reached: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: nanosleep is a point of cancellation; the counter outlives this thread.
+        // SAFETY: nanosleep is a cancellation point; the counter outlives this thread.
         unsafe {
             let reached = &*reached.cast::<std::sync::atomic::AtomicU32>();
             let moment = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };

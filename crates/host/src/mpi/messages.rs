@@ -1,4 +1,4 @@
-//! Events of messages, requests and collectives for the trace, which are read from the arguments of a wrapped call.
+//! Reads the trace's events of messages, requests and collectives from the arguments of a wrapped call.
 //!
 //! A send and the start of a collective are recorded before the real function is called, a received message and the end of a
 //! collective after it. Bytes are counted as Score-P counts them. The arguments are those of the call from C: a library's
@@ -23,7 +23,7 @@ struct Positions {
     communicator: usize,
 }
 
-/// MPI_Send, MPI_Recv and all functions with their first arguments.
+/// Those of MPI_Send, MPI_Recv and all functions whose first arguments are the same.
 const PLAIN: Positions = Positions { rank: 3, tag: 4, communicator: 5 };
 
 /// Called before the real function. It may change the call's arguments: if the program passes no status, we pass one of ours.
@@ -98,7 +98,7 @@ fn start_send(library: &Library, frame: Frame, thread: &mut Thread, communicator
     }
 }
 
-/// Records the start of a collective, unless its end would be left out.
+/// Records the start of a collective. In an unknown communicator, it is only counted as left out.
 fn begin(thread: &mut Thread, communicator: AnyHandle) {
     thread.call.number = communicator.into();
     if communicator == UNKNOWN {
@@ -200,14 +200,14 @@ fn found_message(place: requests::Place) -> AnyHandle {
 unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread) {
     // SAFETY: the function's argument is the address of a request, or of a found message.
     let handle = |at: usize| unsafe { library.handle_in(frame.word(at), 0) };
-    let receive = Request::NEW;
+    let new = Request::NEW;
     match kind {
         Kind::StartSend => {
-            made_send(library, thread, handle(6), Request { operation: Operation::Send, ..receive })
+            made_send(library, thread, handle(6), Request { operation: Operation::Send, ..new })
         }
         Kind::StartSendReceive | Kind::StartSendReceiveReplace => {
             let (source, request) = if kind == Kind::StartSendReceive { (8, 11) } else { (5, 8) };
-            made_send(library, thread, handle(request), Request { operation: Operation::Send, ..receive });
+            made_send(library, thread, handle(request), Request { operation: Operation::Send, ..new });
             // MPICH fills in no status, so nothing is known about the message.
             if !library.is_proc_null(frame.int(source)) {
                 completions::not_recorded(thread.location);
@@ -215,11 +215,11 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
         }
         Kind::StartReceive if !library.is_proc_null(frame.int(3)) => {
             let communicator = handle_of(library, frame.word(5));
-            made_receive(thread.location, handle(6), Request { communicator, ..receive });
+            made_receive(thread.location, handle(6), Request { communicator, ..new });
         }
         Kind::StartReceiveFound if thread.call.place != requests::NOWHERE => {
             let communicator = found_message(thread.call.place);
-            made_receive(thread.location, handle(4), Request { communicator, ..receive });
+            made_receive(thread.location, handle(4), Request { communicator, ..new });
         }
         Kind::Find { tests } => {
             // SAFETY: a function that tests for a message has the address of a number.

@@ -5,7 +5,7 @@
 //! order (otherwise that variant has a row of its own); the Fortran spelling; the number of C arguments; the number of character
 //! arguments (a Fortran compiler appends a hidden length for each); and the type of the region.
 //!
-//! Some are deliberately absent, so that a program binds straight to its MPI library: `MPI_Wtime` and `MPI_Wtick` (timing a call
+//! Some functions are deliberately absent, so that a program binds straight to its MPI library: `MPI_Wtime` and `MPI_Wtick` (timing a call
 //! would cost more than the call), `MPI_Pcontrol` (variable arguments), `MPI_Aint_*` and the `f2c`/`c2f` conversions
 //! (arithmetic), `MPI_T_*` (the tools' own interface), and predefined callbacks such as `MPI_DUP_FN`.
 
@@ -477,7 +477,7 @@ macro_rules! make_functions {
 
 /// The names and the region type of a wrapped function.
 pub struct Row {
-    /// The name in C, which the region has whatever the language: `MPI_Send`.
+    /// The name in C, which is the region's name in every language: `MPI_Send`.
     pub name: &'static str,
     /// The stem of the Fortran symbols: `mpi_send`.
     pub lower: &'static str,

@@ -1,4 +1,4 @@
-//! The wrappers by the names of the functions.
+//! Finds the wrapper of a function by its name.
 
 use super::call::{PROFILING, Variant};
 use super::table::{self, FUNCTIONS};
