@@ -1,4 +1,4 @@
-//! The program's signal handlers: whether this thread is inside one, and blocking them.
+//! Finds out whether this thread is inside one of the program's signal handlers, and blocks signals.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;

@@ -26,8 +26,8 @@ struct Key {
 
 impl Regions {
     /// Returns the reference of a process' region, and makes it if no process has defined the region yet. A procedure of a
-    /// Fortran module gets the name that it has in Fortran; names of C++ have been demangled by the measurement system, which
-    /// leaves Fortran's unchanged.
+    /// Fortran module gets the name that it has in Fortran; the measurement system has demangled names of C++, but
+    /// not those of Fortran.
     pub fn add(&mut self, region: &Region) -> RegionRef {
         let Some(name) = demangle(&region.name) else { return self.add_as_named(region) };
         let mut shown = Region { name, ..region.clone() };
@@ -74,7 +74,7 @@ impl Regions {
         })
     }
 
-    /// Returns the region's name, or a text in place of it.
+    /// Returns the region's name, or `undefined region` if there is no such region.
     pub fn name(&self, region: RegionRef) -> &str {
         self.all.get(region.0 as usize).map_or("undefined region", |region| &region.name)
     }

@@ -264,7 +264,7 @@ impl CallTree {
         }
     }
 
-    /// Decides from the duration of another call whether a call path is short. `short` and `long` are limits in ticks.
+    /// Decides again, after a call of this duration, whether a call path is short. `short` and `long` are limits in ticks.
     pub fn learn_duration(&mut self, node: NodeIndex, ticks: u64, short: u64, long: u64) {
         let node = &mut self[node];
         if node.short && ticks > long {

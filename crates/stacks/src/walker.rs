@@ -173,8 +173,8 @@ impl Walker<'_> {
             .find_map(|at| self.call(stack.read(at)?).map(|_| at.wrapping_add(8)))
     }
 
-    /// Removes the interpreter's loop and calls between two Python functions and inside the innermost one, and every function
-    /// that directly calls a Python function, because that is the interpreter, whatever its name.
+    /// Removes the interpreter's functions between two Python functions and inside the innermost one. A function that directly
+    /// calls a Python function belongs to the interpreter, whatever its name.
     fn remove_interpreter(&self, frames: &mut Vec<FunctionId>) {
         let role = |frames: &[FunctionId], at: usize| frames.get(at).map(|id| self.functions.get(*id).role);
         let (mut kept, mut in_python) = (Vec::with_capacity(frames.len()), false);

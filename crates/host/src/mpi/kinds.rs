@@ -64,9 +64,9 @@ pub enum Completion {
 /// Returns the additional events of the function with this Fortran stem (`mpi_send`); `None` if only its frame is recorded.
 pub fn recorded(lower: &str) -> Option<Recorded> {
     let stem = lower.strip_prefix("mpi_")?;
-    let small = stem.strip_suffix("_c");
-    let kind = kind(small.unwrap_or(stem))?;
-    Some(Recorded { kind, has_large_counts: small.is_some() })
+    let of_large_counts = stem.strip_suffix("_c");
+    let kind = kind(of_large_counts.unwrap_or(stem))?;
+    Some(Recorded { kind, has_large_counts: of_large_counts.is_some() })
 }
 
 fn kind(stem: &str) -> Option<Kind> {

@@ -1,4 +1,4 @@
-//! What a thread keeps of an MPI call until it returns.
+//! The state that a thread keeps during an MPI call.
 
 use crate::alloc;
 use std::ptr::null_mut;
@@ -12,7 +12,7 @@ const IN_CALL_MAX: usize = 1 << 20;
 /// The smallest number of elements for which memory is mapped.
 const MAPPED_MIN: usize = 256;
 
-/// What a thread keeps of its outermost MPI call.
+/// The state that a thread keeps during its outermost MPI call.
 pub struct CallState {
     /// The MPI_Status for calls in which the program passes none.
     pub status: [usize; STATUS_WORDS],
@@ -21,7 +21,7 @@ pub struct CallState {
     pub expected: Option<u16>,
     /// The stack address of the call from C inside the program's call from Fortran; 0 if there is none.
     pub inner_stack: usize,
-    /// The number of the request that the call makes, or the communicator's handle; 0 is none.
+    /// The number of the request that the call makes, or the communicator's handle; 0 if there is none.
     pub number: u64,
     /// The places of the requests that the call may complete: one, or those of an array.
     pub place: u32,

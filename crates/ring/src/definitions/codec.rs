@@ -205,7 +205,7 @@ pub(super) fn encode_region(region: &Region<impl AsRef<[u8]>>, into: &mut Vec<u8
     out.u8(region.paradigm);
 }
 
-/// `None` if the bytes are not an entry of this version.
+/// Returns the definition in an entry; `None` if the bytes are not an entry of this version.
 pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
     let mut from = In(bytes);
     Some(match from.u8()? {
