@@ -1,5 +1,5 @@
-//! What ranks use while they wait for each other in MPI, as far as it is known on this node while they run: passes their calls and
-//! messages on to [`Waiting`].
+//! Finds the energy that ranks use while they wait for each other in MPI, as far as it is known on this node during the run.
+//! For that, the calls and messages of the ranks are passed on to [`Waiting`].
 //!
 //! A message can be matched only once it is known whether its other side is on this node. Until all ranks of the node are known,
 //! everything is held.
@@ -26,7 +26,7 @@ const RANKS_WAIT_MAX: Duration = Duration::from_secs(2);
 const HELD_MAX: usize = 1 << 18;
 /// In a larger job, no waits are looked for.
 const RANKS_MAX: u32 = 1 << 20;
-/// How often all waits are settled that can be.
+/// The period with which all waits that can be settled are settled.
 const SETTLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The communicators that a process has used, by its handles; `None` for those that are not defined.
@@ -77,7 +77,7 @@ enum State {
     Passing,
 }
 
-/// The ranks of a running job, and what they do in MPI until it can be passed on.
+/// The ranks of a running job, and their MPI events until these can be passed on.
 pub(crate) struct LiveWaits {
     state: State,
     /// The number of each rank of this node and its process, by its rank in MPI_COMM_WORLD.

@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 const LENGTH: Duration = Duration::from_secs(25);
 /// The period with which a page is sent.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A page for another reader that is younger than this is sent again.
+/// A page that was made for another reader is used again while it is younger than this.
 const PAGE_AGE: Duration = Duration::from_millis(900);
 /// The time spent on the page's tables is at most the collector's time divided by this. With very many call paths, they are made
 /// less often.

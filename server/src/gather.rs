@@ -36,10 +36,11 @@ const AT_ONCE: usize = 64;
 const FAILING_AT_ONCE: usize = 16;
 /// The maximum number of notes about nodes.
 const NOTES_MAX: usize = 10;
-/// The periods of searching for nodes: in the first minute of a run, and after that.
-const FIRST_LOOKS: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_secs(1);
-const LATER: Duration = Duration::from_secs(5);
+/// The time at the start of a run in which nodes are searched for more often.
+const START_TIME: Duration = Duration::from_secs(60);
+/// The period of these searches, and that of later ones.
+const START_SEARCH_PERIOD: Duration = Duration::from_secs(1);
+const SEARCH_PERIOD: Duration = Duration::from_secs(5);
 
 /// The run whose nodes are gathered.
 pub struct Gathering {
@@ -100,7 +101,8 @@ pub(crate) async fn gather(service: Rc<Service>, of: Gathering) {
         tokio::select! {
             found = async { look.as_mut().expect("it is some").await }, if look.is_some() => {
                 look = None;
-                next_look = Instant::now() + if begun.elapsed() < FIRST_LOOKS { SOON } else { LATER };
+                let period = if begun.elapsed() < START_TIME { START_SEARCH_PERIOD } else { SEARCH_PERIOD };
+                next_look = Instant::now() + period;
                 found.into_iter().flatten().for_each(|found| gatherer.take_found(found));
             }
             Some(answer) = gatherer.answers.join_next(), if !gatherer.answers.is_empty() => {
@@ -135,7 +137,7 @@ impl Gatherer {
             nodes.take_summary(&found.name, joules, is_final);
         }
         if let Err(why) = &found.places {
-            nodes.has_problem(&found.name, &why.to_string(), false);
+            nodes.note_problem(&found.name, &why.to_string(), false);
         }
         drop(nodes);
         let has_ended = found.summary.is_some_and(|(_, is_final)| is_final);
@@ -232,7 +234,7 @@ impl Gatherer {
                 let is_gone = node.failures >= FAILURES_MAX;
                 let is_new = node.failures == FAILURES_MAX;
                 let why = why.to_string();
-                self.service.nodes.borrow_mut().has_problem(name, &why, is_gone);
+                self.service.nodes.borrow_mut().note_problem(name, &why, is_gone);
                 if is_new {
                     let name = short(name, 64);
                     self.note(format!("node {name}: {why}; the job's sums contain its last figures"));

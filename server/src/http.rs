@@ -1,8 +1,8 @@
 //! The HTTP server of the live page, /metrics, /summary.json, /nodes and the figures for ampere's own programs. It has a thread
 //! of its own, so that a scrape never delays the collector's loop.
 //!
-//! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. Limits hold
-//! for the size and time of a request's head, the time of a connection and the number of connections.
+//! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. There are
+//! limits on the size and time of a request's head, the time of a connection and the number of connections.
 
 use crate::events::{Events, Pages, Reader};
 use crate::gather::{self, Gathering, gather};

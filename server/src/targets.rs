@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct TargetFile(PathBuf);
 
-/// The reason that the file was not written.
+/// The reason why the file was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The run is served on a socket, which Prometheus cannot read.

@@ -329,7 +329,7 @@ const ADVICE: [(&str, &str); 8] = [
     (". ", "An administrator can"),
     ("? ", "If there is one, check"),
     ("; ", "load a ROCm module"),
-    ("; ", "it comes with the driver"),
+    ("; ", "it is installed with the driver"),
     ("; ", "set AMPERE_"),
     (": ", "the user must be"),
     (": ", "the job must have been"),

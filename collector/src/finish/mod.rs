@@ -408,7 +408,7 @@ impl Finish {
         manifest.progress.trace_begun &= no_trace.was_begun && is_there;
         manifest.progress.is_drained |= reads_rings && !is_cut;
         manifest.progress.losses = losses;
-        manifest.has_no_collector();
+        manifest.remove_collector();
         self.run.options.save_manifest(&self.run.ingest.spool, &mut self.run.notes);
         self.run.command_end.iter().for_each(|end| end.save(&self.run.ingest.spool.directory));
     }

@@ -42,8 +42,8 @@ impl Finish {
     }
 
     /// Computes the final figures from the trace. During the run, late events, and joules of locations that were not yet linked
-    /// to a device, were charged with what was known at that time. The trace has all events in order. Their power is then written
-    /// into the trace, too.
+    /// to a device, were charged with what was known at that time. The trace has all events in order. The power of the final
+    /// figures is then written into the trace, too.
     pub(super) fn settle(
         &mut self,
         summary: &mut Summary,

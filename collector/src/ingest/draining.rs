@@ -101,7 +101,7 @@ impl Ingest {
                         break;
                     }
                     if total >= BATCHES_MAX * BATCH {
-                        self.stays_behind(at, timeline);
+                        self.mark_behind(at, timeline);
                         break;
                     }
                 }
@@ -120,7 +120,7 @@ impl Ingest {
     }
 
     /// Makes other streams wait for the records that are left in a ring, so that these are not late.
-    fn stays_behind(&mut self, at: Place, timeline: &mut LiveTimeline) {
+    fn mark_behind(&mut self, at: Place, timeline: &mut LiveTimeline) {
         let live = &mut self[at];
         // For a GPU stream, this is not needed: only its own merger waits for it, and does so in any case.
         let is_waited_for = matches!(live.definition.kind, LocationKind::CpuThread | LocationKind::CpuTime);

@@ -48,7 +48,7 @@ pub(crate) struct Process {
     pub rank: Option<(u32, u32)>,
     pub regions: RegionHandles,
     pub communicators: Vec<Communicator>,
-    /// The numbers of those that were used, for what ranks wait for.
+    /// The numbers of the communicators that were used, for the waits of ranks.
     pub comms: Comms,
     /// Whether an event of communication of it has come.
     pub has_communicated: bool,
@@ -247,7 +247,7 @@ impl Process {
         self.regions.figures.insert(handle, all.of_name(region));
     }
 
-    /// Counts a handle that was used without a definition. Returns whether it may still be taken for a region.
+    /// Counts a handle that was used without a definition. Returns whether it may still be accepted as a region.
     pub fn count_undefined(&mut self) -> bool {
         self.regions.undefined += 1;
         self.regions.undefined <= UNDEFINED_MAX

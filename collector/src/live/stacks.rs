@@ -91,7 +91,8 @@ fn note_killed_sampler(run: &mut LiveRun, is_sampled_on: bool) {
     let what =
         "stack samples that a killed collector had not yet written are missing; their number is unknown";
     if is_sampled_on {
-        let until = "the time until another collector continued to sample counts for the functions before it, or only for the program";
+        let until = "until the next collector took its first samples, time is charged to the functions that were \
+                     sampled last, or only to the program";
         run.notes.add(format!("{what}: {until}"));
     } else {
         run.notes.add_loss(format!("{what}: no stack was sampled after that"));

@@ -230,7 +230,7 @@ impl Manifest {
 
     /// Removes the collector from the manifest, so that `ampere recover` can do the rest. The collector may still serve metrics
     /// for a while.
-    pub fn has_no_collector(&mut self) {
+    pub fn remove_collector(&mut self) {
         self.collector = (0, 0);
     }
 

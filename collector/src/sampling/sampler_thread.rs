@@ -447,7 +447,7 @@ impl SamplerThread {
         let (time, reading, took) = self.read_undisturbed(at, device);
         let now = Instant::now();
         let (shortest, retry) = (self.shortest_period(at, device), self.ticks(RETRY_PERIOD));
-        // What the run's last processes used becomes known in the last reading, whose interval must contain their last work.
+        // The CPU time of the run's last processes becomes known in the last reading, whose interval must contain their work.
         let is_held = self.is_estimate_by_cpu_time(at, device);
         let counters = &mut self.counters[at];
         let planned = counters.slots[device].due.max(counters.pause.until());

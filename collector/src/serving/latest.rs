@@ -61,7 +61,7 @@ impl Latest {
         self.is_wanted.load(Ordering::Relaxed)
     }
 
-    /// Returns a snapshot that is not old, after some milliseconds, and records that it was read.
+    /// Returns a snapshot that is not old, and records that it was read. This may take some milliseconds.
     pub async fn fresh(&self) -> Arc<Snapshot> {
         self.was_read.store(true, Ordering::Relaxed);
         self.refresh().await;
@@ -79,7 +79,7 @@ impl Latest {
         }
     }
 
-    /// Whether a snapshot has been read since this was last called.
+    /// Whether a snapshot has been read since the last call.
     pub fn was_asked(&self) -> bool {
         self.was_read.swap(false, Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
 //! The times on a CPU of all threads of a process, as records of CPU time. A thread that has a location has a ring of its own for
-//! them. All others of the process, and children without rows, have one together.
+//! them. All other threads of the process, and children without rows, share one.
 
 use super::clock::EventClock;
 use ampere_model::Timestamp;
@@ -485,7 +485,7 @@ mod tests {
         let written = before.last().unwrap();
         assert_eq!(written.1, (held.from - start) / MILLISECOND * 200_000);
         assert!(before.len() > 1900 && written.0 <= clock.at(held.from), "{}", before.len());
-        // What has waited is written with what is next.
+        // The waiting time is written together with the next one.
         let mut ring = times.ring_of_others.take().unwrap();
         ring.write(Vec::new(), start + 4 * SECOND, &clock);
         let then = points_of(&mut reader);

@@ -612,8 +612,8 @@ fn is_call_of_runtime(name: &str) -> bool {
     ["cuda", "cu", "hip", "cl"].iter().any(|prefix| name.strip_prefix(prefix).is_some_and(is_one))
 }
 
-/// Returns the name of an MPI function, without the P of its second symbol and without [`WATCHED`]. Functions that it calls are
-/// not shown, as if its calls were recorded.
+/// Returns the name of an MPI function, without the P of its second symbol and without [`WATCHED`]. The functions inside an MPI
+/// function are not shown, even if its calls are not recorded.
 fn mpi_function(name: &str) -> Option<&str> {
     let name = name.strip_prefix(WATCHED).unwrap_or(name);
     let public = name.strip_prefix('P').unwrap_or(name);

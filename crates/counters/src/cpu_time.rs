@@ -1,7 +1,7 @@
 //! The node's busy CPU time: user, nice, system, interrupt and soft interrupt, of all CPUs since boot.
 //!
-//! Guests count (the kernel has them within user). Waiting for IO does not: the CPU idles. Stolen time does not: the CPU worked
-//! for another virtual machine, which pays for it.
+//! The time of guests is included, because the kernel counts it as user time. Waiting for IO is not, because the CPU is idle
+//! then. Stolen time is not either, because the CPU worked for another virtual machine.
 //!
 //! Two files contain it, and the one with the finer resolution is used:
 //! - `cpu.stat` of the root control group (version 2, also if it is mounted in addition to version 1): sums of the kernel's
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_or_strange_text_is_no_time() {
+    fn incomplete_or_malformed_text_is_refused() {
         let texts: [&[u8]; 5] =
             [b"", b"cpu  1 2 3", b"cpu  1 2 3\n", b"cpu0 1 2 3 4 5 6 7\n", b"cpu  a 2 3 4 5 6 7\n"];
         for text in texts {

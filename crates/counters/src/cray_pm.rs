@@ -1,8 +1,8 @@
 //! HPE Cray nodes: the power management counters in `/sys/cray/pm_counters`, from the blade's own controller. It updates all
 //! files, including `freshness`, ten times a second; a line is like `4721362 J 1700000000123456 us`.
 //!
-//! The files are read as one set when `freshness` has changed, and read again if it changes during that. So the figures of node,
-//! CPU and accelerators belong to the same moment, and checking unchanged figures costs one read.
+//! The files are read as one set when `freshness` has changed, and again if it changes while they are read. So the figures of
+//! node, CPU and accelerators belong to the same moment, and while nothing changes, a read of the set costs one read of a file.
 //!
 //! `energy` is that of the whole node, including parts that are in no other file. An accelerator's energy is higher than its own
 //! counter shows, because it is that of the module with its voltage regulators. Which `accelN` is which GPU is not documented:
@@ -16,7 +16,7 @@ use crate::{Device, Gauge, Kind, OpenErrors, Quality, ReadError, Reading, Settin
 pub(crate) const NAME: &str = "cray_pm";
 
 /// A set that is older than this is read again even if `freshness` has not changed, because `freshness` itself may have stopped.
-const SET_LASTS: Duration = Duration::from_secs(1);
+const SET_AGE_MAX: Duration = Duration::from_secs(1);
 /// The maximum number of attempts to read a set without a change of `freshness`.
 const ATTEMPTS: u32 = 3;
 
@@ -157,7 +157,7 @@ impl CrayPm {
         for _ in 0..ATTEMPTS {
             let before = self.freshness.as_mut().and_then(|file| file.number().ok());
             let lasts =
-                |(freshness, at): (u64, Instant)| Some(freshness) == before && at.elapsed() < SET_LASTS;
+                |(freshness, at): (u64, Instant)| Some(freshness) == before && at.elapsed() < SET_AGE_MAX;
             if self.held.is_some_and(lasts) {
                 return;
             }

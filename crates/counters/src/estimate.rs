@@ -94,7 +94,7 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
     })
 }
 
-/// Returns the most CPU time that is possible `elapsed_ns` after it was `counted_ns`. The time of an unseen child becomes known
+/// Returns the highest possible CPU time, `elapsed_ns` after it was `counted_ns`. The time of an unseen child becomes known
 /// all at once, when its parent has waited for it. An excess over this bound is counted later, or at the end of the run.
 fn busy_max(counted_ns: u64, elapsed_ns: u64, cpus: usize) -> u64 {
     counted_ns.saturating_add(elapsed_ns.saturating_mul(cpus as u64))

@@ -1,5 +1,5 @@
-//! Sensors in `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst) of the power or energy of a part of the node, if no
-//! better source has it. Only chips whose sensors are known to mean that are used:
+//! Sensors of power or energy in `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst), for parts of the node that no
+//! better source measures. A chip is used only if it is known which part its sensors measure:
 //!
 //! | chip | what it is | file |
 //! | --- | --- | --- |
@@ -63,7 +63,7 @@ struct Integral {
     last: Option<(Instant, u64)>,
     /// Twice the energy in femtojoules, which are microwatts times nanoseconds.
     twice_femtojoules: u128,
-    /// Whether `last` was read by an earlier collector, which has ended. Then the whole time since counts, however long it was.
+    /// Whether `last` was read by an earlier collector, which has ended. Then the time since `last` counts, however long it is.
     bridges: bool,
 }
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 /// Returns the CPU time of all processes of the run together, in nanoseconds.
 pub type TotalClock = Box<dyn Fn() -> Option<u64> + Send>;
 
-/// Reading the clock takes at most this part of the time: one in this many.
+/// The time spent on reading the clock is at most the whole time divided by this.
 const READ_SHARE: u32 = 200;
 /// The difference of the clocks over a longer interval is not used, because too much of it may have another cause.
 const INTERVAL_MAX: Duration = Duration::from_millis(200);
-/// If no process has ended, a difference of less than this part of the time has another cause: one in this many.
+/// If no process has ended, a difference of at most the interval's CPU time divided by this is attributed to another cause.
 const DIFFERENCE_SHARE: u64 = 16;
 
 pub(crate) struct LateTime {
@@ -22,7 +22,7 @@ pub(crate) struct LateTime {
     took: Duration,
     has_ended: bool,
     ns: u64,
-    /// The part of it that the last reading has added.
+    /// The part of `ns` that the last call of `update` has added.
     new_ns: u64,
 }
 
@@ -51,15 +51,15 @@ impl LateTime {
                 self.new_ns = late;
                 self.ns += late;
             }
-            // A process that was not seen before is now read itself, with all that it has used.
+            // The clock of a process that was not seen before is now read, and shows time that was counted as late until now.
             self.ns = self.ns.saturating_sub(direct.saturating_sub(all));
             (self.read, self.took, self.has_ended) = (begun, begun.elapsed(), false);
         }
         self.ns = self.ns.max(known_ns);
     }
 
-    /// Reduces the time to what was possible before the last reading, and what that has added: a process may have ended after its
-    /// parent's sum was read.
+    /// Limits the time to `ns_max` plus the time that the last call of `update` has added. That part is not limited, because a
+    /// process may have ended after its parent's sum was read.
     pub fn limit(&mut self, ns_max: u64) {
         self.ns = self.ns.min(ns_max.saturating_add(self.new_ns));
     }
@@ -77,7 +77,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Returns the time after each of these readings of the clock, of the processes' own clocks, and whether a process has ended.
+    /// Returns the time after each reading: the clock, the sum of the processes' own clocks, and whether a process has ended.
     fn after(readings: &[(u64, u64, bool)]) -> Vec<u64> {
         let shown = Arc::new(AtomicU64::new(0));
         let clock = shown.clone();
@@ -103,7 +103,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(1));
         late.update(0, 0, true);
         late.limit(0);
-        assert_eq!(late.ns(), MS, "what was added last is not limited");
+        assert_eq!(late.ns(), MS, "the time that was added last is not limited");
     }
 
     #[test]

@@ -255,8 +255,8 @@ pub struct Opened {
 struct OpenErrors {
     notes: Vec<String>,
     absent: Vec<String>,
-    /// Whether a counter failed that should be readable: neither for lack of support nor, unless RAPL can read other zones, for
-    /// lack of permission.
+    /// Whether a counter that should be readable has failed. Lack of support is no such failure, and lack of permission is one
+    /// only if RAPL can read other zones.
     has_unreadable: bool,
 }
 

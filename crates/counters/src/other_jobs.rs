@@ -1,11 +1,11 @@
 //! CPU time that other jobs use on the node while the run is running.
 //!
 //! It is the busy time of all CPUs ([`crate::cpu_time`] names the kernel's columns), without that of the run's
-//! processes and of ampere. The kernel's own work, as for interrupts, is in it; where nothing else runs, that is small.
+//! processes and of ampere. It includes the kernel's own work, such as for interrupts, which is small if nothing else runs.
 //!
 //! The parts have different resolutions: the kernel counts busy time in ticks, and a short child's time is known only once its
-//! parent has waited for it. Only the CPU time that exceeds both errors is handed over, so that nothing of the run is ever taken
-//! for another job's. The errors are those of sums since the start, so they do not grow during the run.
+//! parent has waited for it. Only the CPU time that exceeds both errors is reported, so that no CPU time of the run is ever
+//! attributed to another job. The errors are those of sums since the start, so they do not grow during the run.
 
 use crate::run_cpu::{BusyTime, SharedRunCpu};
 use std::sync::PoisonError;
@@ -16,10 +16,10 @@ const RESOLUTION_NS: u64 = 50_000_000;
 /// The time spent on searching for the last CPU time of ended processes is at most the whole time divided by this.
 const SEARCH_SHARE: u32 = 200;
 
-/// Hands over the CPU time of other jobs.
+/// Counts the CPU time of other jobs.
 pub struct OtherJobs {
     run: SharedRunCpu,
-    /// The CPU time that an earlier process had handed over.
+    /// The CPU time that an earlier process had reported.
     before_ns: u64,
     used_ns: u64,
 }
@@ -31,7 +31,7 @@ impl OtherJobs {
         Some(OtherJobs { run: run.clone(), before_ns: 0, used_ns: 0 })
     }
 
-    /// Continues after a process that had handed over this CPU time.
+    /// Continues after a process that had reported this CPU time.
     pub fn resume(&mut self, before_ns: u64) {
         self.before_ns = before_ns;
     }

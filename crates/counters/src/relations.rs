@@ -102,8 +102,8 @@ fn is_apu(device: &Device) -> bool {
     device.kind == Kind::Gpu && device.description.to_ascii_uppercase().contains("MI300A")
 }
 
-/// Whether an APU contains a package: the one whose cores are on the APU's NUMA node or, if the kernel does not show that, the
-/// one at the same position in the list. Every package is in one of them, so a sum is right in both cases.
+/// Whether an APU contains a package. It contains the package whose cores are on the APU's NUMA node or, if the kernel does not
+/// show that, the package at the same position in the list. Every package is in an APU, so a sum is right in both cases.
 fn apu_contains(whole: &Device, part: &Device, all: &[Device], root: &Path) -> bool {
     if !is_apu(whole) || part.source != rapl::NAME || part.kind != Kind::Cpu {
         return false;

@@ -8,8 +8,8 @@
 //! between the last such reading and its end, and the time of processes that are too short to be seen at all, are in the sums
 //! that the kernel adds to the parent that waits for them (`cutime` and `cstime`). If these increase by more than was counted of
 //! ended children, the difference is counted for the parent. If a process' parent does not wait for it or does not belong to the
-//! run, the last moments of the process are lost, and nothing else. These sums have steps of 10 ms; until they show it, the time
-//! is taken from a clock of all processes together, if there is one ([`RunCpu::add_total_clock`]).
+//! run, only the last moments of the process are lost. These sums have steps of 10 ms. Until they show the time of an ended
+//! process, it is taken from a clock of all processes together, if there is one ([`RunCpu::add_total_clock`]).
 
 use crate::Settings;
 use crate::cpu_time::{CpuTime, now_ns};
@@ -28,7 +28,7 @@ const SEARCH_PERIOD: Duration = Duration::from_millis(100);
 const SEARCH_SHARE: u32 = 1000;
 /// The longest time without a search while no process is started on the node.
 const UNSEARCHED_MAX: Duration = Duration::from_secs(1);
-/// A search after the end of a process takes at most this part of the time: one in this many.
+/// The time spent on searches after the end of a process is at most the whole time divided by this.
 const ENDED_SHARE: u32 = 200;
 /// While the run is younger than this, descendants are searched for more often, because many commands are shorter.
 const YOUNG_AGE_MAX: Duration = Duration::from_millis(200);
@@ -242,7 +242,8 @@ impl RunCpu {
     /// Returns the run's own CPU time, which never decreases.
     pub fn own_ns(&mut self) -> u64 {
         let (last, took) = self.searched;
-        // The parent of a process that has ended has the rest of its time, in the same interval as its last work.
+        // When a process ends, its parent's sum includes the rest of its time. A search finds that time at once, so that it
+        // counts in the interval of the process' last work.
         let is_due = Instant::now() >= self.next_search;
         let mut has_ended = self.read_clocks();
         let is_changed = is_due && (self.newest.may_have_changed() || last.elapsed() >= UNSEARCHED_MAX);
@@ -264,7 +265,7 @@ impl RunCpu {
             }
             late.ns()
         });
-        // At the end, all is known.
+        // After the end of the command, its whole CPU time is known.
         let late_ns = if self.command_ns > 0 { 0 } else { late_ns };
         self.own_ns = self.own_ns.max(direct_ns + late_ns.max(unseen_ns));
         self.own_ns
@@ -282,7 +283,7 @@ impl RunCpu {
         let now_ns = now_ns();
         let node_ns = self.node.as_mut()?.busy_ns(now_ns).ok()?.saturating_sub(self.node_began_ns);
         let counted_ns = now_ns.saturating_sub(self.began_ns);
-        // The kernel counts the node's time in steps, which may have started earlier, and may end later.
+        // The kernel counts the node's time in steps. The first one may have begun before counting started.
         let max_ns = counted_ns.saturating_mul(self.cpus.1 as u64);
         self.node_ns = self.node_ns.max(node_ns.min(max_ns)).max(own_ns);
         Some(BusyTime { own_ns, ampere_ns: self.ampere_ns(), node_ns: self.node_ns, counted_ns })
@@ -295,7 +296,7 @@ impl RunCpu {
         launchers + since(std::process::id(), self.collector_base)
     }
 
-    /// Searches for the last CPU time of ended processes, unless searches would take more than one part in `share` of the time.
+    /// Searches for the last CPU time of ended processes, unless searches would take more than 1/`share` of the time.
     /// Returns how much of the run's own time may not be known.
     pub(crate) fn not_seen_ns(&mut self, share: u32) -> u64 {
         let (ended, took) = self.searched;

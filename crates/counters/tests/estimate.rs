@@ -210,7 +210,7 @@ fn an_index_that_is_out_of_range_is_an_error() {
     assert!(matches!(source.read(1), Err(ReadError::NoSuchDevice)));
 }
 
-/// Returns one CPU of a node with four CPUs, which are all busy.
+/// Returns the estimate of a run that has one CPU of a node with four CPUs, all of which are busy.
 fn run_on_one_of_four(root: &Path) -> (Box<dyn Source>, SharedRunCpu) {
     fs::create_dir_all(root.join("proc")).unwrap();
     let lines: String = (0..4).map(|cpu| format!("cpu{cpu} 100 0 0 0 0 0 0 0 0 0\n")).collect();

@@ -100,7 +100,7 @@ fn a_failing_or_impossible_gauge_is_omitted_and_the_others_are_reported() {
 
 /// A library of one device with the required functions and that of one gauge.
 #[test]
-fn a_function_that_is_absent_is_a_gauge_that_is_absent() {
+fn a_gauge_whose_function_the_library_lacks_is_omitted() {
     let folder = tempfile::tempdir().unwrap();
     let source = r#"
         #include <stdint.h>
@@ -130,7 +130,7 @@ fn a_function_that_is_absent_is_a_gauge_that_is_absent() {
     assert_eq!(answer.gauges, [["GPU-0 power_watts usage 70.5"]]);
 }
 
-/// librocm_smi64 5.2.3 crashes if the kernel shows no sensors of a GPU: then only the stand-in is called.
+/// librocm_smi64 5.2.3 crashes if it is asked for a gauge of a GPU for which the kernel shows no sensors.
 #[test]
 fn without_sensors_a_library_is_not_asked_for_their_gauges() {
     let folder = tempfile::tempdir().unwrap();

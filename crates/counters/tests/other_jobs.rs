@@ -23,7 +23,7 @@ fn run_on(root: &Path) -> SharedRunCpu {
 }
 
 #[test]
-fn only_time_beyond_the_resolution_is_handed_over_and_none_is_taken_back() {
+fn only_time_beyond_the_resolution_is_reported_and_never_decreases() {
     let root = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(root.path().join("proc")).expect("a directory");
     be_busy(root.path(), 1000);

@@ -35,7 +35,7 @@ fn on_made_up_gpus(watts: &str, how: &str, steps: &str) -> Option<Answer> {
     Some(probe_under(&before, steps, &[(name, &value), ("AMPERE_COUNTERS", "rocm_smi")]))
 }
 
-/// Computes watts times seconds by the driver's time, which is the age of a reading, however busy the machine is.
+/// Checks that joules are watts times seconds. Seconds are by the driver's time, which a busy machine does not distort.
 fn assert_power(watts: &str, how: &str, check: impl Fn(&Answer)) {
     let Some(answer) = on_made_up_gpus(watts, how, "read;sleep 2000;read") else { return };
     check(&answer);

@@ -441,7 +441,7 @@ fn hwmon(root: &Path, number: u32, chip: &str, files: &[(&str, &str)]) {
 }
 
 #[test]
-fn hwmon_takes_what_it_knows_and_nothing_else() {
+fn only_known_hwmon_sensors_are_used() {
     let root = tempfile::tempdir().unwrap();
     hwmon(root.path(), 0, "power_meter", &[("power1_average", "400000000")]);
     hwmon(root.path(), 1, "coretemp", &[("temp1_input", "41000"), ("power1_input", "5")]);
@@ -583,7 +583,7 @@ fn the_power_of_an_apu_is_that_of_its_package() {
 }
 
 #[test]
-fn several_power_meters_are_not_guessed_at() {
+fn several_power_meters_are_noted_and_not_used() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..2 {
         hwmon(root.path(), number, "power_meter", &[("power1_average", "400000000")]);

@@ -150,8 +150,8 @@ impl Bound {
     }
 }
 
-/// Listens at the wanted address. If the port is in use, the next free one is taken; if the address is not this node's, loopback
-/// is. In these cases the second value is a note that explains it.
+/// Listens at the wanted address. If the port is in use, the next free one is used; if the address is not this node's, loopback
+/// is used. In both cases the second value is a note about it.
 pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
     let until = Instant::now() + LIMIT;
     match wanted {

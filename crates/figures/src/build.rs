@@ -21,7 +21,7 @@ const STALL_SECONDS_MIN: f64 = 1.0;
 /// With fewer misreadings than this, no note states that the values are not those of an energy counter.
 const MISREADINGS_MIN: u64 = 10;
 
-/// In its first sample interval, a counter may also show the joules of this time before, when it stood still.
+/// If a counter stood still before the first sample, its first change may include joules of up to this time before it.
 const SECONDS_OF_A_STALL: f64 = 1.0;
 
 /// The name of a region that the program did not define.
@@ -529,8 +529,7 @@ impl Tables<'_> {
         Callpath { path: row.node.0, location_group: 0, location: row.location.0, figures }
     }
 
-    /// `joules`: exclusive, inclusive, resolved, possible; `ticks`: exclusive, resolved. If the figures are times, all of them is
-    /// resolved.
+    /// `joules`: exclusive, inclusive, resolved, possible; `ticks`: exclusive, resolved. Times are always resolved.
     fn figures(&self, calls: u64, joules: [f64; 4], ticks: [u64; 2], is_time: bool) -> Figures {
         let [exclusive_joules, inclusive_joules, resolved_joules, possible_joules] = joules;
         let [exclusive_seconds, resolved_seconds] = ticks.map(|ticks| self.seconds(ticks));

@@ -70,10 +70,10 @@ impl Figures {
         if self.calls == 0 { self.exclusive_seconds } else { 0.0 }
     }
 
-    /// Returns the standard error of a sampled row's exclusive joules; `None` for another row. For n of N samples it is that of a
-    /// binomial distribution, as Agresti and Coull estimate it: as if there were two samples more in the row, and two more
-    /// elsewhere. So a row with none of few samples does not look exact. `all` is the sampled seconds of its view; `period` is
-    /// the time between two samples.
+    /// Returns the standard error of a sampled row's exclusive joules; `None` for another row. It is the error of a binomial
+    /// distribution by the estimate of Agresti and Coull, which adds two samples to the row and two to the others. So a row
+    /// without samples does not look exact if there are few samples in all. `all` is the sampled seconds of its view; `period`
+    /// is the time between two samples.
     pub fn sampled_error_joules(&self, all: f64, period: f64) -> Option<f64> {
         let seconds = Some(self.sampled_seconds()).filter(|seconds| *seconds > 0.0)?;
         let (samples, of) = ((seconds / period).max(1.0), (all / period).max(1.0));

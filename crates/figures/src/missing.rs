@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn two_launches_of_one_run_are_two() {
+    fn two_launches_of_one_run_are_reported_separately() {
         let of = |launch: u32, rank: u32, size: u32| {
             format!(
                 "PMIX_NAMESPACE={launch} OMPI_COMM_WORLD_LOCAL_RANK={rank} OMPI_COMM_WORLD_LOCAL_SIZE={size}"

@@ -1,5 +1,6 @@
-//! The joules to which shares refer. A share of joules is always a part of the whole run. The head of its column, or the words
-//! around it, name the joules: the dynamic ones, by which rows are sorted if they are known, or all.
+//! The joules to which shares refer. A share is always a part of the joules of the whole run: of its dynamic joules if they are
+//! known, by which rows are then sorted, and otherwise of all joules. The head of the column, or the text next to the share,
+//! names them.
 
 use crate::snapshot::Snapshot;
 use crate::summary::{Summary, topmost, view};

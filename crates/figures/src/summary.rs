@@ -378,7 +378,7 @@ pub struct NodeCpu {
 /// not reported.
 const OTHERS_CORES_MIN: f64 = 0.1;
 const OTHERS_PART_MIN: f64 = 0.1;
-/// The kernel counts the node's CPU time in steps of 10 ms.
+/// The CPU time of others is not reported if it was counted for less than this, because the kernel counts in steps of 10 ms.
 const OTHERS_SECONDS_MIN: f64 = 1.0;
 
 /// If CPU time was counted for less than this part of the run, the text states the time.

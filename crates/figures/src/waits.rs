@@ -19,8 +19,8 @@ pub struct Waiting {
     pub matched_messages: u64,
     /// The number of messages of which only one side is known: waiting for them is not counted.
     pub unmatched_messages: u64,
-    /// The number of receives that were completed after one with the same ranks and tag that was started later: the figures of
-    /// these two messages may have been exchanged.
+    /// The number of receives that completed after another receive with the same ranks and tag, although that one was started
+    /// later: the figures of these two messages may have been exchanged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reordered_receives: u64,
     /// The number of calls that were so long that only the last part of their waiting is counted, or none.

@@ -58,7 +58,7 @@ mod tests {
         bytes[number + 3] = 0x50;
         assert!(check(&bytes).is_err());
         bytes[FORMAT] = 59;
-        assert!(check(&bytes).is_err(), "the format is of the future");
+        assert!(check(&bytes).is_err(), "later formats have properties, too");
         bytes[FORMAT] = 1;
         assert_eq!(check(&bytes), Ok(()), "the format has no properties");
         bytes[FORMAT] = 3;

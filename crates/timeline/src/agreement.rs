@@ -37,8 +37,8 @@ const UNUSUAL: f64 = 0.1;
 const UNUSUAL_ALONE: f64 = 0.5;
 /// A difference must be this many times as large as the differences that occur by chance from window to window.
 const BEYOND_NOISE: f64 = 5.0;
-/// A difference is not a change if the device uses that many joules within this many seconds: when the load changes, a sensor may
-/// show the mean over such a time, or lag by it.
+/// A difference does not count as a change if the device uses as many joules within this many seconds: when the load changes, a
+/// sensor may show the mean over such a time, or lag by it.
 const LAG_MAX_SECONDS: f64 = 1.0;
 /// A change that is a smaller fraction of all joules than this does not matter.
 const CHANGE_MIN: f64 = 0.01;
@@ -46,7 +46,7 @@ const CHANGE_MIN: f64 = 0.01;
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
 /// Another counter of the same device may exceed this one by this fraction, because each counter has its own factor.
 const OTHER_BEYOND_WHOLE: f64 = 0.1;
-/// Both may also exceed it by the energy of this many seconds, because the counters are not read at the same times.
+/// In addition, the excess may be the energy of this many seconds, because the counters are not read at the same times.
 const READ_APART_SECONDS: f64 = 0.2;
 /// If a larger fraction of a device than this is in none of its parts, a change of the rest is not an error and is not reported.
 const UNCOUNTED_MAX: f64 = 0.25;
@@ -155,7 +155,7 @@ pub fn checks(attributor: &Attributor, with_changes: bool) -> Vec<Vec<Check>> {
     let mut all = vec![Vec::new(); attributor.devices.len()];
     let counting = attributor.devices.iter().enumerate().filter(|(at, _)| attributor.counts(*at));
     for (at, device) in counting.filter(|(_, device)| is_measured(device)) {
-        // A power that was integrated is already the sensor's.
+        // An integrated counter comes from the same sensor.
         let sensors = device.sensors.iter().filter(|_| device.info.quality != Quality::Integrated);
         for sensor in sensors {
             let against = format!("{} power", sensor.which);
@@ -203,8 +203,8 @@ pub fn notes(attributor: &Attributor) -> Vec<String> {
     of_devices.flat_map(|(device, checks)| checks.iter().filter_map(|check| check.note(device))).collect()
 }
 
-/// Returns the proof that a device is not the sum of its parts, if they have counted more. During a run, the first second does
-/// not show this, because counters move at different times.
+/// Returns the proof that a device is not the sum of its parts, if they have counted more. Until the run has ended, one second
+/// of figures is not enough, because counters move at different times.
 pub(crate) fn disproof(attributor: &Attributor, number: usize, has_ended: bool) -> Option<Disproof> {
     let whole = &attributor.devices[number];
     let parts = parts_of(attributor, number);
@@ -358,7 +358,7 @@ fn common(one: &Curve, others: &[&Curve]) -> Option<((Timestamp, Timestamp), u64
 struct Window {
     from: Timestamp,
     to: Timestamp,
-    /// The joules of one, and of the others together; `None` if a part of them is not known.
+    /// The joules of the one curve, and of the others together; `None` if a part of them is not known.
     joules: Option<[f64; 2]>,
 }
 
@@ -486,7 +486,7 @@ impl Usual {
     }
 }
 
-/// Returns the median; 0 of no values.
+/// Returns the median; 0 if there are no values.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

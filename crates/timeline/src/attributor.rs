@@ -485,7 +485,7 @@ impl Attributor {
         self.step(location, Step::leave(time));
     }
 
-    /// Takes an enter or a leave. The first enter of a node's ranks starts its time.
+    /// Takes an enter or a leave. The first enter of a node's ranks starts the node's time device.
     pub(crate) fn step(&mut self, location: LocationIndex, step: Step) {
         if !self.unstarted_times.is_empty() && step.is_enter() {
             self.start_time(location, step.time);
@@ -635,7 +635,7 @@ impl Attributor {
         }
     }
 
-    /// Returns the earliest time that a sample to come can have, over all devices.
+    /// Returns the earliest time that a later sample of any device can have.
     pub fn undecided_since(&self) -> Timestamp {
         let all = self.devices.iter().filter_map(|device| device.counter().undecided_since());
         all.min().unwrap_or(Timestamp::MAX).min(self.other_jobs.known_until())

@@ -31,7 +31,7 @@ pub enum BaselineKind {
 const INTERVALS_MIN: u64 = 10;
 
 impl Baseline {
-    /// Returns a baseline that needs no mean.
+    /// Returns a baseline of a known power.
     pub(crate) fn known(watts: f64, kind: BaselineKind) -> Baseline {
         Baseline { watts, kind, samples: 0 }
     }

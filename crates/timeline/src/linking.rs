@@ -69,8 +69,8 @@ pub(crate) struct Process {
     pub cpu: Option<ThreadSeconds>,
 }
 
-/// Lets a thread that has no frames work for the frames of its process' main thread; if it is the main thread itself, lets the
-/// others work for it.
+/// Makes a thread a worker of its process' main thread for a device: its CPU time counts for the frames of the main thread. If
+/// `location` is the main thread, all other threads become its workers.
 fn add_workers(run: &mut Run, process: &Process, device: usize, location: LocationIndex) {
     let is_main = |thread: usize| run.locations[thread].main;
     let Some(main) = process.threads.iter().copied().find(|thread| is_main(*thread)) else { return };

@@ -80,7 +80,7 @@ pub struct Stream {
     /// The positions of enters with a correlation id in `steps`, and the ids.
     ids: VecDeque<(usize, u64)>,
     is_gpu: bool,
-    /// Whether it is a GPU's stream of which an enter had an id: all of its outermost frames should have one.
+    /// Whether it is a GPU stream and some enter had an id: all of its outermost frames should have one.
     expects_ids: bool,
     /// The number of outermost frames without an id where one was expected, or with one whose launch is not known.
     without_launch: u64,
@@ -359,7 +359,8 @@ impl Pipeline {
         }
     }
 
-    /// Makes one merger of two. No view was in both, so none sees time go back; what is late for either is late.
+    /// Makes one merger of two. No view was in both, so no view sees time go back. An event that is late for either of them is
+    /// late for both.
     fn join(&mut self, first: usize, other: usize) {
         let Merger { streams, samples, done_until } = std::mem::take(&mut self.mergers[other]);
         streams.iter().for_each(|stream| self.streams[*stream].merger = Some(first));
@@ -406,7 +407,7 @@ impl Pipeline {
     pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         self.attributor.put_samples_on(samples, recorded);
         self.attributor.engine.share_cpu_time(samples, recorded);
-        // What such a thread does outside its samples counts for the main thread, and has so since the interval began.
+        // If this is not the main thread, it works for the main thread outside its samples, already in the present interval.
         let works_for_main = !self.attributor.locations[recorded.0 as usize].main;
         let of_samples = self.stream(samples).map(|stream| (stream.has_handed_over(), stream.last_cpu_time));
         let (has_begun, last_cpu_time) = of_samples.unwrap_or_default();
@@ -428,7 +429,7 @@ impl Pipeline {
         let mut samples = stream.samples.iter().map(|samples| &self.streams[*samples]);
         let has_begun = stream.has_handed_over() || samples.any(Stream::has_handed_over);
         let stream = &mut self.streams[location.0 as usize];
-        // Until its first point comes, a location is taken as active whenever a frame is open. CPU time that was used before its
+        // Until its first point comes, a location counts as active whenever a frame is open. CPU time that was used before its
         // first frame opened changes nothing.
         let is_late = has_begun
             && stream.last_cpu_time.is_none_or(|(before, used)| {
@@ -580,8 +581,8 @@ impl Pipeline {
                 breaks.set(next.place, samples.first_time());
             };
             let end = next.map_or(watermark, |next| next.time);
-            // Locations are visited by place, not by time, because the engine does not need it: what neighbours need is adjacent
-            // in memory.
+            // Locations are visited by place, because the engine does not need the order of time here, and the data of
+            // neighbours is adjacent in memory.
             fronts.pass_before(end, &mut |place| {
                 let stream = &mut streams[merger.streams[place]];
                 stream.pass_run(end, attributor);

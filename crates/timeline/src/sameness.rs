@@ -27,7 +27,7 @@ impl FirstReadings {
         if !self.is_wanted || self.values.len() >= READINGS_MAX {
             return;
         }
-        // The bits of fractions are in the order of the numbers.
+        // The bit patterns of positive floating-point numbers are in the order of the numbers.
         let value = match value {
             MetricValue::U64(value) => Some(value),
             MetricValue::I64(value) => u64::try_from(value).ok(),

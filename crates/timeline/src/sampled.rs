@@ -8,10 +8,11 @@
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls. That
 //! time is divided by the samples that were taken outside, so that no function is charged for what its calls did. Most calls are
-//! too short for a sample. Such a call is assumed to come from the same place as the last sampled call of its function. Before
-//! there was one, the program itself is taken as the caller, because the function that was sampled last outside of calls may never
-//! make this call. The call paths of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all
-//! sampled calls of the function have in common is assumed, because a program launches different kernels by one function.
+//! too short for a sample. Such a call is assumed to come from the same place as the last sampled call of its function. Until a
+//! call of the function was sampled, the program itself counts as the caller, because the function that was sampled last outside
+//! of calls may never make this call. The call paths of kernels begin with those of calls of a GPU's runtime. For such a call,
+//! only the part that all sampled calls of the function have in common is assumed, because a program launches different kernels
+//! by one function.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.
 //! The program may be recorded in parts, for example if one of its files is instrumented: between its recorded functions, the
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_inside_a_call_is_of_that_call_alone() {
+    fn a_sample_inside_a_call_belongs_only_to_that_call() {
         let sampled = "both +0 s+0,s+1,s+2 +9 s-,s+3,s+49";
         assert_eq!(last(sampled), [vec![0, 1, 3, 9], vec![]]);
         // The time outside belongs to samples outside.

@@ -1,5 +1,5 @@
-//! Decides which devices' joules are among a node's. Two counters that rise in step to the last tick are the same one: the dies
-//! of a package may have one counter, and each partition of a GPU may show that of the whole package. A counter of several
+//! Decides which devices' joules are added up for a node. Two counters that rise in step to the last tick are the same one: the
+//! dies of a package may have one counter, and each partition of a GPU may show that of the whole package. A counter of several
 //! parts that counts less than they do is not the node's total.
 //!
 //! Two counters are compared only if they may be the same one according to what is known of the hardware. Only their values decide.

@@ -332,7 +332,7 @@ impl Node<'_> {
         if is_mi250x(&even.evidence.model) {
             return Some(true);
         }
-        // The name is that of another GPU of AMD's: its missing counters are missing for another reason.
+        // This is another AMD GPU, so its counters are missing for another reason.
         if ["MI1", "MI2", "MI3", "Radeon"].iter().any(|other| even.evidence.model.contains(other)) {
             return None;
         }

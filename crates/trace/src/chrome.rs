@@ -160,7 +160,7 @@ struct Power {
     process: usize,
     /// The device's name as a JSON string.
     name: String,
-    /// The power that the device draws without the job, if it is known. What is more is shown as dynamic.
+    /// The power that the device draws without the job, if it is known. Power above it is shown as dynamic.
     baseline: Option<f64>,
     last: Option<u64>,
     joules: f64,

@@ -106,14 +106,14 @@ fn begin(session: Session, arguments: &Arguments) -> anyhow::Result<Option<Serve
     let run_id = leftover::run_id(session.directory());
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
     let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
-    // A collector that takes over looks there, even if this one gets no further than this.
+    // A collector that takes over looks in this directory, even if this one fails before it has claimed it.
     session.set_output(&std::path::absolute(&wanted).unwrap_or_else(|_| wanted.clone()));
     let command: Vec<String> =
         arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut manifest = Manifest::new(session.directory(), &run_id, &command, path.as_deref());
     manifest.replay = arguments.replay.is_some();
     if manifest.replay {
-        manifest.job = None; // this node did not use the energy
+        manifest.job = None; // the energy was used in the job that was recorded
     }
     let mut notes = Vec::new();
     output::let_group_write(config.group_writable);
@@ -191,7 +191,7 @@ fn take_over(
     output::remove_unfinished_trace(&output.directory, &mut manifest);
     output.release_reserve(); // the disk may be full
     let address = output.announced().map_or_else(|| listen_address(arguments), |address| Ok(Some(address)));
-    // The program continues.
+    // The program is still running.
     (manifest.progress.has_ended, manifest.progress.is_drained) = (false, false);
     let manifest = manifest.by_this_process();
     let notes = manifest.save(&output.spool).err().map(|why| why.to_string()).into_iter().collect();
@@ -337,7 +337,7 @@ fn serve(
     });
     let mut server = http::serve(&address, access, latest, summaries, gathering)?;
     if first.is_some() && !is_given {
-        server.notes.clear(); // this is the case on each node of every such run
+        server.notes.clear(); // each node of every such run listens on the network
     }
     Ok(server)
 }

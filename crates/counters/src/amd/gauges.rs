@@ -1,6 +1,6 @@
 //! The calls into AMD's libraries for gauges. Signatures, enumerators and units are those of `rocm_smi/rocm_smi.h`, 5.2.3 to 6,
-//! and of `amd_smi/amdsmi.h` in ROCm 6.0 to 7; a function that a version lacks is a gauge that it lacks. The two libraries differ
-//! in the type that identifies a device (`H`), in the functions for power, and in the unit of temperatures.
+//! and of `amd_smi/amdsmi.h` in ROCm 6.0 to 7. If a version lacks a function, the function's gauge is not offered. The two
+//! libraries differ in the type that identifies a device (`H`), in the functions for power, and in the unit of temperatures.
 #![allow(unsafe_code)]
 
 use crate::Gauge;

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_of_processes_are_not_used() {
+    fn pids_of_another_namespace_are_not_used() {
         assert!(Made::new("pid:[4026532871]").queues().is_none());
         let made = Made::new(FIRST_NAMESPACE);
         fs::remove_file(made.0.path().join("proc/self/ns/pid")).unwrap();

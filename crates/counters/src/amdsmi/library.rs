@@ -98,7 +98,7 @@ impl Loaded {
     }
 
     /// Calls `amdsmi_init`, and returns the handles of all GPUs, in the library's order. An error names the function that failed.
-    /// After it, nothing can be called.
+    /// After an error, nothing can be called.
     pub fn init(self) -> Result<Library, (&'static str, CallError)> {
         let ended = |error| ("amdsmi_init", error);
         {

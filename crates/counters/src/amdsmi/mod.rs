@@ -29,7 +29,7 @@ const NAMES: [&str; 14] = [
     "libamd_smi.so.24",
     "libamd_smi.so.23",
 ];
-/// The first of these are of ROCm 7 and later.
+/// The number of names at the start of [`NAMES`] that belong to ROCm 7 and later.
 const NAMES_SINCE_ROCM_7: usize = 10;
 
 const LIBRARY: Wanted = Wanted {

@@ -56,20 +56,22 @@ struct ProcessInfo {
     compute_instance: u32,
 }
 
-/// The structure that some drivers between 535.43 and 535.98 used under the same name of the function.
+/// The structure that the function of the same name writes in some drivers from 535.43 to 535.98.
 #[repr(C)]
 struct LongProcessInfo {
     info: ProcessInfo,
     protected_memory_bytes: u64,
 }
 
-fn may_list_processes_otherwise(driver: &str) -> bool {
+/// Whether a driver may write [`LongProcessInfo`].
+fn may_write_long_entries(driver: &str) -> bool {
     let mut numbers = driver.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     numbers.next() == Some(535) && numbers.next().is_some_and(|minor| (43..98).contains(&minor))
 }
 
-/// The number of entries for processes at the first attempt. Each further attempt has this many times more.
+/// The number of entries for processes at the first attempt.
 const PROCESSES: u32 = 64;
+/// The factor by which each further attempt has more entries.
 const MORE_PROCESSES: u32 = 16;
 
 /// The header's name is `NVML_TEMPERATURE_GPU`.
@@ -134,7 +136,7 @@ impl Library {
         // SAFETY: it may be called at any time, and counts its callers.
         check(unsafe { init() }).map_err(OpenError::Init)?;
         drop(one);
-        if library.driver_version().is_none_or(|driver| may_list_processes_otherwise(&driver)) {
+        if library.driver_version().is_none_or(|driver| may_write_long_entries(&driver)) {
             library.processes = None;
         }
         Ok(library)
@@ -291,11 +293,11 @@ fn check(code: u32) -> Result<(), CallError> {
 
 #[cfg(test)]
 mod tests {
-    use super::may_list_processes_otherwise;
+    use super::may_write_long_entries;
 
     #[test]
-    fn drivers_that_list_processes_otherwise_are_known() {
+    fn drivers_with_another_layout_of_processes_are_known() {
         let known = ["535.43.02", "535.54.03", "535.86.05", "535.98", "535.183.01", "550.54.15", "unknown"];
-        assert_eq!(known.map(may_list_processes_otherwise), [true, true, true, false, false, false, false]);
+        assert_eq!(known.map(may_write_long_entries), [true, true, true, false, false, false, false]);
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct NvidiaGpus {
 
 /// Opens all GPUs with an energy counter. Returns `None`, with notes, if there is none.
 pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<NvidiaGpus> {
-    // A library that the user has named may be a stand-in: it is called regardless.
+    // A library that the user has named is called even without a driver, because it may be a stand-in.
     if settings.nvml_library.is_none() && !has_driver(&settings.sys_root) {
         errors.absent(format!("{NAME}: no NVIDIA driver is loaded"));
         return None;
@@ -106,7 +106,7 @@ impl fmt::Display for Unusable {
         match self {
             Unusable::NotLoaded { library, error } => write!(
                 f,
-                "{} cannot be used: {error}; it comes with the driver, or name the file with AMPERE_NVML_LIBRARY",
+                "{} cannot be used: {error}; it is installed with the driver; if it is elsewhere, set AMPERE_NVML_LIBRARY",
                 library.display()
             ),
             Unusable::NotInitialised { library, error } => write!(

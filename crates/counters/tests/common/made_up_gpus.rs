@@ -1,8 +1,8 @@
 //! AMD GPUs for the real librocm_smi64, made of files in a mount namespace of its own (needs root).
 //!
-//! There is one GPU for each figure, with an energy accumulator in ticks of 15.3 uJ, as librocm_smi64 5.2.3 reports it, that
-//! advances by the driver's clock at that power: `300`, or `300/90@0.5` for 300 W and 90 W alternating every half second
-//! ([`Power`]). `dual` makes MI250X packages: each figure makes two devices, the odd one with an accumulator that stays 0. `bare`
+//! [`wanted`] lists the powers, one for each GPU: `300`, or `300/90@0.5` for 300 W and 90 W alternating every half second
+//! ([`Power`]). The GPU's energy accumulator advances at this power by the driver's clock, in the ticks of 15.3 uJ that
+//! librocm_smi64 5.2.3 reports. `dual` makes MI250X packages: two devices for each power, the second of which stays at 0. `bare`
 //! omits the files of power, temperatures, load and memory; `headless` omits `hwmon` entirely.
 //!
 //! It tests our side of the interface: loading, functions, units, timestamps. It proves nothing about AMD's hardware. Layout: the
@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use super::put;
 
-/// The variable of that process: figures, then one of the words above or nothing, separated by `;`.
+/// The variable that describes the GPUs to a child: the powers, `;`, and one of the words above or nothing.
 const WANTED: &str = "AMPERE_MADE_UP_GPUS";
 const TICK_MICROJOULES: f64 = 15.3;
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// Returns the command under which a child must run, to which [`serve`] then gives such GPUs; `None`, with a message,
-/// if that is not possible.
+/// Returns the command under which a child must run so that [`serve`] can give it such GPUs; `None`, with a message, if that is
+/// not possible.
 pub fn command() -> Option<[&'static str; 2]> {
     let may_mount = Command::new("unshare").args(["-m", "true"]).output();
     if !may_mount.is_ok_and(|output| output.status.success()) {
@@ -71,7 +71,7 @@ pub fn serve(then: impl FnOnce()) {
     counting.join().unwrap();
 }
 
-/// High and low watts, and the seconds of each, from the clock's zero on: what was spent follows from the time alone.
+/// High watts, low watts, and the seconds of each. They alternate from the clock's zero on, so the energy depends only on time.
 pub struct Power(f64, f64, f64);
 
 impl Power {

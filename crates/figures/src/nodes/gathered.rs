@@ -163,7 +163,7 @@ impl Nodes {
     }
 
     /// Records that a node does not answer, or that its answer cannot be used. `is_gone`: it has not answered for long.
-    pub fn has_problem(&mut self, name: &str, problem: &str, is_gone: bool) {
+    pub fn note_problem(&mut self, name: &str, problem: &str, is_gone: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         problem.clone_into(&mut node.problem);
         if is_gone && node.state == NodeState::Running {
@@ -262,7 +262,7 @@ mod tests {
         let mut other = report("b", 30.0);
         other.functions = vec![("other_step".to_owned(), 9.0)];
         nodes.take("b", &other, now).unwrap();
-        nodes.has_problem("b", "it does not answer", true);
+        nodes.note_problem("b", "it does not answer", true);
         let job = nodes.sum(&report("a", 1.0));
         assert_eq!((job.totals.joules, job.totals.watts), (31.0, Some(1.0)));
         assert_eq!((job.nodes[1].state, job.nodes[1].joules), (NodeState::Gone, 30.0));

@@ -18,7 +18,7 @@ pub struct Job {
     /// Always [`SCHEMA`], so that readers can check it.
     pub schema: String,
     pub run: String,
-    /// The node whose collector gathers the figures, which the rest of a page is about; empty if the rest is about all nodes.
+    /// The node whose collector gathers the figures. The rest of a page is about this node; if empty, about all nodes.
     pub here: String,
     /// Sums over the nodes; power is that of nodes that run.
     pub totals: Totals,

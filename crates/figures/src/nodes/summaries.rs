@@ -10,6 +10,7 @@ use crate::waits::Waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+/// The start of [`note`], which is left out when summaries are joined.
 const ALONE: &str = "this is the part of node ";
 /// The difference between two nodes' times, in seconds, above which their clocks are said to differ.
 const CLOCKS_APART: f64 = 30.0;

@@ -114,8 +114,8 @@ pub struct Counts {
     pub matched_messages: u64,
     /// The number of messages of which only one side is known.
     pub unmatched_messages: u64,
-    /// The number of receives that were completed after one with the same ranks and tag that was started later. They are matched in
-    /// the order of completion, so that the two may have each other's messages.
+    /// The number of receives that completed after another receive with the same ranks and tag, although that one was started
+    /// later. They are matched in the order of completion, so that the two may have each other's messages.
     pub reordered_receives: u64,
     /// The number of calls that took so long that their start was moved to a later time.
     pub cut_calls: u64,

@@ -60,12 +60,12 @@ struct Receive {
     probe: Event,
 }
 
-/// The sides that wait. Both can be there only if the first send may still be cancelled.
+/// The sides that wait. Sends and receives wait at the same time only if the first send may still be cancelled.
 #[derive(Default)]
 struct Queue {
     sends: VecDeque<Send>,
     receives: VecDeque<Receive>,
-    /// The number of sends that were given up and whose receives are to come, and the reverse.
+    /// The number of sends that were given up and whose receives have not come yet, and of receives whose sends have not.
     given_up_sends: u64,
     given_up_receives: u64,
     /// The time at which the latest of the receives so far was started.
@@ -162,7 +162,7 @@ impl Messages {
             frames.decide(event, None);
             return;
         }
-        // A receive that is there before the send may be that of a later one.
+        // A receive that already waits may belong to a later send.
         let may_be_cancelled = !is_blocking && !queue.receives.is_empty();
         queue.sends.push_back(Send { entry, event, request: message.request, may_be_cancelled });
         self.waiting += 1;

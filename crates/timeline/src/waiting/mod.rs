@@ -263,7 +263,7 @@ impl Waiting {
         if self.kept(engine) > self.history_max {
             self.cut(engine, until);
         }
-        // The frames' slots and the locations are looked at each time.
+        // Each settling visits all slots and locations, so with more slots it is done less often.
         self.figures.settle_at = 2 * self.kept(engine) + self.frames.slots();
     }
 

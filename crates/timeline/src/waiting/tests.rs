@@ -243,7 +243,7 @@ fn a_blocking_send_waits_for_the_start_of_the_receive() {
     assert_eq!(caused, [row("main on 1", 80.0)]);
 }
 
-/// Rank 1 asks for a message from 20 to 101, which rank 0 sends at 100, and receives it from 105 on.
+/// Rank 1 probes for a message from 20 to 101, which rank 0 sends at 100, and receives it from 105 on.
 fn late_send_to_a_probe() -> Vec<(Timestamp, usize, Do<'static>)> {
     vec![
         (0, 0, Enter("main")),
@@ -434,8 +434,8 @@ fn messages_of_an_unknown_communicator_are_counted_and_wait_for_nothing() {
     assert_eq!((counts.matched_messages, counts.unmatched_messages), (0, 2));
 }
 
-/// The receive of MPI_Isendrecv is such a receive. The next one is matched with this send, which was earlier, and nothing is
-/// invented.
+/// The receive of an MPI_Isendrecv is not recorded. The next receive is matched with its send, which was earlier, and no wait
+/// is invented.
 #[test]
 fn a_receive_that_was_not_recorded_leaves_a_send_unmatched() {
     let mut events = late_send();
@@ -456,7 +456,7 @@ fn a_wait_between_nodes_that_is_shorter_than_twice_the_clock_error_does_not_coun
     }
     let mut run = Run::of(&[1, 1], 1000);
     late_send().iter().for_each(|(time, rank, action)| run.act(*rank, *time, action));
-    assert_eq!(run.end().0.len(), 1, "on one node, the error is nothing");
+    assert_eq!(run.end().0.len(), 1, "on one node, the error does not matter");
 }
 
 /// Ranks that wait for each other in a circle, as wrong clocks could show it.

@@ -1,8 +1,8 @@
 //! Computes the joules of single calls: the trace is attributed once more, and the joules of each call are kept in a separate
 //! file until the calls are written.
 //!
-//! A location's calls come from each of its devices in the order in which they were left. If a location drew from a device only
-//! later, that device lacks the location's first calls.
+//! For each of its devices, a location has a stream of calls, in the order in which they were left. If the location started to
+//! draw from a device only later, that stream lacks the location's first calls.
 
 use crate::calls::{CallSink, CallTable, unlinked_file};
 use crate::offline::{self, AttributionOptions};
