@@ -188,7 +188,8 @@ impl Run<'_> {
         ViewKind::BOTH.into_iter().find(|kind| kind.as_str() == wanted)
     }
 
-    /// Attributes the traces of all parts again, with their waits if these are wanted. The recorders add rows to `kept`, which `rows` finds there.
+    /// Attributes the traces of all parts again, with their waits if these are wanted. The recorders add rows to `kept`, and
+    /// `rows` returns these rows.
     fn attribute<T, Row>(
         &self,
         (begins, waits): (&[f64], bool),

@@ -557,7 +557,7 @@ fn traces_that_cannot_be_attributed() {
         [1]
 
         $ ampere attribute idle/traces.otf2
-        ampere: idle/traces.otf2 has no energy metric, and no other: --time gives a time profile; for energy measure with ampere run, or have Score-P record an energy counter (SCOREP_METRIC_PAPI, or a metric plugin)
+        ampere: idle/traces.otf2 has no metric, so it has no energy: --time gives a time profile; for energy measure with ampere run, or have Score-P record an energy counter (SCOREP_METRIC_PAPI, or a metric plugin)
         [1]
 
     "#]],

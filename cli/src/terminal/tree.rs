@@ -24,7 +24,7 @@ pub type Open = HashMap<String, bool>;
 pub struct Shown<'a> {
     pub open: &'a mut Open,
     pub sort: Sort,
-    /// A text in lower case. Call paths that neither contain it nor have one below them that does are left out.
+    /// A text in lower case. A call path is left out if neither it nor any call path below it contains the text.
     pub filter: &'a str,
 }
 

@@ -215,7 +215,7 @@ impl Viewer {
             return Asked::Nothing;
         }
         match self.words.take() {
-            // The result is the end, so that the keys that quit and choose a view do so at once.
+            // While the final result is shown, the keys that quit or choose a view do so at once.
             None | Some(Words::Result) => {}
             Some(_) => return Asked::Nothing,
         }

@@ -9,12 +9,12 @@ const REASONS: [(char, &str); 5] = [
     (
         'm',
         "not recorded, because limits on memory (ulimit -v, -d, or -l in a program that calls mlockall) leave no room for it: the \
-         calls there are known by samples alone",
+         calls there are known only from samples",
     ),
     (
         'h',
         "not recorded, because ampere's measurement library cannot be loaded there, as with an older C library: the calls there are \
-         known by samples alone",
+         known only from samples",
     ),
     ('p', "not recorded in full, because the system does not let ampere put wrappers in front of some calls"),
     (

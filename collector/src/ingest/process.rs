@@ -50,7 +50,7 @@ pub(crate) struct Process {
     pub communicators: Vec<Communicator>,
     /// The numbers of the communicators that were used, for the waits of ranks.
     pub comms: Comms,
-    /// Whether an event of communication of it has come.
+    /// Whether the process has reported an event of communication.
     pub has_communicated: bool,
     program: Option<Program>,
     pub locations: Vec<LiveLocation>,

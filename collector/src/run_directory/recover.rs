@@ -165,7 +165,7 @@ pub fn recover(left: Leftover, output: Option<&Path>) -> Result<Recovered, Recov
     Ok(locked.recover(output)?)
 }
 
-/// Removes a leftover without making results of it.
+/// Removes a leftover without making its trace and summary.
 pub fn discard(left: Leftover) -> Result<Recovered, RecoverError> {
     Ok(Locked::lock(left)?.discard())
 }

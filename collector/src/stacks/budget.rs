@@ -91,8 +91,8 @@ impl Periods {
     }
 }
 
-/// Returns the actual CPU time between two samples for which samples take this part of the program's CPU time, if each of them
-/// costs `cost`.
+/// Returns the actual CPU time that must pass between two samples, so that samples take this part of the program's CPU time if
+/// each of them costs `cost`.
 fn period_for(cost: Duration, part: f64) -> Duration {
     let steps = match cost.div_duration_f64(STEP) / part / UNEVEN_FACTOR {
         steps if part > 0.0 => steps.ceil(),

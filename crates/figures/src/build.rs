@@ -333,8 +333,8 @@ impl Tables<'_> {
         let (misread, used) = (figures.misreadings, figures.samples);
         (device.info.unit == Unit::Joules && misread > used && misread >= MISREADINGS_MIN).then(|| {
             format!(
-                "{}: {misread} of {} readings could not be true and are left out: its values rise and fall, so it is no counter of energy, \
-                 or its joules are wrong",
+                "{}: {misread} of {} readings could not be true and are left out: its values rise and fall, so either \
+                it is not an energy counter, or its joules are wrong",
                 on_node(&device.info.name, &device.info.node),
                 misread + used
             )

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// The head of threads and processes.
 pub const GROUP_HEAD: &str = "location group";
-/// The heads of the first column about ranks, with which "mean" and "most" come, and of the number of ranks.
+/// The heads of columns about ranks: of the first, which "mean" and "most" follow, and of the number of ranks.
 pub const RANKS_HEADS: [&str; 2] = ["least rank", "ranks"];
 /// The same columns about processes, in a run without MPI ranks.
 pub const PROCESSES_HEADS: [&str; 2] = ["least process", "processes"];

@@ -103,7 +103,7 @@ pub fn outside_mpi<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -
     both.rows.into_iter().find(|row| row.what == 0)
 }
 
-/// If there are MPI ranks, other processes, such as their launcher, are not compared with them.
+/// Whether a location group is an MPI rank. Other processes, such as a launcher, are not compared with ranks.
 pub fn is_mpi_rank(group: &str) -> bool {
     group.starts_with("MPI Rank ")
 }

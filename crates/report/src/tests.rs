@@ -1080,7 +1080,7 @@ fn a_comparison_is_escaped_and_whole_in_every_form() {
     }
 }
 
-/// Someone else's summary can have anything in any of its texts. Each in turn has what a terminal would act on.
+/// Another user's summary can contain anything in any of its texts. Each text in turn gets characters that control terminals.
 #[test]
 fn no_text_of_a_summary_reaches_a_terminal_as_a_command() {
     const HOSTILE: &str = "\x1b]0;title\x07\x1b[2J\u{9b}31m\r\n\n\n\u{202e}\u{fdd0}";

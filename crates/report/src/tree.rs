@@ -123,7 +123,7 @@ impl<'a> Frames<'a> {
                 sum.waits[0] += row.figures.waited_joules.unwrap_or_default();
                 sum.waits[1] += row.figures.caused_waiting_joules.unwrap_or_default();
             }
-            // With independent sharing, the frames may have more than there is.
+            // With independent sharing, the frames may have more joules than the device.
             let is_known = view.is_active() || view.callpaths.is_empty();
             // Rows have nine digits in a file, so their difference has fewer.
             let step = (1e-7 * whole).max(f64::MIN_POSITIVE);

@@ -131,7 +131,7 @@ pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: 
     }
     if names.is_empty() {
         return format!(
-            "{} has no energy metric, and no other: --time gives a time profile; for energy measure with ampere run, or have Score-P record an energy counter \
+            "{} has no metric, so it has no energy: --time gives a time profile; for energy measure with ampere run, or have Score-P record an energy counter \
              (SCOREP_METRIC_PAPI, or a metric plugin)",
             path.display()
         );

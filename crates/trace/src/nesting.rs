@@ -55,8 +55,8 @@ impl Nesting {
     pub fn doubt(self) -> Option<String> {
         (self.unmatched + self.unended > 0).then(|| {
             format!(
-                "{} leaves are of regions that were not open, and are left out; {} regions were left by what had called them, and never \
-                 themselves: enters or leaves are missing in the trace",
+                "{} leaves are of regions that were not open, and are left out; {} regions have no leave of their own, and \
+                 were ended by the leave of a region around them: enters or leaves are missing in the trace",
                 self.unmatched, self.unended
             )
         })

@@ -233,8 +233,7 @@ fn collect_into(
         Err(why) if takes_over => notes.push(why.to_string()),
         announced => announced?,
     }
-    let target =
-        server.as_ref().and_then(|server| name_to_prometheus(server, &config, &manifest, &mut notes));
+    let target = server.as_ref().and_then(|server| write_target_file(server, &config, &manifest, &mut notes));
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose().map_err(anyhow::Error::msg)?;
     let of_run = manifest.clone();
@@ -294,7 +293,7 @@ fn follow_launcher(session: &Session, arguments: &Arguments) -> anyhow::Result<(
 }
 
 /// Writes the file with which Prometheus finds this collector, if that is wanted.
-fn name_to_prometheus(
+fn write_target_file(
     server: &http::Server,
     config: &Config,
     manifest: &Manifest,

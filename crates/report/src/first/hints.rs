@@ -20,7 +20,7 @@ const PART_MIN: f64 = 0.05;
 const MPI_PART_MIN: f64 = 0.2;
 /// If a rank used more joules than the mean by this part, the other ranks wait for it.
 const IMBALANCE_MIN: f64 = 0.1;
-/// The number of functions among which the one is looked for that makes a rank use more.
+/// The number of functions that are searched for the one that makes a rank use more.
 const UNBALANCED_FUNCTIONS_MAX: usize = 16;
 /// A kernel whose mean power is below this part of its highest, and whose lowest is below half of it, does not draw steady power.
 const STEADY_PART: f64 = 0.8;
@@ -28,9 +28,9 @@ const STEADY_PART: f64 = 0.8;
 const WAITING_DYNAMIC_PART_MAX: f64 = 0.02;
 /// A device at this temperature soon lowers its clock.
 const HOT_CELSIUS: f64 = 95.0;
-/// If measuring takes at least this part of the program's CPU time, there is a hint. In shorter runs the start of the collector
-/// is a large part.
+/// If measuring takes at least this part of the program's CPU time, there is a hint.
 const MEASURING_PART_MIN: f64 = 0.05;
+/// In a shorter run there is no such hint, because the start of the collector is a large part of it.
 const JUDGED_SECONDS_MIN: f64 = 1.0;
 /// A program that keeps less than this part of one core busy, although others may leave it less than it asks for, hardly notices
 /// that no core is free for the collector.

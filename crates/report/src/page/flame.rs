@@ -65,8 +65,8 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
     (flame, box_of)
 }
 
-/// Adds the waiting of frames to their boxes: `waits` returns what a frame has waited and caused. A frame without a box may have made ranks wait that draw from another device:
-/// its caller's box has that.
+/// Adds the waiting of frames to their boxes: `waits` returns the joules that a frame has used waiting, and those that others
+/// have used waiting for it. If the frame has no box, its caller's box gets them.
 pub(super) fn add_waits(
     flame: &mut Flame,
     (callers, box_of): (&[u32], &[u32]),

@@ -62,7 +62,7 @@ struct Charged {
     waits: [Vec<f64>; 2],
     /// The joules of each process, for any choice of the shown rank.
     by_process: Vec<f64>,
-    /// \[row of the heat map]\[group of ranks].
+    /// The joules by row of the heat map, and then by group of ranks.
     by_function: Vec<Vec<f64>>,
     /// The calls and exclusive ticks of each region, over all counted locations.
     calls_and_ticks: Vec<(u64, u64)>,
@@ -97,7 +97,7 @@ fn leading_views(attributor: &Attributor, kind: ViewKind) -> Vec<ViewIndex> {
     topmost.map(view).collect()
 }
 
-/// Returns the dynamic joules that no box has. With independent sharing, the boxes may have more than there is.
+/// Returns the dynamic joules that no box has. With independent sharing, the boxes may have more joules than the devices.
 fn unused(dynamic: Option<f64>, of_boxes: &[f64]) -> f64 {
     dynamic.map_or(0.0, |dynamic| rounded((dynamic - of_boxes.iter().sum::<f64>()).max(0.0)))
 }

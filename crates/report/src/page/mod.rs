@@ -321,7 +321,7 @@ pub struct Ranks {
     pub label: Vec<String>,
     /// The number of ranks in each group.
     pub count: Vec<u32>,
-    /// The last of these groups is of processes without a rank, such as a launcher.
+    /// Whether the last of these groups is of processes without a rank, such as a launcher.
     #[serde(default)]
     pub has_others: bool,
     /// Each single rank, if a page may request its call paths. The index is used in the request. Only while the run continues.

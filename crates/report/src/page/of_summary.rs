@@ -23,8 +23,9 @@ use std::sync::Arc;
 const BOXES_MAX: usize = 6000;
 /// The minimum number of boxes of a picture.
 const BOXES_MIN: usize = 100;
-/// The most boxes in the first picture, and, in `CELLS_MAX`, the most box-by-rank values.
+/// The maximum number of boxes of the first picture.
 const WHOLE_BOXES_MAX: usize = 3000;
+/// The maximum number of figures by box and rank.
 const CELLS_MAX: usize = 150_000;
 /// The maximum number of call paths whose ranks are compared.
 const PATHS_MAX: usize = 50;

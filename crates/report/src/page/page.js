@@ -17,8 +17,8 @@
     return size < 0.5 * 10 ** -places ? `<${(10 ** -places).toFixed(places)}` : (+value.toPrecision(digits)).toFixed(places);
   }
   const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
-  // Shares are of all joules of the run, or of its dynamic joules. The head of a column, or the words next to a share, name
-  // which.
+  // A share is a part of all joules of the run, or of its dynamic joules. The head of the column, or the words next to the
+  // share, say which.
   const OF_TOTAL = 'of total', OF_DYNAMIC = 'of dynamic', OF_TIME = 'of time';
   const watts = value => figure(value) + ' W';
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
@@ -247,10 +247,10 @@
   // Columns of functions or kernels; a column without data is left out.
   function rowColumns(of, what, unit, base) {
     const has = key => of[key] && of[key].length > 0, hasWaits = has('waited_joules');
-    // The columns of waiting need the room of others.
+    // If there are columns of waiting, other columns are shown only in wider tables.
     const [wide, roomy] = hasWaits ? ['in-widest', { where: 'in-roomy' }] : ['in-wide', {}];
     const columns = [number('joules', unit, figure, { minor: has('dynamic_joules'), ...(has('dynamic_joules') ? roomy : {}), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
-    // The bar is of all joules, and next to these or their share.
+    // The bar shows all joules. It comes after their column, or after their share if that is the next column.
     if (has('dynamic_joules')) columns.push(BAR);
     if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, figure, { help: STATIC, show: (row, largest) => row.dynamic_joules == null ? '' : figure(row.dynamic_joules, largest) }));
     const hasErrors = has('sampled_error_joules'), hasRanges = has('most_joules') && hasBounds(of);
@@ -825,7 +825,7 @@
     return path;
   }
   const ROW_MIN = 0.01, KERNELS_MIN = 0.1;
-  // Unless the reader chose another picture, that of a run whose kernels have much of the joules is that of kernels.
+  // If kernels have much of a run's joules, the picture of kernels is shown, unless the reader chose another one.
   function flameAt() {
     if (tables.flames[flame.of]) return flame.of;
     return page.totals.kernel_joules >= KERNELS_MIN * page.totals.joules ? Math.max(0, tables.flames.findIndex(of => of.view === 'kernels')) : 0;

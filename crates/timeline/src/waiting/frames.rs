@@ -307,7 +307,7 @@ impl Frames {
 }
 
 /// Returns the time by which a receive may start after the end of a blocking send that waited for it, because the clocks of
-/// processes differ. It is a part of the send's time, so that a short send that does not wait is not taken for one that does.
+/// processes differ. It is a part of the send's time, so that a short send that does not wait does not count as a wait.
 fn tolerance_of_send(enter: Timestamp, leave: Timestamp) -> Timestamp {
     (leave - enter) / 100
 }
