@@ -52,8 +52,8 @@ pub fn find() -> anyhow::Result<Installation> {
     })
 }
 
-/// Returns the directory of the preloaded library: the loader's `$PLATFORM`, or `x86_64` if the kernel names no platform (a
-/// replacement of the kernel such as gVisor may not), because the loader would report that it cannot open the library.
+/// Returns the directory of the preloaded library: the loader's `$PLATFORM`, or `x86_64` if the kernel names no platform, as
+/// gVisor may not. The loader cannot expand `$PLATFORM` then, and would report that it cannot open the library.
 fn platform() -> &'static str {
     const AT_PLATFORM: [u8; 8] = 15u64.to_ne_bytes();
     let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();

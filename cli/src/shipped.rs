@@ -1,5 +1,5 @@
-//! Writes what `make install` installs besides programs: manual pages and completions, from the definition of the command line,
-//! and the references of the documentation, from the tables of settings and metrics.
+//! Writes what `make install` installs in addition to programs: manual pages and completions, from the definition of the
+//! command line, and the references of the documentation, from the tables of settings and metrics.
 
 use crate::usage::EXAMPLES;
 use ampere_settings::reference;

@@ -47,7 +47,7 @@ impl LiveTimeline {
         let config = &options.config;
         let mut attributor = Attributor::new(config.clone(), clock.ticks_per_second);
         attributor.knows_cpu_times = options.knows_cpu_times();
-        // A kernel is known when it has ended. The joules of functions do not wait for that during the run.
+        // A kernel becomes known only when it has ended. The joules of functions do not wait for that during the run.
         attributor.divides_by_kernels = false;
         let power = power::Values::default();
         if config.trace_power && spool.wanted {

@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// Ranks that are not known yet are not waited for any longer than this, or if this number of events is held.
+/// The longest time to wait for ranks that are not known yet, and the number of held events from which they are not waited for.
 const RANKS_WAIT_MAX: Duration = Duration::from_secs(2);
 const HELD_MAX: usize = 1 << 18;
 /// In a larger job, no waits are looked for.

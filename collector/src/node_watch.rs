@@ -117,7 +117,9 @@ impl NodeWatch {
             "this run's joules are estimated from its own CPU time and the idle watts of all CPUs that it may use"
         } else {
             match attributor.shares_with_other_jobs() {
-                true => "their dynamic joules, by CPU time, are those of other jobs, and not this run's",
+                true => {
+                    "dynamic joules are divided by CPU time, so theirs count as other jobs' joules, not as this run's"
+                }
                 false => "this run's joules include the energy of other programs on the node",
             }
         };

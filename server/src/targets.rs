@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_cannot_be_found_are_reported() {
+    fn a_socket_and_an_unwritable_directory_are_errors() {
         let directory = tempfile::tempdir().expect("a directory");
         let of_socket = TargetFile::write(directory.path(), "unix:/tmp/s", "n", "r");
         assert!(matches!(of_socket, Err(TargetError::Socket(_))));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! load.rs      the square wave: ampere's own threads, or a command that prints its edges      wave.rs    the edges
-//! sample.rs    reads the counters meanwhile
+//! sample.rs    reads the counters during the load
 //! estimate.rs  edges and movements -> delay, levels, noise; pure
 //! report.rs    the table and the JSON                  settings.rs the delays, for a file of settings
 //! ```

@@ -62,13 +62,13 @@ pub const GPU_LIBRARIES: [&str; 3] = [ENV_CUDA_INJECTION, "ROCP_TOOL_LIBRARIES",
 /// has set in a list are kept. CUDA loads one library only, and the user's takes precedence.
 fn gpu_variables(
     installation: &Installation,
-    is_set: impl Fn(&str) -> Option<OsString>,
+    value_of: impl Fn(&str) -> Option<OsString>,
 ) -> Vec<(&'static str, OsString)> {
     let [cuda, hip, opencl] = GPU_LIBRARIES;
     let mut variables = Vec::new();
     for (variable, runtime) in [(cuda, Runtime::Cuda), (hip, Runtime::Hip), (opencl, Runtime::OpenCl)] {
         let Some(library) = installation.gpu_library(runtime) else { continue };
-        let before = is_set(variable).filter(|before| !before.is_empty());
+        let before = value_of(variable).filter(|before| !before.is_empty());
         let value = match (runtime, before) {
             (_, None) => library.into_os_string(),
             (Runtime::Cuda, Some(_)) => continue,
@@ -239,7 +239,7 @@ mod tests {
             };
             found.into_iter().map(text).collect::<Vec<_>>()
         };
-        assert!(variables(None).is_empty(), "a library that is not installed is not named");
+        assert!(variables(None).is_empty(), "no variable is set for a library that is not installed");
         for library in ["libampere_cuda.so", "libampere_hip.so", "libampere_opencl.so"] {
             std::fs::write(place.join(library), "").unwrap();
         }

@@ -20,10 +20,10 @@ const NAMES: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "mpirun.ope
 /// The MCA parameter with a list of variables. If the user has set it, Open MPI refuses the option `-x`.
 const LIST: &str = "mca_base_env_list";
 const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
-/// The variable that selects the variables that `srun` passes on besides Slurm's own: ALL, NONE, or names and `NAME=value`,
+/// The variable that selects which variables `srun` passes on in addition to Slurm's own: ALL, NONE, or names and `NAME=value`,
 /// separated by commas.
 const SLURM_LIST: &str = "SLURM_EXPORT_ENV";
-/// The variables of the measured command that other nodes need, besides ampere's own.
+/// The variables of the measured command that other nodes need in addition to ampere's own.
 const NEEDED: [&str; 4] =
     ["LD_PRELOAD", "LD_LIBRARY_PATH", "SCOREP_SUBSTRATE_PLUGINS", super::command::NVTX_LIBRARY];
 /// At most this many bytes of a program are read, because launchers are small.

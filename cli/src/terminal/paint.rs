@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_changed_is_written_and_nothing_outside() {
+    fn only_changed_cells_are_written_and_nothing_outside_the_picture() {
         let one = picture("abc".into());
         assert_eq!(whole(&one), "\x1b[2;2H\x1b[0mabc\x1b[0m");
         assert_eq!(change(&one, &one), "");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_character_that_may_be_wide_the_place_is_named() {
+    fn the_cursor_is_positioned_again_after_a_character_that_may_be_wide() {
         assert_eq!(whole(&picture("é日b".into())), "\x1b[2;2H\x1b[0mé\x1b[2;3H日\x1b[2;5Hb\x1b[0m");
     }
 

@@ -81,7 +81,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Th
 }
 
 fn ask(asked: &Asked, token: Option<&Token>, wish: &Mutex<Wish>, news: &Sender<News>) {
-    // At first everything is requested, because the page has the power until now, and there may be several nodes.
+    // At first everything is requested: the page has the power since the start of the run, and there may be several nodes.
     let (mut has_page, mut has_nodes, mut is_several) = (false, false, false);
     loop {
         let begun = Instant::now();

@@ -745,8 +745,8 @@ impl Process {
         format!("{} (process {})", printable(&program), self.info.pid)
     }
 
-    /// Whether the process is alive. In another pid namespace, as in a container, the lock on its log shows that, which is held
-    /// while the program runs.
+    /// Whether the process is alive. If it is in another pid namespace, as in a container, only the lock on its log shows this,
+    /// because the lock is held while the program runs.
     pub fn is_alive(&self) -> bool {
         match &self.handle {
             // Its samples are written until the sampler knows that it has ended.

@@ -25,6 +25,7 @@ pub(crate) struct Unspooled {
     /// When all records were last written.
     spooled: Instant,
     records: u64,
+    /// Whether a ring is so full that its records must be written at once.
     pub is_pressed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The manifest of a run contains what is needed to finish it, besides its records. It is in `run.json` in the spool, so that
+//! The manifest of a run contains what is needed to finish it, except its records. It is in `run.json` in the spool, so that
 //! `ampere recover` can make trace and summary from the spool alone.
 //!
 //! It is written before the first record, and removed before the records are removed: a spool with a manifest belongs to an

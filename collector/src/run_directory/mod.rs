@@ -3,7 +3,7 @@
 //! ```text
 //! output.rs       the output directory, and its owner
 //! files.rs        names of files, and how they are written
-//! manifest.rs     what is needed to finish a run, besides its records
+//! manifest.rs     what is needed to finish a run, except its records
 //! spool_place.rs  the directory for the records, on a disk of the node's own
 //! nodes.rs        one directory for each node of a run
 //! other_runs.rs   other runs on the same node

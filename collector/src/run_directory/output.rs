@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// An upper bound on the size of `collector.json`.
 const ANNOUNCED_BYTES_MAX: u64 = 1 << 20;
 const TRACE: [&str; 3] = ["traces.otf2", "traces.def", "traces"];
-/// The result files besides the trace.
+/// The result files other than the trace.
 pub const RESULTS: [&str; 3] = ["summary.json", "summary.txt", PAGE];
 /// The page. Its name is common: a foreign file of that name neither prevents a run nor is replaced.
 pub const PAGE: &str = "report.html";

@@ -173,11 +173,11 @@ impl SessionClock {
 
 /// A rate that is measured over this time has an error of some 2 parts in a million: two readings take 50 ns each.
 pub const CALIBRATION: Duration = Duration::from_millis(50);
-/// The shortest time over which the rate of a run that ends early is measured. The error is 100 ns of the run, as with any other
-/// rate.
+/// The shortest time over which the rate of a run that ends early is measured. Over this time, the error of the rate adds up to
+/// only 100 ns.
 pub const CALIBRATION_MIN: Duration = Duration::from_millis(2);
 
-/// Returns the one of several readings of all clocks that took the least time.
+/// Reads all clocks several times, and returns the reading that took the least time.
 pub fn best_reading() -> Clocks {
     let timed = || {
         let begin = ampere_ring::clock::ticks();

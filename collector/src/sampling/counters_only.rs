@@ -50,7 +50,7 @@ pub fn serve(
     let run_cpu: SharedRunCpu = Arc::new(Mutex::new(RunCpu::new(&settings, cpus::count())));
     let options = SamplerOptions {
         period: config.sampler.period,
-        gauges: None, // later notes would not be shown anywhere
+        gauges: None, // they would not be shown anywhere
         settings,
         predecessor: predecessor(session),
         run_cpu: Some(run_cpu.clone()),

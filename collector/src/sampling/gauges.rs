@@ -1,4 +1,4 @@
-//! Handles gauges, which are figures that devices report besides their energy (`ampere_counters::Gauge`): when the sampler reads
+//! Handles gauges, which are figures other than energy that devices report (`ampere_counters::Gauge`): when the sampler reads
 //! them, and what is kept.
 //!
 //! Gauges are shown in /metrics and in the summary. No function is charged with a temperature, and the trace has no gauges. A

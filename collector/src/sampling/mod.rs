@@ -4,7 +4,7 @@
 //! sampler.rs        the sampler, as the collector uses it      sampler_thread.rs   its thread, which reads the counters
 //! read_schedule.rs  when a counter is read next                sampler_figures.rs  what it counts about itself
 //! samples.rs        samples from the sampler's ring to the engine
-//! gauges.rs         what devices report besides their energy
+//! gauges.rs         what devices report other than their energy
 //! clock.rs          the clock of the timestamps, and the length of its ticks
 //! predecessor.rs    takes over the ring of a killed collector's sampler
 //! counters_only.rs  a collector that only samples, for Score-P's trace

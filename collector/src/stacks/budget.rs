@@ -32,7 +32,7 @@ pub(super) struct Periods {
     pub now: Duration,
     /// When the cost of switches is checked next; `None` if the period was not chosen here.
     next_look: Option<Duration>,
-    /// The time after which it is doubled next, and those after that.
+    /// The remaining times after which the period is doubled.
     next: &'static [Duration],
     /// The number of samples before the last change, and their CPU time.
     before: (u64, Duration),

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_a_sample_and_a_child_that_has_a_row_are_not_among_them() {
+    fn intervals_of_a_sampled_thread_are_forgotten_and_those_of_a_child_without_a_row_are_added() {
         let (mut unsampled, mut child) = (CpuIntervals::default(), CpuIntervals::default());
         unsampled.add(7, 10, 20);
         unsampled.add(8, 30, 35);

@@ -573,7 +573,7 @@ fn is_of_ampere(module: &str) -> bool {
 
 /// Returns the place of the recorded call in a stack, the outermost function first: that of a wrapper, or that of a call of a
 /// GPU's runtime, which calls ampere's library for GPUs from inside or has been recorded before (`known`).
-/// A function has a name and a module.
+/// Each function in `stack` is a name and a module.
 fn recorded_call<'a>(
     stack: impl Iterator<Item = (&'a str, &'a str)> + Clone,
     known: &HashSet<String>,

@@ -11,7 +11,7 @@ const PART_MIN: f64 = 1.0;
 /// The largest part of the samples and records of switches, in percent, that a complete run can lose.
 const LOST_MAX: f64 = 1.0;
 
-/// Returns the data about the figures for the summary. `period` is the requested CPU time between two samples.
+/// Returns the notes and losses for the summary. `period` is the requested CPU time between two samples.
 pub(super) fn of(figures: &Figures, period: Duration) -> SamplingReport {
     let mut ended = SamplingReport { period: period_of(figures, period), ..SamplingReport::default() };
     ended.notes.extend(cut_off(figures));
@@ -125,7 +125,7 @@ fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
     };
     let is_notable = |of: &&Unnamed| {
         let is_part = percent(of.samples, figures) >= PART_MIN || figures.unnamed_processes > 0;
-        // Single samples say nothing about a file that was read.
+        // In a file that was read, a few samples outside of all functions are normal.
         let is_rare = matches!(of.reason, UnnamedReason::Unmapped | UnnamedReason::NoFunction);
         !is_rare || is_part
     };

@@ -156,9 +156,9 @@ impl CrayPm {
     fn refresh(&mut self) {
         for _ in 0..ATTEMPTS {
             let before = self.freshness.as_mut().and_then(|file| file.number().ok());
-            let lasts =
+            let is_current =
                 |(freshness, at): (u64, Instant)| Some(freshness) == before && at.elapsed() < SET_AGE_MAX;
-            if self.held.is_some_and(lasts) {
+            if self.held.is_some_and(is_current) {
                 return;
             }
             for counter in &mut self.counters {

@@ -1,4 +1,4 @@
-//! Gauges: figures that a device reports besides its energy. They are shown as the device reports them, and never attributed.
+//! Gauges: figures other than energy that a device reports. They are shown as the device reports them, and never attributed.
 
 /// A figure that a device reports. Values are in base units: watts, degrees Celsius, a part of 1, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

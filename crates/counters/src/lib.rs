@@ -229,8 +229,8 @@ pub trait Source: Send {
     fn processes(&mut self, _device: usize) -> Option<Vec<u32>> {
         None
     }
-    /// Returns one line about something besides the counters that has changed since the last call. This should be called about
-    /// once a second.
+    /// Returns one line about a change since the last call that does not concern the counters. This should be called about once
+    /// a second.
     fn news(&mut self) -> Option<String> {
         None
     }

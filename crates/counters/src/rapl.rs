@@ -86,8 +86,7 @@ impl Rapl {
             return Err(Unusable::LeftOut(format!("{shown} has no name")));
         };
         if name.starts_with("psys-") {
-            let why =
-                "the platform's counter of a further package, and it is unknown what it counts besides psys";
+            let why = "the platform's counter of a further package, and it is unknown what it counts in addition to psys";
             return Err(Unusable::LeftOut(format!("{name}: {shown} is {why}")));
         }
         let mut file = ValueFile::open(path.join("energy_uj")).map_err(|error| match error.kind() {
@@ -101,8 +100,8 @@ impl Rapl {
         let range = range.filter(|range| *range > 0);
         if range.is_none() {
             errors.notes.push(format!(
-                "{NAME}: {name}: no range in {shown}/max_energy_range_uj: when the counter starts again, that is taken for \
-                 a reset"
+                "{NAME}: {name}: no range in {shown}/max_energy_range_uj: when the counter starts again from 0, it counts as \
+                 reset"
             ));
         }
         if self.devices.iter().any(|device| device.name == name) {

@@ -1,4 +1,4 @@
-//! Tests of the figures that devices report besides energy, through each library's interface and in files.
+//! Tests of the figures other than energy that devices report, through each library's interface and in files.
 
 mod common;
 

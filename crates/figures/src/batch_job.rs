@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The job as the batch system names it, so that its accounting can be compared with our figures.
+/// The job as the batch system names it, so that its accounting can be compared with ampere's figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// "Slurm", "Flux", "PBS" or "LSF".

@@ -1,4 +1,4 @@
-//! Gauges over a whole run: figures that devices report besides their energy.
+//! Gauges over a whole run: figures other than energy that devices report.
 
 use serde::{Deserialize, Serialize};
 

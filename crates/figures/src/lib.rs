@@ -6,7 +6,7 @@
 //! callpaths.rs   its call paths, in columns
 //! assignment.rs  which consumer draws from which device
 //! snapshot.rs    the figures of one moment
-//! gauges.rs      figures of devices besides their energy
+//! gauges.rs      figures of devices other than their energy
 //! losses.rs      counts of losses: a new count is added only here
 //! totals.rs      sums over devices
 //! shares.rs      the joules to which shares refer

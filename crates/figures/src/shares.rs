@@ -1,6 +1,6 @@
 //! The joules to which shares refer. A share is always a part of the joules of the whole run: of its dynamic joules if they are
-//! known, by which rows are then sorted, and otherwise of all joules. The head of the column, or the text next to the share,
-//! names them.
+//! known, and otherwise of all its joules. Rows are sorted by the same kind of joules. The head of the column, or the text next
+//! to the share, names it.
 
 use crate::snapshot::Snapshot;
 use crate::summary::{Summary, topmost, view};

@@ -606,7 +606,7 @@ pub struct Device {
     /// The device's gauges; empty if the figures are from a trace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gauges: Vec<OverTheRun>,
-    /// Other measurements of the same energy, besides its counter.
+    /// Measurements of the same energy that do not come from its counter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
     /// The power over the run, in steps; `None` if there are fewer than two samples.

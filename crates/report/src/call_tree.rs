@@ -64,7 +64,7 @@ fn text(summary: &Summary, tree: &Tree, screen: Screen) -> String {
     table.lines(screen).iter().map(|line| line.shown(screen) + "\n").collect()
 }
 
-/// Returns the frames that have a large part of `wholes`, all joules and those by which functions are compared.
+/// Returns the frames with a large part of one of `wholes`, which are all joules and those by which functions are compared.
 fn lines(tree: &Tree, is_dynamic: bool, wholes: [f64; 2]) -> Vec<Shown> {
     let measured = |frame: u32| {
         let sum = tree.sum(frame);

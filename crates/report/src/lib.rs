@@ -69,9 +69,9 @@ pub enum Format {
     Html,
     /// A stack and its microjoules on each line, for flamegraph.pl, inferno, speedscope
     Folded,
-    /// Only the picture (SVG)
+    /// Only the flame graph, as a picture (SVG)
     Flamegraph,
-    /// The same rows as a Parquet file, for pandas, DuckDB, Spark
+    /// A row for each call path, as a Parquet file for pandas, DuckDB, Spark
     Parquet,
     /// The run's trace with the power of each device, for ui.perfetto.dev or chrome://tracing
     Chrome,

@@ -411,7 +411,7 @@ impl Attributor {
         (&mut self.links, run)
     }
 
-    /// Sets what is known of a device besides its counter's values.
+    /// Sets the properties of a device's counter.
     pub fn set_traits(&mut self, device: usize, traits: CounterTraits) {
         self.devices[device].set_traits(traits);
         self.apply_baseline(device);

@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
         {
             notes.push(format!(
                 "{} on {} is the second die of a package by its model ({}), so the first die's counter should include its \
-                 energy. But its own counter rises, so that counts its joules",
+                 energy. But its own counter rises, and is used for its joules",
                 device.info.name,
                 device.info.node,
                 self.attributor.counted_part(at).evidence.model

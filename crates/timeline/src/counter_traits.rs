@@ -6,7 +6,7 @@ use ampere_model::{Device, accelerator_of_gpu, cray_device};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The properties of a counter besides its values.
+/// The properties of a counter, without its values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterTraits {
     /// "gpu", "cpu", "memory" or "node"; empty if it is not known.

@@ -198,7 +198,7 @@ pub struct Device {
     /// Samples in which its counter had risen.
     rises: u64,
     curve: Curve,
-    /// Power sensors that were read besides its counter.
+    /// Power sensors that were read in addition to its counter.
     pub(crate) sensors: Vec<PowerSensor>,
     /// Whether its joules are among its node's.
     pub standing: Standing,

@@ -30,7 +30,7 @@ pub struct LocationInfo {
     pub main: bool,
 }
 
-/// How long a process' main thread ran, and all of its other threads together.
+/// The time for which a process' main thread ran, and the sum for all of its other threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThreadSeconds {
     /// The seconds of the main thread.
@@ -137,12 +137,12 @@ impl Links {
 
     fn update_node(&mut self, run: &mut Run, node: &str) {
         let Some(members) = self.nodes.get(node) else { return };
-        // Streams come first, because the links of their processes depend on theirs.
+        // Streams come first, because the links of a process depend on those of its streams.
         let all: Vec<usize> = members.streams.iter().chain(&members.threads).copied().collect();
         all.into_iter().for_each(|location| self.update_one(run, location));
     }
 
-    /// Updates the links of a location that is new or whose rank is, and those of other locations that depend on it.
+    /// Updates the links of a location that is new or has a new rank, and those of other locations that depend on it.
     pub fn update_location(&mut self, run: &mut Run, location: usize) {
         let info = &run.locations[location];
         match info.kind {

@@ -2,8 +2,8 @@
 //! dies of a package may have one counter, and each partition of a GPU may show that of the whole package. A counter of several
 //! parts that counts less than they do is not the node's total.
 //!
-//! Two counters are compared only if they may be the same one according to what is known of the hardware. Only their values decide.
-//! Until then the later one is left out, so that published totals never decrease.
+//! Two counters are compared only if they may be the same one according to what is known of the hardware. Then only their
+//! values decide. Until then the later one is left out, so that published totals never decrease.
 
 use crate::agreement;
 use crate::attributor::{Attributor, DeviceInfo, Standing, Unit};
@@ -36,7 +36,7 @@ fn may_be_one(one: (&DeviceInfo, &CountedPart), other: (&DeviceInfo, &CountedPar
     names[0] != names[1] && zones[0] == zones[1] || dies[0].is_some() && dies[0] == dies[1]
 }
 
-/// `package-0` for `zone-2-package-0`, as a second zone with this name is called.
+/// Returns `package-0` for `zone-2-package-0`, which is the name of a second zone `package-0`.
 fn name_without_zone(name: &str) -> &str {
     let numbered = name.strip_prefix("zone-").and_then(|rest| rest.split_once('-'));
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Ranks whose main thread only waits while other threads work: the joules of only their main threads are misleading.
+//! Ranks whose main thread only waits while other threads work: the joules of their main threads alone would be misleading.
 
 use crate::attributor::Attributor;
 use crate::linking::ThreadSeconds;

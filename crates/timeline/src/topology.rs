@@ -40,7 +40,7 @@ pub mod visible;
 
 pub use local::{LocalRank, local_ranks};
 
-/// The properties of a location besides its name.
+/// The properties of a location, without its name.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// The process that it belongs to, or that made it: any number, the same for all locations of a process.
@@ -64,7 +64,7 @@ pub struct Accelerator {
     pub model: String,
 }
 
-/// The properties of a counter besides its name.
+/// The properties of a counter, without its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterEvidence {
     /// `gpu`, `node` and so on; empty if only the metric's name shows the kind.

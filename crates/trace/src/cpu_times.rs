@@ -1,5 +1,5 @@
-//! Reads when a trace's locations used CPU time, from the metric [`CPU_TIME`], which each location records itself, and when other
-//! jobs did.
+//! Reads when a trace's locations used CPU time, from the metric [`CPU_TIME`] that each of them records, and when other jobs
+//! used it.
 
 use crate::index::{CPU_TIME, number};
 use crate::series::scaled;

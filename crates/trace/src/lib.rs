@@ -21,7 +21,7 @@
 //! locations.rs         its locations as the attributor's
 //! shares.rs            its nodes, attributed independently
 //! share_figures.rs     their figures, and those of the trace
-//! waited_energy.rs     what each location has used waiting, for the trace
+//! waited_energy.rs     the energy that each location uses while it waits, for the trace
 //! waits.rs             its ranks and communicators, and the events of communication
 //! power.rs             the power that is attributed to each location, recorded for the run's trace
 //! merged.rs            a trace's events with sampled frames around recorded calls

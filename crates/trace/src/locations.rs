@@ -23,7 +23,7 @@ pub(crate) struct LocationState {
     pub(crate) depth: u64,
     /// The number of events after which the open frames end, if it is known.
     pub(crate) ends_after: Option<u64>,
-    /// The number of calls that an enter without the attribute stands for: 1, or 0 on a location of samples.
+    /// The number of calls that an enter without a number of coalesced calls stands for: 1, or 0 on a location of samples.
     pub(crate) calls: u32,
     pub(crate) index: LocationIndex,
 }

@@ -1,4 +1,4 @@
-//! Collects what each location has used waiting in MPI, for the trace of the run.
+//! Collects the energy that each location uses while it waits in MPI, for the trace of the run.
 //!
 //! Waits are known a little later than the events around them. When they are settled, the sum of a location's joules is stored at the
 //! start and at the end of each wait, in the spool, until the trace is written. Waits that follow each other within

@@ -135,7 +135,7 @@ pub(crate) fn operation(event: Communication) -> Option<Operation> {
     })
 }
 
-/// Returns an event of communication of a running job as the waiting takes it; `None` if nobody can wait there. `comm` returns the
+/// Converts an event of communication of a running job to an operation; `None` if no rank can wait in it. `comm` returns the
 /// number of the communicator that has a handle in the process.
 #[inline]
 pub fn operation_of_record(event: Record, comm: impl Fn(u32) -> Option<u32>) -> Option<Operation> {

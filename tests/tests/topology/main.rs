@@ -188,7 +188,7 @@ fn queues_of_each_rank() {
 }
 
 const RISES: &str = "the second die of a package by its model (MI250X), so the first die's counter should include its energy. But \
-     its own counter rises, so that counts its joules";
+     its own counter rises, and is used for its joules";
 
 /// Only samples after the first frames show that the second counter rises.
 #[test]

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_queues_on_these_gpus() {
+    fn the_gpus_of_a_process_are_those_of_its_queues() {
         let made = Made::new(FIRST_NAMESPACE);
         made.queue(17, "0", "51974");
         made.queue(17, "3", "51974\n");

@@ -158,7 +158,7 @@ pub(crate) fn reading<T>(result: Result<T, Otf2Error>, what: &str) -> Result<T, 
     result.doing(|| what.to_owned())
 }
 
-/// The kinds of events that are read besides enters, leaves and metrics.
+/// The kinds of events that are read in addition to enters, leaves and metrics.
 #[derive(Clone, Copy)]
 pub(crate) struct WantedKinds {
     pub communication: bool,

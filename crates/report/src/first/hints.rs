@@ -81,7 +81,10 @@ fn sampling_overhead(summary: &Summary) -> Option<String> {
             "sample less often, for example --sample 10ms".to_owned()
         } else {
             let rate = stacks.switches as f64 / seconds;
-            format!("{} switches of threads a second: run fewer on a core", count(rate.round() as u64))
+            format!(
+                "{} switches of threads a second: run fewer threads on a core",
+                count(rate.round() as u64)
+            )
         };
         let each = [stacks.cost_seconds, collector].map(|seconds| percent(seconds, stacks.program_seconds));
         let parts = match collector > 0.0 {

@@ -151,7 +151,7 @@ impl Column {
     }
 }
 
-/// The kind of the rows of a table.
+/// The names of the rows of a table, by their kind.
 #[derive(Clone, Debug)]
 pub enum Names<'a> {
     Texts(Vec<String>),

@@ -1,4 +1,4 @@
-//! The parts of a page besides its tables.
+//! The parts of a page other than its tables.
 
 use super::{
     DeviceLine, OtherDevice, OtherDevices, Page, PowerSeries, RunWords, SCHEMA, Segment, State, Totals,

@@ -45,7 +45,7 @@ struct Send {
     event: Event,
     /// The request, if it is non-blocking.
     request: Option<u64>,
-    /// Whether it may still be cancelled, so that another send is the one that was received.
+    /// Whether the send may still be cancelled. If it is, the waiting receive belongs to a later send.
     may_be_cancelled: bool,
 }
 
@@ -65,8 +65,9 @@ struct Receive {
 struct Queue {
     sends: VecDeque<Send>,
     receives: VecDeque<Receive>,
-    /// The number of sends that were given up and whose receives have not come yet, and of receives whose sends have not.
+    /// The number of sends that were given up and whose receives have not come yet.
     given_up_sends: u64,
+    /// The number of receives that were given up and whose sends have not come yet.
     given_up_receives: u64,
     /// The time at which the latest of the receives so far was started.
     last_start: Timestamp,
@@ -230,7 +231,7 @@ impl Messages {
     }
 
     /// Takes the end of a call that may have waited for a message, which the next receive of its location takes.
-    pub fn find(&mut self, frames: &mut Frames, place: Place, time: Timestamp) {
+    pub fn end_probe(&mut self, frames: &mut Frames, place: Place, time: Timestamp) {
         let event = frames.add(place, None);
         if let Some((before, _)) = self.probes.insert(place.location, (event, time)) {
             frames.decide(before, None);
@@ -245,7 +246,7 @@ impl Messages {
         self.probes.remove(&location)?.0
     }
 
-    /// Stops waiting for the receives that follow such calls.
+    /// Stops waiting for the receives that follow probes.
     pub fn forget_probes(&mut self, frames: &mut Frames) {
         self.probes.drain().for_each(|(_, (event, _))| {
             frames.decide(event, None);

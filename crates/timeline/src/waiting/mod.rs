@@ -147,7 +147,7 @@ impl Waiting {
     /// Whether some ranks are on other nodes. Messages to these are unmatched, and they are not waited for in collective
     /// operations.
     pub fn is_part(&self) -> bool {
-        self.ranks.are_part()
+        self.ranks.has_members_elsewhere()
     }
 
     /// Adds a region. If it is `MPI_Probe` or `MPI_Mprobe`, it waits for a message that a later call receives.
@@ -176,7 +176,7 @@ impl Waiting {
             && let Some(rank) = self.ranks.of(location)
         {
             let place = Place { location, rank };
-            self.messages.find(&mut self.frames, place, time);
+            self.messages.end_probe(&mut self.frames, place, time);
             self.resolve_decided();
         }
         if let Some(frame) = self.frames.leave(location, time) {

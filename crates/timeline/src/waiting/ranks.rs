@@ -15,7 +15,7 @@ pub struct Rank {
     pub main: Option<LocationIndex>,
     /// All of its locations.
     pub locations: Vec<LocationIndex>,
-    /// Whether frames around recorded calls are samples, so that the call path of a call may change meanwhile.
+    /// Whether frames around recorded calls are samples, so that the call path of a call may change during the call.
     pub has_samples: bool,
     /// Its number in `MPI_COMM_WORLD`, if it is known.
     pub number: Option<u32>,
@@ -111,8 +111,9 @@ pub struct Ranks {
     comms: NumberTable<Option<Members>>,
     /// The rank of each location.
     of_locations: Vec<Option<u32>>,
-    /// The ranks of communicators with several members, by their numbers, and the number of them in each group but the last.
+    /// The ranks of communicators with several members, in the order of their numbers.
     in_order: Vec<u32>,
+    /// The number of ranks in each group, except the last.
     group_size: usize,
     /// The group of each rank.
     group_of: Vec<Option<u32>>,
@@ -178,7 +179,7 @@ impl Ranks {
     }
 
     /// Whether members of communicators are on other nodes.
-    pub(super) fn are_part(&self) -> bool {
+    pub(super) fn has_members_elsewhere(&self) -> bool {
         self.comms.values().flatten().any(|members| members.here.len() < members.ranks.len())
     }
 
@@ -210,7 +211,7 @@ impl Ranks {
         self.all[rank as usize].node
     }
 
-    /// Whether the call path of a call of a location may change meanwhile.
+    /// Whether the call path of a location's call may change during the call.
     pub(super) fn has_samples(&self, location: LocationIndex) -> bool {
         self.of(location).is_some_and(|rank| self.all[rank as usize].has_samples)
     }
@@ -240,7 +241,7 @@ impl Ranks {
             .filter(|all| all.len() > 1)
     }
 
-    /// Returns a rank's place among them.
+    /// Returns a rank's place among these members.
     pub(super) fn place(&self, comm: u32, rank: u32) -> Option<u32> {
         self.comms.get(comm.into())?.as_ref()?.places.get(&rank).copied()
     }

@@ -34,13 +34,13 @@ pub struct SpoolDirectory {
 }
 
 impl SpoolDirectory {
-    /// Makes one from a store, which has the records so far and takes new ones.
+    /// Makes the place of a run from a store, which has the records so far and takes new ones.
     pub fn new(directory: &Path, store: Store, wanted: bool, rings_are_lost: bool) -> SpoolDirectory {
         let store = Arc::new(Mutex::new(store));
         SpoolDirectory { directory: directory.to_owned(), wanted, rings_are_lost, store }
     }
 
-    /// Makes one that keeps no records.
+    /// Makes a place that keeps no records.
     pub fn unused(directory: &Path) -> SpoolDirectory {
         SpoolDirectory::new(directory, Store::default(), false, false)
     }

@@ -1,4 +1,4 @@
-//! Writes the attributed power of locations, and what they used waiting, as metrics of their own.
+//! Writes the attributed power of locations, and the energy that they used while they waited, as metrics of their own.
 
 use super::Task;
 use crate::power::{NAME, Recorded};
@@ -15,7 +15,7 @@ use std::io;
 /// The number of values that are read at a time.
 const AT_ONCE: usize = 1024;
 
-/// The power of locations and what they used waiting, as it was recorded while their events were attributed.
+/// The power of locations and the energy of their waits, as recorded while their events were attributed.
 pub enum Power<'a> {
     /// The trace has neither.
     None,
