@@ -143,8 +143,8 @@ const RATE: f64 = 4e6;
 /// written within 18 seconds and within 1.8 seconds.
 pub fn memory() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 64, pattern: Pattern::Tree { deep: 4, wide: 6 }, ..RANKS };
-    let peak = |seconds| -> anyhow::Result<f64> {
-        let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_millis(seconds))?;
+    let peak = |milliseconds| -> anyhow::Result<f64> {
+        let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_millis(milliseconds))?;
         let callpaths =
             run.summary["devices"][0]["views"][0]["callpaths"]["path"].as_array().map_or(0, Vec::len);
         if callpaths < 99_000 {
@@ -227,33 +227,33 @@ pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
 /// Measures a full node: the size of its shared memory, the collector's descriptors and files, and how often it writes.
 pub fn many_ranks() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 128, trace: true, ..RANKS };
-    let of = Feed::start(&load)?.footprint(1e6, Duration::from_secs(4))?;
+    let footprint = Feed::start(&load)?.footprint(1e6, Duration::from_secs(4))?;
     let figure = Figure::new;
     Ok(vec![
         figure(
             "128 ranks: shared memory",
-            of.shared_bytes / 1e6,
+            footprint.shared_bytes / 1e6,
             "MB",
             "at most; without this limit: 1,074 MB",
             268.0,
         ),
         figure(
             "128 ranks: descriptors of the collector",
-            of.descriptors,
+            footprint.descriptors,
             "",
             "at most; without this limit: 530",
             200.0,
         ),
         figure(
             "128 ranks: files in the output directory",
-            of.files,
+            footprint.files,
             "",
             "at most; without this limit: 258",
             8.0,
         ),
         figure(
             "128 ranks: writes of the collector, at a million events a second",
-            of.writes_per_second,
+            footprint.writes_per_second,
             "/s",
             "at most; without this limit: 3,600 /s",
             100.0,

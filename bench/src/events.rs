@@ -223,8 +223,8 @@ pub fn recorded_child() {
     let [ours, least, counting]: [f64; 3] = measured.expect("figures");
     let summary = place.summary();
     let of = |name: &str| summary["quality"][name].as_f64().unwrap_or(f64::NAN);
-    let aside = of("coalesced_calls") + of("suppressed_calls");
-    println!("{ours} {least} {counting} {}", 100.0 * aside / (aside + of("events") / 2.0));
+    let unrecorded = of("coalesced_calls") + of("suppressed_calls");
+    println!("{ours} {least} {counting} {}", 100.0 * unrecorded / (unrecorded + of("events") / 2.0));
 }
 
 /// Measures with and without a sampler that reads continuously, in turn. Each measurement runs in separate processes, because a

@@ -2,7 +2,7 @@
 //! a stand-in for librocm_smi64 whose counter changes at known times of CLOCK_MONOTONIC.
 //!
 //! A change is identified by its number: at the end the counter stops at a value whose time is known, and each earlier value is a
-//! known number of steps smaller. A value that is shown late is therefore not taken for the next one.
+//! known number of steps smaller. A value that is shown late is therefore not mistaken for the next one.
 
 use crate::{Figure, events};
 use anyhow::{Context, anyhow, bail};

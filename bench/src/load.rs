@@ -163,7 +163,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Adds a process: one that only sleeps, and whose events this program writes.
+    /// Starts a process that only sleeps. This program writes its events.
     fn add_process(&mut self, number: u32, load: &Load) -> anyhow::Result<()> {
         let host = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
         let pid = host.id();
@@ -263,7 +263,7 @@ impl Feed {
             while (written as f64) < begun.elapsed().as_secs_f64() * rate {
                 written += self.write_chunks()?;
             }
-            self.look_at_waiting();
+            self.update_longest_wait();
             std::thread::sleep(Duration::from_micros(500));
         }
         Ok(written)
@@ -364,7 +364,7 @@ impl Feed {
         Ok(time.tv_sec as f64 * 1e9 + time.tv_nsec as f64)
     }
 
-    fn look_at_waiting(&mut self) {
+    fn update_longest_wait(&mut self) {
         for location in &mut self.locations {
             let (_, read) = location.gauge.positions();
             while let Some((_, since)) = location.written.front().filter(|(position, _)| *position <= read) {

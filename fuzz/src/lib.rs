@@ -6,9 +6,9 @@
 //! src/bytes.rs    bytes as numbers, for inputs with a structure
 //! src/scratch.rs  a directory for inputs that are files
 //! src/nesting.rs  checks for every stream of events
-//! src/one.rs      runs single inputs, or unguided ones for OTF2, which is not built to be guided
+//! src/one.rs      runs single inputs, or random ones for the OTF2 library, which is built without coverage
 //! src/guided.rs   libFuzzer's main: `scripts/fuzz` builds it, guided by coverage, with AddressSanitizer
-//! src/mutate.rs   a simple mutator for `tests/short.rs`, which needs neither
+//! src/mutate.rs   a simple mutator without guidance, for `tests/short.rs` and `src/one.rs`
 //! seeds/          the first inputs, from real runs; make_seeds.rs takes them from a session and a trace
 //! regressions/    inputs that once showed a defect
 //! ```

@@ -1,5 +1,5 @@
 //! `ampere-fuzz-one TARGET FILE...` runs inputs from files and prints how long each took. `ampere-fuzz-one TARGET --seconds N
-//! [SEED]` makes inputs without guidance, for libraries that are not built to be guided and may end the process. It leaves the
+//! [SEED]` makes random inputs, for libraries that are built without coverage and may end the process. It leaves the
 //! current input in `last-input` and the slowest one in `slowest-input`.
 
 use ampere_fuzz::Target;

@@ -24,15 +24,17 @@ Three policies, all conserving (attributed + idle == total of the counter betwee
                to their exclusive run time there, and to idle only if none ran at all.
   active       an interval's joules are static (baseline watts times its length, at most all of them) and dynamic (the rest). Static
                joules are divided as by time_sliced; dynamic ones in proportion to the time that each frame was active in the interval,
-               and are idle if nothing was. A location with the activity metric was active as much as the metric rose; one without
-               it whenever a frame was open. What other locations of a process were active, those that are no consumers, counts for
-               the frames of its first consumer, by the time that each was open in the interval. On a device with "kernels", only
-               those count: a process was active while at least one of its streams had a frame open. 'exclusive' is static + dynamic;
-               its own 'resolved' and 'possible' are dynamic joules of the intervals in which nothing else was active, and in which it was.
+               and are idle if nothing was. A location with the activity metric was active for as long as the metric says; one without
+               it, whenever a frame was open. The activity of a process's locations that are not consumers is divided among the
+               frames of its first consumer, by the time that each was open in the interval. On a device with "kernels", only
+               those count: a process was active while at least one of its streams had a frame open. 'exclusive' is static + dynamic. Its
+               own 'resolved' and 'possible' are the dynamic joules of the intervals in which only this call path was active, and of
+               those in which it was active at all.
 'exclusive' is keyed by call path ("main;solve;MPI_Send"); 'inclusive' by region, recursion counted once.
 'resolved' is the least that a call path can have spent: the sample intervals in which one consumer was in it from end to end and no
-other consumer was active. 'possible' is the most: all sample intervals in which it ran at all; joules between two samples of one
-time can be of what ran until then. Both are of the device, by path; 'possible_regions' is the same by innermost region.
+other consumer was active. 'possible' is the most: all sample intervals in which it ran at all. If two samples have the same time,
+the joules between them may belong to paths that ran until then. Both are keyed by call path; 'possible_regions' is 'possible' by
+innermost region.
 A power metric's value is held from its sample on, or, if OTF2's mode is "last", since the sample before.
 A location whose event file is missing is skipped, and listed under "skipped".
 """

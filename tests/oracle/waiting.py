@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What waiting in MPI cost, and who caused it: slowly, from an OTF2 trace alone. It shares no code with ampere and needs Debian's python3-otf2.
+"""Computes what waiting in MPI cost and which functions caused it, from an OTF2 trace alone. It is slow, shares no code with ampere, and
+needs Debian's python3-otf2.
 
     waiting.py TRACE CONFIG.json [--waits]
 
@@ -55,7 +56,7 @@ Collectives
     Intercommunicators are not covered, because python3-otf2 has no working definition of them.
 
 Joules
-16. The joules of a wait are those that the policy charges to the waiting frame itself within [E, T]. They are exact in time: of a sample
+16. The joules of a wait are those that the policy charges to the waiting frame itself within [E, T]. They are exact in time: within a sample
     interval, `time_sliced` counts the power in [E, T], `busy_only` the ticks in [E, T], and `active` the activity in [E, T].
 17. Rows are by rank, call path and kind. The kind of a cause is the kind of the wait.
 
@@ -68,7 +69,7 @@ Causes
     the wait has no joules. So both sums are equal. [D]
 21. A chain ends before a rank that it contains already, the waiting rank included: the last rank then gets the time with the call path of its
     waiting frame. If clocks are exact and ranks have one thread, this does not happen, by rule 4. [D]
-22. A wait is a matter of times: waits of ranks of which no device is known pass causes on, too.
+22. Waits depend on times only: causes are also passed on by waits of ranks for which no device is known.
 """
 import json, os, sys
 from collections import defaultdict
@@ -333,7 +334,7 @@ class Causes:
 
 
 def joules_of_waits(trace, device, policy):
-    """-> for each device that the configuration's one means: its name, node, and the joules of each frame's wait and of each frame"""
+    """-> for each device that this entry of the configuration selects: its node, its total joules, and the result of `spent`"""
     chosen = [key for key in sorted(trace.samples)
               if key[1] == device["metric"] and device.get("node", key[0]) == key[0]
               and device.get("recorder", key[2][0]) in (key[2][0], "/".join(key[2]))]
@@ -351,7 +352,7 @@ def joules_of_waits(trace, device, policy):
 
 
 def pieces_of(runs):
-    """Pieces of a location, divided where a wait ends. The first element is what the joules are counted for."""
+    """Pieces of a location, divided where a wait ends. The last element of a piece is what its joules are counted for."""
     for start, end, frame in runs:
         until = frame.wait.until if frame.wait is not None else frame.enter
         if start < until:

@@ -3,7 +3,7 @@
 
     waiting_compare.py AMPERE FIRST COUNT [OPTION..]      FIRST is the first trace's seed; OPTIONS are those of waiting_traces.py
 
-Compared are `run.waiting`, the `waited_joules` of each device's rows, and the `caused_waiting_joules` of all devices' rows. Each trace that
+It compares `run.waiting`, the `waited_joules` of each device's rows, and the `caused_waiting_joules` of all devices' rows. Each trace that
 differs is a line on standard error, at most 20 of them, and makes the exit status 1.
 """
 import json, subprocess, sys, tempfile
@@ -92,7 +92,7 @@ def main():
         wrong += bool(found)
         if found and wrong <= 20:
             print(f"{' '.join([str(seed), *options])}: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else ""), file=sys.stderr)
-    print(f"{count - wrong} of {count} random traces as waiting.py has them, with these waits: {dict(sorted(seen.items()))}")
+    print(f"{count - wrong} of {count} random traces agree with waiting.py, with these waits: {dict(sorted(seen.items()))}")
     sys.exit(wrong > 0)
 
 

@@ -237,7 +237,7 @@ def a_scan_waits_for_lower_ranks():
 
 
 @case
-def what_is_incomplete_or_differs_waits_for_nothing():
+def members_of_an_incomplete_or_contradictory_collective_do_not_wait():
     draft, lines = job(3)
     collective(lines[0], 1000, 4100, "BARRIER")
     collective(lines[1], 4000, 4100, "BARRIER")                                         # rank 2 never comes
@@ -264,7 +264,7 @@ def a_call_that_waits_for_several_waits_for_the_last():
 
 
 @case
-def of_waits_that_end_at_once_the_first_counts():
+def the_first_of_waits_that_end_at_the_same_time_counts():
     draft, (a, b, c) = job(3)
     a.call(1000, 4100, "MPI_Waitall", ("mpi_irecv", 2, "world", 7, 8, 2), ("mpi_irecv", 1, "world", 7, 8, 1))
     work(b, 500, 4000, "late")
@@ -351,7 +351,7 @@ def messages_match_in_order_and_the_rest_is_counted():
 
 
 @case
-def what_cannot_have_been_waited_for_does_not_count():
+def a_partner_that_enters_after_the_call_has_ended_is_not_waited_for():
     for entry, joules in (4100, 310.0), (4101, 310.0), (4102, None):        # the send is entered 0, 1 and 2 ms after the receive is left
         draft, (a, b) = job(2)
         receive(a, 1000, 4100, of=1)

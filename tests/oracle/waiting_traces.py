@@ -16,7 +16,7 @@ CPU_TIME = "ampere::cpu_time"
 
 
 class Location:
-    """A location and its events, which are appended in time order."""
+    """A location, which is a line of the timeline, and its events, which are appended in time order."""
     def __init__(self, group, name, node, kind=otf2.LocationType.CPU_THREAD):
         self.group, self.name, self.node, self.kind, self.events, self.stack = group, name, node, kind, [], []
 

@@ -1,11 +1,11 @@
-/* A stand-in for libamdhip64.so with one GPU that runs nothing: each stream's commands take the time that the program asks for.
+/* A stand-in for libamdhip64.so whose GPUs run nothing: each stream's commands take the time that the program asks for.
  *
  * Like the real HIP, it registers with librocprofiler-register.so. If that is not installed, it does the same itself. The table of
  * functions is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work.
  *
- * STAND_IN_GPUS is the number of GPUs: stream I is of GPU I modulo this. STAND_IN_PLAY is the directory that has the times of
- * readings (tests/stand-ins/scripted-counters/src/played.rs). STAND_IN_LAUNCH_US keeps the thread of a launch or copy busy for
- * this many microseconds, so that samples are taken in it. */
+ * STAND_IN_GPUS is the number of GPUs: stream I belongs to GPU I modulo this number. STAND_IN_PLAY is the directory that has the
+ * times of readings (tests/stand-ins/scripted-counters/src/played.rs). STAND_IN_LAUNCH_US keeps the thread of a launch or copy busy
+ * for this many microseconds, so that samples are taken in it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Counts its calls in a file that a test can read afterwards, whatever happens to the process, and then ends or fails in one of
  * the ways in which programs do. It is built with -DWITH_MPI and without, and with -finstrument-functions.
  *
- *     faults FAULT STEPS [WHO AT]      the fault happens in rank WHO (default 0) after AT (default STEPS / 2) steps
+ *     counting FAULT STEPS [WHO AT]    the fault happens in rank WHO (default 0) after AT (default STEPS / 2) steps
  *
  * `calls.<rank>` has the number of calls of step() that have returned, as 64 bits. It is written through a mapping, so that it
  * survives a killed process. */

@@ -81,7 +81,7 @@ PLAIN static void *leaves_and_ends(void *unused) {
 }
 
 PLAIN static void *deeper(void *unused) {
-    char room[3000]; /* the thread is below the stack of the one before */
+    char room[3000]; /* the calls are deeper in the stack than those of the thread before */
     __asm__ volatile("" ::"r"(room) : "memory");
     for (int i = 0; i < 1000; i++) {
         later();

@@ -2,7 +2,7 @@
 # order of sending, and that each request ends at most once, after its start.
 import collections, json, otf2, sys
 E = otf2.events
-# Requests are the process', because another thread may complete one.
+# Requests belong to the process and not to the thread, because another thread may complete one.
 sent, received = collections.defaultdict(list), collections.defaultdict(list)
 counts, collectives, last, begun, stacks = collections.Counter(), collections.Counter(), {}, set(), collections.defaultdict(list)
 open_requests = collections.defaultdict(dict)

@@ -28,7 +28,8 @@ pub fn is_there() -> bool {
     on_path("chromium") && on_path("node") && has_library()
 }
 
-/// What a page shows at this width, by tests/programs/shown.js. `node` is the part of a node's name to search for.
+/// Returns what a page shows at this width, as tests/programs/shown.js prints it. `node` is the part of a node's name to search
+/// for.
 pub fn shown(place: &Place, url: &str, width: u32, node: Option<&str>) -> Value {
     shown_after(place, url, width, node, None)
 }

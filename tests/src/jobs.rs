@@ -227,7 +227,7 @@ impl Place {
         command
     }
 
-    /// Returns a command without `ampere run`: the embedded host is preloaded, and the plugin does the rest.
+    /// Returns a command that is measured without `ampere run`, only by the preloaded library.
     pub fn bare(&self, output: &str, program: &Path) -> Command {
         let mut command = self.command(program);
         command.env("LD_PRELOAD", preloaded()).env("AMPERE_OUTPUT", self.path(output));
@@ -249,8 +249,8 @@ impl Place {
         )
     }
 
-    /// Returns a script for `ssh HOST COMMAND...`, which ignores options. Only the path of this environment reaches the
-    /// other node.
+    /// Returns a script that acts as `ssh HOST COMMAND...`. It ignores options, and passes only PATH from this environment to
+    /// the other node.
     pub fn ssh(&self) -> PathBuf {
         for name in ["shm-b", "tmp-b"] {
             std::fs::create_dir(self.path(name)).expect("a directory");

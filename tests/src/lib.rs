@@ -4,7 +4,7 @@
 //! jobs.rs              a place for a test, commands in it, their results and what they left behind
 //! runs.rs              figures of a run; what is installed on this machine
 //! counting_program.rs  a program that counts its own calls, and what must hold for a run of it
-//! cpu_time.rs          what a test of CPU time has to know of this machine
+//! cpu_time.rs          what a test of CPU time has to know about this machine
 //! random.rs            tests with random numbers that repeat from a seed
 //! gpu.rs               kernels in a summary, and who launched them
 //! small_trace.rs       a small trace from a few lines of text

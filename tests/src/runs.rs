@@ -231,7 +231,7 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
             for key in ["attributed_joules", "idle_joules", "lost_joules"] {
                 all.insert(format!("{view_name} {key}"), number(view, key));
             }
-            // A row without other figures is the cause of a wait that another device's joules were used for.
+            // Leaves out rows that have caused waiting and have no other figure: ranks that used another device waited for them.
             let has_figures = |row: &&Value| {
                 let is_cause = row["caused_waiting_joules"].as_f64().is_some_and(|joules| joules > 0.0);
                 !is_cause || ROW_FIGURES.iter().any(|key| number(row, key) != 0.0)

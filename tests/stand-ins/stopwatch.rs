@@ -1,10 +1,10 @@
-//! How long a tool's functions take, without the stopwatch's own time. The slowest tenth is left out: other processes have
-//! interrupted these.
+//! Measures how long a tool's functions take, without the stopwatch's own time. The slowest tenth is left out, because other
+//! processes have probably interrupted them.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// The times of functions of one kind in nanoseconds, each with the number of events that it was for.
+/// The durations of calls of one kind in nanoseconds, each with the number of events that the call handled.
 pub struct Stopwatch(Mutex<Vec<(u64, usize)>>);
 
 impl Stopwatch {
@@ -12,7 +12,7 @@ impl Stopwatch {
         Stopwatch(Mutex::new(Vec::new()))
     }
 
-    /// Runs a function that is for this number of events.
+    /// Runs and times a function that handles this number of events.
     pub fn time<T>(&self, events: usize, run: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let done = run();
@@ -20,7 +20,7 @@ impl Stopwatch {
         done
     }
 
-    /// Takes the return of a function that was called at this time, for this number of events.
+    /// Records that a function, which was called at this time and handled this number of events, has just returned.
     pub fn add(&self, begun: Instant, events: usize) {
         let took = begun.elapsed().as_nanos() as u64;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((took, events));

@@ -1,4 +1,4 @@
-//! The functions that a program calls: of the driver, and of the runtime, which calls the driver.
+//! The functions that a program calls: those of CUDA's driver, and those of its runtime, which calls the driver.
 
 use crate::cupti::{DRIVER, RUNTIME, around, record};
 use crate::gpu::{DEFAULT_STREAM, FIRST_STREAM, Kind, Work, gpu, gpus};
@@ -16,13 +16,13 @@ pub struct Kernel {
 #[repr(C)]
 pub struct Dim3([c_uint; 3]);
 
-/// Loads the tool that a variable names, once.
+/// Loads the tool that `CUDA_INJECTION64_PATH` names, once.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuInit(_: c_uint) -> c_int {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the function lives as long as the process.
-        unsafe { libc::atexit(cupti::say_times) };
+        unsafe { libc::atexit(cupti::print_times) };
         let Some(tool) = std::env::var_os("CUDA_INJECTION64_PATH") else { return };
         let Ok(tool) = CString::new(tool.into_encoded_bytes()) else { return };
         // SAFETY: loads a tool and calls its function, as the driver does.
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
     0
 }
 
-/// The addresses of the devices of the stand-in for NVML. Parts of a GPU have its address.
+/// Returns the address that the stand-in for NVML gives to the same device. Parts of a GPU have the GPU's address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(text: *mut c_char, bytes: c_int, device: c_int) -> c_int {
     let number = if entry("swapped") > 0 { gpus() as c_int - 1 - device } else { device };

@@ -83,7 +83,7 @@ fn is_timed() -> bool {
 }
 
 /// Prints how long the tool's functions took.
-pub extern "C" fn say_times() {
+pub extern "C" fn print_times() {
     if is_timed() {
         let mean = |all: &[Stopwatch]| all.iter().map(Stopwatch::mean).sum::<f64>();
         let (calls, records) = (mean(&CALLS), mean(&RECORDS));
@@ -186,7 +186,7 @@ pub extern "C" fn cuptiActivityDisable(kind: u32) -> c_int {
     SUCCESS
 }
 
-/// A thread of CUPTI's delivers what is complete.
+/// Sets the period at which a thread of CUPTI delivers complete buffers, and starts the thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushPeriod(milliseconds: u32) -> c_int {
     static IS_STARTED: AtomicBool = AtomicBool::new(false);
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn cuptiActivityGetNumDroppedRecords(
     SUCCESS
 }
 
-/// Steps through the records of a buffer: each has its kind, and so its size.
+/// Returns the next record of a buffer. The kind of a record determines its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuptiActivityGetNextRecord(
     buffer: *mut u8,
@@ -251,7 +251,7 @@ fn size_of_kind(kind: u32) -> usize {
     }
 }
 
-/// Calls the tool around a function of the program. The number of the call is that of the outermost one.
+/// Calls the tool before and after the body of a CUDA function. A nested call has the correlation id of the outermost one.
 pub fn around<T>(domain: u32, id: u32, outer: Option<u32>, body: impl FnOnce(u32) -> T) -> T {
     let correlation = outer.unwrap_or_else(|| NEXT_CORRELATION.fetch_add(1, Ordering::Relaxed));
     let index = index_of(domain, id).filter(|index| ENABLED.load(Ordering::Relaxed) & 1 << index != 0);
@@ -361,7 +361,7 @@ fn both_clocks(clock: Option<Clock>) -> (u64, u64) {
     (before + width / 2, tools_now)
 }
 
-/// Writes the records. Work that is not over has no times.
+/// Writes the records. Work that has not ended has no times.
 fn write(buffer: &Buffer, clock: Option<Clock>) -> usize {
     let early = entry("early_us") * 1000;
     let mut work = buffer.work.clone();

@@ -59,7 +59,7 @@ impl Buffer {
 
 #[derive(Default)]
 pub struct Gpu {
-    /// The time from which on each stream is free.
+    /// The time from which each stream is free.
     streams: HashMap<u32, u64>,
     pub context: u32,
     pub streams_made: u32,
@@ -89,7 +89,7 @@ impl Gpu {
         (start, *free)
     }
 
-    /// Returns the time from which on a stream, or all of them, is free.
+    /// Returns the time from which a stream, or every stream, is free.
     pub fn free_at(&self, stream: Option<u32>) -> u64 {
         match stream {
             Some(stream) => self.streams.get(&stream).copied().unwrap_or(0),
@@ -109,7 +109,7 @@ impl Gpu {
         self.names.entry(text.to_owned()).or_insert_with(new).as_ptr()
     }
 
-    /// Whether the script's every n-th record is this one.
+    /// Whether the script's entry `key=n`, which is for every n-th record, is for this one.
     fn is_nth(&self, key: &str) -> bool {
         let n = entry(key);
         n > 0 && self.records.is_multiple_of(n)

@@ -1,5 +1,5 @@
 //! A stand-in for NVIDIA's libraries: `libcuda.so.1`, `libcudart.so.13` and `libcupti.so.13` in one, with a GPU on which a kernel
-//! takes the time that the program says. It follows the headers of CUDA 13.0: the names and numbers of functions, the layouts of
+//! takes the time that the program asks for. It follows the headers of CUDA 13.0: the names and numbers of functions, the layouts of
 //! records, and who calls what.
 //!
 //! | file | what it is |
@@ -19,7 +19,7 @@
 //! | `early_us=40` | the GPU's clock is behind by this |
 //! | `launch_us=2000` | a launch keeps its thread busy for this long |
 //! | `timed=1` | prints how long the tool's functions took for a launch and for a record |
-//! | `gpus=2` | the number of devices. The default stream is the first one's, and those that are made go round, from the second on. `mig=1`: they are parts of one GPU; `swapped=1`: their numbers are the other way round than those of counters |
+//! | `gpus=2` | the number of devices. The default stream belongs to the first one. Streams that the program makes belong to the others in turn, from the second on. `mig=1`: the devices are parts of one GPU; `swapped=1`: they are numbered in the opposite order to the counters |
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
 mod cuda;

@@ -18,7 +18,7 @@ struct Buffer {
     records: Vec<(c_int, Vec<u64>)>,
     used: usize,
     dropped: u64,
-    /// Number of requests to deliver it, and of those that were carried out.
+    /// Number of requests to deliver the buffer, and number of these requests that were carried out.
     requested: u64,
     delivered: u64,
 }
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn rocprofiler_create_buffer(
     SUCCESS
 }
 
-/// Waits until all is delivered that is in the buffer now.
+/// Waits until everything that is in the buffer now has been delivered.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocprofiler_flush_buffer(id: Handle) -> Status {
     if with(|state| state.is_finalised) {

@@ -48,7 +48,7 @@ pub(crate) struct Command {
 }
 
 /// Prints how long the tools' functions took.
-pub(crate) fn say_times() {
+pub(crate) fn print_times() {
     if word("timed").is_some() {
         let calls: f64 = [BEGIN, PUT, END].iter().map(|which| SPENT[*which].mean()).sum();
         let (done, records) = (DONE.load(Ordering::Relaxed), SPENT[RECORDS].mean());
@@ -75,7 +75,7 @@ fn thread() -> u64 {
 }
 
 thread_local! {
-    /// The number of the call that this thread is in, and what the tool remembers of it.
+    /// The number of the call that this thread is in, and the value that the tool has stored for it.
     static CALL: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 

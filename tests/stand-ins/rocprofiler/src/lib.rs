@@ -57,7 +57,7 @@ struct Context {
     callbacks: Vec<(c_int, Vec<c_int>, usize, usize)>,
     /// Buffers by kind.
     buffers: Vec<(c_int, u64)>,
-    /// Whom to ask for the numbers of launches.
+    /// The kinds of launches for which the tool gives numbers, the callback that gives them, and its data.
     asked: Option<(Vec<c_int>, Asked, usize)>,
 }
 

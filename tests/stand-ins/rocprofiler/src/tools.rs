@@ -1,4 +1,4 @@
-//! How tools are found, configured and ended, as version 1.0 does it.
+//! Finds, configures and ends tools as version 1.0 does.
 
 use crate::abi::{Configuration, Handle};
 use crate::{version, with};
@@ -17,7 +17,7 @@ fn function(library: *mut c_void) -> Option<Configure> {
     }
 }
 
-/// The parts of the variable. The last one is lost if there is a colon.
+/// Returns the parts of `ROCP_TOOL_LIBRARIES`. As in version 1.0, the last one is lost if there is a colon.
 fn named() -> Vec<String> {
     let text = std::env::var("ROCP_TOOL_LIBRARIES").unwrap_or_default();
     if text.is_empty() {
@@ -93,7 +93,7 @@ extern "C" fn end() {
         unsafe { finalise(std::ptr::null_mut()) };
     }
     with(|state| state.is_finalised = true);
-    crate::hip::say_times();
+    crate::hip::print_times();
 }
 
 /// Called by rocprofiler-register with a runtime's table.
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn rocprofiler_set_api_table(
     0
 }
 
-/// Tools may be configured without a runtime; ours is not.
+/// A tool may ask to be configured before a runtime is loaded. ampere's does not.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocprofiler_force_configure(_configure: Handle) -> c_int {
     16

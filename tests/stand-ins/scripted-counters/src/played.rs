@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The least time between the first readings of two values, in nanoseconds.
 const SHOWN_MIN: u64 = 3_000_000;
-/// A reader that was interrupted for longer than this repeats the reading at once: within the second of these times. Then the
-/// repetition counts.
+/// A reading that took longer than this was interrupted. If the next reading starts within this time, it repeats the
+/// interrupted one: it shows the same value, and its time replaces the earlier one.
 const INTERRUPTION: u64 = 100_000;
 /// Number of times after the last value.
 const AFTER_LAST: usize = 4;
