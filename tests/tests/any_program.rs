@@ -332,8 +332,7 @@ fn events_are_those_of_the_summary(place: &Place) {
     }
 }
 
-/// Runs two ranks, which run `before` first, or are found once they have. Checks that they have functions, and returns their
-/// rows.
+/// Checks that both ranks of [`MPI_WORK`] have sampled functions and exact MPI calls. Returns all rows.
 fn check_ranks_have_functions(place: &Place) -> BTreeMap<(String, String), f64> {
     let summary = json(&place.path("out/summary.json"));
     let rows = rows(&summary);
@@ -391,7 +390,7 @@ fn ranks_that_are_started_by_others_have_sampled_functions_around_their_exact_mp
 
 /// `ampere run` behind a launcher, with programs that do not use MPI.
 #[test]
-fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_begin() {
+fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_start() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let source = WORK.replace(
@@ -1226,7 +1225,7 @@ fn goroutines_have_their_functions() {
 }
 
 #[test]
-fn a_java_program_is_as_without_samples() {
+fn a_java_program_does_the_same_as_without_samples() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     skip_unless!(on_path("javac"), "no javac");
     let place = Place::new();
@@ -1249,7 +1248,7 @@ fn a_java_program_is_as_without_samples() {
 }
 
 #[test]
-fn programs_with_sanitizers_are_as_without_samples() {
+fn programs_with_sanitizers_do_the_same_as_without_samples() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     skip_unless!(on_path("gcc"), "no gcc");
     let place = Place::new();

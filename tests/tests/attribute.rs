@@ -168,7 +168,7 @@ fn several_processes_attribute_what_one_does() {
 }
 
 #[test]
-fn what_open_mpis_launcher_starts_is_one_attribution() {
+fn processes_that_open_mpi_starts_make_one_attribution() {
     if !have(&["mpirun.openmpi"]) {
         return;
     }

@@ -61,7 +61,7 @@ fn device<'a>(report: &'a Value, name: &str) -> &'a Value {
     devices.iter().find(|device| device["name"] == name).unwrap_or_else(|| panic!("no {name} in {report:#}"))
 }
 
-/// The tolerance: other tests may keep the machine busy, so that readings are late by milliseconds.
+/// Checks a figure with a tolerance, because other tests may keep the machine busy, and then readings are late by milliseconds.
 #[track_caller]
 fn close(device: &Value, key: &str, expected: f64, within: f64) {
     let found = number(device, key);
@@ -151,7 +151,7 @@ fn a_wave_that_is_too_short_is_reported() {
     assert!(out.contains("  load   █") && out.contains("  GPU-0  "), "{out}");
 }
 
-/// Checks that the command ends with status 1 and prints one line.
+/// Checks that the command ended with this status, and printed `why` and no result.
 #[track_caller]
 fn fails(output: &Output, status: i32, why: &str) {
     let said = text(&output.stderr);

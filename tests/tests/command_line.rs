@@ -1,5 +1,5 @@
-//! What may be typed: commands without `--`, a run or a trace in the place of the other, options under both of their names, tips
-//! that help, examples and completions.
+//! What users can type: commands without `--`, a trace where a run is expected and the other way round, and options by both of
+//! their names. Also what helps them to type: tips, examples and completions.
 
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::runs::recorded_trace;
@@ -11,7 +11,7 @@ fn ampere(place: &Place, arguments: &[&str]) -> Done {
     run(place.ampere(arguments).current_dir(place.path("")))
 }
 
-/// A function of C++, whose whole name has its parameters.
+/// C++ functions, whose full names include their parameters.
 const CPP: &str = r#"
 __attribute__((noinline)) void heavy_kernel(float *a, float const *b) {
     for (int i = 0; i < 2000000; i++) *(float volatile *)a = *b + i;
@@ -77,7 +77,7 @@ fn attribute_takes_a_run_and_report_takes_a_trace() {
     assert_eq!((by_file.code, &by_file.stdout), (0, &by_directory.stdout), "{by_directory:#?}");
     let run_of_trace = ampere(&place, &["report", "out/traces.otf2", "--json"]);
     assert_eq!(run_of_trace.stdout, ampere(&place, &["report", "out", "--json"]).stdout, "{run_of_trace:#?}");
-    // A trace that no summary is of is attributed.
+    // A trace without a summary next to it is attributed.
     std::fs::create_dir(place.path("alone")).expect("a directory");
     for part in ["traces.otf2", "traces.def", "traces"] {
         std::fs::rename(place.path("out").join(part), place.path("alone").join(part)).expect("a trace");

@@ -149,7 +149,11 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     let verdict = json["verdict"][0].as_str().expect("a sentence");
     assert_eq!(table.stdout.lines().next(), Some(verdict), "the verdict first: {}", table.stdout);
     assert!(table.stdout.lines().count() <= 50, "{}", table.stdout);
-    assert_eq!(calls["groups"][0]["values"], serde_json::json!([3.0, 3.0, 3.0]), "once, of three devices");
+    assert_eq!(
+        calls["groups"][0]["values"],
+        serde_json::json!([3.0, 3.0, 3.0]),
+        "counted once, although there are three devices"
+    );
     let page = compare(&place, &["-f", "html", "-o", "page.html"]);
     assert_eq!((page.code, page.stdout.as_str()), (0, ""), "{page:#?}");
     let page = std::fs::read_to_string(place.path("page.html")).expect("a page");

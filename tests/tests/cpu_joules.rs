@@ -1,5 +1,5 @@
-//! Under an estimate without idle watts, the joules of a process are its CPU seconds times the watts of a core: whoever used a
-//! CPU gets what it used, as the kernel has counted it (getrusage).
+//! With an estimate without idle watts, the joules of a process are its CPU seconds, as the kernel counts them (getrusage),
+//! times the watts of a core.
 
 use ampere_tests::cpu_time::{is_permitted, stolen};
 use ampere_tests::jobs::{Place, have, run};
@@ -10,7 +10,8 @@ use serde_json::Value;
 const WATTS_PER_CORE: f64 = 10.0;
 
 /// `total COMMAND...` executes a command and prints the CPU seconds of itself and of all its children. `work SECONDS` uses a CPU
-/// for this time, `hidden SECONDS` does so after it has cleared PR_SET_DUMPABLE, and `exec SECONDS` once more as another program.
+/// for this time, `hidden SECONDS` does so after it has cleared PR_SET_DUMPABLE, and `exec SECONDS` does so twice, the second time
+/// as another program.
 /// `vfork COUNT` starts programs that work for 20 ms each, one after the other, `children COUNT` and `threads COUNT` children and
 /// threads that work for 0.7 ms each.
 const PROGRAM: &str = r#"
@@ -65,8 +66,8 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// `ranks SECONDS MORE STEPS`: each rank works for SECONDS, and MORE for each rank before it, in STEPS after which it waits for
-/// the others. It prints the CPU seconds that it has used.
+/// `ranks SECONDS MORE STEPS`: each rank works for SECONDS plus MORE for each lower rank, in STEPS steps. After each step it
+/// waits for the others. At the end it prints the CPU seconds that it has used.
 const RANKS: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -132,7 +133,7 @@ fn ranks_view(summary: &Value) -> &Value {
 #[track_caller]
 fn assert_near(what: &str, joules: f64, seconds: f64, stolen: f64) {
     let expected = WATTS_PER_CORE * seconds;
-    // The kernel counts the last of a process after it has printed its seconds.
+    // A process still uses CPU time after it has printed its seconds.
     let most = 0.01 * expected + WATTS_PER_CORE * (0.005 + stolen);
     assert!((joules - expected).abs() <= most, "{what}: {joules} J, {seconds} s, {stolen} s stolen");
 }
@@ -177,7 +178,7 @@ fn threads_and_children_of_less_than_a_millisecond_have_their_joules() {
 }
 
 #[test]
-fn programs_that_become_others_or_hide_have_their_joules() {
+fn programs_that_execute_others_or_forbid_inspection_have_their_joules() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     let (place, program) = program();
     check_all(&place, "exec", &[&program, "exec", "0.4"]);
@@ -200,7 +201,7 @@ fn openmp_threads_and_a_pool_of_python_have_their_joules() {
 
 const SIMILAR_WORK: [&str; 3] = ["0.8", "0.1", "1"];
 
-/// Compares the joules of each rank with the CPU seconds that it has printed. `work` is what the program is given.
+/// Compares the joules of each rank with the CPU seconds that it has printed. `work` are the program's arguments.
 #[track_caller]
 fn check_ranks(compiler: &str, launcher: &[&str], count: usize, work: [&str; 3]) {
     let place = Place::new();

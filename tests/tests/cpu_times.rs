@@ -6,8 +6,8 @@ use ampere_tests::runs::{has_python_otf2, json, succeed, text};
 use ampere_tests::skip_unless;
 use std::process::Command;
 
-/// Each of four threads works for a time of its own, in pieces; brief ones, and children, follow one after the other. Prints the
-/// CPU seconds of threads, then those of the process and of its children.
+/// Four threads work at once, each for a different time, in pieces. Brief threads and then children follow, one after the other.
+/// Prints the CPU seconds of the four threads, then those of the process and of its children.
 const PROGRAM: &str = r#"
     #define _GNU_SOURCE
     #include <pthread.h>
@@ -99,7 +99,7 @@ for location, of in points.items():
     is_one = not any(word in location.name for word in ("other threads", "without a sample"))
     for (begin, before), (end, after) in zip(of, of[1:]):
         assert begin <= end and before <= after, (location, begin, end)
-        # A thread uses no more than one CPU. Times are rounded to ticks, and related by clocks that are read anew.
+        # A thread uses no more than one CPU. Times are rounded to ticks, and converted between clocks that are compared repeatedly.
         assert not is_one or (after - before) <= 1.01e9 * (end - begin) / hz + 2000, (location.name, begin, end, after - before)
     print(of[-1][1] * 1e-9, location.name, sep="\t")
 "#;
@@ -146,8 +146,8 @@ impl Seconds {
     }
 
     /// Panics unless each thread that worked for long has a location with its CPU time, and all locations together have that of
-    /// all threads. `all` are the CPU seconds of those that the run knows. Stolen time is between switches, but not in the
-    /// kernel's count of CPU time.
+    /// all threads. `all` are the CPU seconds of the threads that the run knows. Context switches do not show stolen time,
+    /// but the kernel leaves it out of its count of CPU time.
     #[track_caller]
     fn check(&self, all: f64) {
         let of_threads = self.locations.iter().filter(|(_, name)| !name.contains("other threads"));

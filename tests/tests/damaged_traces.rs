@@ -167,7 +167,7 @@ fn a_trace_without_its_samples_is_refused() {
     copy(&own, &place.path("gone"));
     let samples = std::fs::read_dir(place.path("gone/traces")).expect("a trace").flatten();
     let samples = samples.map(|e| e.path()).filter(|path| path.extension().is_some_and(|e| e == "evt"));
-    // The sampler's location has the largest number. Threads have the times at which they were on a CPU.
+    // The sampler's location has the largest number. The locations of threads only have samples of CPU time.
     let number_of = |path: &PathBuf| path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
     let samples = samples.max_by_key(number_of).expect("a location");
     std::fs::remove_file(&samples).expect("it was there");

@@ -73,7 +73,8 @@ fn memory_stays_flat_and_every_joule_is_accounted_for() {
 /// A collector with its inputs.
 struct Day {
     run: LiveRun,
-    teller: Session,
+    /// Sets the simulated time.
+    clock: Session,
     ranks: Vec<Rank>,
     samples: EventWriter,
     random: Random,
@@ -105,7 +106,7 @@ impl Day {
             left: None,
             mode: Mode::Collector,
         };
-        let teller = Session::open(session.directory()).expect("the session");
+        let clock = Session::open(session.directory()).expect("the session");
         let run = LiveRun::new(session, options, None, Latest::default()).expect("a collector");
         for rank in &mut ranks {
             rank.next = START;
@@ -113,7 +114,7 @@ impl Day {
             rank.writer.enter(START, MAIN);
         }
         samples.sample(START, 0, 0);
-        Day { run, teller, ranks, samples, random: Random::new(seed), watts: WATTS_MAX / 2, nanojoules: 0 }
+        Day { run, clock, ranks, samples, random: Random::new(seed), watts: WATTS_MAX / 2, nanojoules: 0 }
     }
 
     fn simulate(&mut self, second: u64) {
@@ -128,7 +129,7 @@ impl Day {
             self.nanojoules += self.watts * 1_000_000_000 / STEPS_PER_SECOND;
             self.samples.sample(until, 0, self.nanojoules);
             // All earlier events are in the rings.
-            self.teller.set_replay_time(self.ranks.iter().map(|rank| rank.next).fold(until, u64::min));
+            self.clock.set_replay_time(self.ranks.iter().map(|rank| rank.next).fold(until, u64::min));
             self.run.round();
         }
     }
@@ -141,7 +142,7 @@ impl Day {
             rank.writer.program_end(end);
             rank.writer.close();
         }
-        self.teller.set_replay_time(end + 1);
+        self.clock.set_replay_time(end + 1);
         while self.run.round().records > 0 {}
         let (summary, _) = self.run.finish(true).expect("results");
         (

@@ -177,7 +177,7 @@ fn every_option_in_the_documentation_exists() {
         let spans = code_spans(&text_of_page).into_iter().filter(|span| !span.contains('\n'));
         for line in in_blocks.chain(spans).filter(|line| line.contains("ampere ")) {
             let Some(arguments) = arguments(line).filter(|arguments| !arguments.is_empty()) else { continue };
-            // The command line is parsed before this error: an unknown option would be a different one.
+            // Options are parsed in order, so an unknown one is an error before `--help` is reached.
             let output =
                 Command::new(artifact("ampere")).args(&arguments).arg("--help").output().expect("ampere");
             assert!(output.status.success(), "{}: {line}\n{}", shown(&page), text(&output.stderr));
@@ -388,7 +388,7 @@ fn has_test(test: &str) -> bool {
     })
 }
 
-/// Statements that the program could make false name the test that holds them, in a comment before them.
+/// Before a statement that a change of the program could make false, a comment names the test that checks it.
 #[test]
 fn every_test_that_a_statement_names_exists() {
     let mut held = 0;

@@ -79,7 +79,7 @@ fn gauges_are_in_the_metrics_and_in_the_summary() {
 }
 
 #[test]
-fn off_is_off() {
+fn gauges_can_be_switched_off() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     succeed(run_on(&place, "watts=300", "1").env("AMPERE_GAUGES", "off"));

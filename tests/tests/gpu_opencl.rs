@@ -22,7 +22,7 @@ const WATTS: f64 = 300.0;
 const SETTINGS: &str =
     "[[device]]\nname = \"GPU-0\"\nmetric = 'rocm_smi:::energy_count:device=0'\nlocations = ['OpenCL.+']\n";
 
-/// The file that names PoCL's library: that of an own copy (`scripts/need-packages`), or else the system's.
+/// The file that names PoCL's library: that of the copy that `scripts/need-packages` makes, or else the system's.
 fn vendors() -> Option<PathBuf> {
     let own = artifact("ampere").parent()?.parent()?.join("pocl/pocl.icd");
     [own, PathBuf::from("/etc/OpenCL/vendors/pocl.icd")].into_iter().find(|path| path.is_file())
@@ -123,7 +123,7 @@ fn play(ranks: usize, arguments: &[&str]) {
         (now[0] > 0.0 && now[1] > 0.0 && live_joules(&place.path("out")) == Some(now)).then_some(now)
     });
     std::fs::write(place.path("over"), "").expect("room for a file");
-    assert!(running.wait(LIMIT).is_some_and(|status| status.success()), "the program ends well");
+    assert!(running.wait(LIMIT).is_some_and(|status| status.success()), "the program succeeds");
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
     let joules_of = |summary: &Value| ["light", "heavy"].map(|name| row(summary, "kernels", name).joules);
@@ -429,7 +429,7 @@ fn kernels_that_end_before_they_start_are_counted_as_not_recorded() {
     assert_eq!(["light", "heavy"].map(|kernel| calls_of(&summary, kernel)), [2.0; 2]);
 }
 
-/// The same of an implementation of OpenCL that does nothing, with other times that cannot be true.
+/// An implementation of OpenCL that does nothing, behind the layer, whose times cannot be true.
 #[test]
 fn commands_whose_times_cannot_be_true_are_counted_and_a_clock_that_goes_back_is_followed() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl_layer.c") else { return };

@@ -1,4 +1,4 @@
-//! `ampere run` which a launcher starts once for each rank, with the variables of each launcher: one run, whose joules count
+//! A launcher starts `ampere run` once for each rank, with the variables of that launcher. This is one run, whose joules count
 //! once.
 
 use ampere_tests::jobs::{Place, is_root, run, start};
@@ -140,7 +140,7 @@ fn the_ranks_of_each_launcher_are_one_run() {
 
 /// A launcher that sets no job id starts each rank with a script.
 #[test]
-fn ranks_in_a_script_each_are_one_run() {
+fn ranks_that_a_script_starts_separately_are_one_run() {
     let place = Place::new();
     let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
     let ampere = ampere_tests::jobs::built().join("ampere");
@@ -191,7 +191,7 @@ fn runs_of_an_unknown_launcher_are_not_complete() {
 
 /// Nodes of clouds and of containers often have the same name.
 #[test]
-fn nodes_of_one_name_are_as_many_nodes_of_the_run() {
+fn nodes_with_the_same_name_are_separate_nodes_of_the_run() {
     skip_unless!(is_root(), "needs root");
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");
     for (nodes, name) in [(&["one", "two"][..], "same"), (&["one", "two", "three"], "same-0a1b2c3d")] {

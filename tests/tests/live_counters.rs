@@ -177,7 +177,7 @@ fn dies_with_a_counter_each_are_two_devices() {
     assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
 }
 
-/// Two drivers can show one package, and kernels have named the dies of a package alike.
+/// Two drivers can show one package, and some kernels give the dies of a package the same name.
 #[test]
 fn two_zones_of_one_name_are_one_device_or_two_by_their_values() {
     for (watts, name) in [(50.0, None), (40.0, Some("zone-1-package-0"))] {
@@ -315,7 +315,7 @@ fn the_partitions_of_a_gpu_are_one_device() {
 }
 
 #[test]
-fn gpus_of_their_own_are_devices_of_their_own() {
+fn separate_gpus_are_separate_devices() {
     let place = Place::new();
     let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
     let mut command = place.ampere_run("out", [program.as_os_str()]);

@@ -1,4 +1,4 @@
-//! What ranks use while they wait for each other in MPI, while they run.
+//! The joules that ranks use while they wait for each other in MPI, counted while they run.
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Place, start, until};
@@ -165,7 +165,7 @@ fn the_trace_has_what_each_location_has_used_waiting() {
     let words = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"];
     succeed(with_rocm_smi(place.ampere_run("out", words).arg(&program), "watts=300"));
     succeed(Command::new("/usr/bin/python3").args(["-c", SUMS]).arg(place.path("out")));
-    // It is none of the devices.
+    // The metric is not one of the devices.
     let own = place.summary("out");
     let of_trace = attribute(&place.path("out").join("traces.otf2"), &[]);
     assert_same_figures(&own, &of_trace);

@@ -1,5 +1,5 @@
 //! What ampere does not change: the cost of a call that is not measured, the CPUs, the environment, exit statuses, existing
-//! results, signals. Most tests have the figures from before there was a limit.
+//! results, signals. Some comments give the cost that was measured before the limit was set.
 
 use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
 use ampere_tests::runs::{on_path, text};
@@ -32,7 +32,7 @@ const CALLS: &str = r#"
 "#;
 
 #[test]
-fn switched_off_an_mpi_call_costs_nothing() {
+fn an_mpi_call_costs_nothing_while_ampere_is_disabled() {
     skip_unless!(on_path("mpicc.openmpi"), "no mpicc.openmpi");
     let place = Place::new();
     let program = place.compile("mpicc.openmpi", "calls", CALLS, &["-O2"]);
@@ -46,7 +46,7 @@ fn switched_off_an_mpi_call_costs_nothing() {
         plain = plain.min(nanoseconds(&mut place.command(&program)));
         preloaded = preloaded.min(nanoseconds(&mut place.bare("out", &program)));
     }
-    // It was 28 ns more. What remains is a jump: 0.15 ns.
+    // It was once 28 ns more. Now only a jump remains, which takes 0.15 ns.
     assert!(preloaded < plain + 2.0, "{preloaded} ns, without ampere {plain} ns");
     place.assert_clean();
     assert!(!place.path("out").exists());
@@ -70,7 +70,7 @@ fn documented_variables() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_environment_is_as_it_was_but_for_documented_variables() {
+fn only_documented_variables_of_the_environment_are_changed() {
     let place = Place::new();
     let plain = environment(&place.command("env").arg("-0").output().expect("it runs").stdout);
     let mut command = place.ampere(["run", "-o", "out", "--config", "ampere.toml", "--", "env", "-0"]);
@@ -274,7 +274,7 @@ fn require(place: &Place, output: &str, command: &[&str]) -> Done {
 }
 
 #[test]
-fn what_must_be_measured_and_cannot_be_fails() {
+fn a_command_that_cannot_be_measured_fails_with_require() {
     let place = Place::new();
     place.write("file", "a file");
     let program = place.instrumented();

@@ -36,7 +36,7 @@ fn the_rings_of_a_full_node_are_256_mib_at_most() {
     place.assert_clean();
 }
 
-/// Runs on a node whose spool directory cannot be used, in each of several ways.
+/// Two spool directories cannot be used, for different reasons. The third one can.
 #[test]
 fn a_spool_directory_that_cannot_be_used_loses_nothing() {
     let place = Place::new();

@@ -374,7 +374,7 @@ fn ranks_view(summary: &Value) -> (&Value, &Value) {
     (device, view)
 }
 
-/// The joules of other jobs, and the CPU time of these as a part of all that is not ampere's.
+/// Returns the joules of other jobs, and their part of the node's busy CPU time without the collector's.
 fn of_other_jobs(summary: &Value) -> (f64, f64) {
     let (device, view) = ranks_view(summary);
     let cpu = &summary["run"]["node_cpu"];
@@ -410,7 +410,7 @@ fn other_jobs_have_their_part_of_dynamic_joules() {
     assert!(table.contains(" J of other jobs"), "{table}");
     let rows = succeed(place.ampere(["report", "-f", "csv"]).arg(place.path("out"))).stdout;
     assert!(String::from_utf8_lossy(&rows).contains("(other jobs)"));
-    // The trace gives the same figures, at once or played live.
+    // `ampere attribute` and a replay give the same figures from the trace.
     let trace = place.path("out/traces.otf2");
     let mut replay = place.ampere(["replay", "--speed", "max", "-o"]);
     succeed(replay.arg(place.path("played")).arg(&trace));

@@ -12,8 +12,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Functions whose names contain HTML, bytes that are not UTF-8, and a long template, and one whose name has no place for a line
-/// break: its share is in the first sentences.
+/// Functions whose names contain HTML, bytes that are not UTF-8, or a long template. The name of `wide` has no place for a line
+/// break, and its share is in the first sentences of the page.
 const SOURCE: &str = r#"
     #include <time.h>
     #include <unistd.h>
@@ -135,7 +135,7 @@ fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() 
     };
     let before = joules();
     let browser = start(browse(&place, &format!("http://{address}/"), 1600).env("MARK", place.path("mark")));
-    until("people have done what they do", || place.path("mark").exists());
+    until("the browser has used the page", || place.path("mark").exists());
     let after = joules();
     place.write("go", "");
     assert_eq!(running.wait().code, 3);
@@ -550,7 +550,11 @@ fn a_screen_reader_gets_names_and_figures_and_nothing_each_second() {
     let live = answer(&done.stdout);
     read(&live);
     assert_eq!(live["announced"], serde_json::json!([[], []]), "nothing is announced each second");
-    assert_eq!(live["stays"], serde_json::json!([true, "all devices"]), "what a reader is at, and the focus");
+    assert_eq!(
+        live["stays"],
+        serde_json::json!([true, "all devices"]),
+        "the reader's position, and the focus"
+    );
     assert_eq!(live["lost"], true, "the lost connection is announced");
     place.write("go", "");
     assert_eq!(running.wait().code, 0);

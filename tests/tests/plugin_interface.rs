@@ -512,7 +512,7 @@ fn a_kernels_joules_are_those_of_the_code_that_launched_it() {
         assert!(inclusive > 1.0 && relative(inclusive, kernels) < 1e-8, "{path}: {inclusive} and {kernels}");
     }
 
-    // Tables of kernels have what ran on the GPU, and whatever shows call paths has who launched it.
+    // Tables of kernels list what ran on the GPU. Outputs with call paths also show what launched it.
     let report = |arguments: &[&str]| {
         let done = run(place.ampere(["report"]).arg(place.path("out")).args(arguments));
         assert_eq!(done.code, 0, "{done:#?}");

@@ -40,8 +40,8 @@ fn the_integral_of_a_ranks_power_is_its_joules() {
     place.assert_clean();
 }
 
-/// A computed power is no counter: the trace that has it gives a run's figures to the last bit, whatever the settings define as
-/// devices.
+/// The attributed power is not a counter. It changes no bit of the figures that are computed from its trace, even if the
+/// settings make every metric a device.
 #[test]
 fn the_power_is_never_a_device() {
     skip_unless!(on_path("mpirun") && on_path("otf2-print"), "no mpirun");

@@ -272,7 +272,7 @@ fn the_endpoint_serves_until_the_final_figures_are_scraped_and_delays_nothing() 
         assert!(left.is_empty(), "{left:?}");
         let joules: f64 =
             list(&place.summary("out"), "devices").iter().map(|device| number(device, "total_joules")).sum();
-        assert_eq!(place.collectors().len(), 1, "it serves on");
+        assert_eq!(place.collectors().len(), 1, "it still serves");
         let scraped = scraped_joules(target);
         assert!(relative(scraped, joules) < 1e-12, "{scraped} J scraped, {joules} J in the summary");
         place.no_process_left();
@@ -297,7 +297,7 @@ fn the_endpoint_closes_when_it_is_not_scraped_or_another_run_wants_its_port() {
     scraped_twice(&place, "one", Duration::from_secs(8));
     place.write("go", "");
     assert_eq!(running.wait().code, 7);
-    assert_eq!(place.collectors().len(), 1, "it serves on");
+    assert_eq!(place.collectors().len(), 1, "it still serves");
     let running = begin("two");
     jobs::until("another one serves", || announced(&place.path("two")).is_some());
     let at = announced(&place.path("two")).expect("it serves").address();

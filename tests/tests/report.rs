@@ -277,7 +277,7 @@ fn nodes_of_a_job_are_shown_as_one() {
 }
 
 #[test]
-fn manual_pages_and_completions_are_of_all_commands() {
+fn every_command_has_a_manual_page_and_completions() {
     let place = Place::new();
     let made = run(place.ampere(["shipped", "."]).current_dir(place.path("")));
     assert_eq!(made.code, 0, "{made:#?}");

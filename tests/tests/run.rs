@@ -326,7 +326,7 @@ fn devices_within_a_node_are_not_added_to_it() {
         // The tolerance is a tenth of a second at either end, because the counter changes ten times a second.
         assert!((joules - watts * seconds).abs() < watts * 0.25, "{name}: {joules} J in {seconds} s");
     }
-    // The program sleeps from time to time, so each counter shows what it draws anyway.
+    // The program sleeps from time to time, so each counter shows what its device draws anyway.
     for (name, watts) in [("package-0", 400.0), ("package-1", 200.0)] {
         let baseline = &named(name)["baseline"];
         assert_eq!(baseline["kind"], "idle intervals", "{baseline}");

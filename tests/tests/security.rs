@@ -117,15 +117,18 @@ fn is_base(path: &Path) -> bool {
 #[test]
 fn a_token_file_that_others_can_read_is_refused_before_anything_starts() {
     let place = Place::new();
-    let (file, trace) = (token_file(&place), place.path("ran"));
+    let (file, marker) = (token_file(&place), place.path("ran"));
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("ours");
-    let trace = trace.to_string_lossy().into_owned();
-    let output =
-        place.ampere_run("out", ["touch", &trace]).env("AMPERE_TOKEN_FILE", &file).output().expect("it runs");
+    let marker = marker.to_string_lossy().into_owned();
+    let output = place
+        .ampere_run("out", ["touch", &marker])
+        .env("AMPERE_TOKEN_FILE", &file)
+        .output()
+        .expect("it runs");
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.contains("is accessible to other users: use chmod 600"), "{said}");
-    assert!(!Path::new(&trace).exists());
+    assert!(!Path::new(&marker).exists());
 }
 
 /// Permits every user to write into this directory.
@@ -186,7 +189,7 @@ fn directories_of_other_users_are_not_used() {
     assert!(text(&output.stderr).contains("belongs to another user (nobody)"), "{}", text(&output.stderr));
 }
 
-/// A function whose name is a page, a line of metrics or a terminal's command is a function with a long name.
+/// Markup, lines of metrics and commands for a terminal have no effect in a function's name.
 #[test]
 fn a_function_whose_name_is_markup_or_a_control_sequence_is_shown_harmlessly() {
     skip_unless!(on_path("clang"), "no clang, whose functions can have any name");

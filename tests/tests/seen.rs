@@ -5,7 +5,7 @@ use ampere_tests::runs::{assert_same_figures, attribute, json, list, may_sample,
 use ampere_tests::skip_unless;
 use serde_json::Value;
 
-/// A program that works for a time on the clock, in a function of this name.
+/// A function that uses this many CPU seconds. It is called `spin`, or has the name in `WORK`.
 const SPIN: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
@@ -27,7 +27,7 @@ const HOOKS: &str = r#"
     __attribute__((no_instrument_function)) void __cyg_profile_func_enter(void *function, void *site) { calls++; }
     __attribute__((no_instrument_function)) void __cyg_profile_func_exit(void *function, void *site) { }
 "#;
-/// Very short work, timed by the kernel's clock of a thread.
+/// A thousand threads or, with an argument, child processes, one after the other. Each uses 0.6 ms of CPU time.
 const SHORT: &str = r#"
     #include <pthread.h>
     #include <sys/wait.h>
@@ -42,7 +42,7 @@ const SHORT: &str = r#"
 /// The idle joules of a machine without other work are a few percent; other programs make threads wait for their CPUs.
 const IDLE_MAX: f64 = 0.3;
 
-/// The limit if many processes wait for a CPU again: all joules were idle when only samples counted.
+/// The limit for many short processes, each of which has to wait for a CPU. Without CPU time, all their joules would be idle.
 const WAITING_MAX: f64 = 0.7;
 
 /// Runs a command. Returns the summary and the share of the joules of the ranks view that is idle. All joules are computed from
@@ -221,7 +221,7 @@ fn a_sampled_thread_that_makes_calls_is_counted_once() {
 }
 
 #[test]
-fn threads_and_processes_that_are_too_short_for_a_sample_are_of_their_program() {
+fn threads_and_processes_that_are_too_short_for_a_sample_are_counted_for_their_program() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     for (arguments, name) in [(&[][..], "threads"), (&["children"][..], "children")] {
         let place = Place::new();
@@ -240,7 +240,7 @@ fn threads_and_processes_that_are_too_short_for_a_sample_are_of_their_program() 
     assert!(idle < WAITING_MAX, "a shell's loop: {idle}: {summary:#}");
 }
 
-/// The user has turned sampling off: this must not be taken for idle time.
+/// The user has turned sampling off: the work that is therefore not seen must not be taken for idle time.
 #[test]
 fn a_run_that_is_not_complete_because_sampling_is_off_is_reported() {
     let place = Place::new();

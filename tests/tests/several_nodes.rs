@@ -210,7 +210,7 @@ fn the_nodes_of_a_job_write_one_archive() {
     }
 }
 
-/// The other node's archive is complete, and `ampere report` adds what can be finished.
+/// The surviving node's archive is complete, and `ampere report` adds what can be recovered of the killed one.
 #[test]
 fn a_node_that_is_killed_is_added_later() {
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Works for this number of milliseconds. An argument that is no number selects what it does before or after that.
+/// Works for the number of milliseconds in its first argument. If there is a second one, it then makes the file of this name, and
+/// works until it is killed.
 const WORK: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
@@ -97,7 +98,7 @@ fn a_short_mpi_run_is_complete() {
     let command = ["mpirun.openmpi", "--oversubscribe", "-n", "2", text(&ranks), "1"];
     let summary = assert_complete(&place, "ranks", &command, 0);
     assert_eq!(summary["run"]["ranks"], 2);
-    // A single rank needs no launcher, and ends before a longer run would have measured its clock.
+    // A single rank needs no launcher, and ends before the time at which a longer run measures its clock.
     assert_complete(&place, "alone", &[text(&ranks), "1"], 0);
     place.assert_clean();
 }
@@ -120,7 +121,7 @@ fn the_joules_of_a_short_run_are_those_of_its_cpu_time() {
 
 /// A shell returns immediately when a command runs in the background, and so does `ampere run`.
 #[test]
-fn a_process_that_the_command_leaves_running_holds_nobody_and_is_named() {
+fn a_process_that_the_command_leaves_running_does_not_delay_the_end_and_is_named() {
     let place = Place::new();
     let instrumented = place.compile("cc", "left", WORK, &["-finstrument-functions"]);
     let plain = place.compile("cc", "left-plain", WORK, &[]);
@@ -135,7 +136,7 @@ fn a_process_that_the_command_leaves_running_holds_nobody_and_is_named() {
         let begun = std::time::Instant::now();
         let done = running.wait();
         assert_eq!(done.code, 5, "{done:#?}");
-        // 0.1 s of it are the script's. It used to be ten seconds.
+        // 0.1 s of it are the script's.
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
         let summary = place.summary(output);
         let left = place.processes();
@@ -171,7 +172,7 @@ fn a_process_without_samples_that_still_runs_is_named() {
     }
 }
 
-/// A program that such a process starts later finds no session any more, which is no error.
+/// A process that the command leaves running starts a program, which finds no session any more. This is no error.
 #[test]
 fn a_program_that_starts_after_the_run_prints_nothing() {
     let place = Place::new();

@@ -52,7 +52,7 @@ fn check_results(place: &Place, complete: bool) {
 }
 
 #[test]
-fn a_command_that_a_signal_kills_ends_with_128_and_its_number() {
+fn a_command_that_a_signal_kills_has_the_exit_status_128_plus_its_number() {
     for signal in [Signal::KILL, Signal::SEGV] {
         let place = Place::new();
         let running = under_way(&place, &program(&place), &[]);
@@ -118,7 +118,7 @@ fn an_interrupt_from_the_terminal_ends_the_command_and_not_the_collector() {
     for (arguments, code, complete) in [(&["handles"][..], 9, true), (&[], 128 + 2, false)] {
         if arguments.is_empty() && interrupts_are_ignored() {
             return println!(
-                "skipped: interrupts are ignored, as in a shell's background, and so by all that is started"
+                "skipped: interrupts are ignored, as in background jobs of a shell, also by all child processes"
             );
         }
         let place = Place::new();
@@ -165,5 +165,5 @@ fn a_process_that_the_command_leaves_running_is_measured_to_the_commands_end() {
     assert!(summary["run"]["notes"].to_string().contains("still run"), "{}", summary["run"]);
     assert!(place.collectors().is_empty());
     let left = place.processes();
-    assert_eq!(left.len(), 1, "the process of the command's is not ours to end: {left:?}");
+    assert_eq!(left.len(), 1, "ampere must not end a process of the command: {left:?}");
 }

@@ -118,7 +118,11 @@ fn static_and_dynamic_joules_add_up_to_those_of_their_device() {
     let place = attributed();
     let none = "SELECT count(*) FROM ampere_device WHERE device <> 'GPU-0' AND (baseline_kind IS NOT NULL OR static_joules IS NOT NULL)";
     report(&place, &["out", "-f", "sqlite", "-o", "out.rpd"]).said_nothing();
-    assert_eq!(query(&place, none), [serde_json::json!([0])], "only the policy active divides joules so");
+    assert_eq!(
+        query(&place, none),
+        [serde_json::json!([0])],
+        "only the policy active divides joules into static and dynamic ones"
+    );
     let settings = "[[device]]\nname = \"GPU-0\"\nmetric = '.*energy_count.*'\nbaseline_watts = 40\n\
                     [attribution]\npolicy = \"active\"\n";
     std::fs::write(place.path("out.toml"), settings).expect("a file");

@@ -79,7 +79,7 @@ fn ends(running: Running) -> String {
 }
 
 #[test]
-fn without_a_token_other_users_see_names_devices_and_joules_alone() {
+fn without_a_token_other_users_see_only_names_devices_and_joules() {
     skip_unless!(is_root(), "needs root");
     let place = Place::new();
     let mut command =
@@ -152,7 +152,7 @@ fn node() -> String {
 }
 
 #[test]
-fn a_collector_json_that_is_a_pipe_or_has_no_end_holds_nobody() {
+fn a_collector_json_that_is_a_pipe_or_has_no_end_blocks_no_command() {
     let place = Place::new();
     for script in
         ["mkfifo d/collector.json", "ln -s /dev/zero d/collector.json", "truncate -s 1T d/collector.json"]
@@ -198,7 +198,7 @@ fn the_first_node_gives_nobody_the_token_of_a_run() {
         std::fs::write(directory.join("collector.json"), json.to_string()).expect("room");
         (server, directory)
     };
-    // In these three cases another user owns the directory; another user owns only the file; and this user owns all, but another
+    // There are three cases. Another user owns the directory; another user owns only the file; this user owns both, but another
     // user holds the port.
     let (of_other, directory) = plant("planted1", &mut manifest);
     chown(&directory, Some(OTHER_USER), Some(OTHER_USER)).expect("chown");
@@ -319,7 +319,7 @@ fn listen_off_serves_nothing_and_measures_all_the_same() {
     }
 }
 
-/// Its code is in no file, and its directory for perf maps is on a mount whose server never answers.
+/// A program whose code is in no file, and whose directory for perf maps is on a mount whose server never answers.
 const DEAD_MOUNT: &str = r#"
     #define _GNU_SOURCE
     #include <fcntl.h>
@@ -354,7 +354,7 @@ const DEAD_MOUNT: &str = r#"
 "#;
 
 #[test]
-fn a_program_on_a_dead_mount_is_measured_without_the_names_that_are_there() {
+fn a_program_whose_perf_map_is_on_a_dead_mount_is_measured_without_its_names() {
     skip_unless!(
         is_root() && may_mount() && Path::new("/dev/fuse").exists(),
         "needs root, and to be allowed to mount"
@@ -381,7 +381,7 @@ fn a_program_on_a_dead_mount_is_measured_without_the_names_that_are_there() {
     place.no_process_left();
 }
 
-/// Results of another user are shown on a terminal in each form.
+/// Results of another user are shown on a terminal in each format.
 #[test]
 fn hostile_results_do_nothing_to_a_terminal() {
     let place = Place::new();
@@ -424,6 +424,6 @@ fn hostile_results_do_nothing_to_a_terminal() {
     assert!(done.code == 2 && done.stdout.contains("Usage"), "{done:#?}");
     assert!(!done.stdout.contains(left), "{done:#?}");
     // A file and a pipe get the rows unchanged.
-    let csv = run(&mut place.ampere(["report", "-f", "json", "out"])).stdout;
-    assert!(csv.contains("\"run\""), "{csv}");
+    let rows = run(&mut place.ampere(["report", "-f", "json", "out"])).stdout;
+    assert!(rows.contains("\"run\""), "{rows}");
 }

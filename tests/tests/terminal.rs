@@ -80,7 +80,7 @@ fn keys_sort_filter_search_and_choose_views_and_quitting_gives_the_terminal_back
         terminal.types("SMALL");
         terminal.press(&["Enter"]);
         terminal.until("a filter", |screen| has_row(screen, "small") && !has_row(screen, "large"));
-        // A terminal's escape and function key in one piece would be another key.
+        // If Escape and a function key came in one piece, they would be another key.
         terminal.press(&["Escape"]);
         terminal.until("no filter", |screen| has_row(screen, "large"));
         terminal.press(&["F5"]);
@@ -625,7 +625,7 @@ fn the_live_table_stays_below_the_commands_output_and_leaves_the_terminal_as_it_
 }
 
 #[test]
-fn a_small_terminal_is_the_commands_alone() {
+fn a_small_terminal_shows_only_the_commands_output() {
     if !have(&["tmux"]) {
         return;
     }

@@ -140,13 +140,13 @@ fn every_call_in_c_is_counted(mpi: &Mpi) {
 }
 
 #[test]
-fn calls_of_open_mpi_from_c_are_counted_by_whatever_way() {
+fn calls_of_open_mpi_from_c_are_counted_however_they_are_made() {
     skip_unless!(OPEN_MPI.is_here(), "no Open MPI");
     every_call_in_c_is_counted(&OPEN_MPI);
 }
 
 #[test]
-fn calls_of_mpich_from_c_are_counted_by_whatever_way() {
+fn calls_of_mpich_from_c_are_counted_however_they_are_made() {
     skip_unless!(MPICH.is_here(), "no MPICH");
     every_call_in_c_is_counted(&MPICH);
 }
@@ -227,10 +227,10 @@ fn calls_of_mpi4py_of_pypi_are_counted() {
     skip_unless!(OPEN_MPI.is_here() || MPICH.is_here(), "no MPI");
     let place = Place::new();
     let python = python_with_mpi4py(&place);
-    skip_unless!(python.is_some(), "mpi4py is not to be had from PyPI");
-    let python = python.expect("as was asked");
+    skip_unless!(python.is_some(), "mpi4py is not available from PyPI");
+    let python = python.expect("checked");
     let script = place.write("script.py", BY_MPI4PY);
-    // It looks for MPICH's library by the name that this has outside Debian.
+    // mpi4py looks for MPICH's library by the name that this has outside Debian.
     let libraries = place.path("libraries");
     std::fs::create_dir(&libraries).expect("a directory");
     let found = Command::new("cc").arg(format!("-print-file-name={}", MPICH.library)).output().expect("cc");
@@ -242,7 +242,7 @@ fn calls_of_mpi4py_of_pypi_are_counted() {
         assert_calls(&summary, mpi.abi, &OF_MPI4PY);
     }
     if OPEN_MPI.is_here() {
-        // It looks for the libraries of several MPIs, and checks each for functions that only the others have.
+        // Without a choice, mpi4py looks for the libraries of several MPIs, and checks each for functions that only others have.
         let summary = OPEN_MPI.measured(&place, "chosen-by-itself", &[text(&python), text(&script)], &[]);
         assert_calls(&summary, "chosen by itself", &OF_MPI4PY);
     }

@@ -405,10 +405,11 @@ fn a_counter_that_may_not_be_read_is_named() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
-    // The program ends before a device is gone.
+    // By itself, the program would end before the device is lost.
     let script = format!("'{}'; status=$?; sleep 0.2; exit $status", program.display());
     let words = ["sh", "-c", script.as_str()];
-    // RSMI_STATUS_PERMISSION is 4. The cases are: at the library's init, for one device, for all devices.
+    // RSMI_STATUS_PERMISSION is 4. The library's initialization fails, or all devices, or one device, or one is lost during the
+    // run.
     for (output, script, energy) in [
         ("init", "init=4", "estimated"),
         ("all", "watts=100,200;error=0:4,1:4", "estimated"),

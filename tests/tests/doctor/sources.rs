@@ -198,7 +198,7 @@ fn the_kernels_files_show_their_devices() {
     let chip = root.join("sys/class/hwmon/hwmon0");
     put(&chip.join("name"), "amdgpu\n");
     put(&chip.join("power1_average"), "50000000\n");
-    // It counts 250 µJ at least ten times a second: 2 kW in steps of 50 ms.
+    // The counter increases by 100 J every 50 ms, which is 2 kW.
     let (over, file) =
         (AtomicBool::new(false), std::fs::File::options().write(true).open(&moving).expect("open"));
     let found = std::thread::scope(|scope| {

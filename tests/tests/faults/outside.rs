@@ -144,7 +144,7 @@ fn a_stopped_collector_is_not_waited_for() {
 
 /// A program's behaviour does not depend on its collector.
 #[test]
-fn a_killed_collector_changes_nothing_of_the_program() {
+fn a_killed_collector_does_not_affect_the_program() {
     if !have_mpi() {
         return;
     }

@@ -420,7 +420,7 @@ fn the_doctor_reports_whether_kernels_will_be_seen() {
         list(&found, "checks").iter().filter(is_it).map(text).collect::<Vec<_>>()
     };
     let hip = Hip::new();
-    // The program finds the library by its name without a number, and the doctor by those that every ROCm has.
+    // The program finds the library by its name without a number, and the doctor by the numbered names that every ROCm has.
     let linked = hip.place.path("librocprofiler-sdk.so");
     std::fs::rename(&linked, hip.place.path("librocprofiler-sdk.so.1")).expect("a link");
     assert_eq!(found(&hip), ["ok libamdhip64.so.6, librocprofiler-sdk.so.1: kernels are seen"]);
@@ -445,7 +445,7 @@ fn an_unknown_version_and_a_function_that_fails_are_reported_in_one_line() {
     }
 }
 
-/// A program that opens HIP and closes it again. As the real one, the library stays in the process: it has threads.
+/// A program that opens HIP and closes it again. Like the real library, the stand-in stays in the process: it has threads.
 const CLOSES: &str = r#"
     #include <dlfcn.h>
     #include <stdio.h>
@@ -512,7 +512,7 @@ fn rocprofiler_registers_own_library_finds_and_configures_ours() {
     std::os::unix::fs::symlink(register, hip.place.path("librocprofiler-register.so.0")).expect("a link");
     let (summary, _) = hip.runs(&["three_to_one", "10"], "");
     assert_three_to_one(&summary, 10.0);
-    // This is also tried where it would abort the program, because it finds no rocprofiler-sdk.
+    // Without rocprofiler-sdk, rocprofiler-register could abort the program, which must run all the same.
     std::fs::remove_file(hip.place.path("librocprofiler-sdk.so")).expect("a link");
     std::fs::remove_dir_all(hip.place.path("out")).expect("the result");
     let (summary, _) = hip.runs(&["three_to_one", "10"], "");

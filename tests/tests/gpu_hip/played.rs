@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// A reading counts for the middle of the time that it took, in seconds. It is repeated if it was interrupted for longer than
-/// this.
+/// The largest error of a reading's time, in seconds. A reading counts for the middle of the time that it took, and is repeated if
+/// it was interrupted for longer than this.
 const READING_ERROR_MAX: f64 = 100e-6;
 
 /// A kernel: its name, and the times of its start and end.
@@ -188,7 +188,7 @@ fn assert_equal(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) {
 
 /// Plays the kernels and readings of a trace, and compares: the values of all readings, the kernels, and their joules. With the
 /// policy `busy_only`, these depend on the readings between which a kernel begins and ends, and must be equal. With
-/// `time_sliced`, they depend on the exact moments: each trace has the joules between those that are in it.
+/// `time_sliced`, they depend on the exact moments, so each trace is compared with its own moments.
 #[track_caller]
 fn assert_played_is_recorded(hip: &Hip, recorded: &Path) {
     let record = Gpus::of(recorded);

@@ -243,7 +243,7 @@ fn measure(count: usize, seconds: u64) -> (f64, f64, i64) {
         memory as f64 / 1e6,
         bytes / share(0, "x", 1.0).to_string().len() as f64 / count as f64
     );
-    // Without this they would be taken for nodes that were cut off, and be finished one after the other.
+    // Otherwise the end of the run would treat these nodes as cut off, and finish them one after the other.
     (0..count).for_each(|at| std::fs::remove_dir_all(place.path("out").join(name(at))).expect("it exists"));
     place.write("end", "");
     assert_eq!(running.wait().code, 0);
@@ -251,14 +251,14 @@ fn measure(count: usize, seconds: u64) -> (f64, f64, i64) {
 }
 
 #[test]
-fn a_collector_gathers_64_nodes_with_little() {
+fn gathering_64_nodes_costs_little() {
     let (cpu, bytes, memory) = measure(64, 8);
     // The goal is 2 % and 1 MB/s. Other tests compete for the CPU, which makes the same work take longer.
     assert!(cpu < 0.04 && bytes < 1e6 && memory < 64 << 20, "{cpu} {bytes} {memory}");
 }
 
 #[test]
-fn a_collector_gathers_1000_nodes_with_no_more() {
+fn gathering_1000_nodes_costs_no_more() {
     let (cpu, bytes, memory) = measure(1000, 8);
     assert!(cpu < 0.04 && bytes < 1e6 && memory < 128 << 20, "{cpu} {bytes} {memory}");
 }

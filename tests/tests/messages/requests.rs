@@ -118,7 +118,7 @@ fn requests_under_mpich() {
     requests_in_c(MPICH, json!({"send": 12}));
 }
 
-/// The messages of programs in Fortran are those of C, whatever the way.
+/// Programs in Fortran have the same messages as those in C, whichever of the three interfaces they use.
 #[test]
 fn messages_requests_and_collectives_in_fortran() {
     skip_unless!(has_python_otf2(), "no python3-otf2");

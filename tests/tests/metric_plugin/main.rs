@@ -37,7 +37,7 @@ impl Host {
         command
     }
 
-    /// Sets the counters of the stand-in library.
+    /// Returns a command that reads the counters of the stand-in library.
     fn simulated(
         &self,
         scenario: &str,

@@ -75,7 +75,7 @@ fn random_traces_give_the_figures_of_the_definition() {
         }
         assert!(theirs.wait().expect("python ends").success());
     }
-    println!("{traces} random traces, {rows} figures as the oracle has them");
+    println!("{traces} random traces, {rows} figures agree with the oracle");
     assert!(rows > 20 * traces, "the traces have too little in them");
 }
 
@@ -173,7 +173,7 @@ impl Comparison {
         }
     }
 
-    /// Does the same for dynamic joules. The oracle's resolved ones are those of a call path, on whatever locations.
+    /// Does the same for dynamic joules. The oracle's resolved joules are those of a call path on all locations together.
     fn active_bounds(&mut self, what: &str, view: &Value, expected: &Value, theirs: &BTreeMap<&str, &Value>) {
         let total = number(expected, "total");
         let resolved = sums(list(view, "callpaths"), path, "resolved_joules");

@@ -46,7 +46,7 @@ struct Device {
     mode: MetricMode,
     instantaneous: bool,
     /// Whether `kind` is configured. A unit determines it as well.
-    kind_is_told: bool,
+    kind_is_configured: bool,
     value: MetricValueType,
     /// The rank that records the counter, if each rank has its own of this name, or if all record the same one.
     recorder: Option<u32>,
@@ -55,7 +55,7 @@ struct Device {
     /// The main threads with the oracle's names, and the numbers of the ranks.
     ranks: Vec<u32>,
     streams: Vec<String>,
-    /// Those of the streams whose process is known, with its rank, if the device is a GPU.
+    /// If the device is a GPU: the streams whose process is known, with its rank.
     kernels: Vec<(u32, String)>,
 }
 
@@ -106,7 +106,7 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
     let archive = ArchiveWriter::create(directory)?;
     let mut trace = Trace::new(random, archive);
     let policy = random.of(&["time_sliced", "busy_only", "active"]);
-    // CPU times may be in the trace whatever the policy is, and are of some threads only.
+    // CPU times may be in the trace whatever the policy is, and only some threads have them.
     trace.cpu_time = (policy == "active" || random.one_in(4)).then(|| trace.cpu_time_class());
     let mut devices = Vec::new();
     let mut rank = 0;
@@ -159,7 +159,7 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
                 unit: NO_UNIT,
                 mode: MetricMode::AccumulatedStart,
                 instantaneous: false,
-                kind_is_told: true,
+                kind_is_configured: true,
                 value: MetricValueType::U64,
                 recorder: None,
                 found: false,
@@ -189,7 +189,7 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
                 unit: if configured { NO_UNIT } else { unit },
                 mode: random.of(modes),
                 instantaneous,
-                kind_is_told: configured || unit.0 == "#" || random.one_in(2),
+                kind_is_configured: configured || unit.0 == "#" || random.one_in(2),
                 value: random.of(&[MetricValueType::U64, MetricValueType::I64, MetricValueType::F64]),
                 recorder: None,
                 found: false,
@@ -357,7 +357,7 @@ impl Trace {
             unit: ("uJ", MetricBase::Decimal, 0),
             mode: MetricMode::AccumulatedStart,
             instantaneous: false,
-            kind_is_told: false,
+            kind_is_configured: false,
             value: MetricValueType::U64,
             recorder: Some(rank),
             found: true,
@@ -397,7 +397,7 @@ impl Trace {
             let first = self.start - random.below(200);
             let mut counter = Sampled::new(random, &device, class, first, last);
             counter.value = counter.value.max(17);
-            // The steps are different enough that the counters cannot be taken for one.
+            // The steps differ enough for these counters not to be recognised as the same one.
             counter.largest_step = 200_000 * 5u64.pow(at as u32);
             let (step, offset) = (self.step, at as u64);
             self.location(*process, "sampler", LocationType::Metric, |writer| {
@@ -560,7 +560,7 @@ fn toml(devices: &[Device], baselines: &[f64]) -> String {
             let _ = writeln!(text, "scale = {scale:?}");
         }
         let _ = writeln!(text, "baseline_watts = {baseline:?}");
-        if device.kind_is_told {
+        if device.kind_is_configured {
             let kind = if device.instantaneous { "instantaneous" } else { "cumulative" };
             let _ = writeln!(text, "kind = '{kind}'");
         }

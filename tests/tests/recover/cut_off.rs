@@ -1,4 +1,5 @@
-//! Runs that a batch system has cut off: what is on disk before that, and what `ampere report`, `top` and `compare` make of it.
+//! Runs that a batch system has cut off: which figures are on disk by then, and what `ampere report`, `top` and `compare` make of
+//! them.
 
 use super::killed_together::kill_everything;
 use super::*;
@@ -30,7 +31,7 @@ fn is_running(summary: &Value) -> bool {
 }
 
 #[test]
-fn what_is_known_is_on_disk_at_once_when_the_end_may_be_near() {
+fn figures_are_on_disk_at_once_after_a_signal_that_may_announce_the_end() {
     let place = Place::new();
     let program = place.compile("cc", "stubborn", STUBBORN, &["-finstrument-functions"]);
     let running = start(with_gpus(&mut place.ampere_run("out", [&program])));
@@ -70,7 +71,7 @@ fn what_is_known_is_on_disk_at_once_when_the_end_may_be_near() {
 
 /// The batch system's last signal comes when half of the figures are written.
 #[test]
-fn a_run_that_was_cut_off_is_finished_by_those_who_ask_for_it() {
+fn a_run_that_was_cut_off_is_finished_by_the_command_that_asks_for_it() {
     for command in ["report", "top", "compare"] {
         let place = Place::new();
         let published = kill_everything(&place, true);
@@ -131,7 +132,7 @@ fn facts_that_are_in_no_record_are_taken_from_the_figures_that_were_left() {
 
 /// The node is gone, with the records on its disk.
 #[test]
-fn the_last_figures_are_shown_of_a_run_whose_records_are_gone() {
+fn the_last_figures_of_a_run_whose_records_are_gone_are_shown() {
     let place = killed_run();
     std::fs::remove_dir_all(session_directory(&place)).expect("the shared memory");
     let spools = std::fs::read_dir(place.path("out")).expect("the output").flatten();
@@ -190,7 +191,7 @@ fn on_another_node_a_run_counts_as_running_until_its_figures_are_old_and_then_th
 
 /// If there are fewer records than the figures cover, the figures are kept.
 #[test]
-fn figures_that_know_more_than_the_records_that_are_left_stay() {
+fn figures_that_cover_more_than_the_remaining_records_are_kept() {
     let place = Place::new();
     kill_everything(&place, true);
     let records = run(place.ampere(["report", "out", "-f", "json"]).current_dir(place.path("")));
@@ -237,7 +238,7 @@ const RENAMES_NOTHING: &str = r#"
 "#;
 
 #[test]
-fn a_file_system_that_renames_nothing_keeps_the_figures_whole() {
+fn figures_stay_whole_on_a_file_system_that_cannot_rename() {
     let place = Place::new();
     let shim = place.compile("cc", "shim.so", RENAMES_NOTHING, &["-shared", "-fPIC"]);
     let program = program(&place, WAITS);

@@ -27,8 +27,8 @@ pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     published(place)
 }
 
-/// Returns the number of records in the rings of programs, without the one that starts the program. The collector's own
-/// rings have the times at which threads were on a CPU.
+/// Returns the number of records in the rings of programs, without the record of the program's start. The collector's own
+/// rings, which have CPU times, do not count.
 fn published(place: &Place) -> u64 {
     let files = files_below(&place.path("shm"));
     let rings = files.iter().filter(|path| {

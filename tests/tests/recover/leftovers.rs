@@ -145,7 +145,7 @@ fn recovering_a_run_without_events_removes_it() {
 
 /// This is the state after a job on several nodes, one of which left files that cannot be read.
 #[test]
-fn a_node_that_cannot_be_finished_does_not_keep_the_others_from_it() {
+fn a_node_that_cannot_be_finished_does_not_prevent_the_others_from_being_finished() {
     let place = Place::new();
     killed_together::kill_everything(&place, true);
     for name in ["out/spool-a", "out/z/spool-z"] {
@@ -162,7 +162,7 @@ fn a_node_that_cannot_be_finished_does_not_keep_the_others_from_it() {
     place.assert_clean();
 }
 
-/// The other recoveries remove nothing that it has written.
+/// The other recoveries remove nothing that the successful one has written.
 #[test]
 fn one_of_several_recoveries_at_once_finishes_the_run() {
     for shared_memory_is_gone in [false, true] {
@@ -214,7 +214,7 @@ fn a_trace_that_could_not_be_written_can_be_written_later() {
 
 /// The application writes into the output directory, too, under names that a trace would have.
 #[test]
-fn files_of_the_application_are_not_taken_for_half_of_a_trace() {
+fn files_of_the_application_are_not_mistaken_for_half_of_a_trace() {
     let place = Place::new();
     let program = program(&place, WAITS);
     let mut command = place.ampere_run("out", [&program]);

@@ -46,8 +46,8 @@ fn collectors_killed_at_random_moments_lose_nothing() {
     println!("{kills} collectors killed, {gaps} gaps in sampling");
 }
 
-/// The replacement starts when the command has already ended, and much was recorded before: the end of each location comes after
-/// all of its records, and is the program's end also if the location that has it is read later than another.
+/// The replacement starts when the command has already ended and much has been recorded. Each location must end after all of its
+/// records and at the end of the program, even if another location, which is read later, has the record of that end.
 #[test]
 fn a_collector_that_takes_over_when_the_command_has_ended_loses_nothing() {
     const STEPS_BEFORE: u64 = 400;
@@ -357,8 +357,8 @@ fn the_last_process_replaces_a_collector_killed_with_ampere_run() {
     place.assert_clean();
 }
 
-/// What the dead collector has left in the session's page must not be taken for an answer of the new one, which takes the
-/// session's lock before it writes its own.
+/// The new collector takes the session's lock before it writes its entry into the session's page. Until then, the entry of the
+/// dead collector must not be mistaken for it.
 #[test]
 fn a_replacement_is_ready_only_when_it_has_announced_itself() {
     let place = Place::new();
@@ -390,7 +390,7 @@ fn a_replacement_is_ready_only_when_it_has_announced_itself() {
     place.no_process_left();
     // If the page still exists, it names the new collector.
     let ready = std::fs::read_to_string(place.path("ready")).unwrap_or_default();
-    assert_ne!(ready.trim(), first.to_string(), "the dead one was taken for ready");
+    assert_ne!(ready.trim(), first.to_string(), "the dead collector counted as ready");
     assert_eq!(place.summary("out")["run"]["complete"], true);
     place.assert_clean();
 }

@@ -77,7 +77,7 @@ fn functions_of_python_have_joules() {
     skip_unless!(on_path("scorep") && on_path("python3"), "no scorep on the PATH");
     let place = Place::new();
     let python = with_bindings(&place);
-    skip_unless!(python.is_some(), "Score-P's Python bindings are not to be had");
+    skip_unless!(python.is_some(), "Score-P's Python bindings are not available");
     let script = place.write("work.py", PYTHON);
     let mut command = place.ampere(["run", "--host", "scorep", "-o", "out", "--"]);
     command.arg(python.expect("it exists")).args(["-m", "scorep"]).arg(script);

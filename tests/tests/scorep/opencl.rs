@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How long the collector waits for a silent stream: longer than the programs here run.
 const STREAM_LAG: Duration = Duration::from_secs(8);
 const WATTS: f64 = 300.0;
-/// A stream does not contain the device that it runs on, so the settings have it.
+/// A stream's name does not show on which device it runs, so the settings do.
 const SETTINGS: &str =
     "[[device]]\nname = \"GPU-0\"\nmetric = 'rocm_smi:::energy_count:device=0'\nlocations = ['.+']\n";
 

@@ -231,7 +231,7 @@ fn hot_spots_of_hpl_when_sampled_are_those_of_score_ps_profile() {
     let script = root().join("scripts/bench-hpl");
     skip_unless!(can_sample(), "no scorep that unwinds");
     let source = Command::new(&script).arg(&directory).output().expect("the script");
-    skip_unless!(source.status.success(), "HPL's source is not to be had");
+    skip_unless!(source.status.success(), "HPL's source is not available");
     succeed(Command::new(script).arg(&directory).args(["sampled", "scorep", "--nocompiler", "mpicc"]));
     let place = Place::new();
     let input = "HPL\ntest\nHPL.out\n6\n1\n3000\n1\n80\n0\n1\n1\n2\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n1\n0\n2\n64\n0\n0\n1\n8\n";

@@ -142,7 +142,11 @@ fn jobs_that_are_ended(tracking: Tracking) {
             None => drop(job.assert_has_results()),
         }
         if script == WITH_A_SHELL && tracking == Tracking::ControlGroups {
-            assert!(!job.log().contains("\nlook    "), "the shell was alone: {}", job.log());
+            assert!(
+                !job.log().contains("\nlook    "),
+                "`ampere run` was killed with the shell: {}",
+                job.log()
+            );
         }
     }
     cluster.until_over(&out_of_time.number);

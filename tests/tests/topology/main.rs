@@ -224,7 +224,7 @@ fn a_second_die_whose_own_counter_rises_counts_for_itself() {
 }
 
 #[test]
-fn every_node_has_its_own() {
+fn local_ranks_are_those_of_each_node() {
     let by_local_rank = "[topology]\nby_local_rank = true\n";
     let local = |rank| format!("SLURM_LOCALID={rank}");
     let made = format!(
@@ -402,7 +402,7 @@ fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
     for device in list(summary, "devices") {
         let view = list(device, "views").iter().find(|view| view["view"] == "ranks").expect("the view");
-        // Others have caused waiting of these ranks, and used nothing.
+        // Rows without joules caused waiting of ranks that used this device.
         for row in list(view, "callpaths").iter().filter(|row| number(row, "exclusive_joules") > 0.0) {
             let word = |value: &Value| value.as_str().expect("a word").to_owned();
             *all.entry((word(&device["name"]), word(&row["location_group"]))).or_insert(0.0) +=
@@ -413,7 +413,7 @@ fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
 }
 
 #[test]
-fn each_rank_spends_from_its_own_gpu() {
+fn each_rank_uses_joules_of_its_own_gpu() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     // Both ranks use one wrapper, as sites provide it.
@@ -447,9 +447,9 @@ fn each_rank_spends_from_its_own_gpu() {
     assert_same_figures(&live, &offline);
 }
 
-/// Both of two GPUs have the name of an MI250X and a counter.
+/// There are two GPUs, each of which has the name of an MI250X and a counter.
 #[test]
-fn a_rank_on_a_second_die_that_counts_spends_from_it() {
+fn a_rank_on_a_second_die_with_a_rising_counter_uses_joules_of_that_die() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     let script = place.path("choose");
@@ -479,7 +479,7 @@ fn a_rank_on_a_second_die_that_counts_spends_from_it() {
     assert_same_figures(&live, &offline);
 }
 
-/// A process has its rank only in MPI_Init, long after main has started.
+/// A process learns its rank in MPI_Init, long after main has started.
 #[test]
 fn a_rank_that_is_known_late_is_attributed_from_the_trace() {
     skip_unless!(on_path("mpirun") && on_path("mpicc"), "no mpirun or no mpicc");

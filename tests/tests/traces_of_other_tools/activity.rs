@@ -56,7 +56,7 @@ fn a_rank_that_sleeps_uses_what_the_node_draws_in_any_case() {
     are(&[number(device, "static_joules"), number(device, "dynamic_joules")], &[400.0, 200.0]);
     // A baseline above the reading leaves nothing that is dynamic.
     are(&parts(&with("1000"), "solve"), &[300.0, 300.0, 0.0]);
-    // Nothing is known about the baseline: nothing of the run was active before and after, which shows it.
+    // Without a setting, the baseline is learnt from the first and the last second, in which no rank ran.
     let learnt = attribute(&trace, &[]);
     let baseline = &learnt["devices"][0]["baseline"];
     assert_eq!((&baseline["kind"], &baseline["samples"]), (&"idle intervals".into(), &200.into()));

@@ -49,7 +49,7 @@ fn kernels_that_overlap_end_when_they_are_left() {
     }
 }
 
-/// A frame that continues is not another call, and each leave of this kind is counted.
+/// A frame that continues is not another call. Each leave of a frame that is not the innermost one is counted.
 #[test]
 fn a_kernel_that_continues_is_one_call() {
     let events = [(0, "+A"), (10, "+B"), (20, "-A"), (30, "-B")];

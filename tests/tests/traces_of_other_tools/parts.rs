@@ -54,7 +54,7 @@ fn crays_counters_are_found_and_no_joule_is_counted_twice() {
     }
 }
 
-/// Returns a node whose counters have risen by these joules in a second.
+/// Returns the summary of a node whose counters rise by these joules a second.
 fn of_watts(watts: &[(&str, f64)]) -> Value {
     let mut trace = Trace::new();
     let node = trace.node("a");
@@ -120,7 +120,7 @@ fn parts_are_not_added_to_their_whole() {
             ],
             200.0,
         ),
-        // One name starts with the path of the whole; two others are a power supply's input and output.
+        // The names of parts begin with the path of the whole; in the next case, a power supply has an input and an output.
         (
             &[("lab.a.energy", 300.0), ("lab.a.s0.package.energy", 100.0), ("lab.a.s1.package.energy", 90.0)],
             300.0,
@@ -161,7 +161,7 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
         (&[("powercap:::ENERGY_UJ:ZONE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0_SUBZONE0", 30.0)][..], 100.0),
         (&[("package0 energy", 100.0), ("package1 energy", 90.0), ("core7 energy", 5.0)][..], 190.0),
         (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0", 50.0)][..], 100.0),
-        // These may or may not be parts of it.
+        // The other metrics may or may not be parts of the first one.
         (&[("VDD_IN energy", 100.0), ("VDD_CPU energy", 30.0), ("VDD_GPU energy", 40.0)][..], 170.0),
         (&[("Energy", 100.0), ("Energy PP0", 60.0)][..], 160.0),
     ] {

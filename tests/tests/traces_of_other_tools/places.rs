@@ -32,7 +32,7 @@ fn instances_about_two_packages_are_two_devices() {
     }
 }
 
-/// A class with two members has an instance for each package; a third one is about the node.
+/// A class with two energies has an instance for each package; an instance of another class is about the node.
 #[test]
 fn members_of_a_class_are_each_a_device_of_their_part() {
     let (mut trace, packages, reader) = with_packages();
@@ -79,7 +79,7 @@ fn the_metric_of_a_node_contains_those_of_its_parts() {
 
 /// Rank 0 records what each rank has used, in all ways in which a trace can express it, and what rank 1 alone has.
 #[test]
-fn joules_are_of_whom_the_values_are_about() {
+fn joules_belong_to_the_ranks_that_the_values_are_about() {
     for kind in [MetricScope::Location, MetricScope::LocationGroup, MetricScope::Group] {
         for (about, watts) in [(&[0, 1][..], [30.0, 50.0]), (&[1][..], [0.0, 50.0])] {
             let mut trace = Trace::new();
@@ -152,9 +152,9 @@ fn what_shares_memory_is_a_node() {
     }
 }
 
-/// Each node is node 0 of a rack, or a part of the tree whose class does not show that it is a node.
+/// Each node is node 0 of its rack, or a part of the tree whose class may not show that it is a node.
 #[test]
-fn nodes_of_one_name_are_two_and_parts_of_an_unknown_class_make_a_run_incomplete() {
+fn nodes_with_the_same_name_are_distinguished_and_parts_of_an_unknown_class_make_a_run_incomplete() {
     for (class, names, expected, complete) in [
         ("node", ["node 0", "node 0"], &[400.0, 400.0][..], true),
         ("compute-node", ["h1", "h2"], &[400.0, 400.0], true),

@@ -210,7 +210,7 @@ fn what_others_recorded_is_used_by_all() {
     }
 }
 
-/// The first of two ranks records a counter of the whole node, and each rank a counter of another processor.
+/// Either the first of two ranks records a counter of all processors, or each rank records the counter of one processor.
 #[test]
 fn who_recorded_a_processor_need_not_have_used_it() {
     for watts in [&[100.0][..], &[40.0, 60.0][..]] {
