@@ -32,9 +32,10 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         0 => cpu_seconds(&mut Command::new(&program), work),
         _ => cpu_seconds(ampere(place.path(), &["--sample", "off"]).arg(&program), work),
     })?;
+    cpu_seconds(ampere(place.path(), &[]).arg(&program), work)?;
+    let merged_per_switch = events_per_switch(place.path())?;
     let of_a_core: Vec<f64> = (0..3).map(|_| collector(place.path(), &program)).collect::<Result<_, _>>()?;
-    let switches = number(&summary(place.path())?["overhead"]["stacks"]["switches"])?;
-    let per_switch = Trace::open(&place.path().join("out/traces.otf2"))?.events_expected() as f64 / switches;
+    let per_switch = events_per_switch(place.path())?;
     let limit = "limit";
     Ok(vec![
         Figure::new(
@@ -58,6 +59,13 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             limit,
             2.0,
         ),
+        Figure::new(
+            "context switches: events in the trace of the program with 10,000 of them, per switch",
+            merged_per_switch,
+            "",
+            "limit where points are not merged",
+            2.0,
+        ),
     ])
 }
 
@@ -75,6 +83,12 @@ fn collector(place: &Path, program: &Path) -> anyhow::Result<f64> {
     child::run(ampere(place, &[]).arg(program).args(["sleepers", "8", SLEEPERS_SECONDS]))?;
     let summary = summary(place)?;
     Ok(100.0 * number(&summary["overhead"]["collector_cpu_seconds"])? / number(&summary["run"]["seconds"])?)
+}
+
+/// Returns the events in the trace of the last run, per switch.
+fn events_per_switch(place: &Path) -> anyhow::Result<f64> {
+    let switches = number(&summary(place)?["overhead"]["stacks"]["switches"])?;
+    Ok(Trace::open(&place.join("out/traces.otf2"))?.events_expected() as f64 / switches)
 }
 
 /// Returns the summary of the last run.
