@@ -30,7 +30,7 @@ fn sum_after(messages: &[Result<NodeReport, Refused>]) -> f64 {
         let taken = message.as_ref().map_err(Clone::clone).and_then(|share| nodes.take("other", share, now));
         if let Err(refused) = taken {
             assert_is_line(&refused.to_string());
-            nodes.has_problem("other", &refused.to_string(), second > 2);
+            nodes.note_problem("other", &refused.to_string(), second > 2);
         }
     }
     let job = nodes.job(NodeReport::default);
