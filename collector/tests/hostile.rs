@@ -168,4 +168,6 @@ fn a_call_tree_that_grows_without_end_is_given_up() {
     let (summary, _) = run.finish(false).expect("results");
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     assert!(summary.quality.records.events > 0 && !summary.run.complete);
+    let missing = &summary.run.missing;
+    assert!(missing.iter().any(|note| note.ends_with("it is no longer read")), "{missing:#?}");
 }

@@ -116,6 +116,7 @@ fn without_records_on_disk_a_takeover_notes_the_lost_beginning_once() {
     let (summary, _) = made.taken_over(run, false, 0).finish(true).expect("results");
     let notes = &summary.run.notes;
     assert!(!summary.run.complete);
+    assert!(summary.run.missing.iter().any(|note| note.contains("another one took over")), "{notes:#?}");
     assert!(!notes.iter().any(|note| note.contains("cannot open")), "{notes:#?}");
     assert_eq!(notes.iter().filter(|note| note.contains("another one took over")).count(), 1, "{notes:#?}");
 }
@@ -144,6 +145,8 @@ fn a_ring_that_was_removed_by_hand_is_noted() {
     let notes = summary.run.notes.join("\n");
     assert_eq!((summary.run.complete, summary.quality.records.events), (false, 22), "{notes}");
     assert!(notes.contains("in the 21 records on disk are included"), "{notes}");
+    let missing = summary.run.missing.join("\n");
+    assert!(missing.contains("in the 21 records on disk are included"), "{missing}");
 }
 
 #[test]

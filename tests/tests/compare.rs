@@ -167,7 +167,11 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
         (&["compare", "a1", "--"], 2, "there is only one run"),
         (&["compare", "a1", "a2", "--", "b1", "a2"], 1, "a2 was named twice"),
         (&["compare", "a1", "--", "absent"], 1, "absent/summary.json"),
-        (&["compare", "a1", "a2", "--", "b1", "-o", "x"], 2, "ampere compare -o x a1 a2 -- b1"),
+        (
+            &["compare", "a1", "a2", "--", "b1", "-o", "x"],
+            2,
+            "options go before the directories: ampere compare -o x a1 a2 -- b1\n",
+        ),
         (&["compare", "a1", "a2", "-o", "absent/file"], 1, "cannot write absent/file"),
     ] {
         let done = ampere(&place, arguments);

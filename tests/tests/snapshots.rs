@@ -63,7 +63,7 @@ fn rows_for_a_spreadsheet() {
     let (place, _) = attributed();
     expect![[r#"
         node,device,energy,unit,view,location_group,location,path,region,calls,exclusive_joules,inclusive_joules,resolved_joules,possible_joules,exclusive_seconds,mean_watts,sampled_error_joules,static_joules,dynamic_joules,waited_joules,caused_waiting_joules
-        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,175.0,194.0,0.0,0.0,1.8,,,175.0,0.0,,
+        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,175.0,194.0,0.0,0.0,1.8,97.22222222222221,,175.0,0.0,,
         node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,19.0,19.0,0.0,0.0,0.2,,,19.0,0.0,,
         node0,GPU-0,measured,J,ranks,,,,(idle),,0.0,0.0,,,,,,0.0,0.0,,
         node0,GPU-0,measured,J,ranks,,,,(lost),,0.0,0.0,,,,,,,,,
@@ -152,9 +152,9 @@ fn the_page() {
         functions x ranks
           joules [274.45,98.3385], "main"
           joules [30.115,12.2265], "solve"
-        "ranks view" of device 0: ["no watts: no function had 10 samples to itself"]
-          calls 1, dynamic_joules 0.0, inclusive_joules 194.0, joules 175.0, "main", seconds 1.8
-          calls 20, dynamic_joules 0.0, inclusive_joules 19.0, joules 19.0, "solve", seconds 0.2
+        "ranks view" of device 0: []
+          calls 1, dynamic_joules 0.0, inclusive_joules 194.0, joules 175.0, "main", seconds 1.8, watts 0.0
+          calls 20, dynamic_joules 0.0, inclusive_joules 19.0, joules 19.0, "solve", seconds 0.2, watts null
         by location group
           dynamic_joules 0.0, joules 194.0, "MPI Rank 0"
         "kernels view" of device 0: []

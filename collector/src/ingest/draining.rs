@@ -106,8 +106,10 @@ impl Ingest {
                     }
                 }
                 Err(why) => {
-                    notes.add(why.to_string());
-                    if self[at].given_up {
+                    if !self[at].given_up {
+                        notes.add(why.to_string());
+                    } else {
+                        notes.add_loss(why.to_string());
                         // Otherwise the open frame would be charged for everything after it.
                         self.end_frames(at, now, timeline);
                     }
@@ -229,7 +231,7 @@ impl Ingest {
     ) {
         let live = &mut self[at];
         live.give_up();
-        notes.add(format!("{} {why}: it is no longer read", live.reader.ring.path().display()));
+        notes.add_loss(format!("{} {why}: it is no longer read", live.reader.ring.path().display()));
         self.end_frames(at, now, timeline);
     }
 

@@ -128,7 +128,9 @@ pub fn introduce(ingest: &mut Ingest, timeline: &mut LiveTimeline, notes: &mut N
     for (number, process) in ingest.processes.iter_mut().enumerate() {
         process.define_new_regions(&mut timeline.pipeline.attributor.regions);
         introduce_locations(process, number, timeline);
-        notes.extend(process.losses.complaints.drain(..));
+        let is_loss = process.losses.is_read_in_part;
+        let complaints = process.losses.complaints.drain(..);
+        complaints.for_each(|line| if is_loss { notes.add_loss(line) } else { notes.add(line) });
     }
     put_samples_on_recorded(ingest, timeline);
     place_cpu_times(ingest, timeline);

@@ -259,7 +259,7 @@
       if (row.sampled_error_joules != null) return row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %';
       return !hasRanges ? '' : row.most_joules == null ? '?' : `(${figure(row.least_joules, row.most_joules)}..${figure(row.most_joules)})`;
     };
-    if (hasErrors || hasRanges) columns.push(number('known', hasErrors ? hasRanges ? '± or range' : '±' : RANGE_HEAD, figure, { minor: true, help: [hasErrors && ERROR, hasRanges && RANGE].filter(Boolean).join('; '), show: known }));
+    if (hasErrors || hasRanges) columns.push(number('known', hasErrors ? hasRanges ? '± or range' : '±' : RANGE_HEAD, figure, { minor: true, ...(hasRanges ? { where: 'in-middle' } : {}), help: [hasErrors && ERROR, hasRanges && RANGE].filter(Boolean).join('; '), show: known }));
     columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, ...(has('dynamic_joules') ? [] : [BAR]));
     if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, figure, { minor: true, where: hasWaits ? wide : 'in-middle' }));
     if (hasWaits) columns.push(...waitColumns(row => row.last));
