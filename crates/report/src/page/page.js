@@ -259,9 +259,9 @@
       if (row.sampled_error_joules != null) return row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %';
       return !hasRanges ? '' : row.most_joules == null ? '?' : `(${figure(row.least_joules, row.most_joules)}..${figure(row.most_joules)})`;
     };
-    if (hasErrors || hasRanges) columns.push(number('known', hasErrors ? hasRanges ? '± or range' : '±' : RANGE_HEAD, figure, { minor: true, ...(hasRanges ? { where: 'in-middle' } : {}), help: [hasErrors && ERROR, hasRanges && RANGE].filter(Boolean).join('; '), show: known }));
+    if (hasErrors || hasRanges) columns.push(number('known', hasErrors ? hasRanges ? '± or range' : '±' : RANGE_HEAD, figure, { minor: true, ...(hasRanges ? { where: what === 'kernel' ? 'in-roomy' : 'in-middle' } : {}), help: [hasErrors && ERROR, hasRanges && RANGE].filter(Boolean).join('; '), show: known }));
     columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, ...(has('dynamic_joules') ? [] : [BAR]));
-    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, figure, { minor: true, where: hasWaits ? wide : 'in-middle' }));
+    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, figure, { minor: true, where: hasWaits || hasRanges ? wide : 'in-middle' }));
     if (hasWaits) columns.push(...waitColumns(row => row.last));
     if (what === 'kernel' && has('seconds') && unit === 'J') columns.push(number('mean_watts', 'mean W', figure, { help: 'the joules of the kernel, divided by the time that it ran', show: (row, largest) => row.mean_watts == null ? '' : figure(row.mean_watts, largest) }));
     if (has('seconds')) columns.push(number('seconds', 's', figure, { minor: true, ...(has('dynamic_joules') || hasWaits ? { where: wide } : {}) }));
