@@ -429,7 +429,7 @@ fn kernels_that_end_before_they_start_are_counted_as_not_recorded() {
     assert_eq!(["light", "heavy"].map(|kernel| calls_of(&summary, kernel)), [2.0; 2]);
 }
 
-/// An implementation of OpenCL that does nothing, behind the layer, whose times cannot be true.
+/// An implementation of OpenCL that does nothing, behind the layer, with other times that cannot be true.
 #[test]
 fn commands_whose_times_cannot_be_true_are_counted_and_a_clock_that_goes_back_is_followed() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl_layer.c") else { return };
