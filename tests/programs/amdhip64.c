@@ -5,7 +5,7 @@
  *
  * STAND_IN_GPUS is the number of GPUs: stream I belongs to GPU I modulo this number. STAND_IN_PLAY is the directory that has the
  * times of readings (tests/stand-ins/scripted-counters/src/played.rs). STAND_IN_LAUNCH_US keeps the thread of a launch or copy busy
- * for this many microseconds, so that samples are taken in it. */
+ * for this many microseconds of CPU time, so that samples are taken in it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -74,11 +74,13 @@ static struct stream {
 } streams[STREAMS_MAX];
 static unsigned stream_count = 1;
 
-static uint64_t now(void) {
+static uint64_t read_clock(clockid_t clock) {
 	struct timespec t;
-	clock_gettime(CLOCK_BOOTTIME, &t);
+	clock_gettime(clock, &t);
 	return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
+
+static uint64_t now(void) { return read_clock(CLOCK_BOOTTIME); }
 
 static void sleep_until(uint64_t time) {
 	struct timespec t = {time / 1000000000, time % 1000000000};
@@ -159,7 +161,10 @@ static void start(void) {
 static void enqueue(struct stream *stream, struct command command, struct work work) {
 	enum odd odd = work.odd;
 	const char *busy = getenv("STAND_IN_LAUNCH_US");
-	for (uint64_t end = busy ? now() + atoi(busy) * 1000ull : 0; now() < end;) {}
+	if (busy) {
+		uint64_t end = read_clock(CLOCK_THREAD_CPUTIME_ID) + atoi(busy) * 1000ull;
+		while (read_clock(CLOCK_THREAD_CPUTIME_ID) < end) {}
+	}
 	command.ticket = table.put(command.kind, command.operation);
 	for (;;) {
 		pthread_mutex_lock(&lock);

@@ -50,10 +50,6 @@ pub fn on_path(program: &str) -> bool {
     process::program(program).is_some()
 }
 
-pub fn is_root() -> bool {
-    Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.starts_with(b"0"))
-}
-
 /// Whether namespaces can be made and file systems mounted in them. This requires root, and a container that permits it.
 pub fn may_mount() -> bool {
     Command::new("unshare").args(["-m", "true"]).output().is_ok_and(|done| done.status.success())

@@ -183,7 +183,10 @@ fn a_trace_without_energy_is_refused() {
     let program = place.instrumented();
     let done = run(place.ampere_run("none", [&program]).env("AMPERE_COUNTERS", "none"));
     assert_eq!(done.code, 7, "{done:#?}");
-    refused(&attribute(&place, "none/traces.otf2", &[]), &["has no metric, so it has no energy", "ampere run"]);
+    refused(
+        &attribute(&place, "none/traces.otf2", &[]),
+        &["has no metric, so it has no energy", "ampere run"],
+    );
 
     own_trace(&place);
     place.write("other.toml", "[[device]]\nname = \"x\"\nmetric = 'rocm.*'\n");

@@ -1,9 +1,9 @@
 //! Who can read what, and what the names in an application can cause, in whole runs.
 
 use ampere_tests::collector::announced;
-use ampere_tests::jobs::Place;
+use ampere_tests::jobs::{Place, is_root};
 use ampere_tests::process::Running;
-use ampere_tests::runs::{compile, is_root, json, list, on_path, succeed, text};
+use ampere_tests::runs::{compile, json, list, on_path, succeed, text};
 use ampere_tests::{artifact, skip_unless};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -3,8 +3,8 @@
 
 use ampere_stacks::{Options, Sampler};
 use ampere_tests::collector::announced;
-use ampere_tests::jobs::{Place, Running, run, start, until};
-use ampere_tests::runs::{compile, is_root, json, may_mount, text};
+use ampere_tests::jobs::{Place, Running, is_root, run, start, until};
+use ampere_tests::runs::{compile, json, may_mount, text};
 use ampere_tests::skip_unless;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

@@ -21,7 +21,6 @@ static int find_own(struct info *info, size_t size, void *data) {
 	uintptr_t libc = (uintptr_t)gnu_get_libc_version, own = (uintptr_t)&stub;
 	if (object.start <= libc && libc < object.end) {
 		stub.libc_start = object.start;
-		stub.libc_end = object.end;
 		/* The C library's own functions, even if the program defines others of these names. */
 		stub.iterate = (int (*)(visit *, void *))defined_in(&object, "dl_iterate_phdr");
 		stub.address = (int (*)(const void *, void *))defined_in(&object, "dladdr");

@@ -101,7 +101,7 @@ struct stub {
 	/* The C library's dl_iterate_phdr and dladdr. */
 	int (*iterate)(visit *, void *);
 	int (*address)(const void *, void *);
-	uintptr_t libc_start, libc_end;
+	uintptr_t libc_start;
 	/* The number of objects that were loaded when the program started. They are the first in the loader's list, and stay
 	 * loaded. */
 	unsigned start_count;

@@ -80,10 +80,13 @@ fn no_such_counter(pattern: &str, devices: &[Device], notes: &[String]) -> NoSuc
 /// Returns an array with an entry for each metric, and a last entry whose name is NULL. Score-P then owns the
 /// array and its strings.
 pub fn hand_over(metrics: &[Metric]) -> *mut MetricProperties {
+    if metrics.is_empty() {
+        return none();
+    }
     // SAFETY: calloc may be called with any sizes. An all-zero entry is a valid last entry. FREES WITH FREE.
     let array: *mut MetricProperties =
         unsafe { libc::calloc(metrics.len() + 1, size_of::<MetricProperties>()) }.cast();
-    if metrics.is_empty() || array.is_null() {
+    if array.is_null() {
         return none();
     }
     for (at, metric) in metrics.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! Counter sources: stand-ins for the vendors' libraries, and made-up trees of the kernel's files.
 
 use super::*;
+use ampere_tests::jobs::is_root;
 use ampere_tests::jobs::processes_of;
-use ampere_tests::runs::{is_root, on_path};
+use ampere_tests::runs::on_path;
 use ampere_tests::skip_unless;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};

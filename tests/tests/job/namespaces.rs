@@ -1,10 +1,10 @@
 //! Eight real collectors, each on a node of its own: a network namespace with an address, a name, and a shared memory of its own.
 
 use super::*;
+use ampere_tests::jobs::is_root;
 use ampere_tests::jobs::{Running, have, kill, preloaded, run, start};
 use ampere_tests::process::program as installed;
 use ampere_tests::prometheus::Prometheus;
-use ampere_tests::runs::is_root;
 use ampere_tests::terminal::Terminal;
 use ampere_tests::{artifact, openmetrics};
 use std::os::unix::fs::PermissionsExt;

@@ -2,7 +2,7 @@
 
 use crate::cupti::{DRIVER, RUNTIME, around, record};
 use crate::gpu::{DEFAULT_STREAM, FIRST_STREAM, Kind, Work, gpu, gpus};
-use crate::{cupti, entry, now};
+use crate::{cupti, entry, now, read_clock};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::{Once, OnceLock};
 
@@ -162,8 +162,9 @@ fn launch(kernel: *const Kernel, stream: *mut c_void, outer: Option<u32>) {
         let (kernel, text) = unsafe { (&*kernel, CStr::from_ptr((*kernel).name)) };
         let name = gpu().name(text.to_bytes());
         static LAUNCH_US: OnceLock<u64> = OnceLock::new();
-        let ready = now() + LAUNCH_US.get_or_init(|| entry("launch_us")) * 1000;
-        while now() < ready {}
+        let cpu_time = || read_clock(libc::CLOCK_THREAD_CPUTIME_ID);
+        let ready = cpu_time() + LAUNCH_US.get_or_init(|| entry("launch_us")) * 1000;
+        while cpu_time() < ready {}
         enqueue(Kind::Kernel, name, kernel.nanoseconds, stream, correlation);
     });
 }

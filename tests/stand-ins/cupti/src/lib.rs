@@ -17,7 +17,7 @@
 //! | `reverse=1` | the records in a buffer are in reverse order |
 //! | `untimed=3` | every third record has no times; likewise `negative=3`: it ends before it begins, and `drop=3`: it is dropped |
 //! | `early_us=40` | the GPU's clock is behind by this |
-//! | `launch_us=2000` | a launch keeps its thread busy for this long |
+//! | `launch_us=2000` | a launch keeps its thread busy for this many microseconds of CPU time |
 //! | `timed=1` | prints how long the tool's functions took for a launch and for a record |
 //! | `gpus=2` | the number of devices. The default stream belongs to the first one. Streams that the program makes belong to the others in turn, from the second on. `mig=1`: the devices are parts of one GPU; `swapped=1`: they are numbered in the opposite order to the counters |
 #![allow(non_snake_case, clippy::missing_safety_doc)]
@@ -40,8 +40,12 @@ fn text(key: &str) -> Option<String> {
 
 /// CLOCK_MONOTONIC_RAW in nanoseconds.
 fn now() -> u64 {
+    read_clock(libc::CLOCK_MONOTONIC_RAW)
+}
+
+fn read_clock(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut time) };
+    unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
