@@ -29,6 +29,10 @@ void slow_to_be_found(void) { delay(); }
 void slow_in_part(void) { delay(); }
 void slow_to_start(void) { delay(); }
 static int rank, size, number, all[8];
+/* On a busy machine, others leave a barrier later. They are waiting before a function becomes slow. */
+static void until_others_wait(void) __attribute__((no_instrument_function, noinline));
+static void until_others_wait(void) { struct timespec t = {0, 50000000}; while (nanosleep(&t, &t)) {} }
+#define SLOW(function) (until_others_wait(), function())
 static void together(void) __attribute__((no_instrument_function));
 static void together(void) { MPI_Barrier(MPI_COMM_WORLD); }
 int main(int c, char **v) {
@@ -37,44 +41,44 @@ int main(int c, char **v) {
     MPI_Init(&c, &v); MPI_Comm_rank(world, &rank); MPI_Comm_size(world, &size);
     MPI_Comm_split(world, rank == 2, rank, &part);
     together();
-    if (rank == 0) { slow_to_send(); MPI_Send(&number, 1, MPI_INT, 1, 1, world); }
+    if (rank == 0) { SLOW(slow_to_send); MPI_Send(&number, 1, MPI_INT, 1, 1, world); }
     if (rank == 1) MPI_Recv(&number, 1, MPI_INT, 0, 1, world, MPI_STATUS_IGNORE);
     together();
-    if (rank == 0) { slow_to_receive(); MPI_Recv(&number, 1, MPI_INT, 1, 3, world, MPI_STATUS_IGNORE); }
+    if (rank == 0) { SLOW(slow_to_receive); MPI_Recv(&number, 1, MPI_INT, 1, 3, world, MPI_STATUS_IGNORE); }
     if (rank == 1) MPI_Ssend(&number, 1, MPI_INT, 0, 3, world);
     together();
-    if (rank == 2) slow_to_barrier();
+    if (rank == 2) SLOW(slow_to_barrier);
     together();
-    if (rank == 1) slow_to_allreduce();
+    if (rank == 1) SLOW(slow_to_allreduce);
     MPI_Allreduce(&number, all, 1, MPI_INT, MPI_SUM, world);
     together();
-    if (rank == 2) slow_to_bcast();
+    if (rank == 2) SLOW(slow_to_bcast);
     MPI_Bcast(&number, 1, MPI_INT, 2, world);
     together();
-    if (rank == 1) slow_to_reduce();
+    if (rank == 1) SLOW(slow_to_reduce);
     MPI_Reduce(&number, all, 1, MPI_INT, MPI_SUM, 0, world);
     together();
-    if (rank == 0) slow_in_chain();
+    if (rank == 0) SLOW(slow_in_chain);
     if (rank > 0) MPI_Recv(&number, 1, MPI_INT, rank - 1, 4, world, MPI_STATUS_IGNORE);
     if (rank < size - 1) MPI_Send(&number, 1, MPI_INT, rank + 1, 4, world);
     together();
-    if (rank == 1) slow_in_ring();
+    if (rank == 1) SLOW(slow_in_ring);
     MPI_Sendrecv(&number, 1, MPI_INT, (rank + 1) % size, 5, all, 1, MPI_INT, (rank + size - 1) % size, 5, world, MPI_STATUS_IGNORE);
     together();
-    if (rank == 0) for (int i = 1; i < size; i++) { if (i == 1) slow_master(); MPI_Send(&number, 1, MPI_INT, i, 6, world); }
+    if (rank == 0) for (int i = 1; i < size; i++) { if (i == 1) SLOW(slow_master); MPI_Send(&number, 1, MPI_INT, i, 6, world); }
     else MPI_Recv(&number, 1, MPI_INT, MPI_ANY_SOURCE, 6, world, MPI_STATUS_IGNORE);
     together();
-    if (rank == 2) { slow_to_be_found(); MPI_Send(&number, 1, MPI_INT, 1, 7, world); }
+    if (rank == 2) { SLOW(slow_to_be_found); MPI_Send(&number, 1, MPI_INT, 1, 7, world); }
     if (rank == 1) {
         MPI_Status status;
         MPI_Probe(2, 7, world, &status);
         MPI_Recv(&number, 1, MPI_INT, 2, 7, world, MPI_STATUS_IGNORE);
     }
     together();
-    if (rank == 0) slow_in_part();
+    if (rank == 0) SLOW(slow_in_part);
     MPI_Allreduce(&number, all, 1, MPI_INT, MPI_SUM, part);
     together();
-    if (rank == 1) slow_to_start();
+    if (rank == 1) SLOW(slow_to_start);
     MPI_Iallreduce(&number, all, 1, MPI_INT, MPI_SUM, world, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     together();

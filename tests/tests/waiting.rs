@@ -90,10 +90,9 @@ const RUNS_MAX: usize = 6;
 const MESSAGES: f64 = 10.0;
 const KINDS: [&str; 6] = ["late sender", "late receiver", "barrier", "n-to-n", "1-to-n", "n-to-1"];
 
-/// How the functions of a program are known: its compiler's options, and the greatest error of what one of them causes.
-type Known = (&'static [&'static str], f64);
-const INSTRUMENTED: Known = (&["-finstrument-functions"], 0.02);
-const SAMPLED: Known = (&["-DBUSY", "-O0"], 0.05);
+/// The compiler's options, which decide how the functions of a program are known.
+const INSTRUMENTED: &[&str] = &["-finstrument-functions"];
+const SAMPLED: &[&str] = &["-DBUSY", "-O0"];
 
 /// A name, and what starts as many ranks as the next argument says.
 type Mpi = (&'static str, &'static [&'static str]);
@@ -106,8 +105,7 @@ fn delays_of_each_kind_cause_the_joules_that_others_use_waiting_for_them() {
     delays_cause_waiting(OPEN_MPI, ("mpicc", "delays.c", DELAYS), &SLOW, INSTRUMENTED);
 }
 
-/// The functions are known by samples of stacks. The waits themselves are as exact as in an instrumented program, but the start and
-/// the end of a delay are only as exact as the time between two samples.
+/// The functions are known by samples of stacks, the first of which may come late if the rank has no CPU.
 #[test]
 fn delays_in_functions_that_are_only_sampled_cause_waiting() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -132,7 +130,7 @@ fn delays_cause_waiting(
     (mpi, launch): Mpi,
     (compiler, file, source): (&str, &str, &str),
     slow: &[(usize, &str)],
-    (options, error): Known,
+    options: &[&str],
 ) {
     let (compiler, launcher) = (format!("{compiler}.{mpi}"), launch[0]);
     skip_unless!(on_path(&compiler) && on_path(launcher), "no {compiler} on the PATH");
@@ -140,7 +138,7 @@ fn delays_cause_waiting(
     let program = place.path("delays");
     let mut compile = place.command(&compiler);
     succeed(compile.arg("-O1").args(options).arg("-o").arg(&program).arg(place.write(file, source)));
-    let is_sampled = options == SAMPLED.0;
+    let is_sampled = options == SAMPLED;
     let mut unseen: Vec<(usize, &str)> = slow.to_vec();
     for number in 0..RUNS_MAX {
         let output = format!("out{number}");
@@ -161,14 +159,14 @@ fn delays_cause_waiting(
             let key = |suffix| (format!("MPI Rank {rank}"), format!("{function}{suffix}"));
             let row = rows.get(&key("")).or_else(|| rows.get(&key("_")));
             let [seconds, waited, caused] = *row.expect("a row of the function");
-            assert!(seconds > (1.0 - error) * DELAY && waited == 0.0, "{function}: {seconds} s, {waited} J");
+            assert!(seconds > 0.9 * DELAY && waited == 0.0, "{function}: {seconds} s, {waited} J");
             let joules = (RANKS - 1) as f64 * seconds * WATTS / RANKS as f64;
             assert!(
-                caused < (1.0 + error) * joules,
+                caused < 1.02 * joules,
                 "{function} caused {caused} J, and at most {joules} J are possible"
             );
             println!("{function} caused {caused} J of {joules} J");
-            relative(caused, joules) > error
+            relative(caused, joules) > 0.02
         });
         if unseen.is_empty() {
             break;
@@ -236,7 +234,7 @@ fn check_page(place: &Place, output: &str, waiting: &Value) {
     assert!(relative(all, number(waiting, "joules")) < 1e-8, "{waiting}");
     assert!(
         pair(1, 0) > pair(2, 1) && pair(2, 1) > pair(0, 0),
-        "rank 0 is late five times, rank 1 three times: {pairs}"
+        "rank 0 is late five times, rank 1 four times: {pairs}"
     );
     if !browser::is_there() {
         return;
