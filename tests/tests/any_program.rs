@@ -200,17 +200,25 @@ fn samples_cost_at_most_one_percent(summary: &Value, text: &str) {
     assert!(text.contains(&line), "{line}: {text}");
 }
 
-/// Checks the standard errors: with n of N samples, it is √(N p (1 - p)) samples, where p is (n + 2)/(N + 4).
+/// Checks the standard errors: with n of N samples, it is √(N p (1 - p)) samples, where p is (n + 2)/(N + 4). The number of samples
+/// is that of the CPU time by which dynamic joules are divided.
 fn assert_standard_errors(summary: &Value) {
     let period = number(&summary["run"], "stack_period_seconds");
-    let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
-    let all: f64 = regions.iter().map(|row| number(row, "exclusive_seconds")).sum();
+    let view = &list(&summary["devices"][0], "views")[0];
+    let regions = list(view, "regions");
+    let dynamic: f64 = regions.iter().map(|row| number(row, "dynamic_joules")).sum();
+    let samples_of = |row: &Value| {
+        let cpu_seconds = number(view, "active_seconds") * number(row, "dynamic_joules") / dynamic;
+        cpu_seconds.min(number(row, "exclusive_seconds")) / period
+    };
+    let all: f64 = regions.iter().map(samples_of).sum();
+    let taken = number(&summary["overhead"]["stacks"], "samples");
+    assert!(relative(all, taken) < 0.1, "{all} samples, {taken} taken");
     let row = regions.iter().find(|row| row["region"] == "spin").expect("the function");
-    let [joules, seconds] = ["exclusive_joules", "exclusive_seconds"].map(|figure| number(row, figure));
-    let (samples, of) = (seconds / period, all / period);
-    let part = (samples + 2.0) / (of + 4.0);
-    let error = joules * (of * part * (1.0 - part)).sqrt() / samples;
-    assert!(relative(number(row, "sampled_error_joules"), error) < 1e-6, "{row}: {error} J of {all} s");
+    let samples = samples_of(row);
+    let part = (samples + 2.0) / (all + 4.0);
+    let error = number(row, "exclusive_joules") * (all * part * (1.0 - part)).sqrt() / samples;
+    assert!(relative(number(row, "sampled_error_joules"), error) < 1e-6, "{row}: {error} J of {all} samples");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Makes a summary of an attributor's figures.
 
 use crate::assignment;
-use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
+use crate::callpaths::{Callpath, Callpaths, Figures, Numbering, Samples};
 use crate::lanes;
 use crate::losses::{Losses, ReadingLosses};
 use crate::summary::{
@@ -474,11 +474,16 @@ impl Tables<'_> {
             attributed_joules: totals.attributed_joules + 0.0,
             idle_joules: totals.idle_joules,
             other_jobs_joules: totals.other_jobs_joules,
+            active_seconds: self.active_seconds(&totals),
             lost_joules: totals.lost_joules,
             conservation_error_joules: totals.conservation_error_joules,
             callpaths: Callpaths::default(),
             regions,
         }
+    }
+
+    fn active_seconds(&self, totals: &ViewTotals) -> Option<f64> {
+        Some(totals.active_ticks / self.attributor.ticks_per_second as f64).filter(|seconds| *seconds > 0.0)
     }
 
     fn view(&self, device: &Device, view: ViewIndex, kind: ViewKind, locations: &str) -> View {
@@ -502,6 +507,7 @@ impl Tables<'_> {
             attributed_joules: report.totals.attributed_joules + 0.0, // a sum of nothing is -0
             idle_joules: report.totals.idle_joules,
             other_jobs_joules: report.totals.other_jobs_joules,
+            active_seconds: self.active_seconds(&report.totals),
             lost_joules: report.totals.lost_joules,
             conservation_error_joules: report.totals.conservation_error_joules,
             callpaths: callpaths.rows().into(),
@@ -514,7 +520,7 @@ impl Tables<'_> {
             waits::add_to_regions(self.attributor, view, &mut regions);
         }
         if let Some(period) = self.attributor.stack_period.filter(|_| !is_time) {
-            set_sampled_errors(&mut regions, period.as_secs_f64());
+            set_sampled_errors(&mut regions, shown.active_seconds, period.as_secs_f64());
         }
         regions.sort_by(most_joules_first);
         regions.truncate(self.most);
@@ -596,10 +602,10 @@ pub(crate) fn baseline_of(device: &attributor::Device) -> Baseline {
     })
 }
 
-fn set_sampled_errors(regions: &mut [Region], period: f64) {
-    let all = regions.iter().map(|row| row.figures.sampled_seconds()).sum();
+fn set_sampled_errors(regions: &mut [Region], active_seconds: Option<f64>, period: f64) {
+    let samples = Samples::of(regions.iter().map(|row| &row.figures), active_seconds, period);
     for row in regions {
-        row.sampled_error_joules = row.figures.sampled_error_joules(all, period);
+        row.sampled_error_joules = samples.error_joules(&row.figures);
     }
 }
 

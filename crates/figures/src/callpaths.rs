@@ -65,20 +65,52 @@ impl Figures {
         is_cause && self.calls == 0 && self.exclusive_seconds == 0.0 && self.inclusive_joules == 0.0
     }
 
-    /// Returns the seconds of a sampled row, whose calls are not counted; 0 for other rows.
-    pub fn sampled_seconds(&self) -> f64 {
-        if self.calls == 0 { self.exclusive_seconds } else { 0.0 }
+    fn is_sampled(&self) -> bool {
+        self.calls == 0 && self.exclusive_seconds > 0.0
+    }
+}
+
+/// The number of samples of a view's sampled rows, whose calls are not counted. Samples are taken by CPU time. A row's CPU time is
+/// not recorded, but dynamic joules are divided by it.
+#[derive(Clone, Copy, Debug)]
+pub struct Samples {
+    /// The seconds of CPU time between two samples.
+    period: f64,
+    /// The CPU time of a dynamic joule. `None` if dynamic joules are not known; then rows count with all of their time.
+    seconds_per_joule: Option<f64>,
+    /// The number of samples of all sampled rows.
+    count: f64,
+}
+
+impl Samples {
+    /// Counts the samples of a view from all of its rows. `period`: the seconds of CPU time between two samples;
+    /// `active_seconds`: see [`View::active_seconds`](crate::summary::View::active_seconds).
+    pub fn of<'a>(
+        rows: impl Iterator<Item = &'a Figures> + Clone,
+        active_seconds: Option<f64>,
+        period: f64,
+    ) -> Samples {
+        let dynamic: f64 = rows.clone().filter_map(|row| row.dynamic_joules).sum();
+        let seconds_per_joule = active_seconds.filter(|_| dynamic > 0.0).map(|seconds| seconds / dynamic);
+        let mut samples = Samples { period, seconds_per_joule, count: 0.0 };
+        samples.count = rows.filter(|row| row.is_sampled()).map(|row| samples.of_row(row)).sum();
+        samples
+    }
+
+    fn of_row(&self, row: &Figures) -> f64 {
+        let cpu_seconds =
+            self.seconds_per_joule.zip(row.dynamic_joules).map(|(seconds, joules)| seconds * joules);
+        cpu_seconds.map_or(row.exclusive_seconds, |seconds| seconds.min(row.exclusive_seconds)) / self.period
     }
 
     /// Returns the standard error of a sampled row's exclusive joules; `None` for another row. It is the error of a binomial
     /// distribution by the estimate of Agresti and Coull, which adds two samples to the row and two to the others. So a row
-    /// without samples does not look exact if there are few samples in all. `all` is the sampled seconds of its view; `period`
-    /// is the time between two samples.
-    pub fn sampled_error_joules(&self, all: f64, period: f64) -> Option<f64> {
-        let seconds = Some(self.sampled_seconds()).filter(|seconds| *seconds > 0.0)?;
-        let (samples, of) = ((seconds / period).max(1.0), (all / period).max(1.0));
-        let part = (samples + 2.0) / (of + 4.0);
-        Some(self.exclusive_joules * (of * part * (1.0 - part)).sqrt() / samples)
+    /// without samples does not look exact if there are few samples in all.
+    pub fn error_joules(&self, row: &Figures) -> Option<f64> {
+        let samples = row.is_sampled().then(|| self.of_row(row).max(1.0))?;
+        let count = self.count.max(samples);
+        let part = (samples + 2.0) / (count + 4.0);
+        Some(row.exclusive_joules * (count * part * (1.0 - part)).sqrt() / samples)
     }
 }
 
@@ -457,5 +489,25 @@ mod tests {
             assert!((rounded(figure, i32::MAX) / figure - 1.0).abs() < 5e-9, "{figure}");
         }
         assert_eq!(rounded(1.23456789e-6, PLACES_OF_SECONDS), 1.2346e-6);
+    }
+
+    #[test]
+    fn a_row_that_waited_has_no_more_samples_than_its_cpu_time() {
+        let row = |dynamic_joules, exclusive_seconds| Figures {
+            exclusive_joules: dynamic_joules,
+            dynamic_joules: Some(dynamic_joules),
+            exclusive_seconds,
+            ..Figures::default()
+        };
+        let rows = [row(0.4, 10.0), row(3.6, 0.9)];
+        // Of 1 s of CPU time, the first row has 0.1 s: 100 of 1000 samples.
+        let samples = Samples::of(rows.iter(), Some(1.0), 1e-3);
+        let part = 102.0 / 1004.0;
+        let error = 0.4 * (1000.0_f64 * part * (1.0 - part)).sqrt() / 100.0;
+        assert!((samples.error_joules(&rows[0]).expect("a sampled row") / error - 1.0).abs() < 1e-12);
+        assert_eq!(samples.error_joules(&Figures { calls: 1, ..rows[0] }), None);
+        // Without dynamic joules, all of its time counts.
+        let samples = Samples::of(rows.iter(), None, 1e-3);
+        assert!(samples.error_joules(&rows[0]).expect("a sampled row") < error / 10.0);
     }
 }

@@ -767,9 +767,12 @@ pub struct View {
     /// The part of them that other jobs on the node used, by their CPU time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_jobs_joules: f64,
+    /// Under the policy *active*: the seconds by which the dynamic joules were divided, of CPU time or, on a GPU, of kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_seconds: Option<f64>,
     /// Joules of intervals that cannot be attributed.
     pub lost_joules: f64,
-    /// The difference between the sum of these three and the device's total.
+    /// The difference between the sum of the attributed, idle and lost joules and the device's total.
     pub conservation_error_joules: f64,
     /// The call paths, those with the most joules first.
     pub callpaths: Callpaths,

@@ -1,5 +1,6 @@
 //! Makes a row for each call path of each view of each device, for formats that are database tables.
 
+use ampere_figures::callpaths::Samples;
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_timeline::attributor::Unit;
 use serde::Serialize;
@@ -70,7 +71,8 @@ fn of<'a>(device: &'a Device, view: &'a View) -> Row<'a> {
 
 fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>> {
     let period = summary.run.stack_period_seconds.filter(|_| device.unit != Unit::Seconds.as_str());
-    let sampled = view.callpaths.iter().map(|row| row.figures.sampled_seconds()).sum();
+    let rows = view.callpaths.iter().map(|row| &row.figures);
+    let samples = period.map(|period| Samples::of(rows, view.active_seconds, period));
     view.callpaths.all().map(move |row| {
         let figures = &row.figures;
         Row {
@@ -85,7 +87,7 @@ fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl I
             possible_joules: figures.possible_joules,
             exclusive_seconds: Some(figures.exclusive_seconds),
             mean_watts: device.watts(view, figures).mean_watts,
-            sampled_error_joules: period.and_then(|period| figures.sampled_error_joules(sampled, period)),
+            sampled_error_joules: samples.and_then(|samples| samples.error_joules(figures)),
             static_joules: figures.static_joules,
             dynamic_joules: figures.dynamic_joules,
             waited_joules: figures.waited_joules,

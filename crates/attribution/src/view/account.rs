@@ -21,6 +21,8 @@ pub struct ViewTotals {
     /// addition. Lost joules are in neither.
     pub static_joules: f64,
     pub dynamic_joules: f64,
+    /// The ticks, of CPU time or of kernels, by which the dynamic joules of consumers were divided.
+    pub active_ticks: f64,
     pub counter_resets: u64,
     /// Ticks between samples whose increase is unknown, because the counter was reset in between or the readings could not be
     /// true.

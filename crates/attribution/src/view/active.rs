@@ -263,6 +263,7 @@ impl View {
         self.totals.static_joules += fixed;
         self.totals.dynamic_joules += joules - fixed;
         let (mut prices, weights) = self.active_prices(&worked.of_consumers);
+        self.totals.active_ticks += weights.iter().sum::<f64>();
         let is_active = weights.iter().any(|weight| *weight > 0.0);
         let are_others_active = worked.of_other_jobs > OTHER_JOBS_CPU_MIN * ticks as f64;
         let of_others = match self.sharing {

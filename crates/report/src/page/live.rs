@@ -8,6 +8,7 @@ use crate::first::names::times;
 use crate::highlights::Sums;
 use crate::over_ranks;
 use ampere_attribution::{LocationIndex, NodeIndex, ViewIndex};
+use ampere_figures::callpaths::Samples;
 use ampere_figures::summary::Figures;
 use ampere_figures::summary::Summary;
 use ampere_figures::summary::{topmost, view};
@@ -104,17 +105,26 @@ fn unused(dynamic: Option<f64>, of_boxes: &[f64]) -> f64 {
 
 /// Returns the standard errors of sampled functions, computed as in a summary.
 fn sampled_errors<'a>(
-    functions: &[(&'a str, f64)],
+    sums: &Sums<'a>,
     more: &HashMap<&str, More>,
+    active_seconds: Option<f64>,
     period: Duration,
 ) -> HashMap<&'a str, f64> {
-    let figures = functions.iter().map(|(name, exclusive_joules)| {
+    let figures = sums.regions.iter().map(|(name, exclusive_joules)| {
         let More { calls, seconds: exclusive_seconds, .. } = more.get(name).copied().unwrap_or_default();
-        Figures { calls, exclusive_joules: *exclusive_joules, exclusive_seconds, ..Figures::default() }
+        let dynamic_joules = sums.dynamic_of.get(name).copied();
+        Figures {
+            calls,
+            exclusive_joules: *exclusive_joules,
+            dynamic_joules,
+            exclusive_seconds,
+            ..Figures::default()
+        }
     });
-    let all = figures.clone().map(|figures| figures.sampled_seconds()).sum();
-    let errors = figures.map(|figures| figures.sampled_error_joules(all, period.as_secs_f64()));
-    functions.iter().zip(errors).filter_map(|((name, _), error)| Some((*name, error?))).collect()
+    let figures: Vec<Figures> = figures.collect();
+    let samples = Samples::of(figures.iter(), active_seconds, period.as_secs_f64());
+    let errors = figures.iter().map(|figures| samples.error_joules(figures));
+    sums.regions.iter().zip(errors).filter_map(|((name, _), error)| Some((*name, error?))).collect()
 }
 
 impl LiveTables {
@@ -132,7 +142,10 @@ impl LiveTables {
         let [of_functions, of_kernels] =
             [&ranks, &kernels].map(|charged| self.more_by_name(attributor, charged));
         if let Some(period) = attributor.stack_period {
-            sums.sampled_errors = sampled_errors(&sums.regions, &of_functions, period);
+            // The devices of a node divide their joules by the same CPU time.
+            let seconds = topmost(summary).filter_map(|device| view(device, "ranks")?.active_seconds);
+            let seconds = seconds.reduce(f64::max);
+            sums.sampled_errors = sampled_errors(&sums, &of_functions, seconds, period);
         }
         let (functions, kernel_rows) = rows::of_all(
             &sums,
