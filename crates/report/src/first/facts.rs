@@ -105,6 +105,15 @@ impl<'a> Facts<'a> {
         self.hosts.iter().any(|device| device.unit == "s")
     }
 
+    /// Whether most of `outside` is the CPU time of ampere's collector, which the estimate includes.
+    pub fn is_outside_of_collector(&self) -> bool {
+        let Some(cpu) = self.summary.run.node_cpu.filter(|_| self.is_dynamic && self.is_estimated()) else {
+            return false;
+        };
+        let part = cpu.collector_busy_seconds / (cpu.own_busy_seconds + cpu.collector_busy_seconds);
+        part * self.whole > 0.5 * self.outside
+    }
+
     /// Returns the part of a device's joules that `whole` includes.
     pub fn joules_of(&self, device: &Device) -> f64 {
         if self.is_dynamic { device.dynamic_joules.unwrap_or_default() } else { device.total_joules }

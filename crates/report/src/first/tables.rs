@@ -180,7 +180,11 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let hidden = if waits { format!(" ({} of all joules)", percent(hidden, all)) } else { String::new() };
     let more =
         if more > 0 { vec![(format!("{} more{hidden}", count(more as u64)), others)] } else { Vec::new() };
-    let rest = [("in no function", facts.outside), ("not attributed: no readings", facts.lost)];
+    let outside = match facts.is_outside_of_collector() {
+        true => "in no function, mostly ampere's collector",
+        false => "in no function",
+    };
+    let rest = [(outside, facts.outside), ("not attributed: no readings", facts.lost)];
     let rest = rest.into_iter().filter(|(_, joules)| *joules >= PART_MIN * facts.whole);
     let below: Vec<(String, f64)> =
         more.into_iter().chain(rest.map(|(name, joules)| (name.to_owned(), joules))).collect();
