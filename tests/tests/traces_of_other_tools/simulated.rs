@@ -103,13 +103,16 @@ fn counter(
     writer.close().expect("a location");
 }
 
+/// The true dynamic joules, by rank, thread and function.
+type Truth = BTreeMap<(usize, usize, usize), f64>;
+
 /// Returns the results for such a trace, offline and live in a replay, and the true dynamic joules of each thread's functions.
 fn attributed(
     random: &mut Random,
     watts: &Watts,
     (step, delay_max): (u64, u64),
     sets_baseline: bool,
-) -> ([Value; 2], BTreeMap<(usize, usize, usize), f64>) {
+) -> ([Value; 2], Truth) {
     let mut trace = Trace::new();
     let node = trace.node("a");
     let cpu_time =
@@ -127,7 +130,7 @@ fn attributed(
         }
     }
     counter(&mut trace, random, node, (&bursts, watts), (step, delay_max));
-    let mut truth = BTreeMap::new();
+    let mut truth = Truth::new();
     for burst in &bursts {
         let key = (burst.thread.0, burst.thread.1, burst.function);
         *truth.entry(key).or_insert(0.0) += watts.microjoules(burst, END) as f64 * 1e-6;
