@@ -7,6 +7,7 @@
 //! running.rs         the summary that is on disk during the run
 //! settling.rs        figures that are computed again from the trace
 //! cpu_time_check.rs  CPU time that is in no row
+//! played.rs          the figures of a replay are those of the trace that was played
 //! waits.rs           the energy that ranks used while they waited for each other
 //! whole_run.rs       the figures of all nodes as one
 //! preloaded.rs       processes that the preloaded library left alone
@@ -14,6 +15,7 @@
 //! ```
 
 mod cpu_time_check;
+mod played;
 mod preloaded;
 mod results;
 pub mod running;
@@ -44,6 +46,7 @@ use ampere_timeline::attributor::Attributor;
 use ampere_timeline::conflicts;
 use ampere_trace::power::Recorded;
 use ampere_trace::write::{self, NoTrace, Power, TracedRun};
+use played::take_played;
 use settling::{BASELINES_LEARNED, KERNELS_LEFT_OUT, LINKS_MOVED};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -437,7 +440,7 @@ impl Finish {
     }
 
     /// Returns the final summary, and whether its tables were computed again from the trace, because events came late, links
-    /// changed, readings were revised, or ranks may have waited for each other.
+    /// changed, readings were revised, or ranks may have waited for each other. A replay's are those of the trace that was played.
     fn complete_summary(&mut self, before: Summary, complete: bool, traced: &mut Traced) -> (Summary, bool) {
         if output::holds_foreign_page(&self.run.options.output, &self.run.options.run_id) {
             let page = output::PAGE;
@@ -445,24 +448,29 @@ impl Finish {
                 "{page} belongs to another run and is kept: ampere report -f html makes the page of this one"
             ));
         }
-        let mut summary = self
-            .run_summary()
-            .made_by(complete, |attributor, run, quality| before.described_again(attributor, run, quality));
+        let played = self.figures_of_played();
+        let mut summary = self.run_summary().made_by(complete, |attributor, run, quality| match &played {
+            // The trace's figures have notes of their own.
+            Some(_) => Summary { run, quality, ..before },
+            None => before.described_again(attributor, run, quality),
+        });
         let unsettled = self.unsettled(&summary);
         let has_trace = traced.is_whole && self.run.ingest.spool.wanted;
-        let mut waits = has_trace && self.wants_waits(&mut summary);
+        let waits = has_trace && self.wants_waits(&mut summary);
         let is_settled = has_trace && !unsettled.is_empty();
         if is_settled {
-            let has_messages = self.run.options.replay.is_none();
-            self.settle(&mut summary, &unsettled, waits && has_messages, traced);
-            waits &= !has_messages;
+            self.settle(&mut summary, &unsettled, waits, traced);
         }
-        if waits {
-            let are_found = self.find_waits(&mut summary);
-            return (summary, is_settled || are_found);
+        if let Some(played) = played {
+            take_played(&mut summary, played);
+            return (summary, true);
         }
         if is_settled {
             return (summary, true);
+        }
+        if waits {
+            let are_found = self.find_waits(&mut summary);
+            return (summary, are_found);
         }
         let there_is_no_trace = "there is no trace to compute the figures from again";
         if summary.quality.records.late_events > 0 {

@@ -282,7 +282,7 @@ impl<'a> RunSummary<'a> {
     }
 
     /// Returns the processes that did not end their measurement properly.
-    fn endings(&self) -> Vec<Ending> {
+    pub fn endings(&self) -> Vec<Ending> {
         let clock = self.run.timeline.as_ref().map(|timeline| timeline.clock);
         let date = |time: Option<Timestamp>| {
             let time = clock.zip(time).and_then(|(clock, time)| clock.realtime_ns(time));

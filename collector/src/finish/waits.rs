@@ -13,7 +13,7 @@ use ampere_trace::join::nodes_of;
 use ampere_trace::offline::{self, AttributionOptions};
 use ampere_trace::share_figures::Attributed;
 use ampere_trace::waits::has_partners;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The anchor file of a run's trace.
 pub(super) const TRACE: &str = "traces.otf2";
@@ -63,22 +63,15 @@ impl Finish {
     /// Whether this node computes the energy of waiting. If there are several nodes, the last one computes it for all of them.
     pub(super) fn wants_waits(&self, summary: &mut Summary) -> bool {
         let options = &self.run.options;
-        let is_interrupted = options.replay.is_some() && !summary.run.endings.is_empty();
-        !is_interrupted
+        // The trace that a replay writes has no messages.
+        options.replay.is_none()
             && nodes::first_of(&options.output, &options.manifest).is_none()
-            && are_wanted(&options.config, &self.trace_with_messages(), &mut summary.run, &summary.quality)
-    }
-
-    /// Returns the trace with the messages of the run. In a replay, it is the one that was played.
-    fn trace_with_messages(&self) -> PathBuf {
-        let options = &self.run.options;
-        let own = || options.output.join(TRACE);
-        options.replay.as_ref().map_or_else(own, |replay| replay.trace.clone())
+            && are_wanted(&options.config, &options.output.join(TRACE), &mut summary.run, &summary.quality)
     }
 
     /// Adds the energy of waiting to a summary. Returns whether it could be computed.
     pub(super) fn find_waits(&self, summary: &mut Summary) -> bool {
-        add_waits(&self.trace_with_messages(), &self.run.options.config, summary)
+        add_waits(&self.run.options.output.join(TRACE), &self.run.options.config, summary)
     }
 }
 

@@ -111,8 +111,8 @@ pub struct Attributor {
     pub(crate) counting_version: u64,
 }
 
-const LEAVES_KERNELS_OUT: &str =
-    "until the end of the run, joules of GPUs are not divided by kernels, and have no dynamic part";
+const LEAVES_KERNELS_OUT: &str = "until the end of the run, the joules of a GPU are divided among functions of the host \
+                                  by time, and its dynamic joules are not known";
 
 /// If functions ran for at most this long before the first reading or after the last one, no energy counts as unknown.
 const FUNCTIONS_APART_SECONDS: f64 = 0.1;
