@@ -55,7 +55,7 @@ pub(super) fn take_played(summary: &mut Summary, played: Summary) {
     *quality = Losses {
         records: RecordLosses { kernels_without_launch, ..live.quality.records },
         gpu_clocks: live.quality.gpu_clocks,
-        ..quality.clone()
+        ..*quality
     };
     summary.overhead = live.overhead;
 }
