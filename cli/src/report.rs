@@ -24,9 +24,7 @@ use ampere_trace::chrome::{self, Part};
 use ampere_trace::offline::{self, AttributionOptions};
 #[cfg(feature = "sqlite")]
 use ampere_trace::rpd;
-#[cfg(feature = "sqlite")]
-use anyhow::ensure;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum, ValueHint};
 use std::io::{self, IsTerminal, Write};
@@ -387,6 +385,8 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
             bail!("cannot read {}: {error}: name an output directory of ampere run{which}", file.display())
         }
     };
+    let is_json = text.trim_ascii_start().starts_with(b"{");
+    ensure!(is_json, "{} is no summary.json: name an output directory of ampere run", file.display());
     let summary: Summary = serde_json::from_slice(&text).map_err(|error| {
         anyhow::anyhow!("{} was not written by a compatible ampere: {error}", file.display())
     })?;

@@ -310,6 +310,8 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     refuse(&["absent"], &["absent/summary.json", "No such file", "name an output directory"]);
     place.write("summary.json", "{\"schema\": 1}");
     refuse(&["."], &["summary.json was not written by a compatible ampere"]);
+    place.write("report.html", "<!DOCTYPE html>");
+    refuse(&["report.html"], &["report.html is no summary.json: name an output directory"]);
     std::fs::create_dir_all(place.path("killed/spool-here")).expect("a directory");
     std::fs::write(place.path("killed/spool-here/run.json"), "{}").expect("a file");
     refuse(&["killed"], &["was killed", "ampere recover killed"]);

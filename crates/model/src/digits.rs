@@ -48,7 +48,9 @@ pub fn column(values: &[f64], digits: usize) -> Vec<String> {
     let text = |value: &f64| match value.abs() {
         0.0 => "0".to_owned(),
         small if small < least => format!("<{:.decimals$}", 2.0 * least),
-        _ => format!("{:.decimals$}", rounded(*value, digits)),
+        // A figure is rounded only once.
+        large if large >= 10f64.powi(digits as i32) => format!("{:.0}", rounded(*value, digits)),
+        _ => format!("{value:.decimals$}"),
     };
     values.iter().map(text).collect()
 }
@@ -129,6 +131,7 @@ mod tests {
             ["1550", "240", "130", "23", "<1", "0"]
         );
         assert_eq!(column(&[1842.49, 1119.3, 3.04], MEASURED), ["1842", "1119", "3"]);
+        assert_eq!(column(&[1095.2, 899.48], MEASURED), ["1095", "899"], "rounded only once");
         assert_eq!(column(&[9.996, 0.5], ESTIMATED), ["10.0", "0.5"]);
         assert_eq!(column(&[28.68, 2.5, 0.004], ESTIMATED), ["28.7", "2.5", "<0.1"]);
         assert_eq!(column(&[0.0004], MEASURED), ["<0.001"]);

@@ -14,7 +14,7 @@
     const digits = page.run.energy === 'estimated' ? 3 : 4, size = Math.abs(value);
     const places = Math.min(3, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(largest).toPrecision(digits)))));
     if (size === 0) return '0';
-    return size < 0.5 * 10 ** -places ? `<${(10 ** -places).toFixed(places)}` : (+value.toPrecision(digits)).toFixed(places);
+    return size < 0.5 * 10 ** -places ? `<${(10 ** -places).toFixed(places)}` : (size < 10 ** digits ? value : +value.toPrecision(digits)).toFixed(places); // rounded only once
   }
   const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
   // A share is a part of all joules of the run, or of its dynamic joules. The head of the column, or the words next to the
@@ -148,7 +148,7 @@
   // ---- tables that sort and search ----
 
   // Titles as words, for screen readers.
-  const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'dynamic J': 'dynamic joules', 'inclusive dynamic J': 'inclusive dynamic joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', waited: 'joules waited', caused: 'joules of waiting caused', '±': 'standard error' };
+  const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'dynamic J': 'dynamic joules', 'inclusive dynamic J': 'inclusive dynamic joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', 'waited J': 'joules waited', 'caused J': 'joules of waiting caused', '±': 'standard error' };
 
   // In tables of functions, the first rows are those with at least this part of the total.
   const FIRST_ROWS = 15, MORE_ROWS = 100, PART_MIN = 0.001;
@@ -236,9 +236,9 @@
   // Functions are sorted by the joules that they used themselves.
   const orderOf = of => of.dynamic_joules && of.dynamic_joules.length ? { sort: 'dynamic_joules' } : {};
 
-  const WAITED = 'the part of the joules that was used while waiting for other ranks in MPI', CAUSED = 'the joules that other ranks used while waiting for this';
+  const WAITED = 'the part of all joules, static and dynamic, that was used while waiting for other ranks in MPI', CAUSED = 'the joules that other ranks used while waiting for this';
   // `isEmpty`: whether a row has no such figures.
-  const waitColumns = isEmpty => [['waited_joules', 'waited', WAITED], ['caused_waiting_joules', 'caused', CAUSED]]
+  const waitColumns = isEmpty => [['waited_joules', 'waited J', WAITED], ['caused_waiting_joules', 'caused J', CAUSED]]
     .map(([key, title, help]) => number(key, title, figure, { minor: true, where: 'in-middle', help, show: (row, largest) => isEmpty(row) || !row[key] ? '' : figure(row[key], largest) }));
 
   // Sampled rows have no bounds.
@@ -672,8 +672,8 @@
     const isOfGpus = kernels.name.length > 0;
     $('main').classList.toggle('gpus', isOfGpus);
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
-    text('kernels-rest', `${baseWords(kernels)} GPUs with kernels have ${figure(totals.gpu_joules)} J of these, ${figure(totals.kernel_joules)} J while a kernel ran.`);
-    text('functions-base', baseWords(functions) + (orderOf(functions).sort ? ` ${STATIC}` : ''));
+    text('kernels-rest', `${baseWords(kernels)} GPUs with kernels used ${figure(totals.gpu_joules)} of all ${figure(totals.joules)} J, ${figure(totals.kernel_joules)} J of them while a kernel ran.`);
+    text('functions-base', [baseWords(functions), orderOf(functions).sort && STATIC, (functions.waited_joules || []).length && `waited J: ${WAITED}. caused J: ${CAUSED}.`].filter(Boolean).join(' '));
     text('functions-rest', job ? `of all nodes; the tables of ${job.here}'s devices, below, have only its own functions, with all of their figures` : [tables.functions.least_joules.length && hasBounds(tables.functions) && `${RANGE}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
   }
 
