@@ -89,13 +89,17 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends with a message if options follow the directories of the second group, where every word is a directory.
+/// Ends with a message if options, or another `--`, follow the directories of the second group, where every word is a directory.
 fn refuse_options_among(directories: &[PathBuf], others: &[PathBuf]) {
     let is_option = |path: &PathBuf| path.as_os_str().as_encoded_bytes().starts_with(b"-") && !path.exists();
     let Some(at) = others.iter().position(is_option) else { return };
     let words =
         |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ");
     let (others, options) = others.split_at(at);
+    if options[0].as_os_str() == "--" {
+        let words = "there are only two groups: one before -- and one after it";
+        crate::usage::wrong("compare", ErrorKind::TooManyValues, words);
+    }
     let words = format!(
         "options go before the directories: ampere compare {} {} -- {}",
         words(options),

@@ -716,7 +716,7 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
     let part = |text: &str| {
         let table = text.split("joules by function\n").nth(1).and_then(|table| table.split("\n\n").next());
         let (differ, within) =
-            table.and_then(|table| table.split_once("  within noise:\n")).expect("two parts");
+            table.and_then(|table| table.split_once("  no clear difference:\n")).expect("two parts");
         (differ.contains("  work\n"), within.contains("  work\n"))
     };
     let alike = text(vec![group(2, [0.0, 0.3, 0.6]), group(2, [0.1, 0.2, 0.9])], Per::Run);
@@ -924,6 +924,38 @@ fn chance_differences_among_many_rows_are_within_noise() {
 }
 
 #[test]
+fn many_functions_do_not_hide_a_difference_of_the_runs() {
+    let mut number = 0;
+    let mut run = |(joules, seconds): (f64, f64)| {
+        let mut named = varied("r", 2, 0.0);
+        number += 1;
+        (named.summary.devices[0].total_joules, named.summary.run.seconds) = (joules, seconds);
+        let view = &mut named.summary.devices[0].views[0];
+        let row = view.regions[0].clone();
+        for at in 0..60 {
+            let mut row = row.clone();
+            row.region = format!("function {at}").into();
+            row.figures.exclusive_joules = 1.0 + f64::from((number + at) % 3);
+            view.regions.push(row);
+        }
+        named
+    };
+    let mut compared = |a: [(f64, f64); 3], b: [(f64, f64); 3]| {
+        let groups = [a, b].map(|runs| runs.into_iter().map(&mut run).collect());
+        let json: serde_json::Value =
+            serde_json::from_slice(&Comparison::of(groups.into(), Per::Run).render(Form::Json)).unwrap();
+        json["verdict"][0].as_str().unwrap().to_owned()
+    };
+    let verdict =
+        compared([(0.706, 2.0), (0.659, 2.1), (0.656, 2.2)], [(0.943, 2.1), (0.946, 2.0), (0.923, 2.2)]);
+    assert!(verdict.starts_with("energy +39 %"), "{verdict}");
+    // The times differ by themselves, but not after the correction: they are neither different nor the same.
+    let verdict =
+        compared([(10.0, 10.0), (10.3, 10.1), (10.6, 10.2)], [(10.1, 10.25), (10.2, 10.35), (10.9, 10.45)]);
+    assert_eq!(verdict, "same energy (within noise): time not known (noise ± 2 %)");
+}
+
+#[test]
 fn runs_of_different_programs_are_named_as_such() {
     let with_command = |command: &str| {
         let mut run = varied("r", 2, 0.0);
@@ -970,6 +1002,9 @@ fn call_paths_of_two_programs_are_matched_below_their_files_names() {
     let versions = csv([of_program("solver-1", 0.0), of_program("solver-2", 1.0)]);
     assert!(versions.contains("call path,(program) > work,"), "{versions}");
     assert!(versions.contains("function,(program),") && !versions.contains("solver-1"), "{versions}");
+    let table = [of_program("solver-1", 0.0), of_program("solver-2", 1.0)].map(|run| vec![run]);
+    let table = String::from_utf8(Comparison::of(table.into(), Per::Run).render(Form::Table)).unwrap();
+    assert!(table.contains("(program) is the program of each run: solver-1, solver-2\n"), "{table}");
     let same = csv([of_program("solver", 0.0), of_program("solver", 1.0)]);
     assert!(same.contains("call path,solver > work,") && !same.contains("(program)"), "{same}");
     // The command does not name these files, so the names may be those of functions.

@@ -132,7 +132,8 @@ impl Comparison {
             }
             described.push(abouts);
         }
-        let notes = notes(&described, &functions, per);
+        let mut notes = notes(&described, &functions, per);
+        notes.extend(programs::note(&programs));
         let rows = values.into_iter().flat_map(|((by, name), values)| rows_of(by, &name, &values, &sizes));
         let rows = rows.filter(|row| has_dynamic || !figures::is_of_activity(row.figure()));
         let rows = rows.filter(|row| has_waiting || !figures::is_of_waiting(row.figure()));

@@ -28,7 +28,7 @@ pub fn render(comparison: &Comparison) -> String {
                 (head(comparison))
                 @for by in [By::Run, By::Device, By::Function, By::Kernel, By::CallPath] {
                     @let ranked = comparison.ranked(by);
-                    @let count = ranked.differ.len() + ranked.within_noise.len();
+                    @let count = ranked.differ.len() + ranked.unclear.len();
                     // A single device has all joules of its run.
                     @if count > 0 && !(by == By::Device && count == 1) {
                         (section(comparison, by, &ranked))
@@ -71,21 +71,21 @@ fn sentence(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
-/// Makes a table of the rows that differ. Rows within noise, and those above the maximum number, are folded below it.
+/// Makes a table of the rows that differ. Rows without a clear difference, and those above the maximum number, are folded below it.
 fn section(comparison: &Comparison, by: By, ranked: &Ranked) -> Markup {
-    let all: Vec<&Row> = ranked.differ.iter().chain(&ranked.within_noise).copied().collect();
+    let all: Vec<&Row> = ranked.differ.iter().chain(&ranked.unclear).copied().collect();
     // There are only a few figures of the runs themselves, so all are shown.
     let shown_max = if by == By::Run { all.len() } else { ranked.differ.len().min(ROWS_MAX) };
     let (first, rest) = all.split_at(shown_max);
-    let is_noise = shown_max == ranked.differ.len();
+    let is_unclear = shown_max == ranked.differ.len();
     html! {
         section {
             h2 { (heading(by, comparison.has_dynamic)) }
-            @if first.is_empty() { p.small { "Nothing differs by more than the noise." } }
+            @if first.is_empty() { p.small { "Nothing differs clearly." } }
             @else { (table(comparison, first, by)) }
             @if !rest.is_empty() {
                 details {
-                    summary { (rest.len()) @if is_noise { " within noise" } @else { " more" } }
+                    summary { (rest.len()) @if is_unclear { " without a clear difference" } @else { " more" } }
                     (table(comparison, &rest[..rest.len().min(FOLDED_MAX)], by))
                     @if rest.len() > FOLDED_MAX { p.small { "and " (rest.len() - FOLDED_MAX) " more: -f csv and -f json have all" } }
                 }
@@ -121,9 +121,9 @@ fn table(comparison: &Comparison, rows: &[&Row], by: By) -> Markup {
 
 /// Makes a row. `most` is the scale of its bars, if it has bars.
 fn line_of(row: &Row, cells: &[(String, String)], has_samples: bool, most: Option<f64>) -> Markup {
-    let within = row.is_significant() == Some(false);
+    let unclear = row.is_significant() == Some(false);
     html! {
-        tr.rest[has_samples && within] {
+        tr.rest[has_samples && unclear] {
             @for (at, (group, (mean, deviation))) in row.groups.iter().zip(cells).enumerate() {
                 td.number { (mean) }
                 @if has_samples { td.number.small { "± " @if group.deviation.is_some() { (deviation) } @else { "?" } } }
@@ -134,7 +134,7 @@ fn line_of(row: &Row, cells: &[(String, String)], has_samples: bool, most: Optio
                         td.number { (uncertainty(&row.groups[0], difference)) }
                     }
                     @if let Some(most) = most {
-                        td.span { (bar(difference.of_means, difference.interval, most, within)) }
+                        td.span { (bar(difference.of_means, difference.interval, most, unclear)) }
                     }
                 }
             }
@@ -154,7 +154,7 @@ fn scale(rows: &[&Row]) -> f64 {
 
 /// Draws a difference as a bar from the middle, to the right for an increase and to the left for a decrease, with its interval as
 /// a line over it.
-fn bar(difference: f64, interval: Option<(f64, f64)>, most: f64, within: bool) -> Markup {
+fn bar(difference: f64, interval: Option<(f64, f64)>, most: f64, unclear: bool) -> Markup {
     let at = |joules: f64| if most > 0.0 { 50.0 + 50.0 * joules / most } else { 50.0 };
     let between = |from: f64, to: f64| {
         let (left, right) = (at(from.min(to)), at(from.max(to)));
@@ -162,7 +162,7 @@ fn bar(difference: f64, interval: Option<(f64, f64)>, most: f64, within: bool) -
     };
     html! {
         div {
-            i.more[difference > 0.0].within[within] style=(between(0.0, difference)) {}
+            i.more[difference > 0.0].unclear[unclear] style=(between(0.0, difference)) {}
             @if let Some((low, high)) = interval { b style=(between(low, high)) {} }
         }
     }

@@ -3,6 +3,7 @@
 
 use super::figures::{By, SEPARATOR};
 use ampere_figures::summary::Summary;
+use ampere_model::text::printable;
 use std::collections::BTreeSet;
 
 /// The name that stands for the program of each run.
@@ -30,6 +31,14 @@ fn programs(summary: &Summary) -> BTreeSet<&str> {
     let roots = summary.paths.parent.iter().zip(&summary.paths.name).filter(|(parent, _)| parent.is_none());
     let roots: BTreeSet<&str> = roots.map(|(_, name)| summary.name(*name)).collect();
     roots.into_iter().filter(|root| files.contains(root)).collect()
+}
+
+/// Explains the name that stands for these programs; `None` if there are none.
+pub(super) fn note(programs: &[Program]) -> Option<String> {
+    let names: BTreeSet<&str> = programs.iter().map(|Program(name)| name.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    (!names.is_empty())
+        .then(|| format!("{PROGRAM} is the program of each run: {}", printable(&names.join(", "))))
 }
 
 impl Program {

@@ -13,8 +13,8 @@ const PART_MIN: f64 = 0.01;
 pub(super) struct Ranked<'a> {
     /// Rows whose difference is not explained by the scatter of the runs, or whose scatter is not known.
     pub differ: Vec<&'a Row>,
-    /// Rows that differ by no more than the runs within one group.
-    pub within_noise: Vec<&'a Row>,
+    /// Rows whose difference is not significant.
+    pub unclear: Vec<&'a Row>,
     /// The number of rows that are small in all groups, and their sum.
     pub small: Option<(usize, Row)>,
 }
@@ -49,12 +49,17 @@ impl Comparison {
     }
 
     /// Decides which differences are significant. Only rows that tables show are tested, because small rows would hide the large
-    /// ones. Joules that cannot be compared are not tested at all.
+    /// ones. Joules that cannot be compared are not tested at all. The figures of the runs themselves are corrected together, and
+    /// all other rows together, because many functions would hide a difference of the runs.
     pub(super) fn correct(&mut self) {
         let is_tested: Vec<bool> = self.rows.iter().map(|row| self.is_tested(row)).collect();
         let tested = self.rows.iter_mut().zip(is_tested).filter(|(_, is_tested)| *is_tested);
-        let differences = tested.flat_map(|(row, _)| &mut row.differences);
-        correct(differences.filter(|difference| difference.p.is_some()).collect());
+        let (of_runs, parts): (Vec<&mut Row>, Vec<&mut Row>) =
+            tested.map(|(row, _)| row).partition(|row| row.by == By::Run);
+        for rows in [of_runs, parts] {
+            let differences = rows.into_iter().flat_map(|row| &mut row.differences);
+            correct(differences.filter(|difference| difference.p.is_some()).collect());
+        }
     }
 
     fn is_tested(&self, row: &Row) -> bool {
@@ -82,9 +87,9 @@ impl Comparison {
         if by != By::Run {
             largest_first(&mut rows, |row| row.spread());
         }
-        let (within_noise, differ) = rows.into_iter().partition(|row| row.is_significant() == Some(false));
+        let (unclear, differ) = rows.into_iter().partition(|row| row.is_significant() == Some(false));
         let small = (by != By::Run && !small.is_empty()).then(|| (small.len(), self.sum(by, &small)));
-        Ranked { differ, within_noise, small }
+        Ranked { differ, unclear, small }
     }
 
     fn sum(&self, by: By, rows: &[&Row]) -> Row {

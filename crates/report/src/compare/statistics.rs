@@ -37,7 +37,7 @@ pub struct Difference {
     pub interval: Option<(f64, f64)>,
     /// The probability of a difference at least this large if there is no true difference; `None` if a group has one run.
     pub p: Option<f64>,
-    /// `p`, corrected for the number of rows that are tested; `None` if this row is not one of them.
+    /// `p`, corrected for the number of rows that are tested together; `None` if this row is not tested.
     pub adjusted_p: Option<f64>,
 }
 

@@ -17,9 +17,9 @@ const INDENT: usize = 5;
 const GAP: usize = 2;
 /// Names have at least this room, which is enough for the names of a run's own figures.
 const NAME_ROOM_MIN: usize = 24;
-/// The maximum number of rows of a table, and of rows within noise among them.
+/// The maximum number of rows of a table, and of rows without a clear difference among them.
 const ROWS_MAX: usize = 15;
-const WITHIN_NOISE_MAX: usize = 5;
+const UNCLEAR_MAX: usize = 5;
 
 pub fn render(comparison: &Comparison, width: usize) -> String {
     let mut out = String::new();
@@ -142,7 +142,7 @@ fn columns(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::f
 fn tables(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::fmt::Result {
     for by in [By::Run, By::Device, By::Function, By::Kernel, By::CallPath] {
         let ranked = comparison.ranked(by);
-        let count = ranked.differ.len() + ranked.within_noise.len();
+        let count = ranked.differ.len() + ranked.unclear.len();
         // A single device has all joules of its run.
         if count == 0 || (by == By::Device && count == 1) {
             continue;
@@ -152,9 +152,9 @@ fn tables(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::fm
             writeln!(out, "\n{dynamic}joules by {}", by.name())?;
         }
         let differ = ranked.differ.iter().take(ROWS_MAX);
-        let within_noise_max = if by == By::Run { ROWS_MAX } else { WITHIN_NOISE_MAX };
+        let unclear_max = if by == By::Run { ROWS_MAX } else { UNCLEAR_MAX };
         let listed: Vec<&Row> =
-            differ.clone().chain(ranked.within_noise.iter().take(within_noise_max)).copied().collect();
+            differ.clone().chain(ranked.unclear.iter().take(unclear_max)).copied().collect();
         let names = names(&listed, layout.room).into_iter();
         let small = ranked.small.as_ref();
         let names = names.chain(small.map(|(count, _)| comparison.name_of_small(*count, layout.room)));
@@ -162,7 +162,7 @@ fn tables(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::fm
         let more = count - listed.len();
         for (at, ((row, name), cells)) in all.iter().zip(names).zip(comparison.cells(&all)).enumerate() {
             if at == differ.len() && at < listed.len() {
-                writeln!(out, "  within noise:")?;
+                writeln!(out, "  no clear difference:")?;
             }
             if at == listed.len() && more > 0 {
                 writeln!(out, "  and {more} more: -f csv and -f json have all")?;

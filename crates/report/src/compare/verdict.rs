@@ -8,7 +8,7 @@ use ampere_model::text::printable;
 
 /// The maximum number of parts that a verdict names.
 const PARTS_MAX: usize = 3;
-/// Groups that scatter by more than this part of their mean show little about the energy.
+/// A figure is called the same only if it changes by at most this part, also at the ends of its interval.
 const NOISE_MAX: f64 = 0.1;
 /// If groups are single runs, a part is named if it changes by at least this part of all joules.
 const CHANGE_MIN: f64 = 0.01;
@@ -49,7 +49,7 @@ fn energy(comparison: &Comparison, group: usize) -> String {
     for (figure, name) in KINDS {
         match change_of(comparison, group, figure) {
             Some(Some(change)) => differ.push(format!("{name} {change}")),
-            Some(None) => match much_noise(comparison, group, figure) {
+            Some(None) => match noise_of_unknown(comparison, group, figure) {
                 Some(noise) => unknown.push((name, noise)),
                 None => same.push(name),
             },
@@ -69,7 +69,7 @@ fn energy(comparison: &Comparison, group: usize) -> String {
     if differ.is_empty() { all } else { format!("{all}: {}", differ.join(", ")) }
 }
 
-/// Returns the change of a figure of the run in words; `Some(None)` if it is not larger than the noise.
+/// Returns the change of a figure of the run in words; `Some(None)` if it is not significant.
 fn change_of(comparison: &Comparison, group: usize, figure: &str) -> Option<Option<String>> {
     let row = comparison.of_run(figure)?;
     let difference = &row.differences[group - 1];
@@ -85,12 +85,13 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// Returns the noise of a figure of the run in percent, if it is too large to call the runs the same.
-fn much_noise(comparison: &Comparison, group: usize, figure: &str) -> Option<f64> {
+/// Returns the noise of a figure of the run in percent, if its interval does not show that the runs are the same.
+fn noise_of_unknown(comparison: &Comparison, group: usize, figure: &str) -> Option<f64> {
     let row = comparison.of_run(figure)?;
-    let (low, high) = row.differences[group - 1].interval?;
-    let part = (high - low) / 2.0 / row.groups[0].mean;
-    (part > NOISE_MAX).then_some(100.0 * part)
+    let difference = &row.differences[group - 1];
+    let ((low, high), mean) = (difference.interval?, row.groups[0].mean);
+    let is_same = difference.is_within_noise() == Some(true) && high.max(-low) <= NOISE_MAX * mean;
+    (!is_same).then_some(100.0 * (high - low) / 2.0 / mean)
 }
 
 fn all_joules(comparison: &Comparison, group: usize) -> String {
@@ -101,7 +102,7 @@ fn all_joules(comparison: &Comparison, group: usize) -> String {
     };
     let difference = &row.differences[group - 1];
     match difference.is_significant() {
-        Some(false) => match much_noise(comparison, group, "joules") {
+        Some(false) => match noise_of_unknown(comparison, group, "joules") {
             Some(noise) => {
                 format!(
                     "whether the energy{per} differs is not known (noise ± {noise:.0} %; more runs reduce it)"
