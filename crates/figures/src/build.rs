@@ -270,24 +270,17 @@ impl Tables<'_> {
         let counting = devices.iter().filter(|(number, _)| !is_silent(*number));
         run.notes.extend(counting.filter_map(|(_, device)| uncovered_note(device)));
         for (note, is_loss) in attributor.notes_of_left_out() {
-            run.notes.push(note);
-            run.complete &= !is_loss;
+            if is_loss { run.lacks(note) } else { run.notes.push(note) }
         }
         let unknown = devices.iter().filter(|(number, _)| !is_silent(*number));
-        let unknown: Vec<String> =
-            unknown.filter_map(|(number, device)| self.unknown_note(*number, device)).collect();
-        run.complete &= unknown.is_empty();
-        run.notes.extend(unknown);
+        let unknown = unknown.filter_map(|(number, device)| self.unknown_note(*number, device));
+        unknown.for_each(|note| run.lacks(note));
         let wrong = devices.iter().filter(|(number, _)| !is_silent(*number));
         let wrong =
             wrong.filter_map(|(number, _)| self.misread_note(*number).or_else(|| self.stalled_note(*number)));
-        let wrong: Vec<String> = wrong.collect();
-        run.complete &= wrong.is_empty();
-        run.notes.extend(wrong);
+        wrong.for_each(|note| run.lacks(note));
         let implausible = devices.iter().filter_map(|(_, device)| implausible_note(device));
-        let implausible: Vec<String> = implausible.collect();
-        run.complete &= implausible.is_empty();
-        run.notes.extend(implausible);
+        implausible.for_each(|note| run.lacks(note));
         let counted = devices.iter().filter(|(number, device)| {
             let is_topmost = device.unit == Unit::Joules.as_str() && attributor.whole(*number).is_none();
             is_topmost && implausible_note(device).is_none()

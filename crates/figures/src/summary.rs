@@ -443,6 +443,13 @@ impl Run {
         Some(format!("{status}{}", signal.unwrap_or_default()))
     }
 
+    /// Makes the run incomplete, for a reason that is also one of its notes.
+    pub fn lacks(&mut self, reason: String) {
+        self.complete = false;
+        self.notes.push(reason.clone());
+        self.missing.push(reason);
+    }
+
     /// Returns all notes; those about what is missing come first.
     pub fn notes_in_order(&self) -> impl Iterator<Item = &String> {
         let others = self.notes.iter().filter(|note| !self.missing.contains(note));

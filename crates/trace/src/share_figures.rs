@@ -99,6 +99,7 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let of_trace = is_incomplete.then(|| INCOMPLETE.to_owned());
     let mut missing: Vec<String> = warnings.iter().cloned().chain(of_trace).collect();
     missing.extend(doubts.iter().cloned());
+    missing.append(&mut summary.run.missing);
     odd.extend(doubts);
     summary.run.notes = warnings.iter().chain(&odd).cloned().chain(of_parts).collect();
     if are_in_doubt(doubtful_joules, summary.run.total_joules) {
@@ -106,7 +107,7 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
         summary.run.notes.push(IN_DOUBT.to_owned());
         missing.push(IN_DOUBT.to_owned());
     }
-    summary.run.complete &= missing.is_empty();
+    summary.run.complete = missing.is_empty();
     summary.run.missing = missing;
     Ok(Attributed { summary, warnings, odd })
 }

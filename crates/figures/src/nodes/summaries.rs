@@ -61,6 +61,7 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
     let nodes: BTreeSet<String> = runs().flat_map(|run| run.nodes.iter().cloned()).collect();
     // The notes are sorted, so that their order does not depend on which nodes were attributed together.
     let notes: BTreeSet<String> = runs().flat_map(|run| run.notes.iter().cloned()).collect();
+    let missing: BTreeSet<String> = runs().flat_map(|run| run.missing.iter().cloned()).collect();
     let run = Run {
         complete: runs().all(|run| run.complete),
         nodes: nodes.into_iter().collect(),
@@ -69,6 +70,7 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
         energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
         waiting: waiting_of(&all),
         notes: notes.into_iter().collect(),
+        missing: missing.into_iter().collect(),
         ..Run::default()
     };
     let mut whole = all.remove(0);
