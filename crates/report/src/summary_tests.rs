@@ -364,7 +364,10 @@ fn a_run_is_complete_if_at_least_99_percent_of_each_counters_time_are_known() {
         );
         assert_eq!(seen.run.complete, is_complete, "{case}: {notes:?}");
         let missing = &seen.run.missing;
-        assert!(missing.is_empty() == is_complete && missing.iter().all(|note| notes.contains(note)), "{case}");
+        assert!(
+            missing.is_empty() == is_complete && missing.iter().all(|note| notes.contains(note)),
+            "{case}"
+        );
         // A mean over the whole run would be too low.
         assert_eq!(said.contains("at least"), !is_complete, "{case}: {said}");
     }
