@@ -220,6 +220,16 @@ fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_
         summary.run.ranks = 2;
     });
     assert_hint("instrumented", "without a CPU", (false, false), |summary| assert!(!waiting(summary, 0.01)));
+    let words = "other programs used 1.96 of 2 cores: ranks wait for others without a CPU; use a free node";
+    for ranks in [4, 2] {
+        assert_hint("instrumented", words, (false, true), |summary| {
+            assert!(waiting(summary, 0.38));
+            summary.run.ranks = ranks;
+            with_others(summary, 1.96, 4.0);
+            summary.run.node_cpu.as_mut().expect("CPU time").own_busy_seconds = 0.1;
+            summary.run.node_cpu.as_mut().expect("CPU time").node_busy_seconds = 4.0 * 1.98 + 0.1;
+        });
+    }
 }
 
 #[test]
@@ -311,6 +321,7 @@ fn the_cost_of_samples_and_of_a_node_without_a_free_core_is_a_hint() {
         let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
         cpu.seconds = 20.0;
         cpu.node_busy_seconds = 20.0 * cpu.node_cpus as f64;
+        cpu.own_busy_seconds = cpu.node_busy_seconds - 1.0;
         summary.overhead.collector_cpu_seconds = 0.6;
     };
     assert_hint(
@@ -324,6 +335,17 @@ fn the_cost_of_samples_and_of_a_node_without_a_free_core_is_a_hint() {
         summary.overhead.stacks.as_mut().expect("samples").cost_seconds = 0.0;
         summary.overhead.stacks.as_mut().expect("samples").program_seconds = 0.02;
     });
+    assert_hint(
+        "sampled_ranks",
+        "; other programs used 1.40 of 2 cores: use a free node",
+        (false, true),
+        |summary| {
+            full(summary);
+            let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
+            (cpu.own_busy_seconds, cpu.collector_busy_seconds) = (11.0, 1.0);
+            (cpu.node_busy_seconds, cpu.node_cpus) = (40.0, 2);
+        },
+    );
     // Others leave the program little of the node's CPU time.
     assert_hint("sampled_ranks", "measuring took about 26 %", (false, true), |summary| {
         full(summary);

@@ -145,6 +145,13 @@ impl<'a> Facts<'a> {
         run.node_cpu.and_then(|cpu| cpu.cores_of_others(run.nodes.len()))
     }
 
+    /// Returns the cores that other programs used, if these are more than the run itself and its collector used.
+    pub fn cores_of_busier_others(&self) -> Option<f64> {
+        let cpu = self.summary.run.node_cpu?;
+        let own = cpu.own_busy_seconds + cpu.collector_busy_seconds;
+        self.cores_of_others().filter(|others| others * cpu.seconds > own)
+    }
+
     pub fn is_estimated(&self) -> bool {
         self.summary.run.energy == "estimated"
     }

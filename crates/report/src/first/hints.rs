@@ -6,7 +6,7 @@ use super::names;
 use crate::filter::much_measuring;
 use crate::over_ranks::Spread;
 use crate::{other_jobs, over_ranks, waits};
-use ampere_figures::summary::{Device, NodeCpu, Summary, View, topmost};
+use ampere_figures::summary::{Device, NodeCpu, View, topmost};
 use ampere_model::digits::{count, energy, percent, significant};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
@@ -60,12 +60,13 @@ pub fn of(facts: &Facts) -> Vec<String> {
 }
 
 fn measuring_overhead(facts: &Facts) -> Option<String> {
-    much_measuring(facts.summary).or_else(|| sampling_overhead(facts.summary))
+    much_measuring(facts.summary).or_else(|| sampling_overhead(facts))
 }
 
 /// Returns the hint that samples of stacks, records of switches and the collector take much of the program's CPU time. The
 /// collector takes it only if no processor is free.
-fn sampling_overhead(summary: &Summary) -> Option<String> {
+fn sampling_overhead(facts: &Facts) -> Option<String> {
+    let summary = facts.summary;
     let stacks = summary.overhead.stacks.as_ref().filter(|stacks| stacks.program_seconds > 0.0)?;
     let is_full = |cpu: &NodeCpu| cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64;
     let seconds = summary.run.seconds;
@@ -76,7 +77,10 @@ fn sampling_overhead(summary: &Summary) -> Option<String> {
     (seconds >= JUDGED_SECONDS_MIN && part >= MEASURING_PART_MIN).then(|| {
         let of_samples = stacks.samples as f64 * stacks.sample_seconds.unwrap_or_default();
         let advice = if collector > stacks.cost_seconds {
-            "no core is free for the collector: leave it one".to_owned()
+            match others_have_the_cores(facts) {
+                Some(others) => format!("{others}: use a free node"),
+                None => "no core is free for the collector: leave it one".to_owned(),
+            }
         } else if of_samples > 0.5 * stacks.cost_seconds {
             "sample less often, for example --sample 10ms".to_owned()
         } else {
@@ -93,6 +97,12 @@ fn sampling_overhead(summary: &Summary) -> Option<String> {
         };
         format!("measuring took about {:.0} % of the program's CPU time{parts}; {advice}", 100.0 * part)
     })
+}
+
+/// Describes the cores that other programs used, if these are more than the run itself used.
+fn others_have_the_cores(facts: &Facts) -> Option<String> {
+    let cores = facts.summary.run.node_cpu?.node_cpus;
+    facts.cores_of_busier_others().map(|others| format!("other programs used {others:.2} of {cores} cores"))
 }
 
 /// Returns the hint about GPUs that no process used.
@@ -146,16 +156,20 @@ fn changing_power(facts: &Facts) -> Option<String> {
     })
 }
 
-/// Returns the hint that ranks wait for ranks that have no CPU, because there are more ranks than cores.
+/// Returns the hint that ranks wait for ranks that have no CPU, because other programs have it, or because there are more ranks
+/// than cores.
 fn too_many_ranks(facts: &Facts) -> Option<String> {
     let run = &facts.summary.run;
-    let cores = run.node_cpu.map(|cpu| cpu.cpus).filter(|cores| (1..run.ranks as u64).contains(cores))?;
+    let others = others_have_the_cores(facts);
+    let cores = run.node_cpu.map(|cpu| cpu.cpus);
+    let cores = cores.filter(|cores| others.is_some() || (1..run.ranks as u64).contains(cores))?;
     let waiting = waits::of(facts.summary).filter(|waiting| waiting.joules >= PART_MIN * run.total_joules)?;
     waits::without_cpu(waiting)?;
-    Some(format!(
-        "{} ranks on {cores} cores: ranks wait for others without a CPU; use one rank per core",
-        run.ranks
-    ))
+    let (why, advice) = match others {
+        Some(others) => (others, "a free node"),
+        None => (format!("{} ranks on {cores} cores", run.ranks), "one rank per core"),
+    };
+    Some(format!("{why}: ranks wait for others without a CPU; use {advice}"))
 }
 
 /// Returns the hint about a rank that used more than the others, apart from its time in MPI.

@@ -181,7 +181,7 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let more =
         if more > 0 { vec![(format!("{} more{hidden}", count(more as u64)), others)] } else { Vec::new() };
     let outside = match facts.is_outside_of_collector() {
-        true => "in no function, mostly ampere's collector",
+        true => "in no function (ampere)",
         false => "in no function",
     };
     let rest = [(outside, facts.outside), ("not attributed: no readings", facts.lost)];
