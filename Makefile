@@ -53,7 +53,7 @@ test-long:
 	@scripts/need-packages build mpi test slurm
 	@scripts/run-tests --long
 
-# The release profile shares build scripts and procedural macros with the build.
+# Clippy uses the release profile, so that build scripts and procedural macros are not compiled twice.
 lint:
 	@scripts/need-packages build
 	$(CARGO) fmt --all --check
@@ -87,7 +87,7 @@ install-files:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
 	install -s -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
 	install -s -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
-	@# The host opens the libraries that see GPU kernels in its own directory.
+	@# The host looks in its own directory for the libraries that see GPU kernels.
 	for runtime in cuda hip opencl; do \
 	    if [ -f $(BIN)/libampere_$$runtime.so ]; then install -s -m 755 $(BIN)/libampere_$$runtime.so $(DESTDIR)$(PREFIX)/lib; fi; done
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so

@@ -67,7 +67,7 @@ struct FedLocation {
     ring: RingProducer,
     gauge: RingGauge,
     /// The ends of the chunks that have been written and that the consumer had not read when we last looked, with the times at
-    /// which they were written.
+    /// which their writing began.
     written: VecDeque<(u64, Instant)>,
     pattern: Rc<[Record]>,
     /// Position in the pattern.

@@ -69,7 +69,7 @@ fn one_node(directory: &Path) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&ran.output)?)
 }
 
-/// A run directory, with each node's summary where `ampere run` leaves it.
+/// Writes a run directory whose nodes' summaries have not been joined yet. Returns the bytes of the summaries.
 fn write(run: &Path, one: &Value, nodes: usize) -> anyhow::Result<usize> {
     let mut bytes = 0;
     for node in 0..nodes {

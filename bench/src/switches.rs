@@ -63,7 +63,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             "context switches: events in the trace of the program with 10,000 of them, per switch",
             merged_per_switch,
             "",
-            "limit where points are not merged",
+            "limit if records of CPU time are not merged",
             2.0,
         ),
     ])

@@ -95,7 +95,7 @@ fn check(answer: &Value, address: &str) {
         let rows = answer[key].as_array().expect("rows");
         rows.iter().map(|row| row.as_str().expect("a name").to_owned()).collect()
     };
-    // The remaining rows, which are idle, come last in any order.
+    // The remaining rows, which are idle, come last. Their order does not matter.
     let sorted = names("sorted");
     let of_functions: Vec<&String> = sorted.iter().filter(|name| !name.starts_with("idle: ")).collect();
     assert!(of_functions.len() > 4, "{sorted:?}");
@@ -205,8 +205,8 @@ fn a_page_of_a_run_with_a_token_asks_for_it_or_has_it_in_its_address() {
         let answer = answer(&done.stdout);
         check(&answer, &format!("http://{address}/"));
         let requests = answer["requests"].to_string();
-        // A browser does not send the part after #.
-        assert!(requests.matches(TOKEN).count() <= 1, "the token is in no request's address: {requests}");
+        // The browser may report the page's address with the part after #, which it does not send.
+        assert!(requests.matches(TOKEN).count() <= 1, "no further request has the token: {requests}");
     }
 }
 
@@ -268,7 +268,8 @@ fn a_report_of_several_nodes_has_their_table() {
     assert_eq!(answer["searched"].as_array().map(Vec::len), Some(1));
 }
 
-/// Eleven functions that call each other four deep have 12,221 call paths below main. After them, there is a new path now and
+/// Eleven functions that call each other four deep have 12,221 call paths below main on the page, where a function that calls
+/// itself is one frame. After them, there is a new path now and
 /// then.
 const MANY_PATHS: &str = r#"
     #include <mpi.h>

@@ -1,8 +1,9 @@
 //! The part of rocprofiler-sdk's interface that ampere uses, as Rust types. `tests/layout.rs` compares sizes, offsets and values
 //! with those of the real headers, of versions 0.4 (ROCm 6.2) to 1.0 (ROCm 7.0).
 //!
-//! All structures that rocprofiler-sdk makes begin with their size, and grow at their end: a type here is the part that all
-//! versions have. Versions differ in two places: the argument of callbacks ([`CallbackRecord`]), and whether agents have a UUID.
+//! Payloads and agents begin with their size, and grow at their end: a type here is the part that all versions have. Headers of
+//! records and arguments of callbacks have no size. Versions differ in the argument of callbacks ([`CallbackRecord`]), and in
+//! whether agents have a UUID and the runtimes that may see them.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -153,7 +154,7 @@ structure! {
 }
 
 structure! {
-    /// The kernel of a code object.
+    /// A kernel of a code object.
     KernelSymbol = "rocprofiler_callback_tracing_code_object_kernel_symbol_register_data_t", None;
     size = "size": u64,
     /// The number that its dispatches have.

@@ -3,8 +3,8 @@
 //! A command is queued during the call that enqueues it. That alone relates the device's clock to the run's, with an error as
 //! large as the call's duration: some microseconds, or a millisecond if a kernel is compiled. But most runtimes read one of the
 //! system's clocks for the time of queueing. If that time lies within the call by one of these clocks, that clock is the
-//! device's, and reading it has an error of only some nanoseconds. The clocks are compared again in each period, because two of
-//! them may be close to each other, and drift.
+//! device's, and reading it has an error of only some nanoseconds. The clocks are compared again in each period of the
+//! device's clock ([`DeviceClock`](ampere_gpu::DeviceClock)), because two of them may be close to each other, and drift.
 
 use ampere_gpu::Host;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +13,8 @@ const CLOCKS: [libc::clockid_t; 4] =
     [libc::CLOCK_MONOTONIC_RAW, libc::CLOCK_MONOTONIC, libc::CLOCK_BOOTTIME, libc::CLOCK_REALTIME];
 /// A call that takes longer than this, in nanoseconds, does not show which clock the runtime uses.
 const CALL_MAX: f64 = 1e7;
-/// Clocks that differ by less than this, in nanoseconds, count as one. If several others fit a call, it is unknown which one the
-/// runtime uses.
+/// Clocks that differ by less than this, in nanoseconds, count as one. If a call fits another clock as well, it is unknown which one
+/// the runtime uses.
 const DIFFERENCE_MAX: f64 = 1000.0;
 
 /// The number of calls of each period that may read the clocks. Several are needed, because a long call does not show which clock

@@ -27,7 +27,7 @@ const EARLY_MAX: u64 = 10_000_000;
 
 /// At most this number of frames waits for others that began before them.
 const WAITING_MAX: usize = 64;
-/// Frames wait at most this time, in nanoseconds, if further commands of the queue complete.
+/// Frames wait at most this time, in nanoseconds. It is checked when a command of the queue completes, and every 100 ms.
 const WAIT_MAX: f64 = 1e8;
 /// [`WAIT_MAX`] in ticks.
 static WAIT_TICKS: AtomicU64 = AtomicU64::new(0);

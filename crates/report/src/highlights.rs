@@ -214,7 +214,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
             energy(*part)
         ));
     }
-    let waits: Vec<String> = waits::words(summary).into_iter().filter(|words| !words.is_empty()).collect();
+    let waits = waits::words(summary);
     all.extend((!waits.is_empty()).then(|| waits.join("; ")));
     all.extend(hints(summary));
     all

@@ -25,7 +25,8 @@ pub fn of(summary: &Summary) -> Option<&Waiting> {
     summary.run.waiting.as_ref().filter(|waiting| waiting.joules > 0.0)
 }
 
-/// Returns a sentence about the energy of waiting, and one about its causes.
+/// Returns sentences about the energy of waiting, its causes, waiting for ranks without a CPU, and what is not counted or not
+/// certain. Only the first is always there.
 pub fn words(summary: &Summary) -> Vec<String> {
     let Some(waiting) = of(summary) else { return Vec::new() };
     let (joules, whole) = (waiting.joules, summary.run.total_joules);
@@ -43,9 +44,10 @@ pub fn words(summary: &Summary) -> Vec<String> {
         let by = if at == 0 { "of that was caused by" } else { "by" };
         format!("{part} {by} {} on {}", names::shorten(&cause.region, NAME_CHARS_MAX), rank(cause))
     });
-    words.push(named.collect::<Vec<_>>().join(", "));
+    words.extend(Some(named.collect::<Vec<_>>().join(", ")).filter(|causes| !causes.is_empty()));
     words.extend(
-        without_cpu(waiting).map(|part| format!("{part} of it was for ranks that were not on a CPU")),
+        without_cpu(waiting)
+            .map(|part| format!("{part} of it was spent waiting for ranks that were not on a CPU")),
     );
     words.extend(lower_bound(waiting).or_else(|| not_followed(summary)));
     words
@@ -63,7 +65,7 @@ fn rank(cause: &Cause) -> String {
     name.unwrap_or_else(|| short(&cause.location_group, NAME_CHARS_MAX))
 }
 
-/// Returns a sentence if some waiting is not counted.
+/// Returns a sentence if some waiting is not counted, or is not certain.
 pub fn lower_bound(waiting: &Waiting) -> Option<String> {
     let unmatched = waiting.unmatched_share();
     let shortened = waiting.shortened_calls;

@@ -83,7 +83,8 @@ pub fn hand_over(metrics: &[Metric]) -> *mut MetricProperties {
     if metrics.is_empty() {
         return none();
     }
-    // SAFETY: calloc may be called with any sizes. An all-zero entry is a valid last entry. FREES WITH FREE.
+    // SAFETY: calloc may be called with any sizes. An all-zero entry is a valid last entry. Score-P frees the array
+    // with `free` (`scorep_abi::guarantees`, FREES WITH FREE).
     let array: *mut MetricProperties =
         unsafe { libc::calloc(metrics.len() + 1, size_of::<MetricProperties>()) }.cast();
     if array.is_null() {

@@ -130,7 +130,7 @@ fn check_conserved(summary: &Value, with_gpus: bool) {
             assert!(relative(parts.iter().sum(), total) < 1e-9, "{device:#}");
         }
         if with_gpus {
-            // The tolerance is a tick, and the energy of the time that a reading may take between the counter and its timestamp.
+            // The tolerance is a step of the counter, and the energy of the time that a reading may take between the counter and its timestamp.
             let expected = WATTS[at] * number(device, "sampled_seconds");
             assert!(
                 (total - expected).abs() < 0.01 * WATTS[at],
