@@ -243,7 +243,7 @@ fn check_page(place: &Place, output: &str, waiting: &Value) {
     for width in [400, 1200, 1600, 1900, 2500] {
         let shown = browser::shown(place, &url, width, None);
         let heads = shown["function_heads"].to_string();
-        assert!(heads.contains("\"waited\",\"caused\""), "{heads}");
+        assert!(heads.contains("\"waited J\",\"caused J\""), "{heads}");
         assert_eq!(shown["recoloured"], true);
         let [label, whole] = [0, 1].map(|at| shown["waits"][at].as_str().unwrap_or_default());
         assert!(label.starts_with("Joules that 3 ranks or groups of ranks used waiting"), "{label}");

@@ -2,29 +2,25 @@
 
 use super::Ingest;
 use crate::notes::Notes;
-use crate::run_directory::disk_space::time_to_write;
 use crate::run_directory::spool_place;
 use ampere_trace::spool::Spool;
 use std::path::Path;
-use std::time::Duration;
 
 impl Ingest {
     /// Writes further records to the claim in the output directory if little space is left in `directory`, the directory of the
-    /// records if they are not in the claim. Returns the time for which there is enough.
-    pub fn leave_full_directory(&mut self, directory: Option<&Path>, notes: &mut Notes) -> Duration {
+    /// records if they are not in the claim.
+    pub fn leave_full_directory(&mut self, directory: Option<&Path>, notes: &mut Notes) {
         let mut store = self.spool.store();
-        let is_there = |directory: &&Path| store.path().and_then(Path::parent) == Some(*directory);
-        let Some(directory) = directory.filter(is_there) else { return Duration::MAX };
-        let path = store.path().unwrap_or(directory).to_owned();
-        let spare_bytes = spool_place::spare_bytes(directory);
-        if spare_bytes == 0 && store.bytes_of_part() > 0 && store.leave_part() {
+        let is_there = |path: &Path| directory.is_some_and(|directory| path.parent() == Some(directory));
+        let Some(path) = store.path().filter(|path| is_there(path)).map(Path::to_owned) else { return };
+        let is_full = store.bytes_of_part() > 0 && directory.is_some_and(spool_place::is_full);
+        if is_full && store.leave_part() {
             let next = store.path().unwrap_or(&path).display();
             notes.add(format!(
                 "{} has little space left: further records are written to {next}",
                 path.display()
             ));
         }
-        time_to_write(spare_bytes)
     }
 
     /// Returns the free bytes if the disk has only the space that the trace needs.

@@ -6,13 +6,9 @@ use crate::ingest::process::{Process, State};
 use crate::ingest::{process_ends, reading_again};
 use crate::node_watch::NodeWatch;
 use crate::options::{LIVENESS_PERIOD, Mode};
-use crate::run_directory::disk_space::time_to_write;
 use crate::sampling::sampler::Sampler;
 use ampere_counters::UsedGpus;
-use std::time::{Duration, Instant};
-
-/// The longest time between two checks of the disks' space.
-const DISKS_PERIOD_MAX: Duration = Duration::from_secs(1);
+use std::time::Instant;
 
 /// Checks disks and processes, if that is due.
 pub(super) fn check(run: &mut LiveRun) {
@@ -46,15 +42,9 @@ pub(super) fn check(run: &mut LiveRun) {
 }
 
 fn look_at_disks(run: &mut LiveRun) {
-    if Instant::now() < run.next_disks {
-        return;
-    }
     let directory = run.options.manifest.records.as_deref();
-    let enough_for = run.ingest.leave_full_directory(directory, &mut run.notes);
-    let shortage = run.ingest.shortage();
-    let enough_for = enough_for.min(time_to_write(run.ingest.disk.spare_bytes));
-    run.next_disks = Instant::now() + enough_for.min(DISKS_PERIOD_MAX);
-    if let Some(left) = shortage {
+    run.ingest.leave_full_directory(directory, &mut run.notes);
+    if let Some(left) = run.ingest.shortage() {
         run.spool_taken();
         let samples = run.sampling.samples.as_mut().and_then(|samples| samples.reader.spool.as_mut());
         run.ingest.end_trace(samples, &run.options.output, left, &mut run.notes);

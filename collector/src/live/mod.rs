@@ -63,7 +63,6 @@ pub struct LiveRun {
     /// Records that were taken out of rings since the last thorough round.
     taken: usize,
     next_liveness: Instant,
-    next_disks: Instant,
     /// How the command of `ampere run` ended, once that is known.
     pub(crate) command_end: Option<CommandEnd>,
     /// Whether nothing has happened for a while.
@@ -102,7 +101,6 @@ impl LiveRun {
             next_thorough: Instant::now(),
             taken: 0,
             next_liveness: Instant::now(),
-            next_disks: Instant::now(),
             command_end: None,
             is_idle: false,
             session,

@@ -6,20 +6,12 @@ use crate::run_directory::files::PRIVATE_FILE_MODE;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The size of the reserve for the summary.
 const RESERVE_BYTES: u64 = 2 << 20;
 const RESERVE: &str = "reserve";
 /// The space that is left to others, but at most a twentieth of the file system.
 const LEFT_TO_OTHERS_BYTES: u64 = 64 << 20;
-/// An upper bound on the bytes that are written to a file system per second.
-const WRITE_RATE_MAX: u64 = 8_000_000_000;
-
-/// Returns the shortest time in which this many bytes can be written.
-pub fn time_to_write(bytes: u64) -> Duration {
-    Duration::from_secs_f64(bytes as f64 / WRITE_RATE_MAX as f64)
-}
 
 /// The size of a file system and its free space.
 #[derive(Clone, Copy)]
@@ -51,8 +43,6 @@ pub struct DiskSpace {
     output: Option<File>,
     /// Bytes of records at the last check.
     recorded_bytes: Option<u64>,
-    /// The bytes that could be written at the last check until they would have been too few.
-    pub spare_bytes: u64,
 }
 
 /// Returns the device and inode that identify a file.
@@ -72,7 +62,7 @@ impl DiskSpace {
             let _ = ampere_owned::remove_file(&reserve);
         }
         let output = spool.parent().and_then(|output| File::open(output).ok());
-        DiskSpace { spool: spool.to_owned(), output, recorded_bytes: None, spare_bytes: u64::MAX }
+        DiskSpace { spool: spool.to_owned(), output, recorded_bytes: None }
     }
 
     /// Returns the free bytes if they are too few for a trace of this many bytes of records, and `None` otherwise. A trace is no
@@ -83,10 +73,8 @@ impl DiskSpace {
         let more = recorded_bytes.saturating_sub(before);
         let needed = recorded_bytes.saturating_add(more.saturating_mul(1 + u64::from(is_spool_here)));
         // If the directory is gone, its free space is unknown; open files in it can still be written.
-        let room = room_in(&self.spool);
-        let spare = |room: Room| room.left.checked_sub(needed.saturating_add(room.left_to_others()));
-        self.spare_bytes = room.map_or(u64::MAX, |room| spare(room).unwrap_or(0));
-        room.filter(|room| spare(*room).is_none()).map(|room| room.left)
+        let room = room_in(&self.spool)?;
+        (room.left < needed.saturating_add(room.left_to_others())).then_some(room.left)
     }
 
     /// Whether the output directory is the same as at the start of the run.

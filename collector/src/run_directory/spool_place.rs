@@ -135,12 +135,12 @@ fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the bytes that can be written to a file system until it needs its remaining space for others. A spool on it then ends,
-/// and further records are written to the output directory. If the space is memory, half of it is left to others.
-pub fn spare_bytes(directory: &Path) -> u64 {
-    let is_memory = kind_of(directory).is_ok_and(|kind| kind == Kind::Memory);
-    let for_others = |room: Room| if is_memory { room.all / 2 } else { room.left_to_others() };
-    room_in(directory).map_or(u64::MAX, |room| room.left.saturating_sub(for_others(room)))
+/// Whether a file system needs its remaining space for others. A spool on it then ends, and further records are written to the
+/// output directory. If the space is memory, half of it is left to others.
+pub fn is_full(directory: &Path) -> bool {
+    let is_memory = || kind_of(directory).is_ok_and(|kind| kind == Kind::Memory);
+    room_in(directory)
+        .is_some_and(|room| room.left < room.all / 2 && (room.left < room.left_to_others() || is_memory()))
 }
 
 /// Whether the records belong to this claim, and not to another one of which it is a copy.

@@ -17,8 +17,6 @@ use crate::late_time::{LateTime, TotalClock};
 use ampere_model::time_namespace::ticks_since_boot;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,8 +24,6 @@ use std::time::{Duration, Instant};
 /// The interval at which new descendants are searched for. The search takes at most a thousandth of the time.
 const SEARCH_PERIOD: Duration = Duration::from_millis(100);
 const SEARCH_SHARE: u32 = 1000;
-/// The longest time without a search while no process is started on the node.
-const UNSEARCHED_MAX: Duration = Duration::from_secs(1);
 /// The time spent on searches after the end of a process is at most the whole time divided by this.
 const ENDED_SHARE: u32 = 200;
 /// While the run is younger than this, descendants are searched for more often, because many commands are shorter.
@@ -98,31 +94,6 @@ pub struct RunCpu {
     searched: (Instant, Duration),
     /// The most CPU time that one search has found of children that were not seen.
     found_late_ns: u64,
-    newest: NewestProcess,
-}
-
-/// The process that was started last on the node. While it stays the same, a search finds nothing new.
-struct NewestProcess {
-    /// `/proc/loadavg`, which contains its pid.
-    file: Option<File>,
-    /// The file's last word when the last search began.
-    at_search: Option<u64>,
-}
-
-impl NewestProcess {
-    fn open(path: &Path) -> NewestProcess {
-        NewestProcess { file: File::open(path).ok(), at_search: None }
-    }
-
-    fn read(&self) -> Option<u64> {
-        let mut text = [0; 64];
-        let length = self.file.as_ref()?.read_at(&mut text, 0).ok()?;
-        std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().next_back()?.parse().ok()
-    }
-
-    fn may_have_changed(&self) -> bool {
-        self.at_search.is_none() || self.at_search != self.read()
-    }
 }
 
 /// A process of the run. Times are in nanoseconds.
@@ -172,7 +143,6 @@ impl RunCpu {
             collector_base: cpu_time_ns(std::process::id()).unwrap_or(0),
             searched: (Instant::now(), Duration::ZERO),
             found_late_ns: 0,
-            newest: NewestProcess::open(Path::new("/proc/loadavg")),
         }
     }
 
@@ -246,13 +216,10 @@ impl RunCpu {
         // counts in the interval of the process' last work.
         let is_due = Instant::now() >= self.next_search;
         let mut has_ended = self.read_clocks();
-        let is_changed = is_due && (self.newest.may_have_changed() || last.elapsed() >= UNSEARCHED_MAX);
-        if is_changed || has_ended && last.elapsed() >= took * ENDED_SHARE {
+        let looks = is_due || has_ended && last.elapsed() >= took * ENDED_SHARE;
+        if looks {
             has_ended |= self.look();
-        } else if is_due {
-            self.next_search = Instant::now() + SEARCH_PERIOD;
         }
-        let is_searched = is_due || self.searched.0 > last;
         let sum = |of: fn(&Member) -> u64| self.members.values().map(of).sum::<u64>();
         let direct_ns = self.ended_ns + sum(|member| member.own);
         let unseen_ns = self.ended_unseen_ns + sum(|member| member.unseen);
@@ -260,7 +227,7 @@ impl RunCpu {
         let not_shown_ns = 2 * tick_ns() * self.members.len() as u64;
         let late_ns = self.late.as_mut().map_or(0, |late| {
             late.update(direct_ns, unseen_ns, has_ended);
-            if is_searched {
+            if looks {
                 late.limit(unseen_ns + not_shown_ns);
             }
             late.ns()
@@ -310,7 +277,6 @@ impl RunCpu {
     /// Searches for new processes, and for the last CPU time of ended ones. Returns whether a process has ended.
     pub fn look(&mut self) -> bool {
         let begun = Instant::now();
-        self.newest.at_search = self.newest.read();
         // Parents' sums are read before ended processes are searched for, so that a process that ends in between is counted once.
         let mut waited_for = Vec::new();
         let mut children = Vec::new();
@@ -483,7 +449,6 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     /// The kernel adds a child's time to its parent's, and so to that of the parent's parent.
     #[test]
@@ -500,34 +465,6 @@ mod tests {
         }
         run.read_clocks();
         assert_eq!((run.ended_ns, run.members[&launcher].reaped), (1000, 1000));
-    }
-
-    #[test]
-    fn processes_are_searched_for_when_one_was_started_or_after_a_while() {
-        let mut newest = tempfile::NamedTempFile::new().unwrap();
-        newest.write_all(b"0.32 1.58 2.48 1/115 100\n").unwrap();
-        let mut run = RunCpu::new(&Settings::default(), 1);
-        run.newest = NewestProcess::open(newest.path());
-        let launcher = Stat::of(std::process::id()).unwrap();
-        let member = Member { is_launcher: true, started: launcher.started, ..Member::default() };
-        run.members.insert(std::process::id(), member);
-        run.look();
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = child.id();
-        let finds = |run: &mut RunCpu| {
-            run.next_search = Instant::now();
-            run.own_ns();
-            run.members.contains_key(&pid)
-        };
-        run.searched.0 = Instant::now();
-        assert!(!finds(&mut run));
-        newest.as_file().write_all_at(b"0.32 1.58 2.48 1/115 101\n", 0).unwrap();
-        assert!(finds(&mut run));
-        run.end(pid);
-        run.searched.0 = Instant::now() - UNSEARCHED_MAX;
-        assert!(finds(&mut run));
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     #[test]

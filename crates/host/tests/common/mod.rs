@@ -112,6 +112,8 @@ impl Bench {
             .env("LOGGER_DIR", self.dir.path())
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            // Open MPI fails if two processes make its directory in the common place at the same time.
+            .env("OMPI_MCA_orte_tmpdir_base", self.dir.path())
             .env_remove("SCOREP_TIMER");
         command
     }
