@@ -88,7 +88,7 @@ pub(super) fn of_names(
             table.inclusive_joules.push(more.inclusive_joules);
             table.least_joules.push(more.least_joules);
             table.most_joules.push(more.most_joules);
-            table.seconds.push(rounded(more.seconds));
+            table.seconds.push(rounded(rounded_seconds(more.seconds)));
             table.calls.push(more.calls);
             table.waited_joules.push(rounded(more.waited_joules));
             table.caused_waiting_joules.push(rounded(more.caused_waiting_joules));
