@@ -161,6 +161,7 @@ fn a_process_without_samples_that_still_runs_is_named() {
         let done = run(&mut measured(&place, output, &["sh", "-c", script]));
         assert_eq!(done.code, 5, "{done:#?}");
         let notes = place.summary(output)["run"]["notes"].to_string();
+        until("the collector has ended", || place.collectors().is_empty());
         for (pid, command) in place.processes() {
             let name =
                 command.split(['/', ' ']).find(|word| ["sleep", "sh"].contains(word)).expect("it is one");

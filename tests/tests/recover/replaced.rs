@@ -214,6 +214,8 @@ fn after_five_replacements_the_rest_is_left_to_ampere_recover() {
     let program = program(&place, WAITS);
     let mut command = place.ampere_run("out", [&program]);
     let running = start(with_estimate(&mut command));
+    // A program that starts while the collector is dead starts another one itself.
+    until_events(&place, "out", 1);
     let mut killed = Vec::new();
     for _ in 0..6 {
         let pid = collector(&place, "out", &killed);
