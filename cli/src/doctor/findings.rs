@@ -1,7 +1,7 @@
 //! Findings of the doctor, for people or as JSON: one line each, which is wrapped on a terminal.
 
-use ampere_model::text::plural;
-use ampere_report::first::screen::{LABEL, Screen, Style, labelled};
+use ampere_model::text::{plural, wrapped};
+use ampere_report::first::screen::Screen;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -120,12 +120,6 @@ pub fn print(checks: &[Check], title: &str, screen: Option<Screen>, out: &mut dy
         )
     };
     writeln!(out, "\n{verdict}")
-}
-
-/// Returns a text in lines of at most `room` characters.
-fn wrapped(text: &str, room: usize) -> Vec<String> {
-    let lines = labelled("", text, Style::Plain, Screen { width: room + LABEL, ..Screen::FILE });
-    lines.into_iter().map(|line| line.text.get(LABEL..).unwrap_or_default().to_owned()).collect()
 }
 
 #[cfg(test)]

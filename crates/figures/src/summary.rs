@@ -403,7 +403,7 @@ impl NodeCpu {
     }
 
     /// Returns the CPU time of other programs, including the operating system.
-    fn busy_seconds_of_others(&self) -> f64 {
+    pub fn busy_seconds_of_others(&self) -> f64 {
         self.node_busy_seconds - self.own_busy_seconds - self.collector_busy_seconds
     }
 

@@ -27,8 +27,7 @@ fn parts(summary: &Value, name: &str) -> [f64; 3] {
 fn a_rank_that_sleeps_uses_what_the_node_draws_in_any_case() {
     let mut trace = Trace::new();
     let node = trace.node("a");
-    let cpu_time =
-        trace.metric_in("ampere::cpu_time", "s", (MetricBase::Decimal, -9), MetricMode::AccumulatedStart);
+    let cpu_time = trace.cpu_time();
     let nanoseconds = SECOND * 1000;
     for (rank, name, ran) in [(0, "solve", 2), (1, "sleep", 0)] {
         let (location, region) = (trace.rank(rank, node), trace.region(name));
@@ -73,11 +72,9 @@ fn a_rank_that_sleeps_uses_what_the_node_draws_in_any_case() {
 fn threads_without_frames_work_for_the_main_thread() {
     let mut trace = Trace::new();
     let node = trace.node("a");
-    let cpu_time =
-        trace.metric_in("ampere::cpu_time", "s", (MetricBase::Decimal, -9), MetricMode::AccumulatedStart);
+    let cpu_time = trace.cpu_time();
     let main = trace.rank(0, node);
-    let group = trace.definitions.locations.get(main).and_then(|main| main.group).expect("a group");
-    let worker = trace.location(LocationType::CpuThread, "worker", group);
+    let worker = trace.thread(main, "worker");
     let wait = trace.region("wait");
     for (location, ran) in [(main, 0), (worker, 4)] {
         let mut writer = trace.writer(location);
@@ -105,11 +102,9 @@ fn threads_without_frames_work_for_the_main_thread() {
 fn a_thread_that_works_before_the_first_function_is_not_idle() {
     let mut trace = Trace::new();
     let node = trace.node("a");
-    let cpu_time =
-        trace.metric_in("ampere::cpu_time", "s", (MetricBase::Decimal, -9), MetricMode::AccumulatedStart);
+    let cpu_time = trace.cpu_time();
     let main = trace.rank(0, node);
-    let group = trace.definitions.locations.get(main).and_then(|main| main.group).expect("a group");
-    let worker = trace.location(LocationType::CpuThread, "worker", group);
+    let worker = trace.thread(main, "worker");
     let sleep = trace.region("sleep");
     for (location, ran) in [(main, 0), (worker, 2)] {
         let mut writer = trace.writer(location);

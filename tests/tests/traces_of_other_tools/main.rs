@@ -87,6 +87,18 @@ impl Trace {
         self.archive.event_writer(location).expect("a location")
     }
 
+    /// Adds a further thread of the rank that a main thread belongs to.
+    fn thread(&mut self, main: LocationRef, name: &str) -> LocationRef {
+        let group = self.definitions.locations.get(main).and_then(|main| main.group).expect("a group");
+        self.location(LocationType::CpuThread, name, group)
+    }
+
+    /// Adds ampere's metric of the CPU time that a location has used, in nanoseconds.
+    fn cpu_time(&mut self) -> MetricClassRef {
+        let nanoseconds = (MetricBase::Decimal, -9);
+        self.metric_in("ampere::cpu_time", "s", nanoseconds, MetricMode::AccumulatedStart)
+    }
+
     /// Adds a GPU stream of a rank, with a context of its own.
     fn stream(&mut self, rank: u64, name: &str) -> LocationRef {
         let process = self.definitions.locations.get(LocationRef(rank)).and_then(|l| l.group);

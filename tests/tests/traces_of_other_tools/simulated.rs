@@ -115,16 +115,14 @@ fn attributed(
 ) -> ([Value; 2], Truth) {
     let mut trace = Trace::new();
     let node = trace.node("a");
-    let cpu_time =
-        trace.metric_in("ampere::cpu_time", "s", (MetricBase::Decimal, -9), MetricMode::AccumulatedStart);
+    let cpu_time = trace.cpu_time();
     let mut bursts = Vec::new();
     for (rank, threads) in THREADS.into_iter().enumerate() {
         let main = trace.rank(10 * rank as u64, node);
-        let group = trace.definitions.locations.get(main).and_then(|main| main.group).expect("a group");
         for number in 0..threads {
             let location = match number {
                 0 => main,
-                _ => trace.location(LocationType::CpuThread, &format!("thread {number}"), group),
+                _ => trace.thread(main, &format!("thread {number}")),
             };
             bursts.extend(thread(&mut trace, random, (rank, number), location, cpu_time));
         }

@@ -248,8 +248,7 @@ fn others_on_the_node(facts: &Facts) -> Option<String> {
     if !topmost(facts.summary).any(|device| ["node", "cpu"].contains(&device.kind.as_str())) {
         return None;
     }
-    let others = cpu.node_busy_seconds - cpu.own_busy_seconds - cpu.collector_busy_seconds;
-    let part = percent(others, cpu.node_busy_seconds);
+    let part = percent(cpu.busy_seconds_of_others(), cpu.node_busy_seconds);
     (!facts.is_estimated())
         .then(|| format!("others had {part} of the busy CPU time: their energy is in these joules"))
 }
