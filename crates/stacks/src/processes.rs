@@ -142,26 +142,66 @@ pub(crate) struct Process {
 /// switching to a thread, but the kernel records the switch only when it is complete, so each interval lacks a few microseconds.
 #[derive(Default)]
 struct CpuClock {
-    /// The total time that was passed on, and the number of intervals that have ended.
+    /// The total time that was passed on, the part of it that was added for switches, and the number of intervals that have ended.
     passed: u64,
+    added: u64,
     intervals: u64,
     /// The value of the kernel's clock when no time had been passed on.
     began: Option<u64>,
     /// The time and the number of intervals at the last comparison.
     compared: (u64, u64),
-    /// The time to add to each interval.
-    switch_ns: u64,
+    /// The time that the recorded intervals lacked at the last comparison.
+    missing: i64,
+    /// The part of it that was not added, which is to be added to the next intervals; negative if too much was added.
+    owed: i64,
 }
 
 impl CpuClock {
-    /// Compares the times. `now_on` is the time of intervals that have not been passed on yet.
-    fn compare(&mut self, kernel: u64, now_on: u64, intervals: u64) {
-        /// A longer time is not that of a switch.
-        const SWITCH_NS_MAX: u64 = 100_000;
+    /// Returns when an interval begins that is recorded as beginning at `time`. The thread's last interval ended at `ended`. What
+    /// earlier intervals lack is added to it as well, or taken back, up to the time of one more switch.
+    fn begins(&mut self, switch_ns: i64, time: u64, ended: u64) -> u64 {
+        let wanted = (switch_ns + self.owed).clamp(0, 2 * switch_ns);
+        let begins = time.saturating_sub(wanted as u64).max(ended);
+        let added = time.saturating_sub(begins);
+        self.owed -= added as i64 - switch_ns;
+        self.added += added;
+        begins
+    }
+
+    /// Compares the times, and returns by how much the time that recorded intervals lack has increased. `now_on` is the time of
+    /// intervals that have not been passed on yet.
+    fn compare(&mut self, kernel: u64, now_on: u64) -> i64 {
         let known = self.passed + now_on;
         let began = *self.began.get_or_insert(kernel.saturating_sub(known));
-        let missing = kernel.saturating_sub(began).saturating_sub(known);
-        self.switch_ns = (missing / intervals.max(1)).min(SWITCH_NS_MAX);
+        self.owed = kernel.saturating_sub(began) as i64 - known as i64;
+        let before = std::mem::replace(&mut self.missing, self.owed + self.added as i64);
+        self.missing - before
+    }
+}
+
+/// The time that a switch takes on this machine, from the intervals of all processes.
+#[derive(Default)]
+struct SwitchTime {
+    missing: i64,
+    intervals: u64,
+}
+
+impl SwitchTime {
+    /// After this number of intervals, earlier ones count half.
+    const INTERVALS_MAX: u64 = 10_000;
+
+    fn learn(&mut self, missing: i64, intervals: u64) {
+        self.missing += missing;
+        self.intervals += intervals;
+        if self.intervals > SwitchTime::INTERVALS_MAX {
+            (self.missing, self.intervals) = (self.missing / 2, self.intervals / 2);
+        }
+    }
+
+    fn ns(&self) -> i64 {
+        /// A longer time is not that of a switch.
+        const NS_MAX: i64 = 100_000;
+        (self.missing / self.intervals.max(1) as i64).clamp(0, NS_MAX)
     }
 }
 
@@ -183,14 +223,17 @@ pub(crate) struct SampledThreads {
 
 /// All processes that are sampled.
 #[derive(Default)]
-pub(crate) struct Processes(FxHashMap<u32, Process>);
+pub(crate) struct Processes {
+    by_number: FxHashMap<u32, Process>,
+    switch_time: SwitchTime,
+}
 
 impl Processes {
     fn entry(&mut self, process: u32) -> Option<&mut Process> {
-        if self.0.len() >= PROCESSES_MAX && !self.0.contains_key(&process) {
+        if self.by_number.len() >= PROCESSES_MAX && !self.by_number.contains_key(&process) {
             return None;
         }
-        Some(self.0.entry(process).or_insert_with(|| Process {
+        Some(self.by_number.entry(process).or_insert_with(|| Process {
             threads: [process].into(),
             has_samples: true,
             ..Process::default()
@@ -198,35 +241,35 @@ impl Processes {
     }
 
     pub(crate) fn has(&self, process: u32) -> bool {
-        self.0.contains_key(&process)
+        self.by_number.contains_key(&process)
     }
 
     pub(crate) fn has_thread(&self, process: u32, thread: u32) -> bool {
-        self.0.get(&process).is_some_and(|entry| entry.threads.contains(&thread))
+        self.by_number.get(&process).is_some_and(|entry| entry.threads.contains(&thread))
     }
 
     /// Whether a process, or one that it has started, exists.
     pub(crate) fn has_any_of(&self, root: u32) -> bool {
-        self.0.values().any(|entry| entry.root == Some(root))
+        self.by_number.values().any(|entry| entry.root == Some(root))
     }
 
     /// Whether the stacks of a process are sampled.
     pub(crate) fn is_sampled(&self, process: u32) -> bool {
-        self.0.get(&process).is_some_and(|entry| entry.has_samples)
+        self.by_number.get(&process).is_some_and(|entry| entry.has_samples)
     }
 
     pub(crate) fn all(&self) -> Vec<u32> {
-        self.0.keys().copied().collect()
+        self.by_number.keys().copied().collect()
     }
 
     /// Called when only these processes are still sampled.
     pub(crate) fn retain_samples(&mut self, is_sampled: impl Fn(u32) -> bool) {
-        self.0.iter_mut().for_each(|(process, entry)| entry.has_samples &= is_sampled(*process));
+        self.by_number.iter_mut().for_each(|(process, entry)| entry.has_samples &= is_sampled(*process));
     }
 
     /// Must be called when a process no longer has events.
     pub(crate) fn remove(&mut self, process: u32) {
-        self.0.remove(&process);
+        self.by_number.remove(&process);
     }
 
     /// Called when events of these threads of a process are open.
@@ -243,14 +286,15 @@ impl Processes {
         }
     }
 
-    /// Returns the time to add to each interval on a CPU.
-    pub(crate) fn switch_ns(&self, process: u32) -> u64 {
-        self.0.get(&process).map_or(0, |entry| entry.on_cpu.switch_ns)
+    /// Returns when an interval on a CPU begins that is recorded as beginning at `time`. The thread's last interval ended at `ended`.
+    pub(crate) fn begins_on_cpu(&mut self, process: u32, time: u64, ended: u64) -> u64 {
+        let Some(entry) = self.by_number.get_mut(&process) else { return time.max(ended) };
+        entry.on_cpu.begins(self.switch_time.ns(), time, ended)
     }
 
     /// Called when a time on a CPU was passed on. `is_end` is whether the thread has left the CPU.
     pub(crate) fn passed_on_cpu(&mut self, process: u32, ns: u64, is_end: bool) {
-        if let Some(entry) = self.0.get_mut(&process) {
+        if let Some(entry) = self.by_number.get_mut(&process) {
             entry.on_cpu.passed += ns;
             entry.on_cpu.intervals += u64::from(is_end);
         }
@@ -258,13 +302,13 @@ impl Processes {
 
     /// Compares times with the kernel's clock if that is due. All switches before `until` are known. `on` contains the process of
     /// each thread that is on a CPU, with the time up to which its interval was passed on.
-    pub(crate) fn learn_switch_ns(
+    pub(crate) fn learn_switch_time(
         &mut self,
         until: u64,
         on: impl Iterator<Item = (u32, u64)> + Clone,
         now: impl Fn() -> u64,
     ) {
-        for (process, entry) in &mut self.0 {
+        for (process, entry) in &mut self.by_number {
             let clock = &mut entry.on_cpu;
             let (at, intervals) = clock.compared;
             let intervals = clock.intervals - intervals;
@@ -278,7 +322,8 @@ impl Processes {
             }
             let on = on.clone().filter(|(of, _)| of == process);
             clock.compared = (until, clock.intervals);
-            clock.compare(kernel, on.map(|(_, at)| before.saturating_sub(at)).sum(), intervals);
+            let missing = clock.compare(kernel, on.map(|(_, at)| before.saturating_sub(at)).sum());
+            self.switch_time.learn(missing, intervals);
         }
     }
 
@@ -298,7 +343,8 @@ impl Processes {
             return false;
         }
         let unknown = Process { is_stale: true, has_samples: true, ..Process::default() };
-        let Process { mappings, is_stale, root, has_samples, .. } = self.0.get(&parent).unwrap_or(&unknown);
+        let Process { mappings, is_stale, root, has_samples, .. } =
+            self.by_number.get(&parent).unwrap_or(&unknown);
         let (mappings, threads) = (mappings.clone(), [thread].into());
         let (root, is_stale, has_samples) = (*root, *is_stale, *has_samples);
         if let Some(entry) = self.entry(process) {
@@ -309,11 +355,11 @@ impl Processes {
 
     /// Called when a thread has ended. Returns whether it was the last one of its process.
     pub(crate) fn ended(&mut self, process: u32, thread: u32) -> bool {
-        let Some(entry) = self.0.get_mut(&process) else { return false };
+        let Some(entry) = self.by_number.get_mut(&process) else { return false };
         entry.threads.remove(&thread);
         let is_last = entry.threads.is_empty();
         if is_last {
-            self.0.remove(&process);
+            self.by_number.remove(&process);
         }
         is_last
     }
@@ -352,17 +398,17 @@ impl Processes {
             let threads = of.threads.iter().copied().collect();
             Some(SampledThreads { process: *process, root: of.root?, threads })
         };
-        self.0.iter().filter_map(threads).collect()
+        self.by_number.iter().filter_map(threads).collect()
     }
 
     /// Called when records were lost. Removes the processes that have ended, and returns them.
     pub(crate) fn lost(&mut self) -> Vec<u32> {
         let is_there = |process: &u32| std::path::Path::new(&format!("/proc/{process}")).exists();
-        let ended: Vec<u32> = self.0.keys().filter(|process| !is_there(process)).copied().collect();
+        let ended: Vec<u32> = self.by_number.keys().filter(|process| !is_there(process)).copied().collect();
         for process in &ended {
-            self.0.remove(process);
+            self.by_number.remove(process);
         }
-        for process in self.0.values_mut() {
+        for process in self.by_number.values_mut() {
             process.is_stale = true;
             process.on_cpu = CpuClock::default();
         }
@@ -376,7 +422,7 @@ impl Processes {
         process: u32,
         file: impl FnMut(&Mapped) -> (FileNumber, bool),
     ) -> Mappings {
-        let is_known = self.0.contains_key(&process);
+        let is_known = self.by_number.contains_key(&process);
         let Some(entry) = self.entry(process) else { return Mappings::default() };
         if entry.is_stale || !is_known {
             entry.is_stale = false;
@@ -515,5 +561,26 @@ mod tests {
             mappings,
             [mapping(0x400000, 0x401000, 0x2000, 1), mapping(0x600000, 0x601000, 0x600000, 2)]
         );
+    }
+
+    #[test]
+    fn intervals_get_the_time_of_switches_whatever_their_number() {
+        const SWITCH_NS: u64 = 9000;
+        let (mut clock, mut switch_time) = (CpuClock::default(), SwitchTime::default());
+        let (mut time, mut kernel) = (0, 0);
+        // The numbers of intervals between two comparisons. The kernel shows the time as of its last tick.
+        for intervals in [60, 50, 120, 1100, 1100, 60, 2000, 50].repeat(20) {
+            for _ in 0..intervals {
+                let (ended, switched) = (time, time + 50_000);
+                time = switched + 100_000;
+                clock.passed += time - clock.begins(switch_time.ns(), switched + SWITCH_NS, ended);
+                clock.intervals += 1;
+                kernel += 100_000;
+            }
+            let missing = clock.compare(kernel - kernel % 4_000_000, 0);
+            switch_time.learn(missing, intervals);
+        }
+        assert!(clock.passed.abs_diff(kernel) < 5_000_000, "{} of {kernel} ns", clock.passed);
+        assert!(switch_time.ns().abs_diff(SWITCH_NS as i64) < 3000, "{} ns", switch_time.ns());
     }
 }

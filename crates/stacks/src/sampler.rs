@@ -582,11 +582,13 @@ impl Sampler {
         if self.on_cpu.len() >= RUNNING_MAX && !self.on_cpu.contains_key(&thread) {
             return;
         }
-        let since = time.saturating_sub(self.processes.switch_ns(process));
         let entry = self.on_cpu.entry(thread).or_insert(OnCpu { process, is_on: false, at: 0 });
         // A thread that was found to be runnable when it was added has waited for a CPU until now.
-        let at = if entry.is_on { time } else { since };
-        *entry = OnCpu { process, is_on: true, at: at.max(entry.at) };
+        let at = match entry.is_on {
+            true => time.max(entry.at),
+            false => self.processes.begins_on_cpu(process, time, entry.at),
+        };
+        *entry = OnCpu { process, is_on: true, at };
     }
 
     fn ends_on_cpu(&mut self, process: u32, thread: u32, time: u64, sink: &mut dyn Sink) {
@@ -626,7 +628,7 @@ impl Sampler {
         }
         let (on, clock) = (self.on_cpu.values().filter(|entry| entry.is_on), self.options.clock);
         let passed_on = on.map(|entry| (entry.process, entry.at));
-        self.processes.learn_switch_ns(until, passed_on, || clock_ns(clock));
+        self.processes.learn_switch_time(until, passed_on, || clock_ns(clock));
     }
 
     fn switch_out(&mut self, process: u32, thread: u32, time: u64, sink: &mut dyn Sink) {
