@@ -28,6 +28,9 @@ void slow_master(void) { delay(); }
 void slow_to_be_found(void) { delay(); }
 void slow_in_part(void) { delay(); }
 void slow_to_start(void) { delay(); }
+void slow_to_fence(void) { delay(); }
+void slow_neighbour(void) { delay(); }
+void slow_in_graph(void) { delay(); }
 static int rank, size, number, all[8];
 /* On a busy machine, others leave a barrier later. They are waiting before a function becomes slow. */
 static void until_others_wait(void) __attribute__((no_instrument_function, noinline));
@@ -36,10 +39,16 @@ static void until_others_wait(void) { struct timespec t = {0, 50000000}; while (
 static void together(void) __attribute__((no_instrument_function));
 static void together(void) { MPI_Barrier(MPI_COMM_WORLD); }
 int main(int c, char **v) {
-    MPI_Comm world = MPI_COMM_WORLD, part;
+    MPI_Comm world = MPI_COMM_WORLD, part, line, graph;
+    MPI_Win window;
+    int periodic = 0, previous, next, weight = 1, counts[1] = {1}, offsets[1] = {0};
     MPI_Request request;
     MPI_Init(&c, &v); MPI_Comm_rank(world, &rank); MPI_Comm_size(world, &size);
     MPI_Comm_split(world, rank == 2, rank, &part);
+    MPI_Cart_create(world, 1, &size, &periodic, 0, &line);
+    MPI_Cart_shift(line, 0, 1, &previous, &next);
+    MPI_Dist_graph_create_adjacent(world, rank > 0, &previous, &weight, rank < size - 1, &next, &weight, MPI_INFO_NULL, 0, &graph);
+    MPI_Win_create(all, sizeof all, sizeof *all, MPI_INFO_NULL, world, &window);
     together();
     if (rank == 0) { SLOW(slow_to_send); MPI_Send(&number, 1, MPI_INT, 1, 1, world); }
     if (rank == 1) MPI_Recv(&number, 1, MPI_INT, 0, 1, world, MPI_STATUS_IGNORE);
@@ -81,6 +90,16 @@ int main(int c, char **v) {
     if (rank == 1) SLOW(slow_to_start);
     MPI_Iallreduce(&number, all, 1, MPI_INT, MPI_SUM, world, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
+    together();
+    if (rank == 1) SLOW(slow_to_fence);
+    MPI_Win_fence(0, window);
+    MPI_Win_free(&window);
+    together();
+    if (rank == 2) SLOW(slow_neighbour);
+    MPI_Neighbor_allgather(&number, 1, MPI_INT, all, 1, MPI_INT, line);
+    together();
+    if (rank == 0) SLOW(slow_in_graph);
+    MPI_Neighbor_alltoallv(&number, counts, offsets, MPI_INT, all, counts, offsets, MPI_INT, graph);
     together();
     MPI_Finalize();
     return 0;

@@ -70,7 +70,7 @@ const WATTS: f64 = 300.0;
 const DELAY: f64 = 0.4;
 
 /// The rank that is slow before each operation, and the function in which it is.
-const SLOW: [(usize, &str); 12] = [
+const SLOW: [(usize, &str); 15] = [
     (0, "slow_to_send"),
     (0, "slow_to_receive"),
     (2, "slow_to_barrier"),
@@ -83,11 +83,15 @@ const SLOW: [(usize, &str); 12] = [
     (2, "slow_to_be_found"),
     (0, "slow_in_part"),
     (1, "slow_to_start"),
+    (1, "slow_to_fence"),
+    (2, "slow_neighbour"),
+    (0, "slow_in_graph"),
 ];
 /// On a busy machine a rank may leave a barrier so late that it waits for less than the delay. Then the program runs again.
 const RUNS_MAX: usize = 6;
 
-const MESSAGES: f64 = 10.0;
+/// Six of them are the data of collectives among neighbours.
+const MESSAGES: f64 = 16.0;
 const KINDS: [&str; 6] = ["late sender", "late receiver", "barrier", "n-to-n", "1-to-n", "n-to-1"];
 
 /// The compiler's options, which decide how the functions of a program are known.

@@ -86,14 +86,15 @@ pub fn lower_bound(waiting: &Waiting) -> Option<String> {
     })
 }
 
-/// Returns a sentence if much was used in calls of which it is not known whom they wait for: those of one-sided communication, and
-/// collective operations with neighbours.
+/// Returns a sentence if much was used in calls of which it is not known whom they wait for: functions of one-sided communication
+/// and collective operations with neighbours in which no waits were found.
 fn not_followed(summary: &Summary) -> Option<String> {
     let views = topmost(summary).flat_map(|device| &device.views).filter(|view| view.view == "ranks");
     let mut joules: BTreeMap<&str, f64> = BTreeMap::new();
     for row in views.flat_map(|view| &view.regions) {
         let name = row.region.to_ascii_lowercase();
-        if name.starts_with("mpi_win_") || name.starts_with("mpi_neighbor_") {
+        let is_followed = row.figures.waited_joules.is_some_and(|joules| joules > 0.0);
+        if !is_followed && (name.starts_with("mpi_win_") || name.starts_with("mpi_neighbor_")) {
             *joules.entry(&*row.region).or_default() += row.figures.exclusive_joules;
         }
     }

@@ -234,13 +234,18 @@ fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_
 
 #[test]
 fn much_energy_in_calls_of_which_no_waits_are_known_is_mentioned() {
-    for (name, is_mentioned) in
-        [("MPI_Win_fence", true), ("MPI_Neighbor_alltoall", true), ("MPI_Rget", false)]
-    {
+    let cases = [
+        ("MPI_Win_wait", 0.0, true),
+        ("MPI_Win_fence", 1e-3, false),
+        ("MPI_Neighbor_alltoall", 0.0, true),
+        ("MPI_Rget", 0.0, false),
+    ];
+    for (name, waited, is_mentioned) in cases {
         let mut summary = summary("instrumented");
         summary.run.waiting = Some(Waiting { joules: 0.4 * summary.run.total_joules, ..Waiting::default() });
         let row = regions(&mut summary).find(|row| row.region.starts_with("MPI_"));
-        row.expect("a function of MPI").region = name.into();
+        let row = row.expect("a function of MPI");
+        (row.region, row.figures.waited_joules) = (name.into(), Some(waited));
         let lines = first::render(&summary, Screen::FILE, &[]);
         let words = lines.split_whitespace().collect::<Vec<_>>().join(" ");
         let wanted = "of all joules, and whom it waits for is not known: waiting is a lower bound";

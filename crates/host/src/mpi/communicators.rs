@@ -1,4 +1,4 @@
-//! The communicators that are defined in the trace, by MPI's handles.
+//! The communicators that are defined in the trace, by MPI's handles: those of the program, and one for the ranks of each window.
 
 use super::library::{Library, Membership};
 use crate::communication;
@@ -45,10 +45,23 @@ static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
 
 /// Returns the communicator in an argument. Defines it if it is not defined yet.
 pub fn communicator(library: &Library, argument: usize) -> Option<Communicator> {
+    known(library, argument, Library::membership)
+}
+
+/// Returns the handle of a communicator of the processes that have the window in an argument.
+pub fn handle_of_window(library: &Library, argument: usize) -> AnyHandle {
+    known(library, argument, Library::membership_of_window).map_or(UNKNOWN, |found| found.handle)
+}
+
+/// Finds the members of an MPI handle.
+type FindMembers = fn(&Library, usize) -> Option<Membership>;
+
+#[inline]
+fn known(library: &Library, argument: usize, find: FindMembers) -> Option<Communicator> {
     let mpi_handle = library.handle(argument);
     let has_handle = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
     let Some(entry) = COMMUNICATORS.iter().find(has_handle) else {
-        return on_own_stack(None, || define(library, mpi_handle));
+        return on_own_stack(None, || define(library, mpi_handle, find));
     };
     // Acquire pairs with the Release below.
     let handle = entry.handle.load(Ordering::Acquire);
@@ -62,8 +75,8 @@ pub fn handle_of(library: &Library, argument: usize) -> AnyHandle {
 }
 
 #[cold]
-fn define(library: &Library, mpi_handle: usize) -> Option<Communicator> {
-    let Membership { size, rank, ranks } = library.membership(mpi_handle)?;
+fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Communicator> {
+    let Membership { size, rank, ranks } = find(library, mpi_handle)?;
     let take = |entry: &&Entry| {
         let (expected, new) = (NO_COMMUNICATOR, mpi_handle);
         entry.mpi_handle.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -77,7 +90,7 @@ fn define(library: &Library, mpi_handle: usize) -> Option<Communicator> {
     Some(Communicator { handle, size, rank })
 }
 
-/// Called when a communicator is freed.
+/// Called when a communicator or a window is freed.
 pub fn forget(mpi_handle: usize) {
     let has_handle = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
     for entry in COMMUNICATORS.iter().filter(has_handle) {

@@ -38,11 +38,16 @@ pub enum Kind {
     StartAll,
     Complete(Completion),
     FreeRequest,
+    /// A function that frees a communicator or a window.
     FreeCommunicator,
+    /// MPI_Win_fence, which is recorded as a barrier of the window's processes.
+    Fence,
     /// A collective, by its value of Score-P's enum `SCOREP_CollectiveType`.
     Collective(c_int),
     StartCollective(c_int),
     InitCollective(c_int),
+    /// A collective among neighbours, by the collective whose arguments are the same.
+    Neighbours(c_int),
     Finalize,
 }
 
@@ -98,14 +103,18 @@ fn kind(stem: &str) -> Option<Kind> {
         "testall" => Kind::Complete(Completion::TestAll),
         "waitsome" | "testsome" => Kind::Complete(Completion::Some),
         "request_free" => Kind::FreeRequest,
-        "comm_free" | "comm_disconnect" => Kind::FreeCommunicator,
+        "comm_free" | "comm_disconnect" | "win_free" => Kind::FreeCommunicator,
         "comm_idup" => Kind::StartCollective(collective::CREATE_HANDLE),
+        "win_fence" => Kind::Fence,
         "finalize" => Kind::Finalize,
         _ => return collective_kind(stem),
     })
 }
 
 fn collective_kind(stem: &str) -> Option<Kind> {
+    if let Some(of) = stem.strip_prefix("neighbor_") {
+        return operation(of).map(Kind::Neighbours);
+    }
     if let Some(of) = operation(stem) {
         return Some(Kind::Collective(of));
     }
@@ -115,8 +124,7 @@ fn collective_kind(stem: &str) -> Option<Kind> {
     stem.strip_prefix('i').and_then(operation).map(Kind::StartCollective)
 }
 
-/// Returns the operation of a blocking collective. OTF2 defines none for neighbourhood collectives, in which a rank waits only
-/// for its neighbours.
+/// Returns the operation of a blocking collective.
 fn operation(stem: &str) -> Option<c_int> {
     Some(match stem {
         "barrier" => collective::BARRIER,
@@ -162,6 +170,7 @@ mod tests {
         assert_eq!(of("mpi_ireduce_scatter_block_c"), Some((Kind::StartCollective(reduce), true)));
         assert_eq!(of("mpi_reduce_scatter_block_init"), Some((Kind::InitCollective(reduce), false)));
         assert_eq!(of("mpi_sendrecv_c"), Some((Kind::SendReceive, true)));
+        assert_eq!(of("mpi_neighbor_alltoallw_c"), Some((Kind::Neighbours(collective::ALLTOALLW), true)));
         assert_eq!(of("mpi_testsome"), Some((Kind::Complete(Completion::Some), false)));
         for lower in
             ["mpi_init", "mpi_ineighbor_alltoall", "mpi_neighbor_allgather_init", "mpi_probe", "mpi_rget_c"]

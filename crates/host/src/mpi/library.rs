@@ -2,6 +2,7 @@
 
 use super::requests;
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -71,6 +72,8 @@ fn search() -> *mut c_void {
 const MPICH_WORLD: usize = 0x4400_0000;
 /// The value of MPI_COMM_NULL in the MPICH family.
 const MPICH_NO_COMMUNICATOR: usize = 0x0400_0000;
+/// The value of MPI_WIN_NULL in the MPICH family.
+const MPICH_NO_WINDOW: usize = 0x2000_0000;
 
 /// MPI_COMM_WORLD, as an argument: the address of an object in Open MPI, a number in the MPICH family.
 ///
@@ -95,17 +98,98 @@ pub struct Library {
     /// The number, in the run, of rank 0 of MPI_COMM_WORLD. It is not 0 in a program that MPI_Comm_spawn has started.
     first: u32,
     null_communicator: usize,
+    null_window: usize,
     /// Open MPI's MPI_DATATYPE_NULL.
     null_datatype: usize,
     /// The request that Open MPI returns for every operation that completes at once; 0 in other libraries.
     complete_request: usize,
     type_size: HandleToNumber,
     test_inter: HandleToNumber,
-    comm_size: HandleToNumber,
-    comm_rank: HandleToNumber,
-    comm_group: CommGroup,
+    group_size: HandleToNumber,
+    group_rank: HandleToNumber,
+    comm_group: GetGroup,
+    win_group: GetGroup,
     translate_ranks: TranslateRanks,
     group_free: GroupFree,
+    topologies: Topologies,
+}
+
+/// The functions that tell a rank's neighbours.
+struct Topologies {
+    test: HandleToNumber,
+    cart_dimensions: HandleToNumber,
+    cart_shift: CartShift,
+    graph_count: GraphCount,
+    graph_neighbours: GraphNeighbours,
+    dist_graph_counts: DistGraphCounts,
+    dist_graph_neighbours: DistGraphNeighbours,
+}
+
+type CartShift = unsafe extern "C" fn(
+    communicator: usize,
+    dimension: c_int,
+    distance: c_int,
+    source: *mut c_int,
+    destination: *mut c_int,
+) -> c_int;
+type GraphCount = unsafe extern "C" fn(communicator: usize, rank: c_int, count: *mut c_int) -> c_int;
+type GraphNeighbours =
+    unsafe extern "C" fn(communicator: usize, rank: c_int, count: c_int, neighbours: *mut c_int) -> c_int;
+type DistGraphCounts = unsafe extern "C" fn(
+    communicator: usize,
+    sources: *mut c_int,
+    destinations: *mut c_int,
+    is_weighted: *mut c_int,
+) -> c_int;
+type DistGraphNeighbours = unsafe extern "C" fn(
+    communicator: usize,
+    source_count: c_int,
+    sources: *mut c_int,
+    source_weights: *mut c_int,
+    destination_count: c_int,
+    destinations: *mut c_int,
+    destination_weights: *mut c_int,
+) -> c_int;
+
+impl Topologies {
+    fn find() -> Option<Topologies> {
+        let found = |name: &CStr| Some(symbol(name)).filter(|symbol| !symbol.is_null());
+        // SAFETY: as for the functions of `Library`; the functions of these names have these types.
+        unsafe {
+            Some(Topologies {
+                test: transmute::<*mut c_void, HandleToNumber>(found(c"PMPI_Topo_test")?),
+                cart_dimensions: transmute::<*mut c_void, HandleToNumber>(found(c"PMPI_Cartdim_get")?),
+                cart_shift: transmute::<*mut c_void, CartShift>(found(c"PMPI_Cart_shift")?),
+                graph_count: transmute::<*mut c_void, GraphCount>(found(c"PMPI_Graph_neighbors_count")?),
+                graph_neighbours: transmute::<*mut c_void, GraphNeighbours>(found(c"PMPI_Graph_neighbors")?),
+                dist_graph_counts: transmute::<*mut c_void, DistGraphCounts>(found(
+                    c"PMPI_Dist_graph_neighbors_count",
+                )?),
+                dist_graph_neighbours: transmute::<*mut c_void, DistGraphNeighbours>(found(
+                    c"PMPI_Dist_graph_neighbors",
+                )?),
+            })
+        }
+    }
+}
+
+/// A rank's neighbours in a communicator, in the order of a collective's data. They may be MPI_PROC_NULL.
+pub struct Neighbours {
+    senders: Vec<c_int>,
+    /// `None` if they are the senders.
+    receivers: Option<Vec<c_int>>,
+}
+
+impl Neighbours {
+    /// Returns the ranks from which this one gets data.
+    pub fn senders(&self) -> &[c_int] {
+        &self.senders
+    }
+
+    /// Returns the ranks that get data from this one.
+    pub fn receivers(&self) -> &[c_int] {
+        self.receivers.as_deref().unwrap_or(&self.senders)
+    }
 }
 
 /// A communicator as it is recorded.
@@ -118,7 +202,7 @@ pub struct Membership {
     pub ranks: Option<Vec<u32>>,
 }
 
-type CommGroup = unsafe extern "C" fn(communicator: usize, group: *mut usize) -> c_int;
+type GetGroup = unsafe extern "C" fn(of: usize, group: *mut usize) -> c_int;
 type TranslateRanks = unsafe extern "C" fn(
     group: usize,
     count: c_int,
@@ -162,33 +246,95 @@ impl Library {
         let handle_to_number = |name: &CStr| {
             // SAFETY: under the calling convention, these functions can be called with this type: a handle is a pointer or a
             // 32-bit number in the same register.
-            found(name).map(|f| unsafe { std::mem::transmute::<*mut c_void, HandleToNumber>(f) })
+            found(name).map(|f| unsafe { transmute::<*mut c_void, HandleToNumber>(f) })
         };
-        let (group, translate, free) =
-            (found(c"PMPI_Comm_group")?, found(c"PMPI_Group_translate_ranks")?, found(c"PMPI_Group_free")?);
-        // SAFETY: as above; a group is at most as large as a pointer.
-        let (comm_group, translate_ranks, group_free) = unsafe {
-            (
-                std::mem::transmute::<*mut c_void, CommGroup>(group),
-                std::mem::transmute::<*mut c_void, TranslateRanks>(translate),
-                std::mem::transmute::<*mut c_void, GroupFree>(free),
-            )
+        let get_group = |name: &CStr| {
+            // SAFETY: as above; a group is at most as large as a pointer.
+            found(name).map(|f| unsafe { transmute::<*mut c_void, GetGroup>(f) })
+        };
+        let (translate, free) = (found(c"PMPI_Group_translate_ranks")?, found(c"PMPI_Group_free")?);
+        // SAFETY: as above.
+        let (translate_ranks, group_free) = unsafe {
+            (transmute::<*mut c_void, TranslateRanks>(translate), transmute::<*mut c_void, GroupFree>(free))
         };
         Some(Library {
             world,
             is_open_mpi: world != MPICH_WORLD,
             first,
             null_communicator: null_communicator(),
+            null_window: found(c"ompi_mpi_win_null").map_or(MPICH_NO_WINDOW, |address| address as usize),
             null_datatype: found(c"ompi_mpi_datatype_null").map_or(0, |address| address as usize),
             complete_request: found(c"ompi_request_empty").map_or(0, |address| address as usize),
             type_size: handle_to_number(c"PMPI_Type_size")?,
             test_inter: handle_to_number(c"PMPI_Comm_test_inter")?,
-            comm_size: handle_to_number(c"PMPI_Comm_size")?,
-            comm_rank: handle_to_number(c"PMPI_Comm_rank")?,
-            comm_group,
+            group_size: handle_to_number(c"PMPI_Group_size")?,
+            group_rank: handle_to_number(c"PMPI_Group_rank")?,
+            comm_group: get_group(c"PMPI_Comm_group")?,
+            win_group: get_group(c"PMPI_Win_get_group")?,
             translate_ranks,
             group_free,
+            topologies: Topologies::find()?,
         })
+    }
+
+    /// Returns this rank's neighbours in a communicator; `None` if it has no topology.
+    pub fn neighbours(&self, communicator: usize) -> Option<Neighbours> {
+        if communicator == 0 || communicator == self.null_communicator {
+            return None;
+        }
+        let [cartesian, graph] = if self.is_open_mpi { [1, 2] } else { [2, 1] };
+        match number(self.topologies.test, communicator)? {
+            kind if kind == cartesian => self.neighbours_in_grid(communicator),
+            kind if kind == graph => self.neighbours_in_graph(communicator),
+            3 => self.neighbours_in_dist_graph(communicator),
+            _ => None,
+        }
+    }
+
+    fn neighbours_in_grid(&self, communicator: usize) -> Option<Neighbours> {
+        let dimensions = number(self.topologies.cart_dimensions, communicator)? as usize;
+        let mut senders = vec![-1; 2 * dimensions];
+        for (dimension, both) in (0..).zip(senders.chunks_exact_mut(2)) {
+            let [source, destination] = both else { continue };
+            // SAFETY: the communicator is a grid of these dimensions.
+            unsafe { (self.topologies.cart_shift)(communicator, dimension, 1, source, destination) };
+        }
+        Some(Neighbours { senders, receivers: None })
+    }
+
+    fn neighbours_in_graph(&self, communicator: usize) -> Option<Neighbours> {
+        let rank = self.membership(communicator)?.rank as c_int;
+        let mut count = 0;
+        // SAFETY: the communicator is a graph, and the array has the elements that are asked for.
+        let senders = unsafe {
+            (self.topologies.graph_count)(communicator, rank, &mut count);
+            let mut senders = vec![-1; usize::try_from(count).ok()?];
+            (self.topologies.graph_neighbours)(communicator, rank, count, senders.as_mut_ptr());
+            senders
+        };
+        Some(Neighbours { senders, receivers: None })
+    }
+
+    fn neighbours_in_dist_graph(&self, communicator: usize) -> Option<Neighbours> {
+        let (mut sources, mut destinations, mut is_weighted) = (0, 0, 0);
+        // SAFETY: the communicator is a distributed graph, and the arrays have the elements that are asked for.
+        unsafe {
+            let Topologies { dist_graph_counts, dist_graph_neighbours, .. } = self.topologies;
+            dist_graph_counts(communicator, &mut sources, &mut destinations, &mut is_weighted);
+            let array = |count: c_int| Some(vec![-1; usize::try_from(count).ok()?]);
+            let [mut senders, mut source_weights] = [array(sources)?, array(sources)?];
+            let [mut receivers, mut weights] = [array(destinations)?, array(destinations)?];
+            dist_graph_neighbours(
+                communicator,
+                sources,
+                senders.as_mut_ptr(),
+                source_weights.as_mut_ptr(),
+                destinations,
+                receivers.as_mut_ptr(),
+                weights.as_mut_ptr(),
+            );
+            Some(Neighbours { senders, receivers: Some(receivers) })
+        }
     }
 
     /// Returns the size of `count` elements of a datatype.
@@ -219,22 +365,35 @@ impl Library {
         if number(self.test_inter, communicator) != Some(0) {
             return None;
         }
-        let size = number(self.comm_size, communicator)?;
-        let rank = number(self.comm_rank, communicator)?;
-        if communicator == self.world {
-            let numbers = (self.first > 0).then(|| (self.first..self.first + size).collect());
-            return Some(Membership { size, rank, ranks: numbers });
+        self.members(self.comm_group, communicator)
+    }
+
+    /// Returns the processes that have a window. `None` if some are of another MPI_COMM_WORLD.
+    pub fn membership_of_window(&self, window: usize) -> Option<Membership> {
+        let is_window = window != 0 && window != self.null_window;
+        is_window.then(|| self.members(self.win_group, window))?
+    }
+
+    /// Returns the members of the group that `get_group` returns for a handle.
+    fn members(&self, get_group: GetGroup, of: usize) -> Option<Membership> {
+        let (mut group, mut all) = (0, 0);
+        // SAFETY: the program has just used the handle.
+        if unsafe { get_group(of, &mut group) } != 0 {
+            return None;
         }
+        let size = number(self.group_size, group)?;
+        let rank = number(self.group_rank, group)?;
         let own: Vec<c_int> = (0..size as c_int).collect();
         let mut in_world = vec![-1; own.len()];
-        let (mut group, mut all) = (0, 0);
-        // SAFETY: the communicators exist; both arrays have `size` elements; each group is freed once.
+        // SAFETY: the groups exist; both arrays have `size` elements; each group is freed once.
         unsafe {
-            (self.comm_group)(communicator, &mut group);
             (self.comm_group)(self.world, &mut all);
             (self.translate_ranks)(group, size as c_int, own.as_ptr(), all, in_world.as_mut_ptr());
             (self.group_free)(&mut group);
             (self.group_free)(&mut all);
+        }
+        if of == self.world && self.first == 0 {
+            return Some(Membership { size, rank, ranks: None });
         }
         let ranks = in_world.into_iter().map(|rank| Some(self.first + u32::try_from(rank).ok()?));
         Some(Membership { size, rank, ranks: Some(ranks.collect::<Option<_>>()?) })
@@ -330,7 +489,7 @@ fn flag(name: &CStr) -> Option<bool> {
     }
     let mut value = 0;
     // SAFETY: both functions that are looked up have this type in every MPI library, and may be called at any time.
-    let code = unsafe { std::mem::transmute::<*mut c_void, GetFlag>(function)(&mut value) };
+    let code = unsafe { transmute::<*mut c_void, GetFlag>(function)(&mut value) };
     (code == 0).then_some(value != 0)
 }
 
@@ -345,12 +504,12 @@ pub fn ranks_before(size: c_int) -> c_int {
     }
     let mut parent = 0;
     // SAFETY: the function has this type in every MPI library: a communicator is at most as large as a pointer.
-    let code = unsafe { std::mem::transmute::<*mut c_void, GetParent>(get)(&mut parent) };
+    let code = unsafe { transmute::<*mut c_void, GetParent>(get)(&mut parent) };
     if code != 0 || parent == null_communicator() {
         return 0;
     }
     // SAFETY: as for the other functions of a communicator.
-    let parents = number(unsafe { std::mem::transmute::<*mut c_void, HandleToNumber>(count) }, parent);
+    let parents = number(unsafe { transmute::<*mut c_void, HandleToNumber>(count) }, parent);
     let job = std::env::var("PMIX_NAMESPACE").unwrap_or_default();
     let others = crate::ranks::spawned_before(&job).saturating_mul(size.max(0) as u32);
     parents.unwrap_or(0).saturating_add(others).min(c_int::MAX as u32 / 2) as c_int
@@ -367,9 +526,7 @@ pub fn rank_and_size() -> Option<(c_int, c_int)> {
         // SAFETY: by the calling convention both functions that are looked up have this type, in Open MPI (a pointer) and in the
         // MPICH family (a 32-bit number in the same register).
         let found = !function.is_null()
-            && unsafe {
-                std::mem::transmute::<*mut c_void, HandleToNumber>(function)(world(), &mut value) == 0
-            };
+            && unsafe { transmute::<*mut c_void, HandleToNumber>(function)(world(), &mut value) == 0 };
         found.then_some(value)
     };
     Some((in_world(c"PMPI_Comm_rank")?, in_world(c"PMPI_Comm_size")?))

@@ -5,11 +5,12 @@
 //! Fortran functions convert theirs and call C's. Events in a communicator with two groups are left out of the trace and counted.
 
 use super::collectives::{arguments, described};
-use super::communicators::{UNKNOWN, communicator, forget, handle_of};
+use super::communicators::{UNKNOWN, communicator, forget, handle_of, handle_of_window};
 use super::completions;
 use super::frame::Frame;
 use super::kinds::{Kind, Recorded};
 use super::library::Library;
+use super::neighbours;
 use super::requests::{self, Inserted, Operation, Request, Stage};
 use crate::communication::{self, Collective, Message, RequestEvent};
 use crate::thread::Thread;
@@ -43,10 +44,12 @@ pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         Kind::SendReceive => send(10),
         Kind::SendReceiveReplace => send(7),
         Kind::Collective(of) => begin(thread, handle_of(library, frame.word(arguments(of).0))),
+        Kind::Neighbours(of) => neighbours::send(library, of, frame, thread),
+        Kind::Fence => begin(thread, handle_of_window(library, frame.word(1))),
         Kind::StartSend => start_send(library, frame, thread, 5),
         Kind::StartSendReceive => start_send(library, frame, thread, 10),
         Kind::StartSendReceiveReplace => start_send(library, frame, thread, 7),
-        // SAFETY: the argument is the address of a communicator.
+        // SAFETY: the argument is the address of a communicator or a window.
         Kind::FreeCommunicator => forget(unsafe { library.handle_in(frame.word(0), 0) }),
         // SAFETY: the argument is the address of a request, or of a found message.
         Kind::Start => start(location, unsafe { library.handle_in(frame.word(0), 0) }),
@@ -166,10 +169,12 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
                 &described(library, of, frame, frame.has_succeeded()),
             );
         }
-        Kind::Finalize => return end_finalize(thread),
+        Kind::Fence => return end(thread, collective::BARRIER),
+        Kind::Finalize => return end(thread, collective::DESTROY_HANDLE),
         // SAFETY: by this function's contract.
         Kind::Complete(how) => return unsafe { completions::after(library, how, frame, thread) },
         _ if !frame.has_succeeded() => return,
+        Kind::Neighbours(of) => return neighbours::receive(library, of, frame, thread),
         Kind::FreeRequest => return completions::freed(location, thread.call.place),
         _ => {}
     }
@@ -324,11 +329,11 @@ fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(
     requests::insert(handle(6 + 2 * more), request);
 }
 
-fn end_finalize(thread: &Thread) {
+/// Records the end of a collective that has neither a root nor data.
+fn end(thread: &Thread, operation: i32) {
     let communicator = thread.call.number as AnyHandle;
     if communicator != UNKNOWN {
-        let (root, operation) = (root::NONE, collective::DESTROY_HANDLE);
-        let end = Collective { communicator, root, operation, sent: 0, received: 0 };
+        let end = Collective { communicator, root: root::NONE, operation, sent: 0, received: 0 };
         communication::collective_end(thread.location, &end);
     }
 }

@@ -11,6 +11,7 @@
 //! collectives.rs    arguments and bytes of collectives     completions.rs  requests that a call completes
 //! communicators.rs  communicators that are defined         requests.rs     requests that are open
 //! state.rs          what is kept of a call                 watched.rs      functions that test for completion
+//! neighbours.rs     collectives among neighbours
 //! ```
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 
@@ -22,6 +23,7 @@ mod frame;
 mod kinds;
 mod library;
 mod messages;
+mod neighbours;
 mod requests;
 pub mod state;
 mod table;
