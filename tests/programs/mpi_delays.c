@@ -41,6 +41,8 @@ static void together(void) { MPI_Barrier(MPI_COMM_WORLD); }
 int main(int c, char **v) {
     MPI_Comm world = MPI_COMM_WORLD, part, line, graph;
     MPI_Win window;
+    MPI_Group everyone, others;
+    int other;
     int periodic = 0, previous, next, weight = 1, counts[1] = {1}, offsets[1] = {0};
     MPI_Request request;
     MPI_Init(&c, &v); MPI_Comm_rank(world, &rank); MPI_Comm_size(world, &size);
@@ -48,6 +50,9 @@ int main(int c, char **v) {
     MPI_Cart_create(world, 1, &size, &periodic, 0, &line);
     MPI_Cart_shift(line, 0, 1, &previous, &next);
     MPI_Dist_graph_create_adjacent(world, rank > 0, &previous, &weight, rank < size - 1, &next, &weight, MPI_INFO_NULL, 0, &graph);
+    other = rank == 0;
+    MPI_Comm_group(world, &everyone);
+    MPI_Group_incl(everyone, 1, &other, &others);
     MPI_Win_create(all, sizeof all, sizeof *all, MPI_INFO_NULL, world, &window);
     together();
     if (rank == 0) { SLOW(slow_to_send); MPI_Send(&number, 1, MPI_INT, 1, 1, world); }
@@ -93,7 +98,11 @@ int main(int c, char **v) {
     together();
     if (rank == 1) SLOW(slow_to_fence);
     MPI_Win_fence(0, window);
+    if (rank == 0) { MPI_Win_post(others, 0, window); MPI_Win_wait(window); }
+    if (rank == 1) { MPI_Win_start(others, 0, window); MPI_Win_complete(window); }
     MPI_Win_free(&window);
+    MPI_Ineighbor_allgather(&number, 1, MPI_INT, all, 1, MPI_INT, line, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
     together();
     if (rank == 2) SLOW(slow_neighbour);
     MPI_Neighbor_allgather(&number, 1, MPI_INT, all, 1, MPI_INT, line);

@@ -348,7 +348,7 @@ impl Finish {
             Ok(0) => {}
             Ok(left_out) => self.run.notes.add(format!(
                 "the trace lacks {left_out} MPI messages and collectives: their communicators have two groups or processes that it does not \
-                 contain, or their requests could not be followed"
+                 contain, their requests could not be followed, or it is not known whom they wait for"
             )),
             Err(NoTrace { why, .. }) => self.run.notes.add(why),
         }

@@ -48,6 +48,8 @@ pub enum Kind {
     InitCollective(c_int),
     /// A collective among neighbours, by the collective whose arguments are the same.
     Neighbours(c_int),
+    /// A function of which it is not known whom it waits for. Its calls are only counted as left out of the trace.
+    NotFollowed,
     Finalize,
 }
 
@@ -106,6 +108,8 @@ fn kind(stem: &str) -> Option<Kind> {
         "comm_free" | "comm_disconnect" | "win_free" => Kind::FreeCommunicator,
         "comm_idup" => Kind::StartCollective(collective::CREATE_HANDLE),
         "win_fence" => Kind::Fence,
+        "win_start" | "win_complete" | "win_wait" => Kind::NotFollowed,
+        _ if stem.starts_with("ineighbor_") => Kind::NotFollowed,
         "finalize" => Kind::Finalize,
         _ => return collective_kind(stem),
     })
@@ -113,7 +117,7 @@ fn kind(stem: &str) -> Option<Kind> {
 
 fn collective_kind(stem: &str) -> Option<Kind> {
     if let Some(of) = stem.strip_prefix("neighbor_") {
-        return operation(of).map(Kind::Neighbours);
+        return Some(operation(of).map_or(Kind::NotFollowed, Kind::Neighbours));
     }
     if let Some(of) = operation(stem) {
         return Some(Kind::Collective(of));
@@ -172,9 +176,10 @@ mod tests {
         assert_eq!(of("mpi_sendrecv_c"), Some((Kind::SendReceive, true)));
         assert_eq!(of("mpi_neighbor_alltoallw_c"), Some((Kind::Neighbours(collective::ALLTOALLW), true)));
         assert_eq!(of("mpi_testsome"), Some((Kind::Complete(Completion::Some), false)));
-        for lower in
-            ["mpi_init", "mpi_ineighbor_alltoall", "mpi_neighbor_allgather_init", "mpi_probe", "mpi_rget_c"]
-        {
+        for lower in ["mpi_ineighbor_alltoall", "mpi_neighbor_allgather_init", "mpi_win_wait"] {
+            assert_eq!(of(lower), Some((Kind::NotFollowed, false)), "{lower}");
+        }
+        for lower in ["mpi_init", "mpi_probe", "mpi_rget_c"] {
             assert_eq!(of(lower), None, "{lower}");
         }
     }

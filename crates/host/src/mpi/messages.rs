@@ -175,6 +175,7 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         Kind::Complete(how) => return unsafe { completions::after(library, how, frame, thread) },
         _ if !frame.has_succeeded() => return,
         Kind::Neighbours(of) => return neighbours::receive(library, of, frame, thread),
+        Kind::NotFollowed => return completions::not_recorded(location),
         Kind::FreeRequest => return completions::freed(location, thread.call.place),
         _ => {}
     }
