@@ -356,9 +356,7 @@ pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyho
         }
     }
     let mut whole = ampere_figures::nodes::summaries::joined(first, others);
-    whole.run.complete &= missing.is_empty();
-    whole.run.missing.extend(missing.iter().cloned());
-    whole.run.notes.extend(missing);
+    missing.into_iter().for_each(|reason| whole.run.lacks(reason));
     Ok(whole)
 }
 

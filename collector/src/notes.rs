@@ -7,12 +7,11 @@ const NOTES_MAX: usize = 200;
 /// The maximum number of characters of a note, which may contain names and paths of an application.
 const NOTE_CHARACTERS_MAX: usize = 1000;
 
-/// The notes of a run, and whether one of them reports a loss.
+/// The notes of a run, and those of them that report a loss.
 #[derive(Debug, Default)]
 pub struct Notes {
     lines: Vec<String>,
     losses: Vec<String>,
-    is_incomplete: bool,
     left_out: usize,
 }
 
@@ -35,20 +34,11 @@ impl Notes {
 
     /// Adds a note about a loss, which makes the run incomplete.
     pub fn add_loss(&mut self, line: impl Into<String>) {
-        self.is_incomplete = true;
         let line = cut(line.into());
         if !self.losses.contains(&line) && self.losses.len() < NOTES_MAX {
             self.losses.push(line.clone());
         }
         self.add(line);
-    }
-
-    pub fn set_incomplete(&mut self) {
-        self.is_incomplete = true;
-    }
-
-    pub fn is_incomplete(&self) -> bool {
-        self.is_incomplete
     }
 
     pub fn lines(&self) -> &[String] {

@@ -338,12 +338,16 @@ impl Place {
         self.compile(compiler, "mpi", MPI, &[])
     }
 
-    /// Returns the summary that a run has written.
+    /// Returns the summary that a run has written. If it is incomplete, it has a reason.
     #[track_caller]
     pub fn summary(&self, output: &str) -> serde_json::Value {
         let path = self.path(output).join("summary.json");
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        crate::runs::parse(&text).expect("JSON")
+        let summary = crate::runs::parse(&text).expect("JSON");
+        let run = &summary["run"];
+        let has_reason = run["complete"] == true || run["running"] == true || run["missing"].is_array();
+        assert!(has_reason, "incomplete without a reason: {run}");
+        summary
     }
 
     /// Checks that no process of ampere runs any more, and that nothing is left in shared memory.

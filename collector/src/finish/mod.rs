@@ -29,7 +29,7 @@ pub use results::{ResultsError, has_more_events, write_results};
 pub use waits::find_waits_of_nodes;
 pub use whole_run::join_figures;
 
-use crate::ingest::process::Process;
+use crate::ingest::process::{Process, State};
 use crate::ingest::process_ends;
 use crate::live::{LiveRun, Mode, catching_up, clock, liveness, stacks};
 use crate::live_timeline::LiveTimeline;
@@ -57,6 +57,12 @@ const NAMED_MAX: usize = 8;
 
 /// A trace of at most this number of events is written in a few milliseconds, so the figures are written after it.
 const EVENTS_AT_ONCE: u64 = 10_000;
+
+const BEFORE_THE_TRACE: &str =
+    "these figures are from before the trace was written: `ampere report` of this directory finishes the run";
+const TRACE_IS_CUT: &str = "the trace lacks a part of what was measured; the figures have it";
+const COLLECTOR_ENDED_FIRST: &str =
+    "the collector ended before the processes of the run did: what they did later is not included";
 
 struct Traced {
     is_whole: bool,
@@ -100,13 +106,15 @@ impl Finish {
         process_ends::look_for_unread(&mut self.run.ingest, &mut self.run.notes);
         self.note_missing_parts();
         // The figures are written first, because the trace may take long.
-        let summary = self.run.summary(false);
+        let mut summary = self.run.summary(false);
+        summary.run.lacks(BEFORE_THE_TRACE.to_owned());
         let are_written = summary.quality.records.events > EVENTS_AT_ONCE;
         if are_written {
             self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
         }
         let is_settled = self.unsettled(&summary).is_empty();
         let mut traced = self.write_trace(has_ended, is_settled);
+        self.explain_incomplete(has_ended, traced.is_whole);
         let (summary, is_settled) = self.complete_summary(summary, has_ended && traced.is_whole, &mut traced);
         // If the tables on disk are complete, only their description is written again.
         match self.write_final_figures(&summary, are_written && !is_settled) {
@@ -152,14 +160,15 @@ impl Finish {
                 "the shared memory of the run is gone: records that were not yet on disk are lost"
             });
         }
-        if manifest.progress.losses.is_incomplete
-            || self.run_summary().gaps().iter().any(|gap| gap.joules.is_none())
-        {
-            self.run.notes.set_incomplete();
-        }
-        self.run.notes.extend(manifest.progress.losses.notes.iter().cloned());
         let left = self.run.options.left.iter().map(|left| &left.run);
-        left.clone().flat_map(|run| &run.missing).for_each(|note| self.run.notes.add_loss(note));
+        // That there was no trace is a reason in the summary alone, because now there is one.
+        match &manifest.progress.losses {
+            Some(before) => {
+                before.missing.iter().for_each(|loss| self.run.notes.add_loss(loss));
+                self.run.notes.extend(before.notes.iter().cloned());
+            }
+            None => left.clone().flat_map(|run| &run.missing).for_each(|loss| self.run.notes.add_loss(loss)),
+        }
         self.run.notes.extend(left.flat_map(|run| run.notes.iter().cloned()));
         if !manifest.progress.has_ended {
             let note = "the run and its collector were killed: these results were recovered from the remaining records";
@@ -213,10 +222,14 @@ impl Finish {
         if running.len() > NAMED_MAX {
             named.push(format!("{} more", running.len() - NAMED_MAX));
         }
-        self.run.notes.add(format!(
+        let note = format!(
             "the command has ended, but some of its processes are still running; they were measured until its end: {}",
             named.join(", ")
-        ));
+        );
+        match self.run.ingest.processes.iter().any(|process| process.life.state == State::Running) {
+            true => self.run.notes.add_loss(note),
+            false => self.run.notes.add(note),
+        }
     }
 
     /// Returns the programs and pids of the run's processes that are still running and have neither samples nor records.
@@ -350,9 +363,21 @@ impl Finish {
                 "the trace lacks {left_out} MPI messages and collectives: their communicators have two groups or processes that it does not \
                  contain, their requests could not be followed, or it is not known whom they wait for"
             )),
-            Err(NoTrace { why, .. }) => self.run.notes.add(why),
+            Err(NoTrace { why, .. }) => self.run.notes.add_loss(why),
         }
         Traced { is_whole, keeps_records }
+    }
+
+    /// Adds a reason if the collector ended first, or the trace lacks something, and no note states why.
+    fn explain_incomplete(&mut self, has_ended: bool, is_whole: bool) {
+        let lacks = match (has_ended, is_whole) {
+            (true, true) => return,
+            (true, false) => TRACE_IS_CUT,
+            (false, _) => COLLECTOR_ENDED_FIRST,
+        };
+        if self.run_summary().is_complete(true) {
+            self.run.notes.add_loss(lacks);
+        }
     }
 
     /// Before the trace is written, the manifest records that it is being written, so that a successor removes a half-written
@@ -410,7 +435,7 @@ impl Finish {
         // A trace that could not be written completely has usually been removed again.
         manifest.progress.trace_begun &= no_trace.was_begun && is_there;
         manifest.progress.is_drained |= reads_rings && !is_cut;
-        manifest.progress.losses = losses;
+        manifest.progress.losses = Some(losses);
         manifest.remove_collector();
         self.run.options.save_manifest(&self.run.ingest.spool, &mut self.run.notes);
         self.run.command_end.iter().for_each(|end| end.save(&self.run.ingest.spool.directory));
@@ -418,13 +443,13 @@ impl Finish {
 
     /// Returns the losses for a trace that is made after the rings are gone.
     fn losses(&self) -> SavedLosses {
-        let before = &self.run.options.manifest.progress.losses;
-        let mut records = before.records;
+        let before = self.run.options.manifest.progress.losses.as_ref();
+        let mut records = before.map(|before| before.records).unwrap_or_default();
         records.raise(&self.run_summary().record_losses().only_in_rings());
         SavedLosses {
             records,
-            is_incomplete: self.run.notes.is_incomplete() || before.is_incomplete,
             notes: self.run.notes.lines().to_vec(),
+            missing: self.run.notes.losses().to_vec(),
         }
     }
 

@@ -61,7 +61,9 @@ impl Finish {
         }
         let directory = std::env::temp_dir().join(output::default_directory(&self.run.options.run_id));
         let is_made = ampere_owned::make(&directory, ampere_owned::PRIVATE_MODE).is_ok();
-        if is_made && write_results(&directory, &self.run.summary(false)).is_ok() {
+        let mut summary = self.run.summary(false);
+        summary.run.lacks(format!("{why}: these figures were written elsewhere, without a trace"));
+        if is_made && write_results(&directory, &summary).is_ok() {
             if !self.run.ingest.spool.directory.exists() {
                 self.remove_records();
             }

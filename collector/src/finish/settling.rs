@@ -69,9 +69,7 @@ impl Finish {
         {
             self.keep_records(&no_trace, false);
             *traced = Traced { is_whole: false, keeps_records: true };
-            summary.run.complete = false;
-            summary.run.missing.push(no_trace.why.clone());
-            summary.run.notes.push(no_trace.why);
+            summary.run.lacks(no_trace.why);
         }
     }
 

@@ -25,6 +25,9 @@ use std::collections::HashSet;
 
 /// A run that is recovered ends with its last sample, or at most this long after it.
 const UNSAMPLED_SECONDS: f64 = 0.1;
+/// The reason why a run is incomplete if no note states one for a process that has not ended its measurement.
+const UNFINISHED_PROCESSES: &str =
+    "some processes did not end their measurement: what they did last may be missing, so repeat the run";
 /// The maximum number of notes of one kind.
 const ALIKE_NOTES_MAX: usize = 8;
 
@@ -112,20 +115,19 @@ impl<'a> RunSummary<'a> {
         // If ranks are also sampled, the host that records their events is named.
         let host = hosts.find(|host| *host != SAMPLED_HOST).unwrap_or(sampled).to_owned();
         let lacks_score_p = complete && self.lacks_score_p(&host);
-        let mut missing = self.missing(&gaps, &endings);
+        let mut missing = self.missing(complete, &gaps, &endings);
         if lacks_score_p {
             notes.push(unseen::NO_SCORE_P.to_owned());
             missing.insert(0, unseen::NO_SCORE_P.to_owned());
         }
-        let complete = self.is_complete(complete) && !lacks_score_p;
         Run {
             id: self.run.options.run_id.clone(),
             job: self.run.options.manifest.job.clone(),
             command: self.run.options.command.clone(),
             start,
             end,
-            complete,
-            missing: if complete { Vec::new() } else { missing },
+            complete: complete && missing.is_empty(),
+            missing,
             host,
             nodes: node_ranks.keys().cloned().collect(),
             ranks: node_ranks.values().sum(),
@@ -184,7 +186,8 @@ impl<'a> RunSummary<'a> {
 
     fn quality(&self) -> Losses {
         let mut records = self.record_losses();
-        records.raise(&self.run.options.manifest.progress.losses.records.only_in_rings());
+        let before = self.run.options.manifest.progress.losses.iter();
+        before.for_each(|before| records.raise(&before.records.only_in_rings()));
         if let Some(timeline) = &self.run.timeline {
             records.late_events = timeline.pipeline.late();
             records.kernels_without_launch = timeline.pipeline.all_without_launch();
@@ -243,8 +246,8 @@ impl<'a> RunSummary<'a> {
         self.run.notes.with(notes)
     }
 
-    /// Returns the notes that make the run incomplete, the most important first.
-    fn missing(&self, gaps: &[Gap], endings: &[Ending]) -> Vec<String> {
+    /// Returns the notes that make the run incomplete, the most important first. An ended run without any is complete.
+    fn missing(&self, has_ended: bool, gaps: &[Gap], endings: &[Ending]) -> Vec<String> {
         let open: Vec<Gap> = gaps.iter().filter(|gap| gap.joules.is_none()).cloned().collect();
         let processes = &self.run.ingest.processes;
         let unrecorded = processes.iter().filter(|process| !process.is_whole());
@@ -259,6 +262,9 @@ impl<'a> RunSummary<'a> {
         missing.extend(of_processes(Process::note_of_replaced));
         missing.extend(self.note_of_unmeasured());
         missing.extend(replay);
+        if has_ended && missing.is_empty() && !process_ends::is_whole(&self.run.ingest) {
+            missing.push(UNFINISHED_PROCESSES.to_owned());
+        }
         missing
     }
 
@@ -401,10 +407,7 @@ impl<'a> RunSummary<'a> {
 
     /// Whether the run has ended and nothing of it is missing.
     pub fn is_complete(&self, has_ended: bool) -> bool {
-        let is_whole = self.run.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
-        let all_were_measured =
-            self.run.session.unmeasured() == 0 && process_ends::is_whole(&self.run.ingest);
-        has_ended && is_whole && !self.run.notes.is_incomplete() && all_were_measured
+        has_ended && self.missing(has_ended, &self.gaps(), &self.endings()).is_empty()
     }
 
     /// Whether the user asked for Score-P's events, but no node has any.

@@ -37,7 +37,7 @@ impl Ingest {
         let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
         let spools = locations.filter_map(|location| location.reader.spool.as_mut()).chain(samples);
         spools.for_each(|spool| spool.cut());
-        notes.add(format!(
+        notes.add_loss(format!(
             "{} has only {} MB left: the trace ends early, so that there is room for it; the figures continue",
             output.display(),
             left / 1_000_000

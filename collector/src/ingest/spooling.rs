@@ -88,7 +88,7 @@ impl Ingest {
     fn note_spool(&mut self, result: std::io::Result<()>, notes: &mut Notes) {
         notes.extend(self.spool.store().take_notes());
         if let Err(why) = result {
-            notes.add(format!("{why}; the trace ends early"));
+            notes.add_loss(format!("{why}; the trace ends early"));
         }
     }
 }

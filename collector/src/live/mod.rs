@@ -131,6 +131,11 @@ impl LiveRun {
         self.notes.add(line);
     }
 
+    /// Adds a note about a loss, which makes the run incomplete.
+    pub fn add_loss(&mut self, line: impl Into<String>) {
+        self.notes.add_loss(line);
+    }
+
     /// Returns the number of ranks and other processes that have attached since the run began.
     pub fn processes_seen(&self) -> usize {
         self.ingest.processes_seen()

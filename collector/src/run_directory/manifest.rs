@@ -27,7 +27,7 @@ pub const BYTES_MAX: u64 = 16 << 20;
 /// The version of the spool: of the manifest, and of the records next to it, which have the format of ring records. Records of an
 /// older build are refused.
 const FORMAT: u32 = ABI_VERSION << 8 | MANIFEST_VERSION;
-const MANIFEST_VERSION: u32 = 1;
+const MANIFEST_VERSION: u32 = 2;
 
 /// The manifest. In the JSON file, the fields of all groups are on one level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,9 +82,9 @@ pub struct Progress {
     /// Whether the collector has ended the run properly, so that only the trace may be missing.
     #[serde(default)]
     pub has_ended: bool,
-    /// Counts that otherwise only the rings contain, saved before the rings are removed.
+    /// The losses of a run whose collector could not write the trace, saved before the rings are removed.
     #[serde(default)]
-    pub losses: SavedLosses,
+    pub losses: Option<SavedLosses>,
     /// Whether a trace was started when no file had its names, so that files with these names are ampere's. Otherwise they belong
     /// to the application, which may write into the same directory.
     #[serde(default)]
@@ -104,10 +104,10 @@ pub struct SavedLosses {
     /// Counts that only the rings contain.
     #[serde(flatten)]
     pub records: RecordLosses,
-    /// Whether some part of the run is lost.
-    pub is_incomplete: bool,
     /// The notes of the summary so far.
     pub notes: Vec<String>,
+    /// Those of them that report a loss.
+    pub missing: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

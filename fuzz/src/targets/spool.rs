@@ -170,8 +170,8 @@ fn manifest(from: &mut Bytes, session: &Path) -> Vec<u8> {
     if how & 4 == 4 {
         manifest["breaks"] = json!([from.edge_u64(), from.edge_u64()]);
         manifest["losses"] = json!({
-            "suppressed_calls": from.edge_u64(), "dropped_records": from.edge_u64(), "is_incomplete": true,
-            "notes": [from.text()],
+            "suppressed_calls": from.edge_u64(), "dropped_records": from.edge_u64(), "notes": [from.text()],
+            "missing": [from.text()],
         });
     }
     if how & 8 == 8 {

@@ -97,7 +97,7 @@ impl EndConditions {
                         return Some(End::Complete);
                     }
                     if closed_at.elapsed() > ORPHANS_MAX {
-                        run.add_note("ampere run was killed, but its command is still running: it was measured for a while longer");
+                        run.add_loss("ampere run was killed, but its command is still running: it was measured for a while longer");
                         return Some(End::Incomplete);
                     }
                 } else {
@@ -122,7 +122,7 @@ impl EndConditions {
         if since.elapsed() <= SIGNAL_LIMIT {
             return None;
         }
-        run.add_note(format!(
+        run.add_loss(format!(
             "the collector was asked to end (by a signal) at {}, and the program continued: what it did more than {} s \
              later is not included",
             rfc3339(at),

@@ -25,7 +25,7 @@ fn a_disk_that_fills_up_cuts_the_trace_and_not_the_figures() {
     assert_conserved(&summary);
     assert_eq!(total_calls(&summary, "step"), 100_000);
     assert_eq!(summary["run"]["complete"], false);
-    let notes = summary["run"]["notes"].to_string();
+    let notes = summary["run"]["missing"].to_string();
     assert!(notes.contains("the trace ends early, so that there is room for it"), "{notes}");
     let traced = assert_trace_readable(&place, "disk/out");
     assert_conserved(&traced);
@@ -59,7 +59,7 @@ fn a_disk_that_is_full_has_room_for_the_summary() {
     assert_conserved(&summary);
     assert_eq!(total_calls(&summary, "step"), 20000);
     assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
-    assert!(summary["run"]["notes"].to_string().contains("ends early"), "{}", summary["run"]);
+    assert!(summary["run"]["missing"].to_string().contains("ends early"), "{}", summary["run"]);
     place.assert_clean();
 }
 
