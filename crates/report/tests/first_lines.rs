@@ -270,9 +270,15 @@ fn a_function_that_has_joules_for_waiting_alone_is_a_hint_and_is_counted_where_i
         let row = regions(summary).find(|row| row.region.contains(name)).expect("the function");
         row.figures.exclusive_joules = 0.1 * joules;
         row.figures.dynamic_joules = Some(0.01);
+        row.figures.calls = 7;
     };
     let words = "waits: 10.0 % of all joules, 0.02 % of the dynamic ones";
     assert_hint("sampled_ranks", words, (false, true), wait);
+    // The function of the last sample is not known to wait.
+    assert_hint("sampled_ranks", " waits: ", (false, false), |summary| {
+        wait(summary);
+        regions(summary).for_each(|row| row.figures.calls = 0);
+    });
     let mut summary = summary("sampled_ranks");
     let more = |summary: &Summary| {
         let text = first::render(summary, Screen::new(80, false), &[]);

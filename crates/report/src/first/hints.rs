@@ -224,12 +224,16 @@ fn mpi_share(facts: &Facts) -> Option<String> {
 }
 
 /// Returns the hint about a function that mostly waits: it has static joules for its time, but hardly any dynamic ones, so
-/// tables show it far down.
+/// tables show it far down. A sampled function is not named: the time that a thread waits has the function of its last sample,
+/// which need not be the one that waits.
 fn waiting(facts: &Facts) -> Option<String> {
     let all = facts.all_of_hosts();
     let waits = |row: &&Row| {
         let is_large = row.all_joules >= WAITING_PART_MIN * all;
-        is_large && row.joules <= WAITING_DYNAMIC_PART_MAX * facts.whole && !is_mpi(row.name)
+        is_large
+            && row.bounds.is_some()
+            && row.joules <= WAITING_DYNAMIC_PART_MAX * facts.whole
+            && !is_mpi(row.name)
     };
     let rows = facts.functions.iter().filter(|_| facts.is_dynamic && facts.whole > 0.0).filter(waits);
     let row = rows.max_by(|a, b| a.all_joules.total_cmp(&b.all_joules))?;
