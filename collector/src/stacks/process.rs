@@ -11,9 +11,10 @@ use ampere_model::{
 };
 use ampere_ring::{EventWriter, LogReader, LogWriter, RING_RECORDS_MIN, RingProducer, Session};
 use ampere_stacks::{Sampler, foreign};
+use rustc_hash::{FxHashMap, FxHashSet};
 use scorep_abi::{paradigm, region_type};
+use std::collections::HashSet;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ pub(super) struct SampledProcess {
     pub log: Log,
     /// The logs that the process writes itself. They describe its threads better than samples.
     own_logs: OwnLogs,
-    pub threads: HashMap<u32, SampledThread>,
+    pub threads: FxHashMap<u32, SampledThread>,
     /// The number of the next thread's location.
     next_id: u32,
     defined: HashSet<u32>,
@@ -91,7 +92,7 @@ struct OwnLogs {
     /// The logs, and whether each is of this process, and not of another one with its pid.
     logs: Vec<(LogReader, bool)>,
     /// The threads that have locations there.
-    threads: HashSet<u32>,
+    threads: FxHashSet<u32>,
     /// The names of the calls of CUDA and HIP that are recorded there.
     runtime_calls: HashSet<String>,
 }
@@ -126,7 +127,7 @@ impl SampledProcess {
             program,
             log: Log::Waiting(Vec::new()),
             own_logs: OwnLogs::default(),
-            threads: HashMap::new(),
+            threads: FxHashMap::default(),
             next_id: 0,
             defined: HashSet::new(),
             parent,

@@ -15,8 +15,8 @@ use ampere_model::digits::significant;
 use ampere_ring::Session;
 use ampere_ring::session::Command;
 use ampere_stacks::{Figures, Sampler, StacksError, cpu_of_process, foreign};
-use rustc_hash::FxHashMap;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// A thread without a sample for this time has used no CPU time: it is in no function until it uses some again.
@@ -47,7 +47,7 @@ pub(super) struct Writer {
     watermark: u64,
     left_out: LeftOut,
     /// The processes that record their own functions now: nothing is written for them.
-    recorded: HashSet<u32>,
+    recorded: FxHashSet<u32>,
     /// The time of the last sample of a process that does not record its own functions, in nanoseconds.
     needed: u64,
     /// Whether stacks are sampled. Otherwise only CPU time is written, and only of processes that record their calls.
@@ -92,7 +92,7 @@ impl Writer {
             processes: FxHashMap::default(),
             watermark: 0,
             left_out: LeftOut::default(),
-            recorded: HashSet::new(),
+            recorded: FxHashSet::default(),
             needed: 0,
             has_samples,
             generation: None,
