@@ -610,3 +610,47 @@ fn a_page_of_12000_call_paths_on_64_ranks_is_usable() {
     assert!(updates.iter().any(|update| update[1] == true), "{updates:?}");
     assert!(median < 500.0 && at < 10_000.0 && heap < 60.0, "{updates:?} {heap}");
 }
+
+/// Rank 1 works twice as long as rank 0 before each barrier, until the file "go" exists.
+const UNEVEN: &str = r#"
+    #include <mpi.h>
+    #include <time.h>
+    #include <unistd.h>
+    __attribute__((noinline)) void works(double seconds) {
+        for (clock_t begin = clock(); clock() - begin < seconds * CLOCKS_PER_SEC;) {}
+    }
+    int main(int count, char **words) {
+        int rank, goes = 0;
+        MPI_Init(&count, &words);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        while (!goes) {
+            works(0.02 * (1 + rank));
+            goes = access("go", F_OK) == 0;
+            MPI_Allreduce(MPI_IN_PLACE, &goes, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        }
+        return MPI_Finalize();
+    }
+"#;
+
+#[test]
+fn a_live_page_has_the_hints_of_a_report_of_the_running_job() {
+    skip_unless!(have(&["mpirun.openmpi", "mpicc.openmpi"]), "no Open MPI");
+    let place = Place::new();
+    let program = place.compile("mpicc.openmpi", "uneven", UNEVEN, &["-finstrument-functions", "-rdynamic"]);
+    let mut command = place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", "2"]);
+    let running = start(command.arg(&program).env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off"));
+    let mut hint = None;
+    until("the page has a hint about ranks", || {
+        let address = announced(&place.path("out")).map(|collector| collector.address());
+        let page = address.and_then(|address| http::get(address, "/page.json").ok());
+        let page: Value = page.and_then(|page| serde_json::from_str(&page.body).ok()).unwrap_or_default();
+        let mut sentences = page["sentences"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        hint = sentences.find(|words| words.contains("than the mean outside MPI")).map(str::to_owned);
+        hint.is_some()
+    });
+    let report = run(place.ampere(["report", "out"]).env("COLUMNS", "200"));
+    place.write("go", "");
+    assert_eq!(running.wait().code, 0);
+    let words = report.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(hint.as_deref().is_some_and(|hint| words.contains(hint)), "{hint:?}: {words}");
+}

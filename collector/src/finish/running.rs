@@ -60,6 +60,7 @@ impl RunningSummary {
         (self.is_urgent, self.due) = (false, begun + FIRST);
         run.publish();
         let Some(summary) = RunSummary::of(run).running() else { return };
+        run.publisher.hints = Some(ampere_report::first::hints(&summary));
         let directory = self.directory.clone();
         let write = move || write_summary(&directory, &summary);
         let thread = std::thread::Builder::new().name("ampere-summary".to_owned()).spawn(write).ok();

@@ -19,7 +19,8 @@ impl LiveRun {
             timeline.pipeline.advance_lanes();
         }
         let summary = RunSummary::of(self).made_by(false, Summary::outline);
-        let mut page = Page::outline(&summary);
+        let hints = self.publisher.hints.clone().unwrap_or_else(|| ampere_report::first::hints(&summary));
+        let mut page = Page::outline(&summary, hints);
         page.state = State::Running;
         let snapshot = self.publisher.latest.get();
         if let Some(timeline) = &self.timeline {

@@ -39,6 +39,8 @@ pub(crate) struct Publisher {
     /// The power since the start of the run, for a page that is opened later.
     pub history: History,
     pub tables: LiveTables,
+    /// The hints of the last summary on disk, which has the tables that they need.
+    pub hints: Option<Vec<String>>,
     /// The name of the user whose run it is, or else the number.
     user: String,
     due: Instant,
@@ -73,6 +75,7 @@ impl Publisher {
             power: Power::default(),
             history: History::default(),
             tables: LiveTables::default(),
+            hints: None,
             due: Instant::now(),
             next: Instant::now(),
             asked: Instant::now(),

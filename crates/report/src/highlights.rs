@@ -167,6 +167,11 @@ fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) 
 /// Returns at most nine sentences: the energy, the static energy, the kernels, the functions, how much of it is certain, the MPI
 /// functions, and at most three hints. There are none without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
+    sentences_with(summary, hints(summary))
+}
+
+/// Returns the sentences with hints of another summary of the same run.
+pub fn sentences_with(summary: &Summary, hints: Vec<String>) -> Vec<String> {
     let sums = Sums::of(summary);
     if sums.joules <= 0.0 {
         return Vec::new();
@@ -216,7 +221,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     }
     let waits = waits::words(summary);
     all.extend((!waits.is_empty()).then(|| waits.join("; ")));
-    all.extend(hints(summary));
+    all.extend(hints);
     all
 }
 

@@ -6,6 +6,7 @@ use super::outline::DEVICES_MAX;
 use super::ranks::{Groups, heat};
 use super::rows::{self, More, Names, rounded};
 use super::{Flame, Page, Ranks, Tables, ViewRows, Waits};
+use crate::first::hints;
 use crate::highlights::Sums;
 use crate::over_devices::{self, Sum, largest};
 use crate::over_ranks;
@@ -32,7 +33,7 @@ const PATHS_MAX: usize = 50;
 
 impl Page {
     pub fn of(summary: &Summary) -> Page {
-        let mut page = Page { tables: Some(Arc::new(tables(summary))), ..Page::outline(summary) };
+        let mut page = Page { tables: Some(Arc::new(tables(summary))), ..Page::outline(summary, hints(summary)) };
         if let Some(job) = Job::of(summary) {
             page.sentences.extend(job.hottest_and_idle());
             page.job = Some(job.for_page());

@@ -6,7 +6,7 @@ use super::{
 use super::{SERIES_MAX, facts};
 use crate::baseline;
 use crate::first::names::nodes_of;
-use crate::highlights::{Sums, sentences};
+use crate::highlights::{Sums, sentences_with};
 use crate::over_devices::largest;
 use crate::text::most_of;
 use ampere_figures::assignment;
@@ -24,8 +24,9 @@ const LISTED_DEVICES_MAX: usize = 200;
 const LINES_MAX: usize = 50;
 
 impl Page {
-    /// Returns everything that a summary shows outside its tables; power comes from the power curves of the summary.
-    pub fn outline(summary: &Summary) -> Page {
+    /// Returns everything that a summary shows outside its tables; power comes from the power curves of the summary. `hints` are
+    /// those of a summary with tables.
+    pub fn outline(summary: &Summary, hints: Vec<String>) -> Page {
         let (shown, others) = largest(summary, DEVICES_MAX);
         let run = &summary.run;
         let state = match (run.complete, run.running) {
@@ -40,7 +41,7 @@ impl Page {
             state,
             run: run_words(summary),
             totals: totals(&Sums::of(summary)),
-            sentences: sentences(summary),
+            sentences: sentences_with(summary, hints),
             notes: notes(summary).iter().map(|note| printable(note)).collect(),
             devices: shown.iter().map(|device| device_line(summary, device)).collect(),
             other_devices: other_devices(Whole::of(summary), &others),

@@ -31,7 +31,7 @@ fn a_live_page_has_the_figures_of_the_summary() {
     let run = || Run { seconds: 10.0, complete: true, ..Run::default() };
     let whole = Page::of(&Summary::new(&attributor, None, run(), Losses::default()));
     let outline = Summary::outline(&attributor, Run { complete: false, ..run() }, Losses::default());
-    let page = Page::outline(&outline);
+    let page = Page::outline(&outline, crate::first::hints(&outline));
     assert_eq!((whole.state, page.state), (State::Over, State::Running));
     assert_eq!(format!("{:?}", whole.totals), format!("{:?}", page.totals));
     assert_eq!(whole.sentences, page.sentences);
@@ -105,7 +105,7 @@ fn a_live_page_has_the_dynamic_joules_of_the_summary() {
     let attributor = crate::tests::active(crate::tests::BASELINE);
     let whole = Page::of(&Summary::new(&attributor, None, Run::default(), Losses::default()));
     let outline = Summary::outline(&attributor, Run::default(), Losses::default());
-    let page = Page::outline(&outline);
+    let page = Page::outline(&outline, crate::first::hints(&outline));
     assert_eq!(page.sentences[0], "10.0 J, of which the node draws 6.00 J anyway (0.6 W, from the settings)");
     assert_eq!(whole.sentences[0], page.sentences[0]);
     for page in [&whole, &page] {
