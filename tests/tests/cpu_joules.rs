@@ -95,6 +95,31 @@ const RANKS: &str = r#"
     }
 "#;
 
+/// Works for about 40 us and then sleeps for 0.1 ms, for two seconds. At the end it prints the CPU seconds that it has used for the
+/// work, by its own clock.
+const NAPS: &str = r#"
+    #include <stdio.h>
+    #include <time.h>
+    __attribute__((always_inline, no_instrument_function)) static inline double now(clockid_t clock) {
+        struct timespec time;
+        clock_gettime(clock, &time);
+        return time.tv_sec + 1e-9 * time.tv_nsec;
+    }
+    double worked;
+    __attribute__((noinline)) void work(void) {
+        volatile double sum = 0;
+        double begin = now(CLOCK_THREAD_CPUTIME_ID);
+        for (double end = begin + 4e-5; now(CLOCK_THREAD_CPUTIME_ID) < end;) for (int i = 0; i < 100; i++) sum += i;
+        worked += now(CLOCK_THREAD_CPUTIME_ID) - begin;
+    }
+    __attribute__((noinline)) void nap(void) { nanosleep(&(struct timespec){0, 100000}, NULL); }
+    int main(void) {
+        for (double end = now(CLOCK_MONOTONIC) + 2; now(CLOCK_MONOTONIC) < end;) { work(); nap(); }
+        printf("work %.6f\n", worked);
+        return 0;
+    }
+"#;
+
 const OPENMP: &str = r#"
     #include <omp.h>
     int main(void) {
@@ -184,6 +209,18 @@ fn programs_that_execute_others_or_forbid_inspection_have_their_joules() {
     check_all(&place, "exec", &[&program, "exec", "0.4"]);
     check_all(&place, "vfork", &[&program, "vfork", "40"]);
     check_all(&place, "PR_SET_DUMPABLE", &[&program, "hidden", "0.8"]);
+}
+
+#[test]
+fn a_function_between_short_sleeps_has_its_joules() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let program = place.compile("cc", "naps", NAPS, &["-O1", "-finstrument-functions", "-rdynamic"]);
+    let (summary, said) = measured(&place, &[program.to_str().unwrap()]);
+    let rows = list(ranks_view(&summary), "regions");
+    let row = rows.iter().find(|row| row["region"] == "work").expect("a row of work");
+    let (joules, expected) = (number(row, "dynamic_joules"), WATTS_PER_CORE * printed(&said, "work")[0][0]);
+    assert!((joules - expected).abs() < 0.15 * expected, "{joules} J, {expected} J by its own clock");
 }
 
 #[test]

@@ -6,8 +6,10 @@ use ampere_model::Timestamp;
 use ampere_ring::{EventWriter, RING_RECORDS_MIN};
 use rustc_hash::FxHashMap;
 
-/// If a thread is switched more often than this in a second, its times on a CPU are merged.
+/// If a thread is switched more often than this in a second, its short times on a CPU are merged.
 const SWITCHES_MAX: u32 = 2000;
+/// The length of a time, on a CPU or between two such times, from which on it is not merged.
+const SHORT: u64 = 20_000;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 /// Times are not written while their ring has space for fewer records than this. That space is kept for the last ones.
@@ -88,14 +90,14 @@ fn sum(spans: &[Span]) -> Vec<Span> {
     result
 }
 
-/// Merges the spans of a thread by millisecond while it is switched too often.
+/// Merges spans of a thread while it is switched too often: those that are short and close to each other, as of a thread that
+/// yields while it waits. Others are exact, because a thread that computes for a part of each millisecond and waits for the rest
+/// must not have its CPU time while it waits.
 #[derive(Default)]
 struct Merging {
     second: u64,
     /// The number of spans in this second, and in the one before.
     spans: [u32; 2],
-    /// The time that is being merged, within one millisecond.
-    merged: Option<Span>,
 }
 
 impl Merging {
@@ -110,34 +112,26 @@ impl Merging {
         self.spans.iter().any(|spans| *spans > SWITCHES_MAX)
     }
 
-    /// Calls `each` with the spans to be written. All spans before `until`, which is the end of a millisecond, are known. If the
-    /// ring `is_crowded`, all of them are merged.
-    fn pass(&mut self, spans: Vec<Span>, until: u64, is_crowded: bool, mut each: impl FnMut(Span)) {
-        for mut span in spans {
-            if !self.is_too_often(&span) && !is_crowded {
-                self.merged.take().into_iter().for_each(&mut each);
+    /// Calls `each` with the spans to be written. If the ring `is_crowded`, all spans within a millisecond are merged.
+    fn pass(&mut self, spans: Vec<Span>, is_crowded: bool, mut each: impl FnMut(Span)) {
+        let is_short = |length: u64| is_crowded || length < SHORT;
+        let mut merged: Option<Span> = None;
+        for span in spans {
+            if !(self.is_too_often(&span) || is_crowded) || !is_short(span.until - span.from) {
+                merged.take().into_iter().for_each(&mut each);
                 each(span);
                 continue;
             }
-            loop {
-                let end = (span.from / MILLISECOND + 1) * MILLISECOND;
-                let (part, rest) = if span.until > end { span.split(end) } else { (span, span) };
-                match &mut self.merged {
-                    Some(merged) if merged.until == end => merged.used += part.used,
-                    _ => {
-                        self.merged.take().into_iter().for_each(&mut each);
-                        self.merged = Some(Span { from: end - MILLISECOND, until: end, used: part.used });
-                    }
-                }
-                if span.until <= end {
-                    break;
-                }
-                span = rest;
+            let is_close = |merged: &Span| {
+                merged.from / MILLISECOND == span.until / MILLISECOND
+                    && is_short(span.from.saturating_sub(merged.until))
+            };
+            match merged.as_mut().filter(|merged| is_close(merged)) {
+                Some(merged) => *merged = merged.joined(span),
+                None => merged.replace(span).into_iter().for_each(&mut each),
             }
         }
-        if self.merged.is_some_and(|merged| merged.until <= until) {
-            self.merged.take().into_iter().for_each(&mut each);
-        }
+        merged.into_iter().for_each(each);
     }
 }
 
@@ -162,10 +156,10 @@ impl CpuRing {
         CpuRing { merging: Merging::default(), points }
     }
 
-    fn write(&mut self, spans: Vec<Span>, until: u64, clock: &EventClock) {
+    fn write(&mut self, spans: Vec<Span>, clock: &EventClock) {
         let CpuRing { merging, points } = self;
         let is_crowded = points.writer.free_records() < AMPLE_ROOM + 2 * spans.len() as u64;
-        merging.pass(spans, until, is_crowded, |span| points.add(span, clock));
+        merging.pass(spans, is_crowded, |span| points.add(span, clock));
         if points.has_room() {
             points.write_held(clock);
         }
@@ -173,7 +167,7 @@ impl CpuRing {
 
     /// Ends the ring. All times must have been written before.
     fn end(mut self, clock: &EventClock) {
-        self.write(Vec::new(), u64::MAX, clock);
+        self.write(Vec::new(), clock);
         self.points.write_held(clock);
         self.points.writer.location_end(self.points.last);
         self.points.writer.close();
@@ -348,7 +342,7 @@ impl CpuTimes {
                 }
             }
             match &mut of.ring {
-                Some(ring) => ring.write(due, until, clock),
+                Some(ring) => ring.write(due, clock),
                 None => others.extend(due),
             }
         }
@@ -362,7 +356,7 @@ impl CpuTimes {
                 Err(why) => failure = Some(why),
             }
         }
-        self.ring_of_others.iter_mut().for_each(|ring| ring.write(sum(&others), until, clock));
+        self.ring_of_others.iter_mut().for_each(|ring| ring.write(sum(&others), clock));
         failure.map_or(Ok(()), Err)
     }
 
@@ -402,9 +396,9 @@ mod tests {
         Span { from, until, used }
     }
 
-    fn passed(merging: &mut Merging, spans: Vec<Span>, until: u64) -> Vec<Span> {
+    fn passed(merging: &mut Merging, spans: Vec<Span>) -> Vec<Span> {
         let mut all = Vec::new();
-        merging.pass(spans, until, false, |span| all.push(span));
+        merging.pass(spans, false, |span| all.push(span));
         all
     }
 
@@ -414,29 +408,32 @@ mod tests {
     }
 
     #[test]
-    fn times_are_merged_by_millisecond_above_2000_switches_a_second() {
+    fn short_times_are_merged_by_millisecond_above_2000_switches_a_second() {
         let mut merging = Merging::default();
         let slow = switched(0, 2000, 500_000);
-        assert_eq!(passed(&mut merging, slow.clone(), SECOND), slow, "2000 in a second are not merged");
-        let fast = passed(&mut merging, switched(SECOND, 10_000, 100_000), 2 * SECOND);
-        assert_eq!(fast.len(), 2000 + 800);
-        assert_eq!(fast[2000], span(SECOND + 200 * MILLISECOND, SECOND + 201 * MILLISECOND, 100_000));
-        assert_eq!(fast.iter().map(|span| span.used).sum::<u64>(), 100_000_000);
-        let next = passed(&mut merging, switched(2 * SECOND, 10_000, 100_000), 3 * SECOND);
+        assert_eq!(passed(&mut merging, slow.clone()), slow, "2000 in a second are not merged");
+        let fast = passed(&mut merging, switched(SECOND, 40_000, 25_000));
+        assert_eq!(fast.len(), 2000 + 950);
+        let first = SECOND + 50 * MILLISECOND;
+        assert_eq!(fast[2000], span(first, first + 39 * 25_000 + 10_000, 400_000));
+        assert_eq!(fast.iter().map(|span| span.used).sum::<u64>(), 400_000_000);
+        let next = passed(&mut merging, switched(2 * SECOND, 40_000, 25_000));
         assert_eq!(next.len(), 1000, "in the next second, all are merged");
-        let then = passed(&mut merging, switched(3 * SECOND, 10, 100_000_000), 4 * SECOND);
-        assert_eq!(then.len(), 10, "a second after that is merged once more");
-        assert_eq!(passed(&mut merging, switched(4 * SECOND, 1, 1), 5 * SECOND), switched(4 * SECOND, 1, 1));
+        let then = passed(&mut merging, switched(3 * SECOND, 2, 25_000));
+        assert_eq!(then.len(), 1, "a second after that is merged once more");
+        assert_eq!(passed(&mut merging, switched(4 * SECOND, 2, 25_000)), switched(4 * SECOND, 2, 25_000));
     }
 
     #[test]
-    fn a_time_over_several_milliseconds_is_merged_in_parts_and_waits_for_the_last_ones_end() {
+    fn long_times_and_those_that_are_not_close_are_exact_however_often_a_thread_is_switched() {
         let mut merging = Merging { spans: [0, 3000], ..Merging::default() };
-        let long = span(MILLISECOND / 2, 3 * MILLISECOND + 7, 2 * MILLISECOND + MILLISECOND / 2 + 7);
-        let whole = |number: u64, used| span(number * MILLISECOND, (number + 1) * MILLISECOND, used);
-        let expected = [whole(0, MILLISECOND / 2), whole(1, MILLISECOND), whole(2, MILLISECOND)];
-        assert_eq!(passed(&mut merging, vec![long], 3 * MILLISECOND), expected);
-        assert_eq!(passed(&mut merging, Vec::new(), 4 * MILLISECOND), [whole(3, 7)]);
+        let far = switched(0, 10_000, 100_000);
+        assert_eq!(passed(&mut merging, far.clone()), far);
+        // It computes for 0.2 ms and then yields until the end of the millisecond.
+        let computes = span(0, 200_000, 200_000);
+        let yields = switched(205_000, 30, 25_000);
+        let merged = span(205_000, 205_000 + 29 * 25_000 + 10_000, 300_000);
+        assert_eq!(passed(&mut merging, [vec![computes], yields].concat()), [computes, merged]);
     }
 
     #[test]
@@ -475,9 +472,7 @@ mod tests {
         let start = clock.now() - clock.now() % SECOND;
         // 20,000 switches a second for four seconds, in batches that are not read: first a burst, then by and by.
         let batches = (0..100).map(|batch| switched(start + batch * 40 * MILLISECOND, 800, 50_000));
-        batches.clone().enumerate().for_each(|(number, spans)| {
-            ring.write(spans, start + (number as u64 + 1) * 40 * MILLISECOND, &clock);
-        });
+        batches.clone().for_each(|spans| ring.write(spans, &clock));
         let held = ring.points.held.unwrap();
         times.ring_of_others = Some(ring);
         assert_eq!((times.held_since(), reader.dropped_records()), (Some(held.from), 0));
@@ -487,9 +482,9 @@ mod tests {
         assert!(before.len() > 1900 && written.0 <= clock.at(held.from), "{}", before.len());
         // The waiting time is written together with the next one.
         let mut ring = times.ring_of_others.take().unwrap();
-        ring.write(Vec::new(), start + 4 * SECOND, &clock);
+        ring.write(Vec::new(), &clock);
         let then = points_of(&mut reader);
-        let expected = (clock.at(start + 4 * SECOND), 800_000_000);
+        let expected = (clock.at(start + 4 * SECOND - 40_000), 800_000_000);
         assert_eq!((ring.points.held, then.last()), (None, Some(&expected)));
         // A long time has a record at its beginning, too.
         assert!(
@@ -502,7 +497,7 @@ mod tests {
                 .into_iter()
                 .map(|Span { from, until, used }| span(from + 4 * SECOND, until + 4 * SECOND, used))
         });
-        batches.for_each(|spans| ring.write(spans.collect(), 0, &clock));
+        batches.for_each(|spans| ring.write(spans.collect(), &clock));
         ring.end(&clock);
         assert_eq!((points_of(&mut reader).last().unwrap().1, reader.dropped_records()), (1_600_000_000, 0));
     }

@@ -33,7 +33,8 @@ const PATHS_MAX: usize = 50;
 
 impl Page {
     pub fn of(summary: &Summary) -> Page {
-        let mut page = Page { tables: Some(Arc::new(tables(summary))), ..Page::outline(summary, hints(summary)) };
+        let mut page =
+            Page { tables: Some(Arc::new(tables(summary))), ..Page::outline(summary, hints(summary)) };
         if let Some(job) = Job::of(summary) {
             page.sentences.extend(job.hottest_and_idle());
             page.job = Some(job.for_page());
