@@ -220,6 +220,13 @@ fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_
         summary.run.ranks = 2;
     });
     assert_hint("instrumented", "without a CPU", (false, false), |summary| assert!(!waiting(summary, 0.01)));
+    // Others are busier than the run, but have less than half of the cores.
+    assert_hint("instrumented", words, (false, true), |summary| {
+        assert!(waiting(summary, 0.38));
+        with_others(summary, 0.7, 4.0);
+        let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
+        (cpu.own_busy_seconds, cpu.node_busy_seconds) = (0.1, 0.1 + 0.08 + 0.7 * 4.0);
+    });
     let words = "other programs used 1.96 of 2 cores: ranks wait for others without a CPU; use a free node";
     for ranks in [4, 2] {
         assert_hint("instrumented", words, (false, true), |summary| {

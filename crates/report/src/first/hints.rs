@@ -160,15 +160,14 @@ fn changing_power(facts: &Facts) -> Option<String> {
 /// than cores.
 fn too_many_ranks(facts: &Facts) -> Option<String> {
     let run = &facts.summary.run;
-    let others = others_have_the_cores(facts);
-    let cores = run.node_cpu.map(|cpu| cpu.cpus);
-    let cores = cores.filter(|cores| others.is_some() || (1..run.ranks as u64).contains(cores))?;
+    let cores = run.node_cpu?.cpus;
+    let others_have_most = facts.cores_of_others().is_some_and(|others| 2.0 * others > cores as f64);
+    let (why, advice) = match (1..run.ranks as u64).contains(&cores) && !others_have_most {
+        true => (format!("{} ranks on {cores} cores", run.ranks), "one rank per core"),
+        false => (others_have_the_cores(facts)?, "a free node"),
+    };
     let waiting = waits::of(facts.summary).filter(|waiting| waiting.joules >= PART_MIN * run.total_joules)?;
     waits::without_cpu(waiting)?;
-    let (why, advice) = match others {
-        Some(others) => (others, "a free node"),
-        None => (format!("{} ranks on {cores} cores", run.ranks), "one rank per core"),
-    };
     Some(format!("{why}: ranks wait for others without a CPU; use {advice}"))
 }
 
