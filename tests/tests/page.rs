@@ -639,18 +639,16 @@ fn a_live_page_has_the_hints_of_a_report_of_the_running_job() {
     let program = place.compile("mpicc.openmpi", "uneven", UNEVEN, &["-finstrument-functions", "-rdynamic"]);
     let mut command = place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", "2"]);
     let running = start(command.arg(&program).env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off"));
-    let mut hint = None;
+    let hint = "% more than the mean outside MPI";
     until("the page has a hint about ranks", || {
         let address = announced(&place.path("out")).map(|collector| collector.address());
         let page = address.and_then(|address| http::get(address, "/page.json").ok());
         let page: Value = page.and_then(|page| serde_json::from_str(&page.body).ok()).unwrap_or_default();
         let mut sentences = page["sentences"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        hint = sentences.find(|words| words.contains("than the mean outside MPI")).map(str::to_owned);
-        hint.is_some()
+        sentences.any(|words| words.contains(hint))
     });
     let report = run(place.ampere(["report", "out"]).env("COLUMNS", "200"));
     place.write("go", "");
     assert_eq!(running.wait().code, 0);
-    let words = report.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(hint.as_deref().is_some_and(|hint| words.contains(hint)), "{hint:?}: {words}");
+    assert!(report.stdout.contains(hint), "{}", report.stdout);
 }
