@@ -136,7 +136,9 @@ fn waiting_is_that_in_score_ps_own_trace() {
     }
     let theirs = waits(&theirs, Frames::All);
     let mut causes = waits(&ours, Frames::All);
-    causes.retain(|(_, function), _| function.starts_with("slow_"));
+    // Score-P passes on no events from which the waits in a fence or for neighbours follow.
+    let is_unknown = |name: &str| ["slow_to_fence", "slow_neighbour", "slow_in_graph"].contains(&name);
+    causes.retain(|(_, function), _| function.starts_with("slow_") && !is_unknown(function));
     assert_eq!(causes.len(), 12, "{causes:?}");
     for (of, [.., caused]) in causes {
         let expected = theirs[&of][2];
