@@ -95,8 +95,8 @@ const RANKS: &str = r#"
     }
 "#;
 
-/// Works for about 40 us and then sleeps for 0.1 ms, for two seconds. At the end it prints the CPU seconds that it has used for the
-/// work, by its own clock.
+/// The program works for about 40 us and then sleeps for 0.1 ms, for two seconds. At the end it prints the CPU seconds that it has
+/// used for the work, by its own clock.
 const NAPS: &str = r#"
     #include <stdio.h>
     #include <time.h>

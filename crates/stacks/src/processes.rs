@@ -286,7 +286,8 @@ impl Processes {
         }
     }
 
-    /// Returns when an interval on a CPU begins that is recorded as beginning at `time`. The thread's last interval ended at `ended`.
+    /// Returns when an interval on a CPU begins that is recorded as beginning at `time`. The thread's last interval ended at
+    /// `ended`.
     pub(crate) fn begins_on_cpu(&mut self, process: u32, time: u64, ended: u64) -> u64 {
         let Some(entry) = self.by_number.get_mut(&process) else { return time.max(ended) };
         entry.on_cpu.begins(self.switch_time.ns(), time, ended)

@@ -1,5 +1,5 @@
-//! Collectives among neighbours, recorded as messages: one to each rank that gets data from this one, which ends at once, and one from
-//! each rank that this one waits for. OTF2 has no operation for them.
+//! Collectives among neighbours, recorded as messages: one to each rank that gets data from this one, which ends at once, and one
+//! from each rank that this one waits for. OTF2 has no operation for them.
 
 use super::collectives::arguments;
 use super::communicators::handle_of;
