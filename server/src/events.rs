@@ -4,8 +4,10 @@
 
 use crate::http::{Service, Wanted};
 use ampere_collector::serving::page;
+use ampere_endpoint::linger::PAGE;
 use ampere_report::page::{Page, State, Tables};
 use hyper::body::{Body, Bytes, Frame};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,14 +35,14 @@ const RANKS_MAX: usize = 8;
 const LOOP_LIMIT: Duration = Duration::from_secs(5);
 /// The maximum number of streams at once; it leaves connections for Prometheus.
 const STREAMS_MAX: usize = 32;
-/// The name under which a page is listed among the scrapers.
-const AGENT: &str = "ampere's page";
 
 /// The pages that are currently shown.
 pub(crate) struct Pages {
     /// The latest page of each chosen rank.
     made: Mutex<HashMap<Option<usize>, Made>>,
     places: Arc<Semaphore>,
+    /// The number of streams that have ended before the run, and whose pages have not requested the next one.
+    between_streams: Cell<u32>,
 }
 
 struct Made {
@@ -52,7 +54,8 @@ struct Made {
 
 impl Default for Pages {
     fn default() -> Pages {
-        Pages { made: Mutex::default(), places: Arc::new(Semaphore::new(STREAMS_MAX)) }
+        let places = Arc::new(Semaphore::new(STREAMS_MAX));
+        Pages { made: Mutex::default(), places, between_streams: Cell::default() }
     }
 }
 
@@ -96,13 +99,13 @@ impl Service {
 }
 
 impl Service {
-    /// Records that a stream has ended. When the run has ended and there is no stream left, all pages have the final figures, and
-    /// the collector does not wait for them any longer.
+    /// Records that a stream has ended. When the run has ended, there is no stream left, and no page is about to request the next
+    /// one, all pages have the final figures, and the collector does not wait for them any longer.
     pub(crate) fn stream_ended(&self, from: Option<IpAddr>) {
-        let is_last =
-            self.latest.page.get().is_some() && self.pages.places.available_permits() == STREAMS_MAX;
-        if is_last {
-            self.scrapers.answered(&(from, AGENT.to_owned()), Instant::now(), true);
+        let are_all_closed =
+            self.pages.places.available_permits() == STREAMS_MAX && self.pages.between_streams.get() == 0;
+        if self.latest.page.get().is_some() && are_all_closed {
+            self.scrapers.answered(&(from, PAGE.to_owned()), Instant::now(), true);
         }
     }
 }
@@ -143,6 +146,7 @@ impl Events {
         reader: Reader,
     ) -> Option<(Events, OwnedSemaphorePermit)> {
         let place = service.pages.places.clone().try_acquire_owned().ok()?;
+        service.pages.between_streams.update(|pages| pages.saturating_sub(1));
         let (service, due) = (service.clone(), Instant::now());
         let (seen, is_first, has_ended) = (None, true, false);
         let source = Source { service, rank, reader, due, end: due + LENGTH, seen, is_first, has_ended };
@@ -152,7 +156,11 @@ impl Events {
 
 impl Source {
     async fn next(mut self) -> Option<(Bytes, Source)> {
-        if self.has_ended || Instant::now() > self.end {
+        if self.has_ended {
+            return None;
+        }
+        if Instant::now() > self.end {
+            self.service.pages.between_streams.update(|pages| pages + 1);
             return None;
         }
         tokio::time::sleep_until(self.due.into()).await;
@@ -167,7 +175,7 @@ impl Source {
 
     fn event(&mut self, page: &Arc<Page>) -> Bytes {
         self.has_ended = page.state != State::Running;
-        self.service.scrapers.answered(&(self.reader.address, AGENT.to_owned()), Instant::now(), false);
+        self.service.scrapers.answered(&(self.reader.address, PAGE.to_owned()), Instant::now(), false);
         let is_whole = std::mem::take(&mut self.is_first) || self.has_ended;
         let json = if is_whole {
             serde_json::to_string(&**page)

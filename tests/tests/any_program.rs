@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Whether the kernel lets this user sample the stacks of processes. Containers often forbid it.
@@ -128,7 +129,13 @@ fn an_unmodified_program_has_call_paths() {
         joules(&rows, "work > main > both > larger > spin"),
         joules(&rows, "work > main > both > smaller > spin"),
     );
-    assert!(relative(larger / smaller, 1.5) < 0.1, "{larger} J and {smaller} J of {rows:#?}");
+    // Three fifths of the samples are in the first function, within four standard errors.
+    let samples = number(&summary["overhead"]["stacks"], "samples");
+    let difference = larger / (larger + smaller) - 0.6;
+    assert!(
+        difference.abs() < 4.0 * (0.24 / samples).sqrt(),
+        "{larger} J and {smaller} J, {samples} samples: {rows:#?}"
+    );
     let all: f64 =
         rows.iter().filter(|((group, _), _)| group.ends_with(" (work)")).map(|(_, joules)| joules).sum();
     assert!((larger + smaller) / all > 0.95, "{larger} and {smaller} J of {rows:#?}");
@@ -998,9 +1005,10 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
             |name: &str, more: &[&str]| place.compile(compiler, name, source, &[&options[..], more].concat());
         let hooks = ["-finstrument-functions", "-rdynamic"];
         let ways = [(build("plain", &[]), "250us"), (build("exact", &hooks), "off")];
-        let mut means = [vec![0.0; functions.len()], vec![0.0; functions.len()]];
-        // The cases alternate, because the load of the machine changes.
-        for round in 0..4 {
+        let mut sums = [vec![0.0; functions.len()], vec![0.0; functions.len()]];
+        let mut differences = Vec::new();
+        // The cases alternate, because the load of the machine changes. Other load takes a part of some rounds only.
+        for round in 0..12 {
             for (at, (program, sample)) in ways.iter().enumerate() {
                 let output = format!("{compiler}-{sample}-{round}");
                 let mut run_it = place.ampere(["run", "--sample", sample, "-o", &output, "--"]);
@@ -1008,17 +1016,17 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
                 let done = run(&mut run_it);
                 assert_eq!(done.code, 0, "{done:#?}");
                 let shares = shares(&place.path(output), functions);
-                means[at].iter_mut().zip(shares).for_each(|(mean, share)| *mean += share / 4.0);
+                sums[at].iter_mut().zip(shares).for_each(|(sum, share)| *sum += share);
+            }
+            let [sampled, exact] = &sums;
+            let difference = |(sampled, exact): (&f64, &f64)| (sampled - exact) / f64::from(round + 1);
+            differences = sampled.iter().zip(exact).map(difference).collect();
+            if round >= 3 && differences.iter().all(|points| points.abs() < 2.0) {
+                break;
             }
         }
-        let [sampled, exact] = means;
-        println!("{functions:?}: sampled {sampled:.1?} %, instrumented {exact:.1?} %");
-        // The tolerance is two percent, and one more for other load on the machine.
-        let is_near = |(sampled, exact): (&f64, &f64)| (sampled - exact).abs() < 3.0;
-        assert!(
-            sampled.iter().zip(&exact).all(is_near),
-            "{functions:?}: sampled {sampled:?} %, instrumented {exact:?} %"
-        );
+        println!("{functions:?}: sampled minus instrumented {differences:.1?} points");
+        assert!(differences.iter().all(|points| points.abs() < 2.0), "{functions:?}: {differences:?} points");
     }
 }
 
@@ -1351,15 +1359,18 @@ fn threads_are_not_bounded_by_the_files_that_may_be_open() {
     assert!(!notes(&summary).iter().any(is_of_files), "{:#?}", notes(&summary));
 }
 
-/// `ampere run` as a user who is not root, and who may lock no more memory than every user may for sampling.
+/// `ampere run` as a user who is not root, and who may lock no more memory than every user may for sampling. Each call has a user of
+/// its own, because that memory is shared by all programs of a user.
 fn as_other_user(place: &Place, output: &str, command: &[&str]) -> Command {
-    let user = Some(65534);
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let user = 10_000 + std::process::id() % 5_000 * 10 + CALLS.fetch_add(1, Ordering::Relaxed) % 10;
     for of in [place.path(""), place.path("shm"), place.path("tmp")] {
-        std::os::unix::fs::chown(of, user, user).expect("root may");
+        std::os::unix::fs::chown(of, Some(user), Some(user)).expect("root may");
     }
     let run = place.ampere(["run", "--sample", "1ms", "-o", output, "--"]);
     let mut other = place.command("setpriv");
-    other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--memlock=0:0"]);
+    other.arg(format!("--reuid={user}")).arg(format!("--regid={user}"));
+    other.args(["--clear-groups", "prlimit", "--memlock=0:0"]);
     other.arg(run.get_program()).args(run.get_args()).args(command);
     other
 }

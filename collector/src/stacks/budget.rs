@@ -3,7 +3,7 @@
 use super::UNEVEN_FACTOR;
 use ampere_figures::summary::StacksOverhead;
 use ampere_settings::StackPeriod;
-use ampere_stacks::Figures;
+use ampere_stacks::{Figures, Options};
 use std::time::Duration;
 
 /// The part of the program's CPU time that samples may cost.
@@ -13,9 +13,12 @@ const PERIOD_MIN: Duration = Duration::from_millis(1);
 const PERIOD_MAX: Duration = Duration::from_millis(10);
 const STEP: Duration = Duration::from_micros(100);
 /// A chosen period is doubled when a run has lasted for these times: by then there are many samples.
-const DOUBLED_AFTER: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(90)];
-/// The assumed cost of a sample if it cannot be measured.
-const SAMPLE_COST: Duration = Duration::from_micros(15);
+const DOUBLED_AFTER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
+/// The whole cost of a sample, relative to the time for which it interrupts its thread: the copy of the stack also takes the place
+/// of the program's data in the caches. Measured with LAMMPS on a virtual machine: 38 of 15 microseconds.
+const WHOLE_COST_FACTOR: f64 = 2.5;
+/// The assumed whole cost of a sample if it cannot be measured.
+const SAMPLE_COST: Duration = Duration::from_micros(38);
 /// The cost of a record of a switch. There are two for each time that a thread is on a CPU. Measured with two threads and a pipe,
 /// on virtual machines.
 const SWITCH_COST: Duration = Duration::from_nanos(500);
@@ -102,7 +105,12 @@ fn period_for(cost: Duration, part: f64) -> Duration {
     STEP.mul_f64(steps).clamp(PERIOD_MIN, PERIOD_MAX).mul_f64(UNEVEN_FACTOR)
 }
 
-/// Returns the actual CPU time between two samples, if stacks are sampled. `cost` is the cost of a sample for the sampled thread.
+/// Returns the whole cost of a sample with these options for the sampled program; `None` if it cannot be measured.
+pub(super) fn sample_cost(options: &Options) -> Option<Duration> {
+    ampere_stacks::sample_cost(options).map(|interrupt| interrupt.mul_f64(WHOLE_COST_FACTOR))
+}
+
+/// Returns the actual CPU time between two samples, if stacks are sampled. `cost` is from [`sample_cost`].
 pub(super) fn period(wanted: StackPeriod, cost: Option<Duration>) -> Option<Duration> {
     match wanted {
         StackPeriod::Off => None,
@@ -151,7 +159,7 @@ mod tests {
             assert!(microseconds * 1e-6 / auto(microseconds).as_secs_f64() <= PART_MAX);
         }
         assert!((chosen(1000.0) - 10.0).abs() < 1e-5, "{}", chosen(1000.0));
-        assert_eq!(period(StackPeriod::Auto, None), Some(auto(15.0)));
+        assert_eq!(period(StackPeriod::Auto, None), Some(auto(38.0)));
         let fixed = Duration::from_millis(1);
         assert_eq!(period(StackPeriod::Every(fixed), Some(fixed)), Some(Duration::from_micros(983)));
         assert_eq!(period(StackPeriod::Off, Some(fixed)), None);
@@ -161,10 +169,10 @@ mod tests {
     fn a_chosen_period_is_doubled_in_a_long_run_and_the_average_is_that_of_the_samples() {
         let first = Duration::from_millis(2);
         let mut periods = Periods::new(first, StackPeriod::Auto);
-        assert_eq!((periods.due(Duration::from_secs(29)), periods.average(10)), (None, None));
-        assert_eq!(periods.due(Duration::from_secs(31)), Some(2 * first));
+        assert_eq!((periods.due(Duration::from_secs(9)), periods.average(10)), (None, None));
+        assert_eq!(periods.due(Duration::from_secs(11)), Some(2 * first));
         periods.change(2 * first, 1000);
-        assert_eq!(periods.due(Duration::from_secs(89)), None);
+        assert_eq!(periods.due(Duration::from_secs(59)), None);
         assert_eq!(periods.average(3000), Some(Duration::from_secs(10).div_f64(3000.0)));
         assert_eq!(periods.due(Duration::from_secs(1000)), Some(4 * first));
         periods.change(4 * first, 3000);

@@ -151,8 +151,7 @@ impl StackSampling {
         run: Option<SharedRunCpu>,
     ) -> Result<StackSampling, StackSamplingError> {
         let options = Options { kernel: true, cpu_times: records_cpu_times, ..Options::default() };
-        let sample_cost =
-            if period == StackPeriod::Off { None } else { ampere_stacks::sample_cost(&options) };
+        let sample_cost = if period == StackPeriod::Off { None } else { budget::sample_cost(&options) };
         let chosen = budget::period(period, sample_cost);
         let wants_samples = chosen.is_some();
         let periods = Periods::new(chosen.unwrap_or(options.period), period);

@@ -22,6 +22,11 @@ use std::time::{Duration, Instant};
 const INTERVAL_MAX: Duration = Duration::from_secs(300);
 /// The interval of a scraper that has scraped only once is unknown. The time since then is used instead, up to this limit.
 const UNKNOWN_INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// The `User-Agent` of the live page in a [`Scraper`].
+pub const PAGE: &str = "ampere's page";
+/// The shortest interval that is assumed for pages. All pages at one address are one scraper, so their mean interval is shorter
+/// than that of each of them, and on a busy machine a page needs seconds for its next request.
+const PAGE_INTERVAL_MIN: Duration = Duration::from_secs(5);
 const SCRAPERS_MAX: usize = 16;
 /// The period with which a lingering collector checks whether it may end.
 const CHECK_PERIOD: Duration = Duration::from_millis(10);
@@ -46,7 +51,8 @@ impl Scrapes {
             0 | 1 => end.saturating_duration_since(self.last).min(UNKNOWN_INTERVAL_MAX),
             many => (self.last - self.first) / (many - 1),
         };
-        self.last + 2 * interval.min(INTERVAL_MAX)
+        let least = if self.by.1 == PAGE { PAGE_INTERVAL_MIN } else { Duration::ZERO };
+        self.last + 2 * interval.clamp(least, INTERVAL_MAX)
     }
 }
 
