@@ -258,7 +258,7 @@ fn open(path: &Path) -> Result<OwnedFd, Error> {
 
 /// Reads the header until two readings agree, because the sampler may be changing it.
 fn read_header(file: &OwnedFd, path: &Path) -> Result<[u8; HEADER_BYTES], Error> {
-    let mut before = [0; HEADER_BYTES];
+    let (mut before, mut length) = ([0; HEADER_BYTES], 0);
     for _ in 0..100 {
         let mut header = [0; HEADER_BYTES];
         match rustix::io::pread(file, &mut header, 0) {
@@ -269,9 +269,11 @@ fn read_header(file: &OwnedFd, path: &Path) -> Result<[u8; HEADER_BYTES], Error>
                     Err(Error::malformed(path, "it does not begin with AMPSAMP1"))
                 };
             }
-            Ok(_) => before = header,
+            Ok(read) => (before, length) = (header, read),
             Err(e) => return Err(Error::io("read", path, e)),
         }
     }
-    Err(Error::malformed(path, "its header changed at every reading"))
+    let is_short = length < HEADER_BYTES;
+    let why = if is_short { "it is shorter than its header" } else { "its header changed at every reading" };
+    Err(Error::malformed(path, why))
 }

@@ -266,7 +266,10 @@ impl Value for Option<Policy> {
     }
 
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue> {
-        self.get_or_insert_default().read(written, within)
+        let mut policy = self.unwrap_or_default();
+        policy.read(written, within)?;
+        *self = Some(policy);
+        Ok(())
     }
 }
 

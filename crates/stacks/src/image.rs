@@ -125,7 +125,7 @@ impl Image {
         (1..=8).rev().find_map(|eighths| self.code(address, bytes * eighths / 8)).unwrap_or_default()
     }
 
-    /// Reads a file. `None` if it is not an executable file for this machine, or if it is damaged.
+    /// Reads a file. `None` if it is not an ELF file with 64 bits and little-endian numbers, or if it is damaged.
     pub(crate) fn read(source: Source, room: usize) -> Option<Image> {
         let reader = source.reader()?;
         let header: elf::FileHeader64<LE> = reader.table(0, 1)?.pop()?;
