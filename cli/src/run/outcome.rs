@@ -11,6 +11,9 @@ use ampere_report::first;
 use ampere_ring::{Session, files};
 use std::path::Path;
 
+/// The option of `ampere report` that shows the joules of functions with those that they call.
+const TREE: &str = "-f tree: inclusive joules";
+
 /// What is expected of a run, and how much is printed.
 pub struct Expected<'a> {
     /// The reason if there was no event.
@@ -76,8 +79,8 @@ pub fn looks(output: &Path, summary: &Summary) -> Vec<String> {
     let page = output.join(PAGE);
     let has_page = page.exists() && !holds_foreign_page(output, &summary.run.id);
     let mut look: Vec<String> = has_page.then(|| shown(&page)).into_iter().collect();
-    let notes = first::notes(&summary.run).map_or_else(String::new, |notes| format!(" ({notes})"));
-    look.push(format!("ampere report {}{notes}", shown(output)));
+    let more: Vec<String> = first::notes(&summary.run).into_iter().chain([TREE.to_owned()]).collect();
+    look.push(format!("ampere report {} ({})", shown(output), more.join("; ")));
     look
 }
 

@@ -89,3 +89,10 @@ impl Regions {
 pub fn is_mpi(name: &str) -> bool {
     ["MPI_", "PMPI_", "mpi_"].iter().any(|prefix| name.starts_with(prefix))
 }
+
+/// Whether a function is a sampled one of a Python program. Its file follows its name: `work (train.py)`, or
+/// `_find_spec (<frozen importlib._bootstrap>)`.
+pub fn is_python(name: &str) -> bool {
+    let file = name.rsplit_once(" (").and_then(|(_, file)| file.strip_suffix(')'));
+    file.is_some_and(|file| file.ends_with(".py") || (file.starts_with('<') && file.ends_with('>')))
+}

@@ -1,4 +1,4 @@
-//! Tests the first lines of eight kinds of runs, from stored summaries, on narrow and wide terminals, and the conditions of
+//! Tests the first lines of nine kinds of runs, from stored summaries, on narrow and wide terminals, and the conditions of
 //! each hint. `UPDATE_EXPECT=1` writes the lines again.
 
 use ampere_figures::gauges::OverTheRun;
@@ -9,9 +9,10 @@ use ampere_report::first::screen::{LINES, Screen};
 use expect_test::expect_file;
 use std::path::{Path, PathBuf};
 
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "sampled_ranks",
     "sampled_program",
+    "python",
     "instrumented",
     "kernels",
     "kernels_and_functions",
@@ -75,6 +76,27 @@ fn the_base_of_shares_is_named_wherever_they_are() {
         let is_named = ["of dynamic", "of total", "of time"].iter().any(|base| text.contains(base));
         assert_eq!(has_share, is_named, "{kind}:\n{text}");
     }
+}
+
+/// Most joules of a Python program belong to functions in C, which say little about the program.
+#[test]
+fn the_functions_of_a_python_program_come_first_with_the_c_functions_that_they_call() {
+    let mut summary = summary("python");
+    let named = |summary: &Summary| -> Vec<String> {
+        let text = first::render(summary, Screen::FILE, &[]);
+        let names = text.lines().filter_map(|line| line.rsplit("  ").next());
+        let is_shown = |name: &&str| [".py)", ".js)", "(sampled)"].iter().any(|end| name.ends_with(end));
+        names.filter(is_shown).map(str::to_owned).collect()
+    };
+    let first = named(&summary);
+    let programs = ["expensive (work.py)", "medium (work.py)", "cheap (work.py)", "native (work.py)"];
+    assert_eq!(first[..4], programs, "{first:?}");
+    assert_eq!(first[4], "function (sampled)");
+    for name in &mut summary.names {
+        *name = name.replace(".py)", ".js)").into();
+    }
+    regions(&mut summary).for_each(|row| row.region = row.region.replace(".py)", ".js)").into());
+    assert_eq!(named(&summary)[0], "function (sampled)", "the other functions come first");
 }
 
 #[test]

@@ -362,6 +362,7 @@ mod tests {
         assert_eq!(map.at(0x2000).as_deref(), Some("JS:*loop /x.js:1:2"));
         assert_eq!(map.at(0x3000), None);
         let python = function("py::work:/home/a b/train.py");
+        assert!(ampere_model::regions::is_python(&python.name));
         assert_eq!((python.name.as_str(), python.role), ("work (train.py)", Role::Python));
         // The rest of the line, and other code at an address that was used before.
         map.append(b"lf\n1010 2000 other\n");

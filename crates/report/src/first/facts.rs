@@ -5,7 +5,7 @@ use crate::over_ranks;
 use ampere_figures::shares::Whole;
 use ampere_figures::summary::{Device, Figures, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
 use ampere_model::order::largest_first;
-use ampere_model::regions::is_mpi;
+use ampere_model::regions::{is_mpi, is_python};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A function that waits has joules, but hardly any dynamic ones. Such a function, or the row that sums the functions that are
@@ -45,6 +45,8 @@ pub struct Facts<'a> {
     pub is_dynamic: bool,
     pub kernels: Vec<Row<'a>>,
     pub functions: Vec<Row<'a>>,
+    /// The functions of Python programs, each with the functions that are not Python's and that it called.
+    pub python: Vec<Row<'a>>,
     /// The joules of the hosts that are charged to no function, and those that cannot be attributed.
     pub outside: f64,
     pub lost: f64,
@@ -67,6 +69,7 @@ impl<'a> Facts<'a> {
             is_dynamic,
             kernels: Vec::new(),
             functions: Vec::new(),
+            python: Vec::new(),
             outside: 0.0,
             lost: 0.0,
             used: used(summary),
@@ -80,6 +83,9 @@ impl<'a> Facts<'a> {
             facts.whole = facts.views(&facts.hosts, "ranks").iter().map(|(_, view)| view.whole()).sum();
         }
         facts.functions = facts.rows(&facts.hosts, "ranks");
+        if facts.functions.iter().any(|row| is_python(row.name)) {
+            facts.python = facts.python_functions();
+        }
         facts.add_rest();
         let Facts { gpus, used, .. } = &mut facts;
         gpus.sort_by_key(|device| {
@@ -193,6 +199,29 @@ impl<'a> Facts<'a> {
             self.row(name, &regions, (seconds, calls as u64), &errors)
         };
         let mut rows: Vec<Row> = rows.into_iter().map(row).filter(|row| row.joules > 0.0).collect();
+        largest_first(&mut rows, |row| row.joules);
+        rows
+    }
+
+    /// Adds up call paths by the last Python function on each of them.
+    fn python_functions(&self) -> Vec<Row<'a>> {
+        let summary = self.summary;
+        let (_, paths) = over_devices::sums(summary, &self.views(&self.hosts, "ranks"));
+        let mut last: Vec<Option<u32>> = Vec::with_capacity(summary.paths.len());
+        for (caller, name) in summary.paths.parent.iter().zip(&summary.paths.name) {
+            let of_caller = || caller.and_then(|caller| last[caller as usize]);
+            let own = Some(*name).filter(|name| is_python(summary.name(*name)));
+            last.push(own.or_else(of_caller));
+        }
+        let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+        for (path, [all_joules, _, seconds, _, dynamic]) in paths {
+            let Some(name) = last[path as usize].map(|name| summary.name(name)) else { continue };
+            let row = rows.entry(name).or_insert_with(|| Row { name, ..Row::default() });
+            row.joules += if self.is_dynamic { dynamic } else { all_joules };
+            row.all_joules += all_joules;
+            row.seconds += seconds;
+        }
+        let mut rows: Vec<Row> = rows.into_values().filter(|row| row.joules > 0.0).collect();
         largest_first(&mut rows, |row| row.joules);
         rows
     }

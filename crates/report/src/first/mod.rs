@@ -63,7 +63,7 @@ fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
         path: hottest_path(&facts, screen),
         hints: hints::of(&facts),
     };
-    let mut caps = Caps::default();
+    let mut caps = Caps::of(&facts);
     loop {
         let lines = with_caps(&facts, &fixed, &caps, screen, look);
         if lines.len() <= screen.lines || !caps.tighten() {

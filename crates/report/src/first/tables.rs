@@ -13,6 +13,7 @@ use ampere_timeline::agreement::{Check, POWER_SENSOR};
 pub struct Caps {
     kernels: usize,
     gpus: usize,
+    python: usize,
     functions: usize,
     pub notes: usize,
     pub hints: usize,
@@ -20,32 +21,22 @@ pub struct Caps {
     pub has_gaps: bool,
 }
 
-impl Default for Caps {
-    fn default() -> Caps {
+impl Caps {
+    /// Returns the parts for which there is space on a large screen.
+    pub fn of(facts: &Facts) -> Caps {
+        let shown = |rows, most| large(rows, facts.whole, most).0.len();
         Caps {
-            kernels: 12,
-            gpus: 12,
-            functions: 20,
+            kernels: shown(&facts.kernels, 12),
+            gpus: facts.gpus.len().min(12),
+            python: shown(&facts.python, 8),
+            functions: shown(&facts.functions, 20),
             notes: 3,
             hints: super::hints::HINTS_MAX,
             has_path: true,
             has_gaps: true,
         }
     }
-}
 
-/// Rows with a smaller part of the whole are summed. The first rows of a table may be smaller.
-const PART_MIN: f64 = 0.005;
-const FIRST_ROWS: usize = 10;
-const FIRST_PART_MIN: f64 = 0.001;
-/// Rows that each table keeps while something else can be left out, and those that it keeps in any case. Rows that sum others are
-/// not counted.
-const ROWS_WANTED: usize = 4;
-const ROWS_MIN: usize = 2;
-/// The counter and the power sensor of a correct device differ by at most this part.
-const DIFFERENCE_MAX: f64 = 0.02;
-
-impl Caps {
     /// Leaves out the least important part. Returns `false` if there is none.
     pub fn tighten(&mut self) -> bool {
         if self.drop_row(ROWS_WANTED) {
@@ -64,12 +55,23 @@ impl Caps {
 
     /// Leaves out a row of the longest table, unless no table has more than `kept` rows.
     fn drop_row(&mut self, kept: usize) -> bool {
-        let most = self.functions.max(self.gpus).max(self.kernels);
-        let mut rows = [&mut self.functions, &mut self.gpus, &mut self.kernels].into_iter();
+        let most = self.functions.max(self.gpus).max(self.kernels).max(self.python);
+        let mut rows = [&mut self.functions, &mut self.gpus, &mut self.kernels, &mut self.python].into_iter();
         let longest = rows.find(|rows| **rows == most && most > kept);
         longest.map(|rows| *rows -= 1).is_some()
     }
 }
+
+/// Rows with a smaller part of the whole are summed. The first rows of a table may be smaller.
+const PART_MIN: f64 = 0.005;
+const FIRST_ROWS: usize = 10;
+const FIRST_PART_MIN: f64 = 0.001;
+/// Rows that each table keeps while something else can be left out, and those that it keeps in any case. Rows that sum others are
+/// not counted.
+const ROWS_WANTED: usize = 4;
+const ROWS_MIN: usize = 2;
+/// The counter and the power sensor of a correct device differ by at most this part.
+const DIFFERENCE_MAX: f64 = 0.02;
 
 pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let mut lines = Vec::new();
@@ -85,6 +87,10 @@ pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     if !facts.kernels.is_empty() && facts.functions.is_empty() {
         lines.extend(meanwhile(facts, screen));
     } else {
+        if !facts.python.is_empty() {
+            lines.extend(python(facts, caps, screen));
+            lines.extend(caps.has_gaps.then(Line::empty));
+        }
         lines.extend(functions(facts, caps, screen));
     }
     lines
@@ -214,6 +220,25 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     all.extend(below.iter().map(|(name, _)| name.as_str()));
     let after = vec![dispensable("calls", calls, 3)];
     Table { before, head: head.to_owned(), names: Names::Functions(all), after }.lines(screen)
+}
+
+/// Returns the table of Python functions with the functions in C that they call, which do most of their work.
+fn python(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
+    let (rows, more, others) = large(&facts.python, facts.whole, caps.python);
+    let below = usize::from(more > 0);
+    let joules: Vec<f64> = rows.iter().map(|row| row.joules).chain((more > 0).then_some(others)).collect();
+    let mut seconds = column(&rows.iter().map(|row| row.seconds).collect::<Vec<_>>(), 3);
+    seconds.resize(rows.len() + below, "-".to_owned());
+    let mut before = vec![
+        Column::new(share_head(facts), joules.iter().map(|joules| percent(*joules, facts.whole)).collect()),
+        Column::new(joules_head(facts), column(&joules, digits(facts))),
+    ];
+    before.extend((!facts.is_time()).then(|| Column::new("s", seconds).dispensable(1)));
+    let others = format!("{} more", count(more as u64));
+    let mut all: Vec<&str> = rows.iter().map(|row| row.name).collect();
+    all.extend((more > 0).then_some(others.as_str()));
+    let head = "Python function with C code".to_owned();
+    Table { before, head, names: Names::Functions(all), after: Vec::new() }.lines(screen)
 }
 
 fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
