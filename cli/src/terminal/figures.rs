@@ -11,6 +11,7 @@ use ampere_model::digits::{self, energy};
 use ampere_model::order::largest_first;
 use ampere_model::text::printable;
 use ampere_report::page::{Page, PowerSeries};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Seconds of power that are kept.
@@ -153,11 +154,13 @@ const DYNAMIC_WATTS: Column = column("DYN W NOW", 10, 60);
 const CALLS: Column = column("CALLS", 11, 70);
 const BAR: Column = column("", 24, 120);
 
+const DYNAMIC_JOULES: Column = column("DYNAMIC J", 12, 0);
+
 const FUNCTIONS: &[Column] =
     &[JOULES, SHARE, WATTS, CALLS, column("SECONDS", 10, 78), BAR, column("FUNCTION", 0, 0)];
 /// The columns if the dynamic joules of each function are known. Then shares and watts are those of dynamic joules.
 const FUNCTIONS_DYNAMIC: &[Column] = &[
-    column("DYNAMIC J", 12, 0),
+    DYNAMIC_JOULES,
     column("TOTAL J", 12, 64),
     DYNAMIC_SHARE,
     DYNAMIC_WATTS,
@@ -170,30 +173,21 @@ const FUNCTIONS_DYNAMIC: &[Column] = &[
 const FEW: &[Column] = &[column("J", 12, 0), SHARE, column("", 24, 60), column("FUNCTION", 0, 0)];
 const FUNCTIONS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("FUNCTION", 0, 0)];
 const KERNELS: &[Column] = &[JOULES, SHARE, WATTS, BAR, column("KERNEL", 0, 0)];
-const RANKS: &[Column] = &[
-    column("RANK", 10, 0),
-    JOULES,
-    SHARE,
-    WATTS,
-    column("EVENTS", 12, 70),
-    column("LOST", 8, 90),
-    column("RING", 7, 100),
-    column("NOW IN", 0, 0),
-];
-/// The columns if ranks have waited for others of this node in MPI, or made these wait.
-const RANKS_WAITING: &[Column] = &[
-    column("RANK", 10, 0),
-    JOULES,
-    SHARE,
-    WATTS,
-    column("WAITED J", 10, 64),
-    column("CAUSED J", 10, 64),
-    column("EVENTS", 12, 90),
-    column("LOST", 8, 104),
-    column("RING", 7, 112),
-    column("NOW IN", 0, 0),
-];
 const RANKS_OF_JOB: &[Column] = &[column("RANK", 10, 0), JOULES, SHARE, BAR, column("NODE", 0, 0)];
+/// Returns the columns of ranks. `is_dynamic`: the dynamic joules of each rank are known. `has_waits`: ranks have waited for others
+/// of this node in MPI, or made these wait.
+fn columns_of_ranks(is_dynamic: bool, has_waits: bool) -> Vec<Column> {
+    const ALL: &[Column] = &[JOULES, SHARE, WATTS];
+    const WAITS: &[Column] = &[column("WAITED J", 10, 64), column("CAUSED J", 10, 64)];
+    let more = if has_waits { 20 } else { 0 };
+    let total = column("TOTAL J", 12, 72 + more);
+    let dynamic = [DYNAMIC_JOULES, total, DYNAMIC_SHARE, DYNAMIC_WATTS];
+    let (joules, more) = if is_dynamic { (&dynamic[..], more + 20) } else { (ALL, more) };
+    let waits = if has_waits { WAITS } else { &[] };
+    let rest = [column("EVENTS", 12, 70 + more), column("LOST", 8, 90 + more), column("RING", 7, 100 + more)];
+    [&[column("RANK", 10, 0)][..], joules, waits, &rest, &[column("NOW IN", 0, 0)]].concat()
+}
+
 const DEVICES: &[Column] = &[
     JOULES,
     WATTS,
@@ -257,10 +251,11 @@ impl<'a> Parts<'a> {
 
     fn table(
         &self,
-        columns: &'static [Column],
+        columns: impl Into<Cow<'static, [Column]>>,
         nothing: &'static str,
         value: impl Fn(&str, &str) -> Value,
     ) -> Table {
+        let columns = columns.into();
         let rows = self.sums.iter().map(|(name, joules)| {
             let share = self.share(*joules);
             let values = columns.iter().map(|column| match column.title {
@@ -273,7 +268,8 @@ impl<'a> Parts<'a> {
             });
             Row { key: (*name).to_owned(), values: values.collect(), warns: false }
         });
-        Table { columns, rows: rows.collect(), nothing }
+        let rows = rows.collect();
+        Table { columns, rows, nothing }
     }
 }
 
@@ -317,6 +313,18 @@ fn dynamic_by_region(snapshot: &Snapshot) -> Sums<'_> {
 fn by_rank(snapshot: &Snapshot) -> Sums<'_> {
     let mut sums: Sums = snapshot.ranks.iter().map(|rank| (rank.rank.as_str(), 0.0)).collect();
     of_topmost(snapshot).for_each(|row| *sums.entry(&row.rank).or_insert(0.0) += row.joules);
+    sums
+}
+
+/// Returns the dynamic joules of each rank. Empty unless they are known for all rows.
+fn dynamic_by_rank(snapshot: &Snapshot) -> Sums<'_> {
+    let is_known = of_topmost(snapshot).all(|row| row.dynamic_joules.is_some());
+    let mut sums = Sums::new();
+    if is_known && of_topmost(snapshot).next().is_some() {
+        sums.extend(snapshot.ranks.iter().map(|rank| (rank.rank.as_str(), 0.0)));
+        of_topmost(snapshot)
+            .for_each(|row| *sums.entry(&row.rank).or_insert(0.0) += row.dynamic_joules.unwrap_or_default());
+    }
     sums
 }
 
@@ -460,7 +468,7 @@ pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
             ],
             warns: false,
         });
-        return Table { columns: RANKS_OF_JOB, rows: rows.collect(), nothing };
+        return Table { columns: RANKS_OF_JOB.into(), rows: rows.collect(), nothing };
     }
     let ranks = figures.snapshot.ranks.iter();
     let known: HashMap<&str, &RankFigures> = ranks.map(|rank| (rank.rank.as_str(), rank)).collect();
@@ -471,17 +479,21 @@ pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
     waiting.waited.iter().for_each(|row| *waited.entry(&row.rank).or_default() += row.joules);
     waiting.caused.iter().for_each(|row| *caused.entry(&row.rank).or_default() += row.joules);
     let of = |sums: &Sums, name: &str| Value::Joules(sums.get(name).copied().unwrap_or_default());
-    let columns = if waited.is_empty() { RANKS } else { RANKS_WAITING };
-    let mut table =
-        Parts::of(figures, figures.joules(), by_rank).table(columns, nothing, |title, name| match title {
-            "WAITED J" => of(&waited, name),
-            "CAUSED J" => of(&caused, name),
-            "RANK" => Value::Text(name.to_owned()),
-            "EVENTS" => Value::Count(rank(name).losses.events),
-            "LOST" => Value::Count(rank(name).losses.lost()),
-            "RING" => Value::Share(rank(name).ring_fill_ratio),
-            _ => Value::Text(rank(name).current_region.clone()),
-        });
+    let all = by_rank(&figures.snapshot);
+    let dynamic = Parts::of(figures, Whole::of_snapshot(&figures.snapshot).dynamic, dynamic_by_rank);
+    let is_dynamic = !dynamic.sums.is_empty();
+    let parts = if is_dynamic { dynamic } else { Parts::of(figures, figures.joules(), by_rank) };
+    let columns = columns_of_ranks(is_dynamic, !waited.is_empty());
+    let mut table = parts.table(columns, nothing, |title, name| match title {
+        "TOTAL J" => of(&all, name),
+        "WAITED J" => of(&waited, name),
+        "CAUSED J" => of(&caused, name),
+        "RANK" => Value::Text(name.to_owned()),
+        "EVENTS" => Value::Count(rank(name).losses.events),
+        "LOST" => Value::Count(rank(name).losses.lost()),
+        "RING" => Value::Share(rank(name).ring_fill_ratio),
+        _ => Value::Text(rank(name).current_region.clone()),
+    });
     table.rows.sort_by_key(|row| (row.key.len(), row.key.clone()));
     table.rows.iter_mut().for_each(|row| row.warns = rank(&row.key).losses.lost() > 0);
     table
@@ -506,7 +518,7 @@ pub fn devices(figures: &Figures) -> Table {
         }
     };
     let rows = figures.snapshot.devices.iter().map(row).collect();
-    Table { columns: DEVICES, rows, nothing: "no device yet" }
+    Table { columns: DEVICES.into(), rows, nothing: "no device yet" }
 }
 
 /// Returns the table of nodes. If the run is on one node, it has only that one.
@@ -530,5 +542,5 @@ pub fn nodes(figures: &Figures) -> Table {
             warns: node.state == NodeState::Gone || !node.problem.is_empty(),
         }
     };
-    Table { columns: NODES, rows: job.nodes.iter().map(row).collect(), nothing: "no node yet" }
+    Table { columns: NODES.into(), rows: job.nodes.iter().map(row).collect(), nothing: "no node yet" }
 }

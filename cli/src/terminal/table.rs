@@ -10,6 +10,7 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// The maximum number of characters of a text other than the row's name.
@@ -19,6 +20,7 @@ const NAME_CHARS_MIN: u16 = 24;
 const SELECTED: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
 const TITLES: Style = Style::new().fg(Color::Black).bg(Color::Green);
 
+#[derive(Clone)]
 pub struct Column {
     pub title: &'static str,
     pub width: u16,
@@ -121,7 +123,7 @@ pub struct Sort {
 }
 
 pub struct Table {
-    pub columns: &'static [Column],
+    pub columns: Cow<'static, [Column]>,
     pub rows: Vec<Row>,
     /// The text that is shown if there are no rows.
     pub nothing: &'static str,
@@ -153,15 +155,23 @@ pub fn sort_rows(rows: &mut [Row], sort: Sort) {
 }
 
 impl Table {
-    /// Combines the last rows, whose shares are below this, into one.
-    pub fn sum_last(&mut self, least_share: f64) {
-        let is_small =
-            |row: &Row| row.values.iter().any(|v| matches!(v, Value::Share(share) if *share < least_share));
-        let small = self.rows.iter().rev().take_while(|row| is_small(row)).count();
+    /// Combines the rows into one whose shares are below this, if their joules are below these.
+    pub fn sum_small(&mut self, least_share: f64, least_joules: f64) {
+        let is_small = |row: &Row| {
+            let is_below = |value: &Value| match value {
+                Value::Share(share) => *share < least_share,
+                Value::Joules(joules) => *joules < least_joules,
+                _ => true,
+            };
+            row.values.iter().all(is_below)
+        };
+        let small = self.rows.iter().filter(|row| is_small(row)).count();
         if small < 2 {
             return;
         }
-        let mut rows = self.rows.drain(self.rows.len() - small..);
+        let (rows, large): (Vec<Row>, _) = std::mem::take(&mut self.rows).into_iter().partition(is_small);
+        self.rows = large;
+        let mut rows = rows.into_iter();
         let Some(mut sum) = rows.next() else { return };
         rows.for_each(|row| sum.values.iter_mut().zip(&row.values).for_each(|(sum, value)| sum.add(value)));
         sum.key.clear();
@@ -198,7 +208,12 @@ impl Table {
         let widths = self.widths(area.width);
         if let Some(sort) = sort {
             picture.set_style(Rect { height: 1, ..area }, TITLES);
-            put(picture, area.x, y, &self.line((area.width, &widths), |at, _| title(self.columns, at, sort)));
+            put(
+                picture,
+                area.x,
+                y,
+                &self.line((area.width, &widths), |at, _| title(&self.columns, at, sort)),
+            );
             y += 1;
         }
         if self.rows.is_empty() {
@@ -302,7 +317,7 @@ mod tests {
             values: vec![Value::Joules(*joules), Value::Count(*calls), Value::Text((*name).to_owned())],
             warns: false,
         });
-        Table { columns: COLUMNS, rows: rows.collect(), nothing: "no function" }
+        Table { columns: COLUMNS.into(), rows: rows.collect(), nothing: "no function" }
     }
 
     fn drawn(table: &Table, width: u16, sort: Sort) -> String {

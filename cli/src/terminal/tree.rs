@@ -154,7 +154,11 @@ pub fn tree(page: Option<&Page>, mut shown: Shown) -> Table {
         let whole = page.map_or(0.0, |page| page.totals.joules);
         Boxes::of(flame, names, whole).add_to(&mut rows, &mut shown);
     }
-    Table { columns: COLUMNS, rows, nothing: "the collector is too busy to send call paths at the moment" }
+    Table {
+        columns: COLUMNS.into(),
+        rows,
+        nothing: "the collector is too busy to send call paths at the moment",
+    }
 }
 
 /// Opens or closes a call path. `None` opens a closed one and closes an open one.
@@ -201,7 +205,7 @@ mod tests {
         let mut rows = Vec::new();
         Boxes::of(&tables.flames[0], &tables.names, 200.0)
             .add_to(&mut rows, &mut Shown { open, sort, filter });
-        let table = Table { columns: COLUMNS, rows, nothing: "" };
+        let table = Table { columns: COLUMNS.into(), rows, nothing: "" };
         let mut picture = empty(80, 8);
         let area = *picture.area();
         table.draw(&mut picture, Drawn { area, first: 0, selected: None, sort: Some(sort), digits: 4 });

@@ -6,6 +6,7 @@ use super::paint::{empty, put};
 use super::table::{Drawn, Sort, Table, heading, sort_rows};
 use super::{header, tree};
 use ampere_model::text::{printable, short, wrapped};
+use ampere_report::first::WAITING_PART_MIN;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Style, Stylize};
@@ -41,7 +42,8 @@ const ALL_VIEWS: u16 = 70;
 /// If call paths are older than the other figures by more than this, their time is shown.
 const OTHER_MOMENT_SECONDS: f64 = 0.05;
 
-/// A smaller part of the whole is shown as 0.0%. In tables of joules, such rows are combined into one.
+/// A smaller part of the whole is shown as 0.0%. In tables of joules, such rows are combined into one, except those that have a
+/// large part of all joules, static ones included.
 const SHARE_MIN: f64 = 0.0005;
 
 /// The text that is shown instead of rows until a key is pressed.
@@ -197,7 +199,7 @@ impl Viewer {
             sort_rows(&mut table.rows, sort);
             let is_all = filter.is_empty() && self.search.is_empty();
             if is_all && matches!(self.view, View::Functions | View::Kernels) && sort == Sort::default() {
-                table.sum_last(SHARE_MIN);
+                table.sum_small(SHARE_MIN, WAITING_PART_MIN * self.figures.joules());
             }
         }
         self.list.replace(table);
@@ -312,7 +314,7 @@ impl Viewer {
 
     /// Sorts by the next visible column.
     fn sort_by_next(&mut self, step: usize) {
-        let columns = self.list.table.columns;
+        let columns = &self.list.table.columns;
         let sort = &mut self.sorts[self.view as usize];
         let mut next = |_: &usize| {
             sort.column = (sort.column + step) % columns.len();

@@ -442,6 +442,17 @@ fn functions_are_ordered_by_dynamic_joules_where_they_are_known() {
     assert_eq!(line(" MPI_Send")[..3], ["240.0", "280", "28.6%"], "{shown}");
     assert_eq!(line(" solve")[..3], ["60.0", "1400", "7.1%"], "{shown}");
     assert!(shown.find(" MPI_Send") < shown.find(" solve"), "{shown}");
+    press(&mut viewer, "2");
+    for (width, titles) in [(80, " RANK         DYNAMIC J▼"), (60, " RANK         DYNAMIC J▼")] {
+        let shown = text(&viewer.draw((width, 24), None));
+        assert!(shown.lines().any(|line| line.starts_with(titles)), "{shown}");
+    }
+    let shown = text(&viewer.draw((80, 24), None));
+    let ranks = shown
+        .lines()
+        .filter(|line| line.ends_with("MPI_Send"))
+        .map(|line| line.split_whitespace().take(4).map(str::to_owned).collect::<Vec<_>>().join(" "));
+    assert_eq!(ranks.collect::<Vec<_>>(), ["1 270.0 840.0 32.1%", "0 30.0 840.0 3.6%"], "{shown}");
 }
 
 #[test]
@@ -472,6 +483,30 @@ fn functions_with_hardly_any_joules_are_one_row_until_they_are_searched_for() {
     assert_eq!(viewer.list.key(), Some("tiny_7"));
     viewer.press(Key::Escape);
     assert_eq!(viewer.list.table.rows.len(), 3);
+}
+
+#[test]
+fn a_function_with_a_large_part_of_all_joules_is_shown_if_it_has_hardly_any_dynamic_ones() {
+    let mut viewer = viewer();
+    let mut waiting = snapshot(14.0);
+    waiting.devices[0].active = Some(ActiveFigures {
+        baseline: Baseline { watts: 100.0, kind: "set".to_owned(), samples: 0 },
+        static_joules: 1400.0,
+        dynamic_joules: 840.0,
+    });
+    let small = |region: &str, joules| RegionEnergy {
+        region: region.to_owned(),
+        joules,
+        ..waiting.region_energy[0].clone()
+    };
+    let small = [small("sleep", 1000.0), small("tiny_1", 100.0), small("tiny_2", 100.0)];
+    waiting.region_energy.extend(small);
+    let rows = waiting.region_energy.iter_mut();
+    rows.for_each(|row| row.dynamic_joules = Some(if row.region == "solve" { 400.0 } else { 0.1 }));
+    viewer.figures.add(waiting);
+    viewer.refresh();
+    let rows: Vec<&str> = viewer.list.table.rows.iter().map(|row| row.key.as_str()).collect();
+    assert_eq!(rows, ["solve", "MPI_Send", "sleep", ""], "the last row sums the other two");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use ampere_figures::summary::{Baseline, Device, Run, Summary, topmost, view};
 use ampere_model::digits::{self, energy, percent, significant, watt_hours};
 use ampere_model::text::{first_words, printable, short, wrapped};
 use facts::Facts;
+pub use facts::WAITING_PART_MIN;
 use names::nodes_of;
 use screen::{LABEL, Line, Screen, Style, labelled, parts};
 use std::collections::{BTreeMap, BTreeSet};
