@@ -383,6 +383,7 @@ fn uncertainty(first: &Sample, difference: &Difference) -> String {
     let Some((low, high)) = difference.interval else { return "± ?".to_owned() };
     let half = (high - low) / 2.0;
     match 100.0 * half / first.mean.abs() {
+        percent if percent > 0.0 && percent < 0.05 => "± <0.1 %".to_owned(),
         percent if percent < 1000.0 => format!("± {percent:.1} %"),
         percent if percent.is_finite() => format!("± {}", multiple(percent / 100.0)),
         _ if half >= 1000.0 => format!("± {half:.0e}"),

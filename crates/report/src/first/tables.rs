@@ -141,6 +141,15 @@ pub const ERROR_HEAD: &str = "±";
 pub const RANGE_HEAD: &str = "(least..most)";
 pub const ERROR_OR_RANGE_HEAD: &str = "± or range";
 
+/// Formats a standard error as a part of its figure: `12 %`, `0.3 %` or `<0.1 %`.
+fn error_text(part: f64) -> String {
+    match 100.0 * part {
+        small if small < 0.05 => "<0.1 %".to_owned(),
+        small if small < 0.95 => format!("{small:.1} %"),
+        percent => format!("{percent:.0} %"),
+    }
+}
+
 /// Returns how well the joules of rows are known, with the head of the column.
 pub fn known(rows: &[Known], digits: usize) -> (&'static str, Vec<String>) {
     let ends: Vec<f64> =
@@ -149,7 +158,7 @@ pub fn known(rows: &[Known], digits: usize) -> (&'static str, Vec<String>) {
     let cell = |row: &Known| {
         let range = row.range.map(|_| (ends.next().unwrap_or_default(), ends.next().unwrap_or_default()));
         match (row.error, range) {
-            (Some(error), _) => format!("{:.0} %", 100.0 * error),
+            (Some(error), _) => error_text(error),
             (None, Some((least, most))) => format!("({least}..{most})"),
             (None, None) => "-".to_owned(),
         }
