@@ -28,7 +28,7 @@ pub fn render(comparison: &Comparison) -> String {
                 (head(comparison))
                 @for by in [By::Run, By::Device, By::Function, By::Kernel, By::CallPath] {
                     @let ranked = comparison.ranked(by);
-                    @let count = ranked.differ.len() + ranked.unclear.len();
+                    @let count = ranked.count();
                     // A single device has all joules of its run.
                     @if count > 0 && !(by == By::Device && count == 1) {
                         (section(comparison, by, &ranked))
@@ -73,7 +73,11 @@ fn sentence(text: &str) -> String {
 
 /// Makes a table of the rows that differ. Rows without a clear difference, and those above the maximum number, are folded below it.
 fn section(comparison: &Comparison, by: By, ranked: &Ranked) -> Markup {
-    let all: Vec<&Row> = ranked.differ.iter().chain(&ranked.unclear).copied().collect();
+    let all = [&ranked.differ[..], &ranked.by_chance, &ranked.unclear].concat();
+    let chance = match ranked.by_chance.len() {
+        0 => String::new(),
+        count => format!("{count} that may differ by chance, because many rows are tested, and "),
+    };
     // There are only a few figures of the runs themselves, so all are shown.
     let shown_max = if by == By::Run { all.len() } else { ranked.differ.len().min(ROWS_MAX) };
     let (first, rest) = all.split_at(shown_max);
@@ -85,7 +89,10 @@ fn section(comparison: &Comparison, by: By, ranked: &Ranked) -> Markup {
             @else { (table(comparison, first, by)) }
             @if !rest.is_empty() {
                 details {
-                    summary { (rest.len()) @if is_unclear { " without a clear difference" } @else { " more" } }
+                    summary {
+                        @if is_unclear { (chance) (ranked.unclear.len()) " without a clear difference" }
+                        @else { (rest.len()) " more" }
+                    }
                     (table(comparison, &rest[..rest.len().min(FOLDED_MAX)], by))
                     @if rest.len() > FOLDED_MAX { p.small { "and " (rest.len() - FOLDED_MAX) " more: -f csv and -f json have all" } }
                 }

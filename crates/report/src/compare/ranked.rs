@@ -13,13 +13,27 @@ const PART_MIN: f64 = 0.01;
 pub(super) struct Ranked<'a> {
     /// Rows whose difference is not explained by the scatter of the runs, or whose scatter is not known.
     pub differ: Vec<&'a Row>,
-    /// Rows whose difference is not significant.
+    /// Rows whose intervals do not contain zero, but among many rows some do so by chance.
+    pub by_chance: Vec<&'a Row>,
+    /// The other rows whose difference is not significant.
     pub unclear: Vec<&'a Row>,
     /// The number of rows that are small in all groups, and their sum.
     pub small: Option<(usize, Row)>,
 }
 
+impl Ranked<'_> {
+    /// Returns the number of rows that are not small.
+    pub fn count(&self) -> usize {
+        self.differ.len() + self.by_chance.len() + self.unclear.len()
+    }
+}
+
 impl Row {
+    /// Whether the scatter of the runs alone may explain all differences of this row, taken by itself.
+    fn is_within_noise(&self) -> bool {
+        self.differences.iter().all(|difference| difference.is_within_noise() != Some(false))
+    }
+
     /// Whether a difference is larger than the scatter of the runs; `None` if that is not known.
     pub(super) fn is_significant(&self) -> Option<bool> {
         let known = self.differences.iter().filter_map(Difference::is_significant);
@@ -87,9 +101,11 @@ impl Comparison {
         if by != By::Run {
             largest_first(&mut rows, |row| row.spread());
         }
-        let (unclear, differ) = rows.into_iter().partition(|row| row.is_significant() == Some(false));
+        let (rest, differ): (Vec<&Row>, _) =
+            rows.into_iter().partition(|row| row.is_significant() == Some(false));
+        let (unclear, by_chance) = rest.into_iter().partition(|row| row.is_within_noise());
         let small = (by != By::Run && !small.is_empty()).then(|| (small.len(), self.sum(by, &small)));
-        Ranked { differ, unclear, small }
+        Ranked { differ, by_chance, unclear, small }
     }
 
     fn sum(&self, by: By, rows: &[&Row]) -> Row {

@@ -139,10 +139,10 @@ fn columns(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::f
     writeln!(out, "{}", line.trim_end())
 }
 
-fn tables(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::fmt::Result {
+fn tables<'a>(comparison: &'a Comparison, layout: &Layout, out: &mut String) -> std::fmt::Result {
     for by in [By::Run, By::Device, By::Function, By::Kernel, By::CallPath] {
         let ranked = comparison.ranked(by);
-        let count = ranked.differ.len() + ranked.unclear.len();
+        let count = ranked.count();
         // A single device has all joules of its run.
         if count == 0 || (by == By::Device && count == 1) {
             continue;
@@ -151,17 +151,25 @@ fn tables(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::fm
             let dynamic = if by.shown(comparison.has_dynamic) > 0 { "dynamic " } else { "" };
             writeln!(out, "\n{dynamic}joules by {}", by.name())?;
         }
-        let differ = ranked.differ.iter().take(ROWS_MAX);
         let unclear_max = if by == By::Run { ROWS_MAX } else { UNCLEAR_MAX };
-        let listed: Vec<&Row> =
-            differ.clone().chain(ranked.unclear.iter().take(unclear_max)).copied().collect();
+        let first = |rows: &[&'a Row], most: usize| rows.iter().take(most).copied().collect::<Vec<_>>();
+        let parts = [
+            first(&ranked.differ, ROWS_MAX),
+            first(&ranked.by_chance, unclear_max),
+            first(&ranked.unclear, unclear_max),
+        ];
+        let [chance_at, unclear_at] = [parts[0].len(), parts[0].len() + parts[1].len()];
+        let listed = parts.concat();
         let names = names(&listed, layout.room).into_iter();
         let small = ranked.small.as_ref();
         let names = names.chain(small.map(|(count, _)| comparison.name_of_small(*count, layout.room)));
         let all: Vec<&Row> = listed.iter().copied().chain(small.map(|(_, sum)| sum)).collect();
         let more = count - listed.len();
         for (at, ((row, name), cells)) in all.iter().zip(names).zip(comparison.cells(&all)).enumerate() {
-            if at == differ.len() && at < listed.len() {
+            if at == chance_at && at < unclear_at {
+                writeln!(out, "  may differ by chance, because many rows are tested:")?;
+            }
+            if at == unclear_at && at < listed.len() {
                 writeln!(out, "  no clear difference:")?;
             }
             if at == listed.len() && more > 0 {
