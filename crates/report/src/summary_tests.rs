@@ -130,7 +130,8 @@ fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
     let page = crate::text::render(&main, crate::first::screen::Screen::FILE);
     let rows: Vec<&str> =
         page.lines().filter(|line| line.contains(" thread ") && line.contains('%')).collect();
-    assert_eq!(rows.len(), 10, "a location and a call path for each thread: {page}");
+    assert_eq!(rows.len(), 6, "a location for each thread, and the call path of the main thread: {page}");
+    assert!(page.contains(" -  0.228  4 threads: undefined region 1\n"), "one row, without bounds: {page}");
     assert!(page.contains("by main threads only: undefined region 0 (100.0 %)"), "{page}");
 }
 

@@ -16,7 +16,9 @@ use ampere_figures::shares::{self, Whole};
 use ampere_figures::summary::{Baseline, Device, Figures, Region, Summary, View};
 use ampere_figures::summary::{Callpath, StacksOverhead, parts, topmost, view};
 use ampere_model::digits::{self, MEASURED, column, count, energy, known_column, percent, significant};
+use ampere_model::order::largest_first;
 use ampere_model::text::{compact, printable, short};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// If a larger part of the run than this has no samples, a line reports it.
@@ -494,23 +496,24 @@ impl<'a> Page<'a> {
         if view.view == "ranks" && groups.len() > 1 {
             return self.callpaths_over_ranks(&[(device, view)], total, &measure);
         }
-        let of_row = |row: &Callpath| (row.figures.own_joules(), row.figures.own_joules());
-        let (shown, small) = large(
-            rows.iter().filter(|row| view.has_run(&row.figures)),
-            total,
-            self.rows(),
-            (of_row, |_| false),
-        );
-        let figures: Vec<&Figures> = shown.iter().map(|row| &row.figures).collect();
-        let known: Vec<Known> =
-            figures.iter().map(|row| Known { range: range(device, row), error: None }).collect();
+        let rows = over_locations(rows.iter().filter(|row| view.has_run(&row.figures)).copied());
+        let of_row = |(row, _): &(Callpath, usize)| (row.figures.own_joules(), row.figures.own_joules());
+        let (shown, small) = large(rows.iter(), total, self.rows(), (of_row, |_| false));
+        let figures: Vec<&Figures> = shown.iter().map(|(row, _)| &row.figures).collect();
+        // Several threads together have other bounds than the sums of their bounds.
+        let range =
+            |(row, locations): &&(Callpath, usize)| range(device, &row.figures).filter(|_| *locations == 1);
+        let known: Vec<Known> = shown.iter().map(|row| Known { range: range(row), error: None }).collect();
         let mut before = self.figure_columns(device, view, &figures, &known);
         before
             .push(Column::new("calls", figures.iter().map(|row| calls(row.calls)).collect()).dispensable(7));
-        let path = |row: &&Callpath| {
-            let of = match groups.len() == 1 && several.contains(&row.location_group) {
-                true => self.summary.name(row.location).to_owned(),
-                false => name_of(self.summary, (row.location_group, row.location), &several),
+        let what = if view.view == "kernels" { "streams" } else { "threads" };
+        let path = |(row, locations): &&(Callpath, usize)| {
+            let of = match (*locations, groups.len() == 1 && several.contains(&row.location_group)) {
+                (1, true) => self.summary.name(row.location).to_owned(),
+                (1, false) => name_of(self.summary, (row.location_group, row.location), &several),
+                (many, true) => format!("{many} {what}"),
+                (many, false) => format!("{}, {many} {what}", self.summary.name(row.location_group)),
             };
             (format!("{of}: "), self.summary.regions_of(row.path))
         };
@@ -647,12 +650,35 @@ fn sums_by_location(view: &View) -> SumsByLocation {
     sums
 }
 
-/// Adds exclusive joules and their parts.
+/// Makes one row of the same call path on several threads of a process. Returns the rows with the numbers of threads, most joules
+/// first.
+fn over_locations(rows: impl Iterator<Item = Callpath>) -> Vec<(Callpath, usize)> {
+    let mut sums: BTreeMap<(u32, u32), (Callpath, usize)> = BTreeMap::new();
+    for row in rows {
+        match sums.entry((row.location_group, row.path)) {
+            Entry::Vacant(new) => {
+                new.insert((row, 1));
+            }
+            Entry::Occupied(known) => {
+                let (sum, locations) = known.into_mut();
+                add(&mut sum.figures, &row.figures);
+                *locations += 1;
+            }
+        }
+    }
+    let mut sums: Vec<(Callpath, usize)> = sums.into_values().collect();
+    largest_first(&mut sums, |(row, _)| row.figures.own_joules());
+    sums
+}
+
+/// Adds exclusive joules, their parts, seconds and calls.
 fn add(sum: &mut Figures, row: &Figures) {
     let part = |sum: Option<f64>, more: Option<f64>| more.map(|more| sum.unwrap_or_default() + more);
     sum.exclusive_joules += row.exclusive_joules;
     sum.static_joules = part(sum.static_joules, row.static_joules);
     sum.dynamic_joules = part(sum.dynamic_joules, row.dynamic_joules);
+    sum.exclusive_seconds += row.exclusive_seconds;
+    sum.calls = sum.calls.saturating_add(row.calls);
 }
 
 /// Returns the location groups whose locations are listed separately: those with joules in several locations, and all ranks if
