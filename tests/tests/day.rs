@@ -249,6 +249,7 @@ fn process_of(rank: u32) -> ReplayedProcess {
             group: format!("MPI Rank {rank}"),
             is_of_process: true,
             accelerator: Default::default(),
+            samples: Default::default(),
         }],
     }
 }

@@ -11,6 +11,7 @@ use ampere_tests::runs::{
 };
 use ampere_tests::{artifact, browser, dashboard, http, openmetrics, skip_unless};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -280,15 +281,34 @@ fn live_figures_of_gpus_do_not_wait_for_kernels() {
     made_up.assert_clean();
 }
 
-/// Live, a replay does not know which rows are samples of which rank.
+/// Makes a trace of two ranks with recorded MPI calls and sampled functions.
+fn sampled_trace(place: &Place) -> PathBuf {
+    let mut run = place.ampere(["run", "--sample", "1ms", "-o", "sampled", "--"]);
+    run.args(place.mpi(&place.mpi_program())).arg("ends well").env("AMPERE_COUNTERS", "estimate");
+    succeed(&mut run);
+    place.path("sampled/traces.otf2")
+}
+
+#[test]
+fn recorded_calls_of_a_sampled_trace_have_their_names_while_it_is_played() {
+    skip_unless!(ampere_tests::runs::on_path("mpicc"), "no mpicc");
+    let place = Place::new();
+    let address = http::free_address();
+    let mut command = place.command(artifact("ampere"));
+    command.arg("replay").arg(sampled_trace(&place)).arg("-o").arg(place.path("out"));
+    command.args(["--speed", "5", "--hold", "1", "--listen", &address.to_string()]);
+    let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    let samples = last_scrape(&mut running, address);
+    let regions: BTreeSet<&str> = samples.iter().map(|sample| sample.label("region")).collect();
+    assert!(regions.iter().any(|region| region.starts_with("MPI_")), "{regions:?}");
+    assert!(!regions.contains("(recorded call)"), "{regions:?}");
+}
+
 #[test]
 fn ranks_and_rows_of_a_sampled_trace_equal_offline() {
     skip_unless!(ampere_tests::runs::on_path("mpicc"), "no mpicc");
     let place = Place::new();
-    let mut run = place.ampere(["run", "--sample", "1ms", "-o", "sampled", "--"]);
-    run.args(place.mpi(&place.mpi_program())).arg("ends well").env("AMPERE_COUNTERS", "estimate");
-    succeed(&mut run);
-    let trace = place.path("sampled/traces.otf2");
+    let trace = sampled_trace(&place);
     let offline = attribute(&trace, &[]);
     for speed in ["max", "5"] {
         let place = Place::new();

@@ -14,7 +14,7 @@ use ampere_model::{LocationKind, RegionRef, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::{Kind, Record};
 use ampere_timeline::pipeline::Stream;
-use ampere_trace::write::CpuTimeOf;
+use ampere_trace::write::{CpuTimeOf, SampledFrames};
 
 /// A ring that is less full than this is only read in thorough rounds.
 const HARDLY_FILLED_MAX: f64 = 1.0 / 64.0;
@@ -134,7 +134,7 @@ impl Ingest {
 
     /// Decodes records of one location to events of its stream.
     pub fn decode(&mut self, at: Place, batch: &[Record], timeline: &mut LiveTimeline) {
-        let is_sampled = self.processes[at.process].is_sampled();
+        let is_sampled = self[at].samples != SampledFrames::None;
         let mut done = 0;
         loop {
             timeline.waits.add_regions(&mut timeline.pipeline.attributor);

@@ -14,7 +14,7 @@ use ampere_model::{Location, LocationKind};
 use ampere_ring::Session;
 use ampere_ring::process::name_in_run;
 use ampere_timeline::attributor::LocationInfo;
-use ampere_trace::replay::Replay;
+use ampere_trace::replay::{Replay, ReplayedSamples};
 use ampere_trace::write::{CpuTimeOf, SampledFrames};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ fn put_samples_on_recorded(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
             if !matches!(location.samples, SampledFrames::Alone) {
                 continue;
             }
-            let Some((number, recorded)) = recorded(ingest, process, location.definition.thread) else {
+            let Some((number, recorded)) = recorded_by(ingest, process, &location.definition) else {
                 continue;
             };
             let (Some(of_samples), Some(on)) = (location.index, recorded.index) else { continue };
@@ -273,6 +273,23 @@ fn recorded(ingest: &Ingest, sampled: usize, thread: u32) -> Option<(usize, &Liv
     Some((number, process.locations.iter().find(records_thread)?))
 }
 
+/// Returns the location that records the calls of the thread whose samples are on a location. In a replay, the trace names it.
+fn recorded_by<'a>(
+    ingest: &'a Ingest,
+    number: usize,
+    samples: &Location,
+) -> Option<(usize, &'a LiveLocation)> {
+    let process = &ingest.processes[number];
+    let Some(played) = process.replayed_location(samples.id) else {
+        return recorded(ingest, number, samples.thread);
+    };
+    let ReplayedSamples::On(on) = played.samples else { return None };
+    let plays = |location: &&LiveLocation| {
+        process.replayed_location(location.definition.id).is_some_and(|of| of.reference == on)
+    };
+    Some((number, process.locations.iter().find(plays)?))
+}
+
 fn introduce_locations(process: &mut Process, number: usize, timeline: &mut LiveTimeline) {
     if process.take_new_queues() {
         let attributor = &mut timeline.pipeline.attributor;
@@ -290,7 +307,7 @@ fn introduce_locations(process: &mut Process, number: usize, timeline: &mut Live
             continue;
         }
         let Some(index) = process.locations[at].index else {
-            let is_sampled = process.is_sampled();
+            let is_sampled = process.has_samples_on(definition.id);
             let main = kind == LocationKind::CpuThread && (definition.id.0 == 0 || is_sampled);
             let name = definition.name.clone();
             let evidence = process.evidence(at, number as u64);

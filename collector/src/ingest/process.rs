@@ -8,15 +8,15 @@ use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::printable;
 use ampere_model::{
-    Communicator, Definition, GpuRecords, Location, LocationKind, Program, QUEUES, REPLAYED_HOST, Region,
-    RegionRef, SAMPLED_HOST, STACK_PERIOD, StreamDevice, Timestamp,
+    Communicator, Definition, GpuRecords, LocalLocation, Location, LocationKind, Program, QUEUES,
+    REPLAYED_HOST, Region, RegionRef, SAMPLED_HOST, STACK_PERIOD, StreamDevice, Timestamp,
 };
 use ampere_ring::LogReader;
 use ampere_ring::process::{ProcessHandle, is_alive};
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, Evidence};
-use ampere_trace::replay::{Replay, ReplayedProcess};
+use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedProcess, ReplayedSamples};
 use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{TracedLocation, TracedProcess};
 use std::collections::{BTreeMap, BTreeSet};
@@ -492,10 +492,20 @@ impl Process {
         self.log.close();
     }
 
+    /// Returns the location of the trace that one of its locations plays in a replay.
+    pub fn replayed_location(&self, id: LocalLocation) -> Option<&ReplayedLocation> {
+        self.replayed.as_ref()?.location(id)
+    }
+
+    /// Whether the frames of one of its locations are samples.
+    pub fn has_samples_on(&self, id: LocalLocation) -> bool {
+        let played = self.replayed_location(id).map(|of| of.samples);
+        self.is_sampled() || played.is_some_and(|samples| samples != ReplayedSamples::None)
+    }
+
     /// Returns the OTF2 location group of a location: the process, or the context of an accelerator.
     pub fn group_of(&self, location: &Location) -> String {
-        let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
-        if let Some(replayed) = replayed {
+        if let Some(replayed) = self.replayed_location(location.id) {
             return replayed.group.clone();
         }
         match location.kind {
@@ -581,7 +591,7 @@ impl Process {
     }
 
     pub fn node_of(&self, location: &Location) -> String {
-        let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
+        let replayed = self.replayed_location(location.id);
         replayed.map_or_else(|| self.info.hostname.clone(), |replayed| replayed.node.clone())
     }
 

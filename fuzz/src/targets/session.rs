@@ -16,7 +16,7 @@ use ampere_settings::Config;
 use ampere_timeline::attributor::Recorded;
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::topology::{Accelerator, CounterEvidence};
-use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess};
+use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ReplayedSamples};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
@@ -166,6 +166,7 @@ fn replay() -> Replay {
         group: if gpu { "HIP Context 0".to_owned() } else { format!("MPI Rank {process}") },
         is_of_process: true,
         accelerator: Accelerator::default(),
+        samples: ReplayedSamples::None,
     };
     let process = |number: u32| ReplayedProcess {
         number,

@@ -125,6 +125,20 @@ pub struct ReplayedLocation {
     pub is_of_process: bool,
     /// The device of a GPU stream.
     pub accelerator: Accelerator,
+    #[serde(default)]
+    pub samples: ReplayedSamples,
+}
+
+/// Whether the frames of a location are samples of a thread's stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReplayedSamples {
+    /// The frames are calls that were recorded.
+    #[default]
+    None,
+    /// The frames are samples of a thread that has no recorded calls.
+    Alone,
+    /// The frames are samples of a thread whose calls are recorded on another location, which has this number in the trace.
+    On(u64),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -377,6 +391,11 @@ fn replayed_locations(
             group: group.map_or_else(String::new, |g| g.name.clone()),
             is_of_process: evidence.process == Some(u64::from(process.0)),
             accelerator: evidence.accelerator,
+            samples: match evidence::samples(definitions, *reference) {
+                None => ReplayedSamples::None,
+                Some(None) => ReplayedSamples::Alone,
+                Some(Some(on)) => ReplayedSamples::On(on.0),
+            },
         });
     }
     all
