@@ -5,11 +5,12 @@ use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, path_parser, print, screen_of};
 use crate::write_file::write_to;
 use ampere_report::compare::{Comparison, Form, Named, Per};
+use ampere_report::first::screen::Screen;
 use anyhow::ensure;
 use clap::error::ErrorKind;
 use clap::{Args, ValueHint};
 use std::collections::BTreeSet;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -75,11 +76,10 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         groups
     };
     bar.end();
-    let (comparison, stdout) = (Comparison::of(groups, per), std::io::stdout());
+    let comparison = Comparison::of(groups, per);
+    let screen = || if given(&output).is_none() { screen_of(&std::io::stdout()) } else { Screen::FILE };
     let comparison = match format {
-        Form::Table if given(&output).is_none() && stdout.is_terminal() => {
-            comparison.table(screen_of(&stdout).width)
-        }
+        Form::Table => comparison.table(screen().width),
         format => comparison.render(format),
     };
     match given(&output) {

@@ -15,7 +15,7 @@ int main(int c, char **v) { for (int i = 0; i < 3; i++) { steady(); varied(atoi(
 "#;
 
 fn ampere(place: &Place, arguments: &[&str]) -> Done {
-    run(place.ampere(arguments).current_dir(place.path("")))
+    run(place.ampere(arguments).current_dir(place.path("")).env("COLUMNS", "200"))
 }
 
 /// Makes three runs a1 to a3 of one size, and three runs b1 to b3 of another.
@@ -131,6 +131,9 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     let line = |name: &str| table.stdout.lines().find(|line| line.ends_with(name)).expect("a line");
     assert!(table.stdout.contains("of a change (Welch)") && table.stdout.contains("joules by call path"));
     assert!(!table.stdout.contains("their commands differ"), "only a number differs: {}", table.stdout);
+    let mut narrow = place.ampere([&["compare"][..], &GROUPS].concat());
+    let narrow = run(narrow.current_dir(place.path("")).env("COLUMNS", "70"));
+    assert!(narrow.stdout.lines().all(|line| line.chars().count() <= 70), "{}", narrow.stdout);
     // All formats have the same figures.
     let json: serde_json::Value =
         serde_json::from_str(&compare(&place, &["-f", "json"]).stdout).expect("JSON");
@@ -146,7 +149,8 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     let significant = rows.iter().find(joules).expect("a row")["differences"][0]["significant"].as_bool();
     assert!(line("  varied").contains(" ± "), "{}", table.stdout);
     let functions = table.stdout.split("joules by function\n").nth(1).expect("a table");
-    let differ = functions.split("  no clear difference:\n").next().expect("a part");
+    let differ = functions.split("  may differ by chance").next().expect("a part");
+    let differ = differ.split("  no clear difference:\n").next().expect("a part");
     assert_eq!(Some(differ.contains("  varied\n")), significant, "{}", table.stdout);
     let verdict = json["verdict"][0].as_str().expect("a sentence");
     assert_eq!(table.stdout.lines().next(), Some(verdict), "the verdict first: {}", table.stdout);
