@@ -27,6 +27,8 @@ async function main([url, width, search]) {
     sentences: [...document.querySelectorAll('#sentences li')].map(line => line.textContent),
     heads: [...document.querySelectorAll('#nodes-table thead th')].map(head => head.textContent),
     function_heads: [...document.querySelectorAll('#functions-table thead th')].map(head => head.textContent),
+    visible_heads: [...document.querySelectorAll('#functions-table thead th')].filter(head => head.checkVisibility()).map(head => head.textContent),
+    explained: ['functions-base', 'functions-rest'].map(id => document.getElementById(id).innerText).join(' '),
     joules: [...document.querySelectorAll('#nodes-table tbody tr')].map(row => +row.cells[1].dataset.value),
     rest: document.getElementById('nodes-rest').textContent,
     functions: [...document.querySelectorAll('#functions-table tbody tr .name')].map(name => name.title || name.textContent),

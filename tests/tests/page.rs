@@ -458,6 +458,10 @@ fn names_fit_next_to_other_cards_and_invisible_deep_stacks_take_no_rows() {
         let shown = browser::shown(&place, &url, width, None);
         let heads = shown["function_heads"].to_string();
         assert!(heads.contains("\"± or range\""), "{heads}");
+        let is_visible = shown["visible_heads"].to_string().contains("± or range");
+        let explained = shown["explained"].as_str().unwrap_or_default();
+        assert_eq!(explained.contains("(least..most)"), is_visible, "{width}: {explained}");
+        assert!(!(is_visible && width == 400), "names need the room");
         let path = shown["path_rows"][0].as_str().unwrap_or_default();
         assert!(path.contains("path sampled"), "{path}");
         assert!(shown["overflow"].as_i64() <= Some(0), "{width}: {}", shown["overflow"]);

@@ -230,6 +230,7 @@
   const BAR = { key: '', title: '', bar: true, kind: () => 'share' };
   const STATIC = 'The lighter part of a bar is static: what the devices draw anyway. The full part is dynamic: what was used above that.';
   const RANGE_HEAD = '(least..most)', RANGE = RANGE_HEAD + ': the joules of samples in which nothing else ran, and of all samples in which it ran at all';
+  const errorOf = part => part < 0.0005 ? '<0.1 %' : (100 * part).toFixed(1) + ' %';
   const ERROR = '±: the standard error of the joules of a sampled function, whose calls are not counted';
 
   const IDLE = 'idle: no consumer ran', OTHER_JOBS = 'other jobs on the node';
@@ -256,7 +257,7 @@
     const hasErrors = has('sampled_error_joules'), hasRanges = has('most_joules') && hasBounds(of);
     const known = row => {
       if (row.last) return '';
-      if (row.sampled_error_joules != null) return row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %';
+      if (row.sampled_error_joules != null) return row.joules === 0 ? '' : errorOf(row.sampled_error_joules / row.joules);
       return !hasRanges ? '' : row.most_joules == null ? '?' : `(${figure(row.least_joules, row.most_joules)}..${figure(row.most_joules)})`;
     };
     if (hasErrors || hasRanges) columns.push(number('known', hasErrors ? hasRanges ? '± or range' : '±' : RANGE_HEAD, figure, { minor: true, ...(hasRanges ? { where: what === 'kernel' ? 'in-roomy' : 'in-middle' } : {}), help: [hasErrors && ERROR, hasRanges && RANGE].filter(Boolean).join('; '), show: known }));
@@ -673,8 +674,10 @@
     $('main').classList.toggle('gpus', isOfGpus);
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
     text('kernels-rest', `${baseWords(kernels)} GPUs with kernels used ${figure(totals.gpu_joules)} of all ${figure(totals.joules)} J, ${figure(totals.kernel_joules)} J of them while a kernel ran.`);
-    text('functions-base', [baseWords(functions), orderOf(functions).sort && STATIC, (functions.waited_joules || []).length && `waited J: ${WAITED}. caused J: ${CAUSED}.`].filter(Boolean).join(' '));
-    text('functions-rest', job ? `of all nodes; the tables of ${job.here}'s devices, below, have only its own functions, with all of their figures` : [tables.functions.least_joules.length && hasBounds(tables.functions) && `${RANGE}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
+    // The explanations of columns are hidden with them.
+    const explained = (where, words) => element('span', { class: where }, words + ' ');
+    update('functions-base', baseWords(functions) + ' ', ...(orderOf(functions).sort ? [explained('minor', STATIC)] : []), ...((functions.waited_joules || []).length ? [explained('minor in-middle', `waited J: ${WAITED}. caused J: ${CAUSED}.`)] : []));
+    update('functions-rest', job ? `of all nodes; the tables of ${job.here}'s devices, below, have only its own functions, with all of their figures` : tables.functions.least_joules.length && hasBounds(tables.functions) ? explained('minor in-middle', `${RANGE}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`) : '');
   }
 
   // ---- heat map ----
