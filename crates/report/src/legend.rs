@@ -4,7 +4,7 @@ use crate::first::names::{RECURSION, is_recursive};
 use crate::first::screen::Shown;
 use crate::first::tables::{ERROR_HEAD, ERROR_OR_RANGE_HEAD, RANGE_HEAD};
 use ampere_figures::shares;
-use ampere_figures::summary::RESOLVED_SAMPLES_MIN;
+use ampere_figures::summary::{RESOLVED_SAMPLES_MIN, Summary};
 use std::collections::BTreeSet;
 
 /// The head of threads and processes.
@@ -20,9 +20,17 @@ pub struct Legend {
     heads: BTreeSet<String>,
     has_recursion: bool,
     explained: BTreeSet<String>,
+    /// Whether there are sampled functions.
+    is_sampled: bool,
 }
 
 impl Legend {
+    pub fn of(summary: &Summary) -> Legend {
+        let views = summary.devices.iter().flat_map(|device| &device.views);
+        let mut rows = views.flat_map(|view| &view.regions);
+        Legend { is_sampled: rows.any(|row| row.sampled_error_joules.is_some()), ..Legend::default() }
+    }
+
     /// Adds a table that has been shown.
     pub fn add(&mut self, table: &Shown) {
         self.heads.extend(table.heads.iter().cloned());
@@ -38,7 +46,7 @@ impl Legend {
     /// the first of these tables: a function or a kernel.
     pub fn take(&mut self, what: &str, is_active: bool) -> Vec<String> {
         let heads = std::mem::take(&mut self.heads);
-        let mut lines: Vec<String> = explanations(what, is_active)
+        let mut lines: Vec<String> = explanations(what, is_active, self.is_sampled)
             .into_iter()
             .filter(|(of, _)| of.iter().any(|head| heads.contains(*head)))
             .map(|(_, line)| line)
@@ -52,7 +60,7 @@ impl Legend {
 }
 
 /// Returns the explanation of each column, in the order in which they are printed.
-fn explanations(what: &str, is_active: bool) -> Vec<(Vec<&'static str>, String)> {
+fn explanations(what: &str, is_active: bool, is_sampled: bool) -> Vec<(Vec<&'static str>, String)> {
     let dynamic = if is_active { "dynamic " } else { "" };
     let range = if is_active {
         format!(
@@ -67,6 +75,15 @@ fn explanations(what: &str, is_active: bool) -> Vec<(Vec<&'static str>, String)>
         what => format!("the joules of the {what} itself, without those of others that it calls"),
     };
     let own = if is_active { format!("{own}, static and dynamic") } else { own };
+    let seconds = match (what, is_sampled) {
+        ("kernel", _) => "s: the time in the kernel itself, the sum over processes".to_owned(),
+        (_, false) => format!(
+            "s: the time in the {what} itself, running or waiting, the sum over threads and processes"
+        ),
+        (_, true) => format!(
+            "s: the time in the {what} itself, running or waiting, the sum over threads and processes; for a sampled {what}, the time around its samples, with short waits"
+        ),
+    };
     let row = |heads: &[&'static str], line: String| (heads.to_vec(), line);
     let each = |[least, several]: [&'static str; 2], one: &str| {
         let of_one = format!(
@@ -86,7 +103,7 @@ fn explanations(what: &str, is_active: bool) -> Vec<(Vec<&'static str>, String)>
         row(&[ERROR_HEAD, ERROR_OR_RANGE_HEAD], format!("±: {error}")),
         row(&[RANGE_HEAD, ERROR_OR_RANGE_HEAD], format!("(least..most): {range}")),
         row(&[shares::OF_TIME], "of time: its share of the run's time".to_owned()),
-        row(&["s"], format!("s: the time in the {what} itself, the sum over threads and processes")),
+        row(&["s"], seconds),
         row(&["inclusive"], "inclusive: with the functions that it calls".to_owned()),
         row(
             &["calls"],

@@ -43,7 +43,7 @@ const INDENT: usize = 2;
 /// Returns the first lines of a summary, and all of its tables below them.
 pub fn render(summary: &Summary, screen: Screen) -> String {
     let mut page =
-        Page { summary, screen, whole: Whole::of(summary), legend: Legend::default(), lines: Vec::new() };
+        Page { summary, screen, whole: Whole::of(summary), legend: Legend::of(summary), lines: Vec::new() };
     page.notes();
     page.topology();
     page.waiting();

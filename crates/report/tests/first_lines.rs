@@ -100,6 +100,21 @@ fn the_functions_of_a_python_program_come_first_with_the_c_functions_that_they_c
 }
 
 #[test]
+fn the_time_of_sampled_functions_is_explained_where_there_are_some() {
+    let mut summary = summary("several_nodes");
+    let explained = |summary: &Summary| {
+        let text = ampere_report::text::render(summary, Screen::new(200, false));
+        let start = text.find("  s: the time in the function itself").expect("the column");
+        text[start..].split("\n  calls: ").next().unwrap_or_default().trim().to_owned()
+    };
+    let time = "s: the time in the function itself, running or waiting, the sum over threads and processes";
+    let sampled = "; for a sampled function, the time around its samples, with short waits";
+    assert_eq!(explained(&summary), format!("{time}{sampled}"));
+    regions(&mut summary).for_each(|row| row.sampled_error_joules = None);
+    assert_eq!(explained(&summary), time);
+}
+
+#[test]
 fn class_and_method_are_whole_on_every_terminal() {
     let kept = [
         ("sampled_ranks", "PairLJCut::compute", 60),
