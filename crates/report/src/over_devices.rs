@@ -3,6 +3,7 @@
 
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_model::order::largest_first;
+use ampere_model::regions::is_python;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Exclusive and inclusive joules, exclusive seconds, calls, and dynamic joules (0 if they are not known).
@@ -43,6 +44,24 @@ pub fn sums<'a>(
         sum[3] += calls;
     }
     (regions, (0..).zip(paths).filter_map(|(path, sum)| Some((path, sum?))).collect())
+}
+
+/// Adds up the exclusive figures of call paths by the last Python function on each of them, so that it has the functions in C
+/// that it calls.
+pub fn by_python<'a>(summary: &'a Summary, paths: &BTreeMap<u32, Sum>) -> BTreeMap<&'a str, Sum> {
+    let mut last: Vec<Option<u32>> = Vec::with_capacity(summary.paths.len());
+    for (caller, name) in summary.paths.parent.iter().zip(&summary.paths.name) {
+        let of_caller = || caller.and_then(|caller| last[caller as usize]);
+        let own = Some(*name).filter(|name| is_python(summary.name(*name)));
+        last.push(own.or_else(of_caller));
+    }
+    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+    for (path, [joules, _, seconds, _, dynamic]) in paths {
+        let Some(name) = last[*path as usize] else { continue };
+        let sum = sums.entry(summary.name(name)).or_default();
+        (sum[0], sum[2], sum[4]) = (sum[0] + joules, sum[2] + seconds, sum[4] + dynamic);
+    }
+    sums
 }
 
 fn add_node(paths: &mut [Option<Sum>], views: &[&View]) {

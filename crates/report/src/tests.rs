@@ -706,6 +706,28 @@ fn varied(name: &str, ranks: u32, more: f64) -> compare::Named {
 }
 
 #[test]
+fn python_functions_are_compared_with_the_c_functions_that_they_call() {
+    let named = |name: &str, more: f64| {
+        let mut run = varied(name, 2, more);
+        let names = &mut run.summary.names;
+        names.iter_mut().filter(|name| &***name == "main").for_each(|name| *name = "main (a.py)".into());
+        run
+    };
+    let comparison = Comparison::of(vec![vec![named("a", 0.0)], vec![named("b", 0.0)]], Per::Run);
+    let text = String::from_utf8(comparison.render(Form::Table)).expect("UTF-8");
+    let table = text.split("joules by Python function with C code\n").nth(1).expect("a table");
+    let row = table.lines().next().unwrap_or_default();
+    assert!(row.ends_with("=  main (a.py)"), "{text}");
+    let joules = row.split_whitespace().next().and_then(|joules| joules.parse::<f64>().ok());
+    let paths: f64 =
+        summary().devices[0].views[0].callpaths.iter().map(|row| row.figures.exclusive_joules).sum();
+    assert!(
+        joules.is_some_and(|joules| (joules - paths).abs() < 1e-9),
+        "all functions are below main: {text}"
+    );
+}
+
+#[test]
 fn a_difference_within_the_noise_of_groups_is_called_so() {
     let group = |ranks: u32, joules: [f64; 3]| joules.map(|more| varied("r", ranks, more)).into();
     let text = |groups, per| {

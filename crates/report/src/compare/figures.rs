@@ -17,6 +17,8 @@ pub enum By {
     Run,
     /// Devices of the same name on all nodes.
     Device,
+    /// The ranks view, by Python function, each with the functions in C that it calls.
+    Python,
     /// The ranks view, by region.
     Function,
     /// The kernels view, by region.
@@ -54,17 +56,22 @@ const OF_RUNS: [&str; 11] = [
 ];
 const OF_DEVICES: [&str; 2] = ["joules", "watts"];
 const OF_CALLS: [&str; 5] = ["exclusive_joules", "inclusive_joules", "exclusive_seconds", "calls", DYNAMIC];
+const OF_PYTHON: [&str; 3] = ["joules", "seconds", DYNAMIC];
 const DYNAMIC: &str = "dynamic_joules";
 /// The dynamic joules of MPI functions.
 pub const DYNAMIC_MPI: &str = "mpi_dynamic_joules";
 const WAITING: &str = "waiting_joules";
 
 impl By {
+    /// The tables of a comparison, in their order.
+    pub const ALL: [By; 6] = [By::Run, By::Device, By::Python, By::Function, By::Kernel, By::CallPath];
+
     /// Returns the names of its figures.
     pub fn figures(self) -> &'static [&'static str] {
         match self {
             By::Run => &OF_RUNS,
             By::Device => &OF_DEVICES,
+            By::Python => &OF_PYTHON,
             By::Function | By::CallPath => &OF_CALLS,
             By::Kernel => &OF_CALLS[..OF_CALLS.len() - 1],
         }
@@ -81,6 +88,7 @@ impl By {
         match self {
             By::Run => "run",
             By::Device => "device",
+            By::Python => "Python function with C code",
             By::Function => "function",
             By::Kernel => "kernel",
             By::CallPath => "call path",
@@ -163,6 +171,10 @@ pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Val
         let (functions, paths) = over_devices::sums(summary, &shown);
         all.extend(functions.into_iter().map(|(name, sum)| ((by, name.to_owned()), values(sum, divisor))));
         if by == By::Function {
+            let python = over_devices::by_python(summary, &paths).into_iter();
+            all.extend(python.map(|(name, [joules, _, seconds, _, dynamic])| {
+                ((By::Python, name.to_owned()), values([joules, seconds, dynamic], divisor))
+            }));
             let name = |path: u32| shortened(summary, path).join(SEPARATOR);
             all.extend(
                 paths.into_iter().map(|(path, sum)| ((By::CallPath, name(path)), values(sum, divisor))),

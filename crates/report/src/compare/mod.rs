@@ -344,7 +344,7 @@ fn names(rows: &[&Row], room: usize) -> Vec<String> {
     let texts: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     match first.by {
         By::Run => rows.iter().map(|row| By::words(row.figure()).to_owned()).collect(),
-        By::Function | By::Kernel => shortened(&texts, room.min(NAME_CHARS_MAX)).0,
+        By::Python | By::Function | By::Kernel => shortened(&texts, room.min(NAME_CHARS_MAX)).0,
         By::CallPath => {
             let split: Vec<Vec<&str>> =
                 texts.iter().map(|text| text.split(figures::SEPARATOR).collect()).collect();

@@ -26,7 +26,7 @@ pub fn render(comparison: &Comparison) -> String {
             }
             body {
                 (head(comparison))
-                @for by in [By::Run, By::Device, By::Function, By::Kernel, By::CallPath] {
+                @for by in By::ALL {
                     @let ranked = comparison.ranked(by);
                     @let count = ranked.count();
                     // A single device has all joules of its run.

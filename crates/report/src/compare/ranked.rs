@@ -84,7 +84,7 @@ impl Comparison {
     fn is_small(&self, row: &Row) -> bool {
         match row.by {
             By::Run | By::Device => row.is_zero(),
-            By::Function | By::Kernel | By::CallPath => {
+            By::Python | By::Function | By::Kernel | By::CallPath => {
                 let parts = |at: usize| self.whole().map_or(0.0, |whole| PART_MIN * whole.groups[at].mean);
                 let mut groups = row.groups.iter().enumerate();
                 groups.all(|(at, group)| group.mean == 0.0 || group.mean < parts(at))

@@ -140,7 +140,7 @@ fn columns(comparison: &Comparison, layout: &Layout, out: &mut String) -> std::f
 }
 
 fn tables<'a>(comparison: &'a Comparison, layout: &Layout, out: &mut String) -> std::fmt::Result {
-    for by in [By::Run, By::Device, By::Function, By::Kernel, By::CallPath] {
+    for by in By::ALL {
         let ranked = comparison.ranked(by);
         let count = ranked.count();
         // A single device has all joules of its run.

@@ -127,7 +127,10 @@ fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
         false => ("mpi_joules", "MPI's joules"),
     };
     let of_run = comparison.of_run(mpi).into_iter().map(|row| (row, name.to_owned()));
-    let functions = [By::Function, By::Kernel].map(|by| comparison.ranked(by).differ);
+    // The functions in C of a Python program belong to its own functions.
+    let has_python = comparison.rows.iter().any(|row| row.by == By::Python);
+    let of_hosts = if has_python { By::Python } else { By::Function };
+    let functions = [of_hosts, By::Kernel].map(|by| comparison.ranked(by).differ);
     let functions = functions.iter().flatten().filter(|row| !is_mpi(&row.name)).map(|row| (*row, shown(row)));
     let mut parts: Vec<(&Row, String)> =
         of_run.chain(functions).filter(|(row, _)| differs(&row.differences[group - 1])).collect();

@@ -203,25 +203,17 @@ impl<'a> Facts<'a> {
         rows
     }
 
-    /// Adds up call paths by the last Python function on each of them.
     fn python_functions(&self) -> Vec<Row<'a>> {
-        let summary = self.summary;
-        let (_, paths) = over_devices::sums(summary, &self.views(&self.hosts, "ranks"));
-        let mut last: Vec<Option<u32>> = Vec::with_capacity(summary.paths.len());
-        for (caller, name) in summary.paths.parent.iter().zip(&summary.paths.name) {
-            let of_caller = || caller.and_then(|caller| last[caller as usize]);
-            let own = Some(*name).filter(|name| is_python(summary.name(*name)));
-            last.push(own.or_else(of_caller));
-        }
-        let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
-        for (path, [all_joules, _, seconds, _, dynamic]) in paths {
-            let Some(name) = last[path as usize].map(|name| summary.name(name)) else { continue };
-            let row = rows.entry(name).or_insert_with(|| Row { name, ..Row::default() });
-            row.joules += if self.is_dynamic { dynamic } else { all_joules };
-            row.all_joules += all_joules;
-            row.seconds += seconds;
-        }
-        let mut rows: Vec<Row> = rows.into_values().filter(|row| row.joules > 0.0).collect();
+        let (_, paths) = over_devices::sums(self.summary, &self.views(&self.hosts, "ranks"));
+        let row = |(name, [all_joules, _, seconds, _, dynamic]): (&'a str, over_devices::Sum)| Row {
+            name,
+            joules: if self.is_dynamic { dynamic } else { all_joules },
+            all_joules,
+            seconds,
+            ..Row::default()
+        };
+        let sums = over_devices::by_python(self.summary, &paths).into_iter();
+        let mut rows: Vec<Row> = sums.map(row).filter(|row| row.joules > 0.0).collect();
         largest_first(&mut rows, |row| row.joules);
         rows
     }
