@@ -53,23 +53,26 @@ Collectives
     in the communicator. [S] Of several that enter last at the same time, the one with the lowest number is the last. [D]
 15. Non-blocking collectives are matched by their NonBlockingCollectiveComplete events, apart from blocking ones. A member enters at the entry
     of the NonBlockingCollectiveRequest, and the frame of the NonBlockingCollectiveComplete waits. [D]
-    Intercommunicators are not covered, because python3-otf2 has no working definition of them.
+16. A member whose root is OTF2_COLLECTIVE_ROOT_THIS_GROUP has nothing to do in the operation: the root's data is for the other group of an
+    intercommunicator. It does not wait, and the root of an n-to-1 operation does not wait for it. The others must name one root. A
+    communicator has the members of both groups: python3-otf2 cannot read traces with definitions of intercommunicators. In barriers and
+    n-to-n operations, a member waits for the last of both groups. [D] (Open MPI and MPICH let both groups wait for each other.)
 
 Joules
-16. The joules of a wait are those that the policy charges to the waiting frame itself within [E, T]. They are exact in time: within a sample
+17. The joules of a wait are those that the policy charges to the waiting frame itself within [E, T]. They are exact in time: within a sample
     interval, `time_sliced` counts the power in [E, T], `busy_only` the ticks in [E, T], and `active` the activity in [E, T].
-17. Rows are by rank, call path and kind. The kind of a cause is the kind of the wait.
+18. Rows are by rank, call path and kind. The kind of a cause is the kind of the wait.
 
 Causes
-18. The joules of a wait are divided in proportion to time in [E, T]. At each instant t, the chain begins with the partner. If the main
+19. The joules of a wait are divided in proportion to time in [E, T]. At each instant t, the chain begins with the partner. If the main
     location of the last rank of the chain is itself, and not a frame that it called, in a frame with a wait [E', T'], and E' <= t < T', the
     partner of that wait is next. The call path of the chain's last rank at t gets the time.
-19. All call paths of the late rank count, also MPI functions in which it does not wait: MPI_Init, a transfer, an unmatched receive.
-20. An instant at which the chain's last rank has no open frame counts for nothing: shares are of the time that was found. If none was found,
+20. All call paths of the late rank count, also MPI functions in which it does not wait: MPI_Init, a transfer, an unmatched receive.
+21. An instant at which the chain's last rank has no open frame counts for nothing: shares are of the time that was found. If none was found,
     the wait has no joules. So both sums are equal. [D]
-21. A chain ends before a rank that it contains already, the waiting rank included: the last rank then gets the time with the call path of its
+22. A chain ends before a rank that it contains already, the waiting rank included: the last rank then gets the time with the call path of its
     waiting frame. If clocks are exact and ranks have one thread, this does not happen, by rule 4. [D]
-22. Waits depend on times only: causes are also passed on by waits of ranks for which no device is known.
+23. Waits depend on times only: causes are also passed on by waits of ranks for which no device is known.
 """
 import json, os, sys
 from collections import defaultdict
@@ -77,6 +80,7 @@ import otf2
 import attribute
 
 LATE_SENDER, LATE_RECEIVER = "late sender", "late receiver"
+THIS_GROUP = 0xfffffffd
 KINDS = {"BARRIER": "barrier", "BCAST": "1-to-n", "SCATTER": "1-to-n", "SCATTERV": "1-to-n",
          "GATHER": "n-to-1", "GATHERV": "n-to-1", "REDUCE": "n-to-1"}
 KINDS.update({name: "n-to-n" for name in ("ALLGATHER", "ALLGATHERV", "ALLTOALL", "ALLTOALLV", "ALLTOALLW", "ALLREDUCE",
@@ -280,22 +284,24 @@ class Waits:
     def collectives(self, members, arrivals):
         for i in range(min((len(arrivals.get(member, [])) for member in members), default=0)):
             instance = [arrivals[member][i] for member in members]
-            if len({arrival.operation for arrival in instance}) == 1:
-                self.collective(instance, *instance[0].operation)
+            operations, roots = {a.operation[0] for a in instance}, {a.operation[1] for a in instance} - {THIS_GROUP}
+            if len(operations) == 1 and len(roots) == 1:
+                self.collective(instance, *operations, *roots)
 
     def collective(self, instance, operation, root):
         name = str(operation).split(".")[-1]
         kind = KINDS.get(name)
         last = lambda some: max(some, key=lambda arrival: arrival.entry)    # the first of them at equal entries
+        busy = [arrival for arrival in instance if arrival.operation[1] != THIS_GROUP]
         for number, arrival in enumerate(instance):
-            if kind in ("1-to-n", "n-to-1") and root >= len(instance):
+            if arrival not in busy or kind in ("1-to-n", "n-to-1") and root >= len(instance):
                 continue
             if kind == "1-to-n":
                 partner = instance[root]
             elif kind == "n-to-1":
                 if number != root:
                     continue
-                partner = last(instance)
+                partner = last(busy)
             elif name in ("SCAN", "EXSCAN"):
                 if number == 0:
                     continue

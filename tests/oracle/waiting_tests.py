@@ -7,6 +7,7 @@ import collections, json, sys, tempfile
 import otf2
 from otf2 import CollectiveOp
 import attribute, waiting
+from waiting import THIS_GROUP
 from waiting_traces import CPU_TIME, NO_ROOT, Metric, RandomProgram, Draft, region_of
 
 ENERGY = "node energy"
@@ -224,6 +225,17 @@ def the_root_waits_for_the_last():
     waited, caused, _ = computed(draft)
     same(waited, {(0, "MPI_Gatherv", "n-to-1"): 300.0})
     same(caused, {(2, "late", "n-to-1"): 300.0})
+
+
+@case
+def members_of_the_roots_group_in_an_intercommunicator_do_not_wait():
+    for operation, root, waits in ("BCAST", 2, {(1, "MPI_Bcast", "1-to-n"): 200.0}), ("REDUCE", 0, {(0, "MPI_Reduce", "n-to-1"): 100.0}):
+        draft, lines = job(3)
+        for number, (line, entry) in enumerate(zip(lines, [1000, 2000, 4000])):
+            named = root if operation == "BCAST" or number != 2 else THIS_GROUP
+            named = THIS_GROUP if operation == "BCAST" and number == 0 else named
+            collective(line, entry, 4100, operation, root=named)
+        same(computed(draft)[0], waits)
 
 
 @case
@@ -482,7 +494,7 @@ def non_blocking_collectives_wait_in_their_wait():
 # What must hold of random traces.
 
 def literal_causes(trace, wait):
-    """Rules 18 to 21 to the letter: between two events of any rank nothing changes, so one instant stands for all."""
+    """Rules 19 to 22 to the letter: between two events of any rank nothing changes, so one instant stands for all."""
     times = {wait.frame.enter, wait.until}
     for runs in trace.runs.values():
         for start, end, frame in runs:

@@ -365,16 +365,18 @@ class RandomProgram:
         operation = self.random.choice(self.random.choice([OPERATIONS, OPERATIONS, ["BARRIER"], sorted(ROOTED)]))
         lines = [self.lines[n] for n in numbers]
         root = self.below(len(lines)) if operation in ROOTED else NO_ROOT
-        event = (getattr(CollectiveOp, operation), name, root, 8, 8)
+        # Members of the root's group in an intercommunicator have nothing to do.
+        idle = [n for n in range(len(lines)) if n != root and self.one_in(3)] if operation in ROOTED and self.one_in(4) else []
+        events = [(getattr(CollectiveOp, operation), name, waiting.THIS_GROUP if n in idle else root, 8, 8) for n in range(len(lines))]
         if "--nbc" in self.options and self.one_in(3):
-            return self.collective_later(lines, operation, root, event)
+            return self.collective_later(lines, operation, root, events)
         entries, missing = [self.clocks[line] for line in lines], self.below(len(lines)) if self.one_in(20) else None
         for number, line in enumerate(lines):
-            recorded = [("mpi_collective_end", *event)] if number != missing else []
+            recorded = [("mpi_collective_end", *events[number])] if number != missing else []
             end = self.end(line, *needed(operation, root, number, entries))
             self.call(line, region_of(operation), [("mpi_collective_begin",)], recorded, end)
 
-    def collective_later(self, lines, operation, root, event):
+    def collective_later(self, lines, operation, root, events):
         requests, entries = [self.request() for _ in lines], [self.clocks[line] for line in lines]
         for line, request in zip(lines, requests):
             asked = [("non_blocking_collective_request", request)]
@@ -382,7 +384,7 @@ class RandomProgram:
         for _ in range(self.below(4)):
             self.compute()
         for number, (line, request) in enumerate(zip(lines, requests)):
-            done = [("non_blocking_collective_complete", *event, request)]
+            done = [("non_blocking_collective_complete", *events[number], request)]
             self.call(line, "MPI_Wait", [], done, self.end(line, *needed(operation, root, number, entries)))
 
     def generate(self):

@@ -8,10 +8,10 @@ use ampere_model::numbers::NumberTable;
 use ampere_ring::communication::Communication as Record;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
-use ampere_timeline::waiting::{CollectiveKind, Comm, Message, Operation, Rank, Ranks};
+use ampere_timeline::waiting::{CollectiveKind, Comm, Message, Operation, Rank, Ranks, Root};
 use otf2::{
     CollectiveOp, CommRef, Communication, Definitions, GroupType, LocationGroupRef, LocationRef,
-    LocationType, ParadigmType, Root, Trace,
+    LocationType, ParadigmType, Trace,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -115,8 +115,9 @@ pub(crate) fn operation(event: Communication) -> Option<Operation> {
         operation: of.operation.to_raw(),
         kind: kind_of(of.operation),
         root: match of.root {
-            Root::Rank(rank) => Some(rank),
-            _ => None,
+            otf2::Root::Rank(rank) => Root::Rank(rank),
+            otf2::Root::ThisGroup => Root::ThisGroup,
+            otf2::Root::None | otf2::Root::ThisProcess => Root::None,
         },
         request,
     };

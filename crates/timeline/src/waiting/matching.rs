@@ -2,7 +2,7 @@
 
 use super::figures::{Counts, Kind};
 use super::frames::{Arrival, Frames, Id, Place};
-use super::ranks::{CollectiveKind, Message, Ranks};
+use super::ranks::{CollectiveKind, Message, Ranks, Root};
 use ampere_attribution::LocationIndex;
 use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
@@ -383,15 +383,19 @@ impl Channel {
 struct Part {
     arrival: Timestamp,
     event: Event,
+    /// Whether the member has nothing to do in the operation.
+    is_idle: bool,
 }
 
-/// A collective operation: its number, who waits for whom, and its root; no root if that is on another node.
-type Collective = (u8, CollectiveKind, Option<u32>);
+/// A collective operation: its number, who waits for whom, and its root.
+type Collective = (u8, CollectiveKind, Root);
 
 /// A collective operation in which some members have not taken part yet.
 struct Instance {
-    what: Collective,
-    /// Whether all members report the same operation.
+    what: (u8, CollectiveKind),
+    /// The place of the root, once a member has named the root; no place if there is no root or it is on another node.
+    root: Option<Option<u32>>,
+    /// Whether all members report the same operation and root.
     is_consistent: bool,
     arrived: usize,
     parts: Vec<Option<Part>>,
@@ -438,8 +442,12 @@ impl Collectives {
         };
         let arrival = started.unwrap_or_else(|| frames.entry(place.location, time));
         let (operation, kind, root) = what;
-        let root = root.and_then(|root| ranks.place(comm, ranks.peer(place.rank, comm, root)?));
-        let what = (operation, kind, root);
+        let place_of = |root| ranks.place(comm, ranks.peer(place.rank, comm, root)?);
+        let root = match root {
+            Root::None => Some(None),
+            Root::Rank(root) => Some(place_of(root)),
+            Root::ThisGroup => None,
+        };
         let sequence = self.sequences.entry((comm, u8::from(request.is_some()))).or_default();
         sequence.counts.resize(members.len(), 0);
         let count = &mut sequence.counts[number as usize];
@@ -448,16 +456,25 @@ impl Collectives {
         let at = at as usize;
         while sequence.instances.len() <= at {
             let parts = vec![None; members.len()];
-            sequence.instances.push_back(Instance { what, is_consistent: true, arrived: 0, parts });
+            sequence.instances.push_back(Instance {
+                what: (operation, kind),
+                root: None,
+                is_consistent: true,
+                arrived: 0,
+                parts,
+            });
             self.waiting += members.len();
         }
         let instance = &mut sequence.instances[at];
         if instance.arrived == 0 {
-            instance.what = what;
+            instance.what = (operation, kind);
         }
-        instance.is_consistent &= instance.what == what;
+        instance.root = instance.root.or(root);
+        instance.is_consistent &=
+            instance.what == (operation, kind) && root.is_none_or(|_| root == instance.root);
         instance.arrived += 1;
-        instance.parts[number as usize] = Some(Part { arrival, event: frames.add(place, None) });
+        let event = frames.add(place, None);
+        instance.parts[number as usize] = Some(Part { arrival, event, is_idle: root.is_none() });
         while sequence.instances.front().is_some_and(|first| first.arrived == members.len()) {
             sequence.first += 1;
             self.waiting -= members.len();
@@ -494,16 +511,17 @@ impl Instance {
     /// Decides who has waited for whom, now that all members have taken part.
     fn decide(self, members: &[u32], frames: &mut Frames) {
         let parts: Vec<Part> = self.parts.into_iter().flatten().collect();
-        let (_, kind, root) = self.what;
-        let root = root.map(|root| root as usize).filter(|root| *root < parts.len());
+        let (_, kind) = self.what;
+        let root = self.root.flatten().map(|root| root as usize).filter(|root| *root < parts.len());
         // If several members arrive last at the same time, the first of them in the order of ranks counts as the last.
         let later = |a: usize, b: usize| if parts[b].arrival > parts[a].arrival { b } else { a };
         let last = (0..parts.len()).reduce(later);
-        let last_but_root = (0..parts.len()).filter(|at| Some(*at) != root).reduce(later);
+        let is_awaited_by_root = |at: &usize| Some(*at) != root && !parts[*at].is_idle;
+        let last_but_root = (0..parts.len()).filter(is_awaited_by_root).reduce(later);
         let mut last_before = None;
         for (at, part) in parts.iter().enumerate() {
             let awaited = match kind {
-                _ if !self.is_consistent => None,
+                _ if !self.is_consistent || part.is_idle => None,
                 CollectiveKind::Barrier => last.map(|last| (last, Kind::Barrier)),
                 CollectiveKind::AllToAll => last.map(|last| (last, Kind::AllToAll)),
                 CollectiveKind::Scan => last_before.map(|last| (last, Kind::AllToAll)),

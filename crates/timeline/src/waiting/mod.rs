@@ -29,7 +29,7 @@ mod ranks;
 mod tests;
 
 pub use figures::{ByKind, Counts, Kind, Span, ViewWaits};
-pub use ranks::{CollectiveKind, Comm, ELSEWHERE, GROUPS_MAX, Message, Operation, Rank, Ranks};
+pub use ranks::{CollectiveKind, Comm, ELSEWHERE, GROUPS_MAX, Message, Operation, Rank, Ranks, Root};
 
 use ampere_attribution::{Engine, Hint, LocationIndex, NodeIndex, Stay, ViewIndex};
 use ampere_model::{RegionRef, Timestamp};

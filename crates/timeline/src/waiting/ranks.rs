@@ -62,6 +62,17 @@ pub enum CollectiveKind {
     Other,
 }
 
+/// The root of a collective operation, as one of its members names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// The operation has no root.
+    None,
+    /// The root's rank in the communicator.
+    Rank(u32),
+    /// Another member of this member's group, whose data is for the other group. This member has nothing to do.
+    ThisGroup,
+}
+
 /// An event of communication.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -76,13 +87,12 @@ pub enum Operation {
     Cancelled(u64),
     /// A non-blocking collective operation was started.
     CollectiveRequest(u64),
-    /// A collective operation has ended. `operation` is a number that all members have in common, `root` the rank in the
-    /// communicator.
+    /// A collective operation has ended. `operation` is a number that all members have in common.
     Collective {
         comm: u32,
         operation: u8,
         kind: CollectiveKind,
-        root: Option<u32>,
+        root: Root,
         request: Option<u64>,
     },
 }

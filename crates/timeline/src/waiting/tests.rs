@@ -29,8 +29,10 @@ enum Do<'a> {
     /// Completes it with a message of this rank.
     Complete(u64, u32),
     Collective(CollectiveKind, Option<u32>),
+    /// Takes part in a collective operation whose root is in the same group of an inter-communicator.
+    Idle(CollectiveKind),
 }
-use Do::{Collective, Complete, Enter, Leave, Receive, Send, Start};
+use Do::{Collective, Complete, Enter, Idle, Leave, Receive, Send, Start};
 
 impl Run {
     fn of(nodes: &[u32], clock_error: Timestamp) -> Run {
@@ -63,6 +65,8 @@ impl Run {
     fn act(&mut self, rank: usize, time: Timestamp, action: &Do) {
         let location = self.locations[rank];
         let message = |peer, request| Message { peer, comm: 0, tag: 7, request };
+        let collective =
+            |kind, root| Operation::Collective { comm: 0, operation: kind as u8, kind, root, request: None };
         let operation = match *action {
             Enter(name) => {
                 let region = self.regions.add(&Region { name: name.to_owned(), ..region() });
@@ -78,9 +82,8 @@ impl Run {
             Receive(from) => Operation::Receive(message(from, None)),
             Start(request) => Operation::ReceiveRequest(request),
             Complete(request, from) => Operation::Receive(message(from, Some(request))),
-            Collective(kind, root) => {
-                Operation::Collective { comm: 0, operation: kind as u8, kind, root, request: None }
-            }
+            Collective(kind, root) => collective(kind, root.map_or(Root::None, Root::Rank)),
+            Idle(kind) => collective(kind, Root::ThisGroup),
         };
         self.waiting.communicate(location, time, operation);
     }
@@ -346,11 +349,15 @@ fn the_cause_is_passed_on_to_the_rank_that_the_late_one_waited_for() {
 }
 
 fn collective(kind: CollectiveKind, root: Option<u32>) -> (Waited, Caused) {
+    collective_of([(); 3].map(|()| Collective(kind, root)))
+}
+
+/// Returns the waits of a collective operation that ranks enter at 10, 20 and 50.
+fn collective_of(actions: [Do<'static>; 3]) -> (Waited, Caused) {
     let mut events = Vec::new();
     events.extend((0..3).map(|rank| (0, rank, Enter("main"))));
-    // Ranks enter at 10, 20 and 50.
     events.extend([10, 20, 50].iter().enumerate().map(|(rank, at)| (*at, rank, Enter("MPI_X"))));
-    events.extend((0..3).map(|rank| (60, rank, Collective(kind, root))));
+    events.extend(actions.into_iter().enumerate().map(|(rank, action)| (60, rank, action)));
     events.extend((0..3).map(|rank| (60, rank, Leave)));
     events.extend((0..3).map(|rank| (70, rank, Leave)));
     waits(3, &events)
@@ -372,6 +379,18 @@ fn members_of_a_collective_wait_by_its_kind() {
     let (waited, caused) = collective(CollectiveKind::Scan, None);
     assert_eq!((waited, caused), (vec![], vec![]), "each rank is later than those before it");
     assert_eq!(collective(CollectiveKind::Other, None), (vec![], vec![]));
+}
+
+#[test]
+fn members_with_nothing_to_do_neither_wait_nor_are_awaited() {
+    let (from_1, to_0) = (CollectiveKind::OneToAll, CollectiveKind::AllToOne);
+    let to_one = |kind, root| Collective(kind, Some(root));
+    assert_eq!(collective_of([Idle(from_1), to_one(from_1, 1), to_one(from_1, 1)]), (vec![], vec![]));
+    let (waited, caused) = collective_of([to_one(to_0, 0), to_one(to_0, 0), Idle(to_0)]);
+    let on_root = vec![("MPI_X on 0".to_owned(), "n-to-1", 10.0)];
+    assert_eq!((waited, caused), (on_root, vec![row("main on 1", 10.0)]));
+    // Those that name the root do not agree.
+    assert_eq!(collective_of([to_one(to_0, 0), to_one(to_0, 1), Idle(to_0)]), (vec![], vec![]));
 }
 
 #[test]
