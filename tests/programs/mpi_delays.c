@@ -29,8 +29,13 @@ void slow_to_be_found(void) { delay(); }
 void slow_in_part(void) { delay(); }
 void slow_to_start(void) { delay(); }
 void slow_to_fence(void) { delay(); }
+void slow_to_post(void) { delay(); }
+void slow_to_complete(void) { delay(); }
 void slow_neighbour(void) { delay(); }
 void slow_in_graph(void) { delay(); }
+void slow_in_old_graph(void) { delay(); }
+void slow_to_allgatherv(void) { delay(); }
+void slow_to_alltoallw(void) { delay(); }
 static int rank, size, number, all[8];
 /* On a busy machine, others leave a barrier later. They are waiting before a function becomes slow. */
 static void until_others_wait(void) __attribute__((no_instrument_function, noinline));
@@ -39,17 +44,22 @@ static void until_others_wait(void) { struct timespec t = {0, 50000000}; while (
 static void together(void) __attribute__((no_instrument_function));
 static void together(void) { MPI_Barrier(MPI_COMM_WORLD); }
 int main(int c, char **v) {
-    MPI_Comm world = MPI_COMM_WORLD, part, line, graph;
+    MPI_Comm world = MPI_COMM_WORLD, part, line, graph, old_graph;
     MPI_Win window;
     MPI_Group everyone, others;
     int other;
-    int periodic = 0, previous, next, weight = 1, counts[1] = {1}, offsets[1] = {0};
+    int periodic = 0, previous, next, weight = 1, is_complete = 0;
+    /* The neighbours of 0 are 1; of 1 are 0 and 2; of 2 are 1. */
+    int ends[3] = {1, 3, 4}, neighbours[4] = {1, 0, 2, 1}, sent[3] = {0};
+    int counts[3] = {1, 1, 1}, offsets[3] = {0, 1, 2}, bytes[3] = {0, sizeof *all, 2 * sizeof *all};
+    MPI_Datatype types[3] = {MPI_INT, MPI_INT, MPI_INT};
     MPI_Request request;
     MPI_Init(&c, &v); MPI_Comm_rank(world, &rank); MPI_Comm_size(world, &size);
     MPI_Comm_split(world, rank == 2, rank, &part);
     MPI_Cart_create(world, 1, &size, &periodic, 0, &line);
     MPI_Cart_shift(line, 0, 1, &previous, &next);
     MPI_Dist_graph_create_adjacent(world, rank > 0, &previous, &weight, rank < size - 1, &next, &weight, MPI_INFO_NULL, 0, &graph);
+    MPI_Graph_create(world, size, ends, neighbours, 0, &old_graph);
     other = rank == 0;
     MPI_Comm_group(world, &everyone);
     MPI_Group_incl(everyone, 1, &other, &others);
@@ -98,7 +108,14 @@ int main(int c, char **v) {
     together();
     if (rank == 1) SLOW(slow_to_fence);
     MPI_Win_fence(0, window);
+    together();
+    if (rank == 0) { SLOW(slow_to_post); MPI_Win_post(others, 0, window); MPI_Win_wait(window); }
+    if (rank == 1) { MPI_Win_start(others, 0, window); MPI_Win_complete(window); }
+    together();
     if (rank == 0) { MPI_Win_post(others, 0, window); MPI_Win_wait(window); }
+    if (rank == 1) { MPI_Win_start(others, 0, window); SLOW(slow_to_complete); MPI_Win_complete(window); }
+    together();
+    if (rank == 0) { MPI_Win_post(others, 0, window); while (!is_complete) MPI_Win_test(window, &is_complete); }
     if (rank == 1) { MPI_Win_start(others, 0, window); MPI_Win_complete(window); }
     MPI_Win_free(&window);
     MPI_Ineighbor_allgather(&number, 1, MPI_INT, all, 1, MPI_INT, line, &request);
@@ -109,6 +126,15 @@ int main(int c, char **v) {
     together();
     if (rank == 0) SLOW(slow_in_graph);
     MPI_Neighbor_alltoallv(&number, counts, offsets, MPI_INT, all, counts, offsets, MPI_INT, graph);
+    together();
+    if (rank == 1) SLOW(slow_in_old_graph);
+    MPI_Neighbor_allgather(&number, 1, MPI_INT, all, 1, MPI_INT, old_graph);
+    together();
+    if (rank == 2) SLOW(slow_to_allgatherv);
+    MPI_Allgatherv(&number, 1, MPI_INT, all, counts, offsets, MPI_INT, world);
+    together();
+    if (rank == 0) SLOW(slow_to_alltoallw);
+    MPI_Alltoallw(sent, counts, bytes, types, all, counts, bytes, types, world);
     together();
     MPI_Finalize();
     return 0;

@@ -41,9 +41,12 @@ const DELAYS: &str = include_str!("../programs/mpi_delays.c");
 const DELAYS_IN_FORTRAN: &str = "
 program delays
   use mpi
-  integer :: rank, error, number = 0, total
+  integer :: rank, error, number = 0, total, line, graph, sent(2) = 0, received(2)
+  logical :: is_periodic(1) = .false.
   call MPI_Init(error)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
+  call MPI_Cart_create(MPI_COMM_WORLD, 1, [3], is_periodic, .false., line, error)
+  call MPI_Graph_create(MPI_COMM_WORLD, 3, [1, 3, 4], [1, 0, 2, 1], .false., graph, error)
   call MPI_Barrier(MPI_COMM_WORLD, error)
   if (rank == 0) then
     call slow_to_send
@@ -54,12 +57,25 @@ program delays
   call MPI_Barrier(MPI_COMM_WORLD, error)
   if (rank == 2) call slow_to_allreduce
   call MPI_Allreduce(number, total, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, error)
+  call MPI_Barrier(MPI_COMM_WORLD, error)
+  if (rank == 2) call slow_neighbour
+  call MPI_Neighbor_allgather(number, 1, MPI_INTEGER, received, 1, MPI_INTEGER, line, error)
+  call MPI_Barrier(MPI_COMM_WORLD, error)
+  if (rank == 1) call slow_in_graph
+  call MPI_Neighbor_alltoall(sent, 1, MPI_INTEGER, received, 1, MPI_INTEGER, graph, error)
+  call MPI_Barrier(MPI_COMM_WORLD, error)
   call MPI_Finalize(error)
 end program
 subroutine slow_to_send
   call sleep(1)
 end subroutine
 subroutine slow_to_allreduce
+  call sleep(1)
+end subroutine
+subroutine slow_neighbour
+  call sleep(1)
+end subroutine
+subroutine slow_in_graph
   call sleep(1)
 end subroutine
 ";
@@ -70,7 +86,7 @@ const WATTS: f64 = 300.0;
 const DELAY: f64 = 0.4;
 
 /// The rank that is slow before each operation, and the function in which it is.
-const SLOW: [(usize, &str); 15] = [
+const SLOW: [(usize, &str); 20] = [
     (0, "slow_to_send"),
     (0, "slow_to_receive"),
     (2, "slow_to_barrier"),
@@ -84,16 +100,24 @@ const SLOW: [(usize, &str); 15] = [
     (0, "slow_in_part"),
     (1, "slow_to_start"),
     (1, "slow_to_fence"),
+    (0, "slow_to_post"),
+    (1, "slow_to_complete"),
     (2, "slow_neighbour"),
     (0, "slow_in_graph"),
+    (1, "slow_in_old_graph"),
+    (2, "slow_to_allgatherv"),
+    (0, "slow_to_alltoallw"),
 ];
 /// On a busy machine a rank may leave a barrier so late that it waits for less than the delay. Then the program runs again.
 const RUNS_MAX: usize = 6;
 
-/// Six of them are the data of collectives among neighbours.
-const MESSAGES: f64 = 16.0;
-/// MPI_Win_start, MPI_Win_complete and MPI_Win_wait, and the MPI_Ineighbor_allgather of each rank.
-const NOT_FOLLOWED: usize = 6;
+/// Ten of them are the data of collectives among neighbours, and six are from MPI_Win_post to MPI_Win_start and from
+/// MPI_Win_complete to MPI_Win_wait.
+const MESSAGES: f64 = 26.0;
+/// Eight of them are the data of collectives among neighbours.
+const MESSAGES_IN_FORTRAN: f64 = 9.0;
+/// The MPI_Ineighbor_allgather of each rank.
+const NOT_FOLLOWED: usize = 3;
 const KINDS: [&str; 6] = ["late sender", "late receiver", "barrier", "n-to-n", "1-to-n", "n-to-1"];
 
 /// The compiler's options, which decide how the functions of a program are known.
@@ -125,7 +149,7 @@ fn delays_of_each_kind_cause_waiting_under_mpich() {
 
 #[test]
 fn delays_of_a_program_in_fortran_cause_waiting() {
-    let slow = [(0, "slow_to_send"), (2, "slow_to_allreduce")];
+    let slow = [(0, "slow_to_send"), (2, "slow_to_allreduce"), (2, "slow_neighbour"), (1, "slow_in_graph")];
     for mpi in [OPEN_MPI, MPICH] {
         delays_cause_waiting(mpi, ("mpif90", "delays.f90", DELAYS_IN_FORTRAN), &slow, INSTRUMENTED);
     }
@@ -157,8 +181,11 @@ fn delays_cause_waiting(
         let trace = place.path(&output).join("traces.otf2");
         let summary = attribute(&trace, &["--policy", "time_sliced"]);
         let is_fortran = compiler.starts_with("mpif90");
-        let (messages, kinds) =
-            if is_fortran { (1.0, &["late sender", "n-to-n"][..]) } else { (MESSAGES, &KINDS[..]) };
+        let (messages, kinds) = if is_fortran {
+            (MESSAGES_IN_FORTRAN, &["late sender", "n-to-n"][..])
+        } else {
+            (MESSAGES, &KINDS[..])
+        };
         check_sums(&summary, messages, kinds);
         let rows = waits(&summary, Frames::All);
         unseen.retain(|(rank, function)| {

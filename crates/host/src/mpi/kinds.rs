@@ -1,5 +1,6 @@
 //! Decides by a function's name which events are recorded for it in addition to its frame.
 
+use super::epochs::Side;
 use scorep_abi::collective;
 use std::ffi::c_int;
 
@@ -42,6 +43,12 @@ pub enum Kind {
     FreeCommunicator,
     /// MPI_Win_fence, which is recorded as a barrier of the window's processes.
     Fence,
+    /// MPI_Win_start and MPI_Win_post.
+    BeginEpoch(Side),
+    /// MPI_Win_complete and MPI_Win_wait.
+    EndEpoch(Side),
+    /// MPI_Win_test, which ends an epoch of [`Side::Exposure`] if all others have ended theirs.
+    TestEpoch,
     /// A collective, by its value of Score-P's enum `SCOREP_CollectiveType`.
     Collective(c_int),
     StartCollective(c_int),
@@ -108,7 +115,11 @@ fn kind(stem: &str) -> Option<Kind> {
         "comm_free" | "comm_disconnect" | "win_free" => Kind::FreeCommunicator,
         "comm_idup" => Kind::StartCollective(collective::CREATE_HANDLE),
         "win_fence" => Kind::Fence,
-        "win_start" | "win_complete" | "win_wait" => Kind::NotFollowed,
+        "win_start" => Kind::BeginEpoch(Side::Access),
+        "win_complete" => Kind::EndEpoch(Side::Access),
+        "win_post" => Kind::BeginEpoch(Side::Exposure),
+        "win_wait" => Kind::EndEpoch(Side::Exposure),
+        "win_test" => Kind::TestEpoch,
         _ if stem.starts_with("ineighbor_") => Kind::NotFollowed,
         "finalize" => Kind::Finalize,
         _ => return collective_kind(stem),
@@ -176,7 +187,8 @@ mod tests {
         assert_eq!(of("mpi_sendrecv_c"), Some((Kind::SendReceive, true)));
         assert_eq!(of("mpi_neighbor_alltoallw_c"), Some((Kind::Neighbours(collective::ALLTOALLW), true)));
         assert_eq!(of("mpi_testsome"), Some((Kind::Complete(Completion::Some), false)));
-        for lower in ["mpi_ineighbor_alltoall", "mpi_neighbor_allgather_init", "mpi_win_wait"] {
+        assert_eq!(of("mpi_win_wait"), Some((Kind::EndEpoch(Side::Exposure), false)));
+        for lower in ["mpi_ineighbor_alltoall", "mpi_neighbor_allgather_init"] {
             assert_eq!(of(lower), Some((Kind::NotFollowed, false)), "{lower}");
         }
         for lower in ["mpi_init", "mpi_probe", "mpi_rget_c"] {

@@ -74,6 +74,8 @@ const MPICH_WORLD: usize = 0x4400_0000;
 const MPICH_NO_COMMUNICATOR: usize = 0x0400_0000;
 /// The value of MPI_WIN_NULL in the MPICH family.
 const MPICH_NO_WINDOW: usize = 0x2000_0000;
+/// The value of MPI_GROUP_NULL in the MPICH family.
+const MPICH_NO_GROUP: usize = 0x0800_0000;
 
 /// MPI_COMM_WORLD, as an argument: the address of an object in Open MPI, a number in the MPICH family.
 ///
@@ -99,6 +101,7 @@ pub struct Library {
     first: u32,
     null_communicator: usize,
     null_window: usize,
+    null_group: usize,
     /// Open MPI's MPI_DATATYPE_NULL.
     null_datatype: usize,
     /// The request that Open MPI returns for every operation that completes at once; 0 in other libraries.
@@ -263,6 +266,7 @@ impl Library {
             first,
             null_communicator: null_communicator(),
             null_window: found(c"ompi_mpi_win_null").map_or(MPICH_NO_WINDOW, |address| address as usize),
+            null_group: found(c"ompi_mpi_group_null").map_or(MPICH_NO_GROUP, |address| address as usize),
             null_datatype: found(c"ompi_mpi_datatype_null").map_or(0, |address| address as usize),
             complete_request: found(c"ompi_request_empty").map_or(0, |address| address as usize),
             type_size: handle_to_number(c"PMPI_Type_size")?,
@@ -370,33 +374,54 @@ impl Library {
 
     /// Returns the processes that have a window. `None` if some are of another MPI_COMM_WORLD.
     pub fn membership_of_window(&self, window: usize) -> Option<Membership> {
-        let is_window = window != 0 && window != self.null_window;
-        is_window.then(|| self.members(self.win_group, window))?
+        self.is_window(window).then(|| self.members(self.win_group, window))?
     }
 
     /// Returns the members of the group that `get_group` returns for a handle.
     fn members(&self, get_group: GetGroup, of: usize) -> Option<Membership> {
-        let (mut group, mut all) = (0, 0);
+        let mut group = 0;
         // SAFETY: the program has just used the handle.
         if unsafe { get_group(of, &mut group) } != 0 {
             return None;
         }
-        let size = number(self.group_size, group)?;
         let rank = number(self.group_rank, group)?;
-        let own: Vec<c_int> = (0..size as c_int).collect();
-        let mut in_world = vec![-1; own.len()];
-        // SAFETY: the groups exist; both arrays have `size` elements; each group is freed once.
-        unsafe {
-            (self.comm_group)(self.world, &mut all);
-            (self.translate_ranks)(group, size as c_int, own.as_ptr(), all, in_world.as_mut_ptr());
-            (self.group_free)(&mut group);
-            (self.group_free)(&mut all);
-        }
+        let in_world = self.translated(group, self.comm_group, self.world)?;
+        let size = in_world.len() as u32;
+        // SAFETY: the group exists, and is freed once.
+        unsafe { (self.group_free)(&mut group) };
         if of == self.world && self.first == 0 {
             return Some(Membership { size, rank, ranks: None });
         }
         let ranks = in_world.into_iter().map(|rank| Some(self.first + u32::try_from(rank).ok()?));
         Some(Membership { size, rank, ranks: Some(ranks.collect::<Option<_>>()?) })
+    }
+
+    /// Returns the numbers of a group's processes in a window.
+    pub fn ranks_in_window(&self, group: usize, window: usize) -> Option<Vec<c_int>> {
+        let is_group = group != 0 && group != self.null_group;
+        (is_group && self.is_window(window)).then(|| self.translated(group, self.win_group, window))?
+    }
+
+    fn is_window(&self, window: usize) -> bool {
+        window != 0 && window != self.null_window
+    }
+
+    /// Returns the numbers of a group's processes in the group that `get_group` returns for a handle. They are negative for
+    /// processes that are not in it.
+    fn translated(&self, group: usize, get_group: GetGroup, of: usize) -> Option<Vec<c_int>> {
+        let mut all = 0;
+        let size = number(self.group_size, group)? as c_int;
+        let own: Vec<c_int> = (0..size).collect();
+        let mut ranks = vec![-1; own.len()];
+        // SAFETY: the program has just used the handles; both arrays have `size` elements; the group is freed once.
+        unsafe {
+            if get_group(of, &mut all) != 0 {
+                return None;
+            }
+            (self.translate_ranks)(group, size, own.as_ptr(), all, ranks.as_mut_ptr());
+            (self.group_free)(&mut all);
+        }
+        Some(ranks)
     }
 
     /// Returns the handle in an argument. If handles have 32 bits, the upper half of the argument is undefined.

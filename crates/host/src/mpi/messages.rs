@@ -7,6 +7,7 @@
 use super::collectives::{arguments, described};
 use super::communicators::{UNKNOWN, communicator, forget, handle_of, handle_of_window};
 use super::completions;
+use super::epochs::{self, Side};
 use super::frame::Frame;
 use super::kinds::{Kind, Recorded};
 use super::library::Library;
@@ -46,6 +47,8 @@ pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         Kind::Collective(of) => begin(thread, handle_of(library, frame.word(arguments(of).0))),
         Kind::Neighbours(of) => neighbours::send(library, of, frame, thread),
         Kind::Fence => begin(thread, handle_of_window(library, frame.word(1))),
+        Kind::BeginEpoch(Side::Exposure) => epochs::begin(library, Side::Exposure, frame, thread),
+        Kind::EndEpoch(Side::Access) => epochs::end(library, Side::Access, frame, thread),
         Kind::StartSend => start_send(library, frame, thread, 5),
         Kind::StartSendReceive => start_send(library, frame, thread, 10),
         Kind::StartSendReceiveReplace => start_send(library, frame, thread, 7),
@@ -175,6 +178,12 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         Kind::Complete(how) => return unsafe { completions::after(library, how, frame, thread) },
         _ if !frame.has_succeeded() => return,
         Kind::Neighbours(of) => return neighbours::receive(library, of, frame, thread),
+        Kind::BeginEpoch(Side::Access) => return epochs::begin(library, Side::Access, frame, thread),
+        Kind::EndEpoch(Side::Exposure) => return epochs::end(library, Side::Exposure, frame, thread),
+        // SAFETY: the function has the address of a number, which it has set.
+        Kind::TestEpoch if unsafe { frame.int_behind(1) } != 0 => {
+            return epochs::end(library, Side::Exposure, frame, thread);
+        }
         Kind::NotFollowed => return completions::not_recorded(location),
         Kind::FreeRequest => return completions::freed(location, thread.call.place),
         _ => {}

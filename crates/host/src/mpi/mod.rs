@@ -11,7 +11,7 @@
 //! collectives.rs    arguments and bytes of collectives     completions.rs  requests that a call completes
 //! communicators.rs  communicators that are defined         requests.rs     requests that are open
 //! state.rs          what is kept of a call                 watched.rs      functions that test for completion
-//! neighbours.rs     collectives among neighbours
+//! neighbours.rs     collectives among neighbours           epochs.rs       one-sided communication between some ranks
 //! ```
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 
@@ -19,6 +19,7 @@ mod call;
 mod collectives;
 mod communicators;
 mod completions;
+mod epochs;
 mod frame;
 mod kinds;
 mod library;

@@ -24,13 +24,18 @@ pub fn send(library: &Library, of: c_int, frame: Frame, thread: &Thread) {
         Counts::One(1)
     };
     let is_known = each(library, of, frame, with, Neighbours::receivers, |message| {
-        let id = requests::next_id();
-        communication::message_of_request(thread.location, &Message { is_sent: true, ..message }, id);
-        communication::request(thread.location, RequestEvent::SendCompleted, id);
+        send_at_once(thread, &Message { is_sent: true, ..message });
     });
     if !is_known {
         completions::not_recorded(thread.location);
     }
+}
+
+/// Records the start and the end of a send for which the call does not wait.
+pub fn send_at_once(thread: &Thread, message: &Message) {
+    let id = requests::next_id();
+    communication::message_of_request(thread.location, message, id);
+    communication::request(thread.location, RequestEvent::SendCompleted, id);
 }
 
 /// Records what a call has received.
