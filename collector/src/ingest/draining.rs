@@ -298,8 +298,8 @@ impl StreamFeeder<'_> {
     fn take(mut self, records: &[Record], program_end: &mut Option<Timestamp>) -> usize {
         let mut at = 0;
         while let Some(record) = records.get(at) {
-            if let Some(count) = self.decoder.skip_communication(&records[at..]) {
-                if !self.communicate(&records[at..]) {
+            if let Some((count, is_known)) = self.communicate(&records[at..]) {
+                if !is_known {
                     return at;
                 }
                 at += count;
@@ -332,15 +332,16 @@ impl StreamFeeder<'_> {
         records.len()
     }
 
-    /// Passes on an event of communication, which is otherwise only in the trace. Returns `false` if something must be looked up
-    /// first.
+    /// Passes on an event of communication, which is otherwise only in the trace. Returns the number of its records, and `false` if
+    /// something must be looked up first. `None` if these records begin with another record, or if the event is incomplete.
     #[inline]
-    fn communicate(&mut self, records: &[Record]) -> bool {
-        let Some(waits) = &mut self.waits else { return !self.stops_at_communication };
-        let Some((Event::Communication(time, event), _)) = self.decoder.decode_communication(records) else {
-            return true;
+    fn communicate(&mut self, records: &[Record]) -> Option<(usize, bool)> {
+        let Some(waits) = &mut self.waits else {
+            return Some((self.decoder.skip_communication(records)?, !self.stops_at_communication));
         };
-        waits.communicate(time, event)
+        let (event, count) = self.decoder.decode_communication(records)?;
+        let Event::Communication(time, event) = event else { return Some((count, true)) };
+        Some((count, waits.communicate(time, event)))
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::hint::Hint;
 use crate::steps::LocationIndex;
 use ampere_model::Timestamp;
-use std::collections::VecDeque;
 
 /// Fewer points are not worth the time that it takes to release them from the middle.
 const RELEASED_MIN: usize = 32;
@@ -13,7 +12,7 @@ const RELEASED_MIN: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CpuTime {
     /// Times, and the CPU time up to them in ticks. Neither decreases.
-    points: VecDeque<(Timestamp, f64)>,
+    points: Vec<(Timestamp, f64)>,
     hint: Hint,
 }
 
@@ -21,8 +20,8 @@ impl CpuTime {
     /// Adds a point that is not before the last one.
     fn add(&mut self, time: Timestamp, ticks: f64) {
         let (time, ticks) =
-            self.points.back().map_or((time, ticks), |last| (time.max(last.0), ticks.max(last.1)));
-        self.points.push_back((time, ticks));
+            self.points.last().map_or((time, ticks), |last| (time.max(last.0), ticks.max(last.1)));
+        self.points.push((time, ticks));
     }
 
     /// Returns the CPU time up to a time.
@@ -44,7 +43,7 @@ impl CpuTime {
 
     /// Releases the points between `start` and `end`. The CPU time stays known at these two times, and before and after them.
     fn release_between(&mut self, start: Timestamp, end: Timestamp) {
-        let end = end.min(self.points.back().map_or(0, |last| last.0));
+        let end = end.min(self.points.last().map_or(0, |last| last.0));
         let first = self.points.partition_point(|point| point.0 <= start);
         let last = self.points.partition_point(|point| point.0 < end);
         if last < first + RELEASED_MIN {

@@ -1,6 +1,5 @@
-//! The place at which the last search in a queue ended: the next search often ends near it.
+//! The place at which the last search in a list ended: the next search often ends near it.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The position at which a search starts. It makes no difference to the result.
@@ -14,9 +13,9 @@ impl Clone for Hint {
 }
 
 impl Hint {
-    /// Returns what [`VecDeque::partition_point`] returns, in a time that depends on how far that is from the last result.
+    /// Returns what [`slice::partition_point`] returns, in a time that depends on how far that is from the last result.
     #[inline]
-    pub fn partition_point<T>(&self, all: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
+    pub fn partition_point<T>(&self, all: &[T], is_before: impl Fn(&T) -> bool) -> usize {
         let start = self.0.load(Relaxed).min(all.len());
         let (mut low, mut high, mut step) = (start, start, 1);
         if start > 0 && !is_before(&all[start - 1]) {
@@ -57,7 +56,7 @@ mod tests {
     #[test]
     fn every_search_finds_the_same_with_any_hint() {
         for length in 0..40u64 {
-            let all: VecDeque<u64> = (0..length).map(|number| number / 2).collect();
+            let all: Vec<u64> = (0..length).map(|number| number / 2).collect();
             for start in 0..45 {
                 for sought in 0..25 {
                     let hint = Hint(AtomicUsize::new(start));

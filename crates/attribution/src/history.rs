@@ -6,7 +6,6 @@ use crate::hint::Hint;
 use crate::steps::{LocationIndex, Move, NodeIndex, ViewIndex};
 use crate::view::View;
 use ampere_model::{RegionRef, Timestamp};
-use std::collections::VecDeque;
 use std::ops::Range;
 
 /// From `start` to `end`, this call path was the innermost one of a location.
@@ -21,7 +20,7 @@ pub struct Stay {
 /// The times at which a call path became the innermost one of a location.
 #[derive(Clone, Debug, Default)]
 struct Moves {
-    all: VecDeque<(Timestamp, NodeIndex)>,
+    all: Vec<(Timestamp, NodeIndex)>,
     hint: Hint,
 }
 
@@ -38,10 +37,10 @@ impl History {
     #[inline]
     pub fn add(&mut self, location: LocationIndex, moves: &[Move]) {
         let Some(Some(Moves { all, .. })) = self.moves.get_mut(location.0 as usize) else { return };
-        let mut last = all.back().map_or(0, |(time, _)| *time);
+        let mut last = all.last().map_or(0, |(time, _)| *time);
         for to in moves {
             last = last.max(to.time);
-            all.push_back((last, to.node));
+            all.push((last, to.node));
         }
     }
 
@@ -56,7 +55,7 @@ impl History {
 
 /// A history that is being made shorter.
 struct Shortened {
-    moves: VecDeque<(Timestamp, NodeIndex)>,
+    moves: Vec<(Timestamp, NodeIndex)>,
     /// The start of the current part.
     start: Timestamp,
     /// The ticks of each call path in it, in the order of their first stays.
@@ -80,7 +79,7 @@ impl Shortened {
     /// Ends the current part.
     fn end(&mut self) {
         for (node, ticks) in self.stays.drain(..) {
-            self.moves.push_back((self.start, node));
+            self.moves.push((self.start, node));
             self.start += ticks;
         }
     }
@@ -124,7 +123,7 @@ impl Engine {
     pub fn shorten_moves(&mut self, location: LocationIndex, cuts: &[Timestamp]) {
         let moves = self.history.as_mut().and_then(|history| history.moves.get_mut(location.0 as usize));
         let Some(Some(Moves { all: moves, .. })) = moves else { return };
-        let mut short = Shortened { moves: VecDeque::new(), start: 0, stays: Vec::new() };
+        let mut short = Shortened { moves: Vec::new(), start: 0, stays: Vec::new() };
         let mut cuts = cuts.iter().copied().peekable();
         for at in 0..moves.len().saturating_sub(1) {
             let ((mut start, node), (end, _)) = (moves[at], moves[at + 1]);
@@ -138,7 +137,7 @@ impl Engine {
             short.add(start, end, node);
         }
         short.end();
-        short.moves.extend(moves.back().copied());
+        short.moves.extend(moves.last().copied());
         *moves = short.moves;
     }
 
@@ -166,12 +165,11 @@ impl Engine {
         let recorded = self.history.as_ref().and_then(|history| history.of(location));
         let Some(Moves { all: moves, hint }) = recorded else { return };
         let first = hint.partition_point(moves, |(time, _)| *time <= start).saturating_sub(1);
-        let mut at = moves.range(first..).copied().peekable();
-        while let Some((from, node)) = at.next() {
+        for (at, (from, node)) in (first..).zip(moves[first..].iter().copied()) {
             if from >= end {
                 return;
             }
-            let until = at.peek().map_or(Timestamp::MAX, |(time, _)| *time);
+            let until = moves.get(at + 1).map_or(Timestamp::MAX, |(time, _)| *time);
             let stay = Stay { start: from.max(start), end: until.min(end), node };
             if stay.start < stay.end {
                 each(stay);
@@ -184,7 +182,7 @@ impl Engine {
     pub fn entered(&self, location: LocationIndex, time: Timestamp, region: RegionRef) -> Option<NodeIndex> {
         let Moves { all: moves, hint } = self.history.as_ref()?.of(location)?;
         let first = hint.partition_point(moves, |(at, _)| *at < time);
-        let then = moves.range(first..).take_while(|(at, _)| *at == time);
+        let then = moves[first..].iter().take_while(|(at, _)| *at == time);
         let before = first.checked_sub(1).and_then(|before| moves.get(before));
         let paths = &self.location(location.0).paths;
         let is_it = |node: &NodeIndex| !node.is_root() && paths.node(*node).region == region;

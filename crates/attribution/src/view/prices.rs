@@ -25,7 +25,7 @@ struct Piece {
 /// The recent prices of a view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PriceLog {
-    pieces: VecDeque<Piece>,
+    pieces: Vec<Piece>,
     /// The pieces of the open interval: start, end and rate.
     open: Vec<(Timestamp, Timestamp, f64)>,
     /// By group: the times at which the number of its running members changed, and the new number.
@@ -58,14 +58,14 @@ impl PriceLog {
 
     /// Replaces some of the pieces.
     fn replace(&mut self, parts: &[(Range<usize>, Piece)]) {
-        let mut pieces = VecDeque::new();
+        let mut pieces = Vec::new();
         let mut done = 0;
         for (old, new) in parts {
-            pieces.extend(self.pieces.range(done..old.start).cloned());
-            pieces.push_back(new.clone());
+            pieces.extend_from_slice(&self.pieces[done..old.start]);
+            pieces.push(new.clone());
             done = old.end;
         }
-        pieces.extend(self.pieces.range(done..).cloned());
+        pieces.extend_from_slice(&self.pieces[done..]);
         self.pieces = pieces;
         let part_of = |time: Timestamp| {
             let next = parts.partition_point(|(_, new)| new.end < time);
@@ -199,7 +199,7 @@ impl View {
         let Some(log) = &self.prices else { return 0.0 };
         let group = self.consumers.all[consumer as usize].group;
         let first = log.hint.partition_point(&log.pieces, |piece| piece.end <= start);
-        let pieces = log.pieces.range(first..).take_while(|piece| piece.start < end);
+        let pieces = log.pieces[first..].iter().take_while(|piece| piece.start < end);
         let joules = |piece: &Piece| {
             let (start, end) = (piece.start.max(start), piece.end.min(end));
             let of_consumer = piece.of_consumers.as_ref().and_then(|all| all.get(consumer as usize).copied());

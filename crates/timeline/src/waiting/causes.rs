@@ -1,6 +1,6 @@
 //! The call paths that caused a wait.
 
-use super::figures::Causes;
+use super::figures::Found;
 use super::{LocationWaits, Wait, Waiting};
 use ampere_attribution::{Engine, LocationIndex, Stay};
 use ampere_model::Timestamp;
@@ -12,7 +12,7 @@ impl LocationWaits {
     /// Returns the latest wait that overlaps the interval from `time` to `end` and that `is_wanted` accepts.
     fn at(&self, time: Timestamp, end: Timestamp, is_wanted: impl Fn(&Wait) -> bool) -> Option<&Wait> {
         let before = self.hint.partition_point(&self.all, |wait| wait.start < end);
-        let recent = self.all.range(..before).rev();
+        let recent = self.all[..before].iter().rev();
         let mut recent = recent.take_while(|wait| wait.latest_end > time);
         recent.find(|wait| wait.end > time && is_wanted(wait))
     }
@@ -22,37 +22,32 @@ impl LocationWaits {
 struct Walk<'a> {
     waiting: &'a Waiting,
     engine: &'a Engine,
-    /// The ranks on the way so far, which are not followed again.
-    passed: &'a mut Vec<u32>,
-    found: &'a mut Causes,
-    /// The ticks of these causes in which the late rank was not on a CPU.
-    not_on_cpu: f64,
+    found: &'a mut Found,
 }
 
 impl Waiting {
-    /// Adds to `found`, for each call path that caused the wait of a location, the ticks of the wait that it caused. Returns those
-    /// in which the late rank was not on a CPU, as far as CPU times are known.
+    /// Finds the call paths that caused the wait of a location, and the ticks of the wait that each caused.
     pub(super) fn find_causes(
         &self,
         engine: &Engine,
         location: LocationIndex,
         wait: Wait,
-        (found, passed): (&mut Causes, &mut Vec<u32>),
-    ) -> f64 {
-        passed.clear();
-        passed.extend(self.ranks.of(location));
-        let mut walk = Walk { waiting: self, engine, passed, found, not_on_cpu: 0.0 };
-        walk.follow(wait.late, wait.start, wait.end);
-        let not_on_cpu = walk.not_on_cpu;
-        if found.len() > MANY {
-            found.sort_unstable_by_key(|(cause, _)| *cause);
-            found.dedup_by(|(next, ticks), (cause, sum)| {
+        found: &mut Found,
+    ) {
+        found.causes.clear();
+        found.passed.clear();
+        found.passed.extend(self.ranks.of(location));
+        found.not_on_cpu = 0.0;
+        Walk { waiting: self, engine, found }.follow(wait.late, wait.start, wait.end);
+        let causes = &mut found.causes;
+        if causes.len() > MANY {
+            causes.sort_unstable_by_key(|(cause, _)| *cause);
+            causes.dedup_by(|(next, ticks), (cause, sum)| {
                 let is_same = next == cause;
                 *sum += if is_same { *ticks } else { 0 };
                 is_same
             });
         }
-        not_on_cpu
     }
 }
 
@@ -60,13 +55,13 @@ impl Walk<'_> {
     /// Adds the call paths in which a rank was from `start` to `end`.
     fn follow(&mut self, rank: u32, start: Timestamp, end: Timestamp) {
         let Some(location) = self.waiting.ranks.main(rank) else { return };
-        self.passed.push(rank);
+        self.found.passed.push(rank);
         self.engine.each_stay(location, start, end, |stay| {
             if !stay.node.is_root() {
                 self.add(location, stay);
             }
         });
-        self.passed.pop();
+        self.found.passed.pop();
     }
 
     /// Adds a stay of a rank's main thread in a call path. Where it waited, the rank that it waited for is followed.
@@ -80,14 +75,14 @@ impl Walk<'_> {
         });
         let mut own = stay.end - stay.start;
         let mut on_cpu = self.engine.cpu_ticks(location, stay.start, stay.end).unwrap_or(own as f64);
-        if let Some((start, end, late)) = waited.filter(|(_, _, late)| !self.passed.contains(late)) {
+        if let Some((start, end, late)) = waited.filter(|(_, _, late)| !self.found.passed.contains(late)) {
             own -= end - start;
             on_cpu -= self.engine.cpu_ticks(location, start, end).unwrap_or((end - start) as f64);
             self.follow(late, start, end);
         }
         if own > 0 {
-            self.found.push(((location, stay.node), own));
-            self.not_on_cpu += (own as f64 - on_cpu).max(0.0);
+            self.found.causes.push(((location, stay.node), own));
+            self.found.not_on_cpu += (own as f64 - on_cpu).max(0.0);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The joules of waits, and of their causes.
 
-use ampere_attribution::{LocationIndex, NodeIndex, ViewIndex};
+use ampere_attribution::{LocationIndex, NodeIndex, Stay, ViewIndex};
 use ampere_model::Timestamp;
 use ampere_model::numbers::NumberMap;
 
@@ -64,9 +64,6 @@ impl ByKind {
         self.0.iter().sum()
     }
 }
-
-/// Call paths, and the ticks that each caused. A call path may occur several times.
-pub(super) type Causes = Vec<((LocationIndex, NodeIndex), u64)>;
 
 /// The joules of call paths, by location.
 pub type ByPath = NumberMap<(LocationIndex, NodeIndex), ByKind>;
@@ -132,10 +129,21 @@ pub(super) struct Figures {
     pub spans: Option<Vec<Span>>,
     /// The length of the history at which waits are settled next.
     pub settle_at: usize,
-    /// The causes of a wait, the ranks on the way to them, and the joules of its own call paths, kept to save allocations.
-    pub causes: Causes,
+    /// Kept to save allocations.
+    pub found: Found,
+}
+
+/// What is found about a wait.
+#[derive(Default)]
+pub(super) struct Found {
+    /// The call paths that caused it, and the ticks that each caused. A call path may occur several times.
+    pub causes: Vec<((LocationIndex, NodeIndex), u64)>,
+    /// The ranks on the way to these, which are not followed again.
     pub passed: Vec<u32>,
-    pub own: Vec<(NodeIndex, f64)>,
+    /// The ticks of the causes in which the late rank was not on a CPU, as far as CPU times are known.
+    pub not_on_cpu: f64,
+    /// The stays in the frame of the wait, and their joules.
+    pub own: Vec<(Stay, f64)>,
 }
 
 impl Figures {

@@ -33,10 +33,9 @@ pub use ranks::{CollectiveKind, Comm, ELSEWHERE, GROUPS_MAX, Message, Operation,
 
 use ampere_attribution::{Engine, Hint, LocationIndex, NodeIndex, Stay, ViewIndex};
 use ampere_model::{RegionRef, Timestamp};
-use figures::Figures;
+use figures::{Figures, Found};
 use frames::{Frames, Place};
 use matching::{Collectives, Messages};
-use std::collections::VecDeque;
 
 /// Waits are settled when the engine's history and the waits have at least this length.
 const HISTORY_MIN: usize = 1 << 13;
@@ -65,7 +64,7 @@ struct Wait {
 #[derive(Default)]
 struct LocationWaits {
     /// By their starts, but for the last ones, which are not yet in order.
-    all: VecDeque<Wait>,
+    all: Vec<Wait>,
     in_order: usize,
     hint: Hint,
 }
@@ -76,7 +75,7 @@ impl LocationWaits {
             return;
         }
         self.in_order = self.all.len();
-        self.all.make_contiguous().sort_by_key(|wait| wait.start);
+        self.all.sort_by_key(|wait| wait.start);
         let mut latest_end = 0;
         for wait in &mut self.all {
             latest_end = wait.end.max(latest_end);
@@ -229,7 +228,7 @@ impl Waiting {
         };
         let at = location.0 as usize;
         self.waits.resize_with(self.waits.len().max(at + 1), LocationWaits::default);
-        self.waits[at].all.push_back(wait);
+        self.waits[at].all.push(wait);
     }
 
     /// Settles the waits about which everything is known, if enough has happened since the last time. The engine has been
@@ -291,60 +290,65 @@ impl Waiting {
             }
         }
         let limit = until.min(priced_until).min(self.frames.undecided_since());
+        let mut found = std::mem::take(&mut self.figures.found);
         for location in 0..self.waits.len() {
             for at in 0..self.waits[location].all.len() {
                 let wait = &mut self.waits[location].all[at];
                 if !wait.is_settled && wait.end <= limit {
                     wait.is_settled = true;
                     let wait = *wait;
-                    self.settle_wait(engine, LocationIndex(location as u32), wait);
+                    self.settle_wait(engine, LocationIndex(location as u32), wait, &mut found);
                 }
             }
         }
+        self.figures.found = found;
     }
 
     /// Charges a wait, and its causes.
-    fn settle_wait(&mut self, engine: &Engine, location: LocationIndex, wait: Wait) {
+    fn settle_wait(&mut self, engine: &Engine, location: LocationIndex, wait: Wait, found: &mut Found) {
         if wait.node.is_none() && !self.ranks.has_samples(location) {
             self.figures.counts.forgotten_waits += 1;
             return;
         }
-        let mut causes = std::mem::take(&mut self.figures.causes);
-        let mut passed = std::mem::take(&mut self.figures.passed);
-        let mut own = std::mem::take(&mut self.figures.own);
-        let mut spans = self.figures.spans.take();
-        let not_on_cpu = self.find_causes(engine, location, wait, (&mut causes, &mut passed));
-        let all: u64 = causes.iter().map(|(_, ticks)| ticks).sum();
+        self.find_causes(engine, location, wait, found);
+        if found.causes.is_empty() {
+            return;
+        }
+        for view in engine.priced_views(location) {
+            engine.each_stay(location, wait.start, wait.end, |stay| {
+                if self.is_in_frame(engine, location, stay.node, &wait) {
+                    let joules = engine.joules_during(view, location, stay.start, stay.end);
+                    found.own.push((stay, joules));
+                }
+            });
+            self.charge(view, location, wait.kind, found);
+            found.own.clear();
+        }
+    }
+
+    /// Charges what was found about a wait in a view.
+    fn charge(&mut self, view: ViewIndex, location: LocationIndex, kind: Kind, found: &Found) {
+        let all: u64 = found.causes.iter().map(|(_, ticks)| ticks).sum();
+        let joules: f64 = found.own.iter().map(|(_, joules)| joules).sum();
         let group = self.ranks.group(location);
-        if all > 0 {
-            for view in engine.priced_views(location) {
-                engine.each_stay(location, wait.start, wait.end, |stay| {
-                    if self.is_in_frame(engine, location, stay.node, &wait) {
-                        let joules = engine.joules_during(view, location, stay.start, stay.end);
-                        let Stay { start, end, .. } = stay;
-                        let span = Span { location, view, kind: wait.kind, start, end, joules };
-                        spans.iter_mut().for_each(|spans| spans.push(span));
-                        own.push((stay.node, joules));
-                    }
-                });
-                let joules: f64 = own.iter().map(|(_, joules)| joules).sum();
-                let view = self.figures.of_mut(view);
-                for (node, joules) in own.drain(..) {
-                    view.waited.entry((location, node)).or_default().add(wait.kind, joules);
-                }
-                view.not_on_cpu += joules * (not_on_cpu / all as f64);
-                for (cause, ticks) in &causes {
-                    let part = joules * (*ticks as f64 / all as f64);
-                    view.caused.entry(*cause).or_default().add(wait.kind, part);
-                    if let (Some(waiting), Some(cause)) = (group, self.ranks.group(cause.0)) {
-                        view.add_pair(waiting, cause, part);
-                    }
-                }
+        if let Some(spans) = &mut self.figures.spans {
+            spans.extend(found.own.iter().map(|(stay, joules)| {
+                let Stay { start, end, .. } = *stay;
+                Span { location, view, kind, start, end, joules: *joules }
+            }));
+        }
+        let view = self.figures.of_mut(view);
+        for (stay, joules) in &found.own {
+            view.waited.entry((location, stay.node)).or_default().add(kind, *joules);
+        }
+        view.not_on_cpu += joules * (found.not_on_cpu / all as f64);
+        for (cause, ticks) in &found.causes {
+            let part = joules * (*ticks as f64 / all as f64);
+            view.caused.entry(*cause).or_default().add(kind, part);
+            if let (Some(waiting), Some(cause)) = (group, self.ranks.group(cause.0)) {
+                view.add_pair(waiting, cause, part);
             }
         }
-        causes.clear();
-        (self.figures.causes, self.figures.passed) = (causes, passed);
-        (self.figures.own, self.figures.spans) = (own, spans);
     }
 
     /// Whether a location that is in this call path is in the frame of the wait itself, and not in one that the frame has called.
