@@ -212,7 +212,7 @@ fn cpu_times_of_a_sampled_program_are_those_of_its_threads_and_children() {
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
     let place = Place::new();
     let program = place.compile("cc", "program", PROGRAM, &["-O1", "-g", "-pthread"]);
-    let seconds = measured(&place, "auto", &[program.to_str().unwrap(), "1500", "40"]);
+    let seconds = measured(&place, "1ms", &[program.to_str().unwrap(), "1500", "40"]);
     seconds.check(seconds.of_process + seconds.of_children);
 }
 
@@ -220,7 +220,7 @@ fn cpu_times_of_a_sampled_program_are_those_of_its_threads_and_children() {
 fn cpu_times_of_an_instrumented_program_are_those_of_its_threads() {
     skip_unless!(has_python_otf2(), "no python3-otf2");
     skip_unless!(is_permitted(), "perf_event_open is not allowed here");
-    for sample in ["off", "auto"] {
+    for sample in ["off", "1ms"] {
         let place = Place::new();
         let options = ["-O1", "-g", "-pthread", "-finstrument-functions"];
         let program = place.compile("cc", "program", PROGRAM, &options);
@@ -238,7 +238,7 @@ fn cpu_times_of_threads_whose_calls_are_recorded_and_whose_functions_are_sampled
     let options = ["-O1", "-g", "-pthread", "-DWITH_MPI"];
     let program = place.compile("mpicc.openmpi", "program", PROGRAM, &options);
     let seconds =
-        measured(&place, "auto", &["mpirun.openmpi", "-n", "1", program.to_str().unwrap(), "100", "0"]);
+        measured(&place, "1ms", &["mpirun.openmpi", "-n", "1", program.to_str().unwrap(), "100", "0"]);
     let of_program = seconds.locations.iter().filter(|(_, name)| !name.contains("mpirun"));
     let sum: f64 = of_program.map(|(seconds, _)| seconds).sum();
     assert!(sum >= 0.98 * seconds.of_process, "{sum} of {}: {:?}", seconds.of_process, seconds.locations);

@@ -155,6 +155,57 @@ fn delays_of_a_program_in_fortran_cause_waiting() {
     }
 }
 
+/// The groups are ranks 0 and 1, and rank 2.
+const DELAYS_BETWEEN_GROUPS: &str = "
+#include <mpi.h>
+#include <time.h>
+#define QUIET __attribute__((no_instrument_function, noinline))
+QUIET static void nap(long ms) { struct timespec t = {0, ms * 1000000}; while (nanosleep(&t, &t)) {} }
+void slow_to_send(void) { nap(400); }
+void slow_to_barrier(void) { nap(400); }
+void slow_to_allreduce(void) { nap(400); }
+void slow_root(void) { nap(400); }
+void slow_to_reduce(void) { nap(400); }
+static int rank, number, all[8];
+QUIET static void together(void) { MPI_Barrier(MPI_COMM_WORLD); }
+QUIET static void late(int who, void (*slow)(void)) { together(); if (rank == who) { nap(50); slow(); } }
+int main(int c, char **v) {
+    MPI_Comm half, between;
+    MPI_Init(&c, &v);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_split(MPI_COMM_WORLD, rank == 2, rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank == 2 ? 0 : 2, 1, &between);
+    int nobody = MPI_PROC_NULL;
+    late(2, slow_to_send);
+    if (rank == 2) MPI_Send(&number, 1, MPI_INT, 1, 1, between);
+    if (rank == 1) MPI_Recv(&number, 1, MPI_INT, 0, 1, between, MPI_STATUS_IGNORE);
+    late(1, slow_to_barrier);
+    MPI_Barrier(between);
+    late(2, slow_to_allreduce);
+    MPI_Allreduce(&number, all, 1, MPI_INT, MPI_SUM, between);
+    late(0, slow_root);
+    MPI_Bcast(&number, 1, MPI_INT, rank == 0 ? MPI_ROOT : rank == 1 ? nobody : 0, between);
+    late(0, slow_to_reduce);
+    MPI_Reduce(&number, all, 1, MPI_INT, MPI_SUM, rank == 2 ? MPI_ROOT : 0, between);
+    together();
+    return MPI_Finalize();
+}
+";
+
+#[test]
+fn delays_between_groups_cause_waiting() {
+    let slow = [
+        (2, "slow_to_send"),
+        (1, "slow_to_barrier"),
+        (2, "slow_to_allreduce"),
+        (0, "slow_root"),
+        (0, "slow_to_reduce"),
+    ];
+    for mpi in [OPEN_MPI, MPICH] {
+        delays_cause_waiting(mpi, ("mpicc", "groups.c", DELAYS_BETWEEN_GROUPS), &slow, INSTRUMENTED);
+    }
+}
+
 /// Each delay is waited for by all other ranks, each of which is charged a third of the device.
 fn delays_cause_waiting(
     (mpi, launch): Mpi,
@@ -180,11 +231,10 @@ fn delays_cause_waiting(
         succeed(with_rocm_smi(&mut run, &format!("watts={WATTS}")));
         let trace = place.path(&output).join("traces.otf2");
         let summary = attribute(&trace, &["--policy", "time_sliced"]);
-        let is_fortran = compiler.starts_with("mpif90");
-        let (messages, kinds) = if is_fortran {
-            (MESSAGES_IN_FORTRAN, &["late sender", "n-to-n"][..])
-        } else {
-            (MESSAGES, &KINDS[..])
+        let (messages, kinds) = match file {
+            "delays.f90" => (MESSAGES_IN_FORTRAN, &["late sender", "n-to-n"][..]),
+            "groups.c" => (1.0, &["late sender", "barrier", "n-to-n", "1-to-n", "n-to-1"][..]),
+            _ => (MESSAGES, &KINDS[..]),
         };
         check_sums(&summary, messages, kinds);
         let rows = waits(&summary, Frames::All);

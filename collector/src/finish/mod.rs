@@ -360,8 +360,9 @@ impl Finish {
         match written {
             Ok(0) => {}
             Ok(left_out) => self.run.notes.add(format!(
-                "the trace lacks {left_out} MPI messages and collectives: their communicators have two groups or processes that it does not \
-                 contain, their requests could not be followed, or it is not known whom they wait for"
+                "the trace lacks {left_out} MPI messages and collectives: their communicators have processes that it does not contain, \
+                 those of two MPI_COMM_WORLDs, or, with Score-P, two groups; their requests could not be followed; or it is not known \
+                 whom they wait for"
             )),
             Err(NoTrace { why, .. }) => self.run.notes.add_loss(why),
         }

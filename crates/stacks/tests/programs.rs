@@ -376,7 +376,9 @@ fn times_on_a_cpu_are_recorded_with_and_without_samples() {
         let is_in_order = |of: &Vec<(u64, u64)>| of.windows(2).all(|pair| pair[0].1 <= pair[1].0);
         assert!(threads.values().all(is_in_order), "{name}: no time counts twice");
         let sum = 1e-9 * of_process.iter().map(|(.., from, until)| until - from).sum::<u64>() as f64;
-        assert!((sum - used).abs() < 0.01 * used, "{name}: {sum} s by switches, {used} s by the kernel");
+        // A switch takes some microseconds, which count for different threads in the two figures.
+        let most = 0.01 * used + 5e-6 * of_process.len() as f64;
+        assert!((sum - used).abs() < most, "{name}: {sum} s by switches, {used} s by the kernel");
         assert_eq!(sampler.has(process), has_samples, "{name}");
         assert_eq!(received.samples.len() > 50, has_samples, "{name}: {}", received.samples.len());
     }
@@ -428,21 +430,24 @@ fn of_perf(program: &Path, data: &Path) -> Option<BTreeMap<String, f64>> {
 #[test]
 fn the_flat_profile_agrees_with_perfs() {
     let programs = compile(TABLES);
-    let Some(perf) = of_perf(&programs.path, &programs.directory.path().join("data")) else { return };
-    let Some(run) = programs.run(&["two"]) else { return };
-    let mut top: Vec<_> = perf.iter().filter(|(_, percent)| **percent > 1.0).collect();
-    top.sort_by(|a, b| b.1.total_cmp(a.1));
-    assert!(top.len() >= 2, "{perf:?}");
-    for (name, percent) in top.iter().take(10) {
-        let ours: usize = run
-            .stacks
-            .iter()
-            .filter(|(stack, _)| stack.rsplit(';').next() == Some(name.as_str()))
-            .map(|(_, n)| n)
-            .sum();
-        let ours = 100.0 * ours as f64 / run.figures.samples as f64;
-        assert!((ours - **percent).abs() < 2.0, "{name}: {ours} % here, {percent} % in perf's profile");
+    let mut sums = BTreeMap::<String, f64>::new();
+    // The shares in a profile vary with the load of the machine, so that means of several are compared.
+    for round in 1..=6 {
+        let Some(perf) = of_perf(&programs.path, &programs.directory.path().join("data")) else { return };
+        let Some(run) = programs.run(&["two"]) else { return };
+        let top: Vec<_> = perf.iter().filter(|(_, percent)| **percent > 1.0).collect();
+        assert!(top.len() >= 2, "{perf:?}");
+        for (name, percent) in top {
+            let is_here = |stack: &str| stack.rsplit(';').next() == Some(name.as_str());
+            let ours: usize = run.stacks.iter().filter(|(stack, _)| is_here(stack)).map(|(_, n)| n).sum();
+            *sums.entry(name.clone()).or_default() +=
+                100.0 * ours as f64 / run.figures.samples as f64 - percent;
+        }
+        if sums.values().all(|sum| (sum / f64::from(round)).abs() < 2.0) {
+            return;
+        }
     }
+    panic!("the sums of six differences from perf's profile, in percent, are {sums:?}");
 }
 
 #[test]

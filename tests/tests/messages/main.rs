@@ -1,5 +1,6 @@
 //! Messages and collectives of an unmodified MPI program in ampere's trace, as python3-otf2 reads them.
 
+mod groups;
 mod requests;
 
 use ampere_tests::jobs::Place;

@@ -6,11 +6,11 @@ use ampere_tests::runs::text;
 use serde_json::Value;
 use std::path::PathBuf;
 
-const OPEN_MPI: (&str, &[&str]) = ("openmpi", &["mpirun.openmpi", "--oversubscribe"]);
-const MPICH: (&str, &[&str]) = ("mpich", &["mpirun.mpich"]);
+pub const OPEN_MPI: (&str, &[&str]) = ("openmpi", &["mpirun.openmpi", "--oversubscribe"]);
+pub const MPICH: (&str, &[&str]) = ("mpich", &["mpirun.mpich"]);
 
 /// Compiles a program of tests/programs with the wrapper of this name.
-fn compiled(place: &Place, compiler: &str, file: &str, options: &[&str]) -> PathBuf {
+pub fn compiled(place: &Place, compiler: &str, file: &str, options: &[&str]) -> PathBuf {
     let program = place.path("program");
     let source = root().join("tests/programs").join(file);
     let mut command = Command::new(compiler);
@@ -20,7 +20,7 @@ fn compiled(place: &Place, compiler: &str, file: &str, options: &[&str]) -> Path
 }
 
 /// Runs a program with this number of ranks, and returns the messages, collectives and requests in its trace, and its output.
-fn recorded(place: &Place, launcher: &[&str], ranks: &str, program: &Path) -> (Value, String) {
+pub fn recorded(place: &Place, launcher: &[&str], ranks: &str, program: &Path) -> (Value, String) {
     recorded_with(place, launcher, ranks, program, "10ms")
 }
 

@@ -1,4 +1,7 @@
 //! Collectives: their arguments, and their bytes as Score-P counts them.
+//!
+//! In an inter-communicator, each group gets the data of the other one. The plugin's communicator has the members of both groups,
+//! so the root has its number there; the other members of the root's group, which have nothing to do, record that it is in theirs.
 
 use super::communicators::{Communicator, UNKNOWN, communicator};
 use super::frame::Frame;
@@ -25,13 +28,26 @@ pub fn arguments(of: c_int) -> (usize, Option<usize>) {
 /// Returns the collective that the arguments of a call describe. If the call has failed, no bytes are counted.
 pub fn described(library: &Library, operation: c_int, frame: Frame, has_succeeded: bool) -> Collective {
     let (communicator_at, root_at) = arguments(operation);
-    let root = root_at.map_or(root::NONE, |at| frame.int(at));
     let found = communicator(library, frame.word(communicator_at));
-    let (sent, received) = found
-        .filter(|_| has_succeeded)
-        .map_or((0, 0), |found| bytes_of(library, operation, frame, found, root == found.rank as c_int));
+    let root = root_at.map_or(root::NONE, |at| match found {
+        Some(found) if found.remote.is_some() => root_between_groups(library, found, frame.int(at)),
+        _ => frame.int(at),
+    });
+    let (sent, received) =
+        found.filter(|_| has_succeeded && root != root::THIS_GROUP).map_or((0, 0), |found| {
+            bytes_of(library, operation, frame, found, root == found.own_number() as c_int)
+        });
     let communicator = found.map_or(UNKNOWN, |found| found.handle);
     Collective { communicator, root, operation, sent, received }
+}
+
+/// Returns the root that an argument names in an inter-communicator.
+fn root_between_groups(library: &Library, communicator: Communicator, root: c_int) -> c_int {
+    match u32::try_from(root) {
+        Ok(rank) => (communicator.peers().first + rank) as c_int,
+        Err(_) if library.is_this_root(root) => communicator.own_number() as c_int,
+        Err(_) => root::THIS_GROUP,
+    }
 }
 
 /// Bytes sent and received, as Score-P counts them. Arguments that MPI ignores are not read, because they may be anything.
@@ -49,45 +65,53 @@ fn bytes_of(
         _ => 0,
     };
     let is_in_place = library.is_in_place(frame.word(buffer));
+    // The group of the ranks whose data this one gets.
+    let partners = communicator.remote.map_or(communicator.size, |remote| remote.size);
     // Data that stays in place is not counted.
-    let all = u64::from(communicator.size) - u64::from(is_in_place);
+    let all = u64::from(partners) - u64::from(is_in_place);
+    let in_own_group = u64::from(communicator.size) - u64::from(is_in_place);
     let at_root = |bytes: &dyn Fn() -> u64| if is_root { bytes() } else { 0 };
     let one = |count: usize, datatype: usize| library.bytes(frame.count(count), frame.word(datatype));
-    let unless_in_place = |count, datatype| if is_in_place { 0 } else { one(count, datatype) };
-    // SAFETY: the arrays have an element for each rank of the communicator.
+    // The root of another group has only data for that group, or from it.
+    let has_no_part = is_in_place || is_root && communicator.remote.is_some();
+    let own_part = |count, datatype| if has_no_part { 0 } else { one(count, datatype) };
+    // SAFETY: the arrays have an element for each rank of a group.
     let element = |array: usize, at: usize| unsafe { frame.count_in(array, at) };
-    let ranks = || (0..communicator.size as usize).filter(|rank| !is_in_place || *rank != own);
-    let sum = |counts: usize, datatype: usize| -> u64 {
-        ranks().map(|rank| library.bytes(element(counts, rank), frame.word(datatype))).sum()
+    let ranks = |of: u32| (0..of as usize).filter(|rank| !is_in_place || *rank != own);
+    let sum_in = |group: u32, counts: usize, datatype: usize| -> u64 {
+        ranks(group).map(|rank| library.bytes(element(counts, rank), frame.word(datatype))).sum()
     };
+    let sum = |counts, datatype| sum_in(partners, counts, datatype);
     let each = |counts: usize, types: usize| -> u64 {
         // SAFETY: as above, for arrays of datatypes.
         let datatype = |rank| unsafe { library.handle_in(frame.word(types), rank) };
-        ranks().map(|rank| library.bytes(element(counts, rank), datatype(rank))).sum()
+        ranks(partners).map(|rank| library.bytes(element(counts, rank), datatype(rank))).sum()
     };
-    let given = |ours: u64, theirs: &dyn Fn() -> u64| if is_in_place { ours } else { theirs() };
+    let given =
+        |ours: &dyn Fn() -> u64, theirs: &dyn Fn() -> u64| if is_in_place { ours() } else { theirs() };
     match of {
-        collective::BROADCAST => {
-            let bytes = one(1, 2);
-            (at_root(&|| all * bytes), bytes)
-        }
-        collective::GATHER => (unless_in_place(1, 2), at_root(&|| all * one(4, 5))),
-        collective::GATHERV => (unless_in_place(1, 2), at_root(&|| sum(4, 6))),
-        collective::SCATTER => (at_root(&|| all * one(1, 2)), unless_in_place(4, 5)),
-        collective::SCATTERV => (at_root(&|| sum(1, 3)), unless_in_place(5, 6)),
+        collective::BROADCAST => (at_root(&|| all * one(1, 2)), own_part(1, 2)),
+        collective::GATHER => (own_part(1, 2), at_root(&|| all * one(4, 5))),
+        collective::GATHERV => (own_part(1, 2), at_root(&|| sum(4, 6))),
+        collective::SCATTER => (at_root(&|| all * one(1, 2)), own_part(4, 5)),
+        collective::SCATTERV => (at_root(&|| sum(1, 3)), own_part(5, 6)),
         collective::ALLGATHER | collective::ALLTOALL => {
             let received = all * one(4, 5);
-            (given(received, &|| all * one(1, 2)), received)
+            (given(&|| received, &|| all * one(1, 2)), received)
         }
         collective::ALLGATHERV => {
-            let ours = all * library.bytes(element(4, own), frame.word(6));
-            (given(ours, &|| all * one(1, 2)), sum(4, 6))
+            let ours = || all * library.bytes(element(4, own), frame.word(6));
+            (given(&ours, &|| all * one(1, 2)), sum(4, 6))
         }
-        collective::ALLTOALLV => (given(sum(5, 7), &|| sum(1, 3)), sum(5, 7)),
-        collective::ALLTOALLW => (given(each(5, 7), &|| each(1, 3)), each(5, 7)),
-        collective::REDUCE => (unless_in_place(2, 3), at_root(&|| all * one(2, 3))),
-        collective::ALLREDUCE | collective::REDUCE_SCATTER_BLOCK => (all * one(2, 3), all * one(2, 3)),
-        collective::REDUCE_SCATTER => (sum(2, 3), all * library.bytes(element(2, own), frame.word(3))),
+        collective::ALLTOALLV => (given(&|| sum(5, 7), &|| sum(1, 3)), sum(5, 7)),
+        collective::ALLTOALLW => (given(&|| each(5, 7), &|| each(1, 3)), each(5, 7)),
+        collective::REDUCE => (own_part(2, 3), at_root(&|| all * one(2, 3))),
+        collective::ALLREDUCE => (all * one(2, 3), all * one(2, 3)),
+        collective::REDUCE_SCATTER_BLOCK => (in_own_group * one(2, 3), all * one(2, 3)),
+        collective::REDUCE_SCATTER => {
+            let received = all * library.bytes(element(2, own), frame.word(3));
+            (sum_in(communicator.size, 2, 3), received)
+        }
         collective::SCAN => {
             let (sent, received) = (all - own as u64, own as u64 + 1 - u64::from(is_in_place));
             (sent * one(2, 3), received * one(2, 3))

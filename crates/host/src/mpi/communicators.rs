@@ -1,19 +1,41 @@
 //! The communicators that are defined in the trace, by MPI's handles: those of the program, and one for the ranks of each window.
 
-use super::library::{Library, Membership};
+use super::library::{Library, Membership, RemoteGroup};
 use crate::communication;
 use crate::guard::on_own_stack;
 use scorep_abi::AnyHandle;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// A communicator with one group.
+/// A communicator. The plugin knows the members of both groups of an inter-communicator as those of one communicator.
 #[derive(Clone, Copy)]
 pub struct Communicator {
     /// The handle that the plugin knows.
     pub handle: AnyHandle,
+    /// The number of ranks in this process's group.
     pub size: u32,
-    /// This process's rank in it.
+    /// This process's rank in that group.
     pub rank: u32,
+    pub remote: Option<RemoteGroup>,
+}
+
+/// The ranks to which a process sends in a communicator, and from which it receives.
+#[derive(Clone, Copy)]
+pub struct Peers {
+    /// The handle that the plugin knows.
+    pub communicator: AnyHandle,
+    /// The number in the plugin's communicator of the rank that MPI calls 0.
+    pub first: u32,
+}
+
+impl Communicator {
+    pub fn peers(&self) -> Peers {
+        Peers { communicator: self.handle, first: self.remote.map_or(0, |remote| remote.first) }
+    }
+
+    /// Returns this process's number in the plugin's communicator.
+    pub fn own_number(&self) -> u32 {
+        self.rank + self.remote.map_or(0, |remote| if remote.first == 0 { remote.size } else { 0 })
+    }
 }
 
 /// An entry of the table of communicators, by MPI's handle, which may mean another communicator after MPI_Comm_free.
@@ -22,6 +44,9 @@ struct Entry {
     handle: AtomicU32,
     size: AtomicU32,
     rank: AtomicU32,
+    /// The size of the remote group; 0 if there is none.
+    remote_size: AtomicU32,
+    first_remote: AtomicU32,
 }
 
 impl Entry {
@@ -31,7 +56,22 @@ impl Entry {
             handle: AtomicU32::new(UNKNOWN),
             size: AtomicU32::new(0),
             rank: AtomicU32::new(0),
+            remote_size: AtomicU32::new(0),
+            first_remote: AtomicU32::new(0),
         }
+    }
+
+    /// Returns the communicator, once it is defined.
+    #[inline]
+    fn communicator(&self) -> Option<Communicator> {
+        // Acquire pairs with the Release in `define`.
+        let handle = self.handle.load(Ordering::Acquire);
+        let number = |number: &AtomicU32| number.load(Ordering::Relaxed);
+        let remote = RemoteGroup { size: number(&self.remote_size), first: number(&self.first_remote) };
+        let remote = Some(remote).filter(|remote| remote.size > 0);
+        let communicator =
+            Communicator { handle, size: number(&self.size), rank: number(&self.rank), remote };
+        (handle != UNKNOWN).then_some(communicator)
     }
 }
 
@@ -63,20 +103,22 @@ fn known(library: &Library, argument: usize, find: FindMembers) -> Option<Commun
     let Some(entry) = COMMUNICATORS.iter().find(has_handle) else {
         return on_own_stack(None, || define(library, mpi_handle, find));
     };
-    // Acquire pairs with the Release below.
-    let handle = entry.handle.load(Ordering::Acquire);
-    let (size, rank) = (entry.size.load(Ordering::Relaxed), entry.rank.load(Ordering::Relaxed));
-    (handle != UNKNOWN).then_some(Communicator { handle, size, rank })
+    entry.communicator()
 }
 
 /// Returns the handle of the communicator in an argument.
 pub fn handle_of(library: &Library, argument: usize) -> AnyHandle {
-    communicator(library, argument).map_or(UNKNOWN, |communicator| communicator.handle)
+    peers_in(library, argument).communicator
+}
+
+/// Returns the ranks that an argument's communicator has for messages.
+pub fn peers_in(library: &Library, argument: usize) -> Peers {
+    communicator(library, argument).map_or(Peers { communicator: UNKNOWN, first: 0 }, |found| found.peers())
 }
 
 #[cold]
 fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Communicator> {
-    let Membership { size, rank, ranks } = find(library, mpi_handle)?;
+    let Membership { size, rank, ranks, remote } = find(library, mpi_handle)?;
     let take = |entry: &&Entry| {
         let (expected, new) = (NO_COMMUNICATOR, mpi_handle);
         entry.mpi_handle.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -86,8 +128,10 @@ fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Com
     communication::define_communicator(handle, ranks.as_deref());
     entry.size.store(size, Ordering::Relaxed);
     entry.rank.store(rank, Ordering::Relaxed);
+    entry.remote_size.store(remote.map_or(0, |remote| remote.size), Ordering::Relaxed);
+    entry.first_remote.store(remote.map_or(0, |remote| remote.first), Ordering::Relaxed);
     entry.handle.store(handle, Ordering::Release);
-    Some(Communicator { handle, size, rank })
+    entry.communicator()
 }
 
 /// Called when a communicator or a window is freed.

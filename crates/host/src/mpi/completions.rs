@@ -1,6 +1,6 @@
 //! Records the requests that a call completes.
 
-use super::communicators::UNKNOWN;
+use super::communicators::{Peers, UNKNOWN};
 use super::frame::Frame;
 use super::kinds::Completion;
 use super::library::{Library, Received};
@@ -8,7 +8,7 @@ use super::requests::{self, NOWHERE, Operation, Place, Request, Stage};
 use super::state::CallState;
 use crate::communication::{self, Collective, Message, RequestEvent};
 use crate::thread::Thread;
-use scorep_abi::{AnyHandle, Location};
+use scorep_abi::Location;
 
 /// The positions of the arguments of a function that completes requests.
 struct Positions {
@@ -175,7 +175,8 @@ pub fn complete(location: *mut Location, place: Place, status: &Received, is_kep
         _ if status.is_cancelled => communication::request(location, RequestEvent::Cancelled, id),
         Operation::Send => communication::request(location, RequestEvent::SendCompleted, id),
         Operation::Receive => {
-            if let Some(message) = message_of(communicator, status) {
+            let peers = Peers { communicator, first: rank as u32 };
+            if let Some(message) = message_of(peers, status) {
                 communication::message_of_request(location, &message, id);
             }
         }
@@ -189,14 +190,14 @@ pub fn complete(location: *mut Location, place: Place, status: &Received, is_kep
 }
 
 /// Returns the received message; `None` if it is from MPI_PROC_NULL.
-fn message_of(communicator: AnyHandle, received: &Received) -> Option<Message> {
-    let rank = u32::try_from(received.source).ok()?;
+fn message_of(Peers { communicator, first }: Peers, received: &Received) -> Option<Message> {
+    let rank = first + u32::try_from(received.source).ok()?;
     Some(Message { is_sent: false, rank, communicator, tag: received.tag as u32, bytes: received.bytes })
 }
 
 /// Records a message that a blocking call has received.
-pub fn received(location: *mut Location, communicator: AnyHandle, received: &Received) {
-    if let Some(message) = message_of(communicator, received) {
+pub fn received(location: *mut Location, peers: Peers, received: &Received) {
+    if let Some(message) = message_of(peers, received) {
         communication::message(location, &message);
     }
 }

@@ -164,6 +164,8 @@ fn operation(stem: &str) -> Option<c_int> {
         | "comm_split"
         | "comm_split_type"
         | "comm_create"
+        | "intercomm_create"
+        | "intercomm_merge"
         | "cart_create"
         | "cart_sub"
         | "graph_create"

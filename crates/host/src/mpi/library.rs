@@ -111,6 +111,7 @@ pub struct Library {
     group_size: HandleToNumber,
     group_rank: HandleToNumber,
     comm_group: GetGroup,
+    remote_group: GetGroup,
     win_group: GetGroup,
     translate_ranks: TranslateRanks,
     group_free: GroupFree,
@@ -197,12 +198,23 @@ impl Neighbours {
 
 /// A communicator as it is recorded.
 pub struct Membership {
+    /// The number of ranks in this process's group.
     pub size: u32,
-    /// This process's rank in the communicator.
+    /// This process's rank in that group; 0 if it has none.
     pub rank: u32,
     /// The members' numbers, which are their ranks in MPI_COMM_WORLD unless MPI_Comm_spawn has started them; `None` for all ranks
     /// of MPI_COMM_WORLD if their numbers start at 0.
     pub ranks: Option<Vec<u32>>,
+    /// The other group of an inter-communicator.
+    pub remote: Option<RemoteGroup>,
+}
+
+/// The other group of an inter-communicator, whose members are recorded together with those of this process's group.
+#[derive(Clone, Copy)]
+pub struct RemoteGroup {
+    pub size: u32,
+    /// The place of its rank 0 among all members.
+    pub first: u32,
 }
 
 type GetGroup = unsafe extern "C" fn(of: usize, group: *mut usize) -> c_int;
@@ -214,6 +226,18 @@ type TranslateRanks = unsafe extern "C" fn(
     others: *mut c_int,
 ) -> c_int;
 type GroupFree = unsafe extern "C" fn(group: *mut usize) -> c_int;
+
+impl Membership {
+    /// Returns the members of an inter-communicator, of which this is the remote group. The order of the groups is the same in all
+    /// processes.
+    fn joined_with(self, own: Membership) -> Option<Membership> {
+        let (mut ranks, remote) = (own.ranks?, self.ranks?);
+        let is_first = remote < ranks;
+        let first = if is_first { 0 } else { own.size };
+        ranks.splice((first as usize)..(first as usize), remote);
+        Some(Membership { ranks: Some(ranks), remote: Some(RemoteGroup { size: self.size, first }), ..own })
+    }
+}
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
@@ -274,6 +298,7 @@ impl Library {
             group_size: handle_to_number(c"PMPI_Group_size")?,
             group_rank: handle_to_number(c"PMPI_Group_rank")?,
             comm_group: get_group(c"PMPI_Comm_group")?,
+            remote_group: get_group(c"PMPI_Comm_remote_group")?,
             win_group: get_group(c"PMPI_Win_get_group")?,
             translate_ranks,
             group_free,
@@ -360,16 +385,16 @@ impl Library {
         }
     }
 
-    /// Returns the members of a communicator. `None` if it is an inter-communicator or has members of another
-    /// MPI_COMM_WORLD.
+    /// Returns the members of a communicator. `None` if it has members of another MPI_COMM_WORLD.
     pub fn membership(&self, communicator: usize) -> Option<Membership> {
         if communicator == 0 || communicator == self.null_communicator {
             return None;
         }
-        if number(self.test_inter, communicator) != Some(0) {
-            return None;
+        let own = self.members(self.comm_group, communicator)?;
+        match number(self.test_inter, communicator)? {
+            0 => Some(own),
+            _ => self.members(self.remote_group, communicator)?.joined_with(own),
         }
-        self.members(self.comm_group, communicator)
     }
 
     /// Returns the processes that have a window. `None` if some are of another MPI_COMM_WORLD.
@@ -384,16 +409,17 @@ impl Library {
         if unsafe { get_group(of, &mut group) } != 0 {
             return None;
         }
-        let rank = number(self.group_rank, group)?;
+        // A remote group does not have this process.
+        let rank = number(self.group_rank, group).unwrap_or(0);
         let in_world = self.translated(group, self.comm_group, self.world)?;
         let size = in_world.len() as u32;
         // SAFETY: the group exists, and is freed once.
         unsafe { (self.group_free)(&mut group) };
         if of == self.world && self.first == 0 {
-            return Some(Membership { size, rank, ranks: None });
+            return Some(Membership { size, rank, ranks: None, remote: None });
         }
         let ranks = in_world.into_iter().map(|rank| Some(self.first + u32::try_from(rank).ok()?));
-        Some(Membership { size, rank, ranks: Some(ranks.collect::<Option<_>>()?) })
+        Some(Membership { size, rank, ranks: Some(ranks.collect::<Option<_>>()?), remote: None })
     }
 
     /// Returns the numbers of a group's processes in a window.
@@ -432,6 +458,11 @@ impl Library {
     /// Whether this argument is MPI_STATUS_IGNORE.
     pub fn is_ignored(&self, status: usize) -> bool {
         status == usize::from(!self.is_open_mpi)
+    }
+
+    /// Whether this root is MPI_ROOT, by which the root in an inter-communicator names itself.
+    pub fn is_this_root(&self, root: c_int) -> bool {
+        root == if self.is_open_mpi { -4 } else { -3 }
     }
 
     /// Whether this rank is MPI_PROC_NULL.

@@ -2,10 +2,10 @@
 //!
 //! A send and the start of a collective are recorded before the real function is called, a received message and the end of a
 //! collective after it. Bytes are counted as Score-P counts them. The arguments are those of the call from C: a library's
-//! Fortran functions convert theirs and call C's. Events in a communicator with two groups are left out of the trace and counted.
+//! Fortran functions convert theirs and call C's.
 
 use super::collectives::{arguments, described};
-use super::communicators::{UNKNOWN, communicator, forget, handle_of, handle_of_window};
+use super::communicators::{Peers, UNKNOWN, communicator, forget, handle_of, handle_of_window, peers_in};
 use super::completions;
 use super::epochs::{self, Side};
 use super::frame::Frame;
@@ -87,9 +87,9 @@ pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
 fn sent(library: &Library, frame: Frame, at: Positions) -> Option<Message> {
     // MPI_PROC_NULL is negative.
     let rank = u32::try_from(frame.int(at.rank)).ok()?;
-    let communicator = handle_of(library, frame.word(at.communicator));
+    let Peers { communicator, first } = peers_in(library, frame.word(at.communicator));
     let bytes = library.bytes(frame.count(1), frame.word(2));
-    Some(Message { is_sent: true, rank, communicator, tag: frame.int(at.tag) as u32, bytes })
+    Some(Message { is_sent: true, rank: first + rank, communicator, tag: frame.int(at.tag) as u32, bytes })
 }
 
 /// Records the start of a send, whose request is known when the function has returned.
@@ -189,23 +189,25 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         _ => {}
     }
     if let Some((communicator, status)) = received_by(recorded.kind) {
-        let communicator = match communicator {
-            Some(at) => handle_of(library, frame.word(at)),
+        let peers = match communicator {
+            Some(at) => peers_in(library, frame.word(at)),
             None => found_message(thread.call.place),
         };
         // SAFETY: MPI has filled in the status.
         let received = unsafe { library.received(frame.word(status)) };
-        return completions::received(location, communicator, &received);
+        return completions::received(location, peers, &received);
     }
     // SAFETY: by this function's contract.
     unsafe { made(library, recorded.kind, frame, thread) };
 }
 
-/// Removes a message that was found, which is now received, and returns the handle of its communicator.
-fn found_message(place: requests::Place) -> AnyHandle {
+/// Removes a message that was found, which is now received, and returns the ranks from one of which it is.
+fn found_message(place: requests::Place) -> Peers {
     let found = requests::get(place).filter(|found| found.operation == Operation::FoundMessage);
     requests::remove(place);
-    found.map_or(UNKNOWN, |found| found.communicator)
+    let Request { communicator, rank, .. } =
+        found.unwrap_or(Request { communicator: UNKNOWN, ..Request::NEW });
+    Peers { communicator, first: rank as u32 }
 }
 
 /// Records that a function has made a request, or has found a message.
@@ -229,12 +231,10 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
             }
         }
         Kind::StartReceive if !library.is_proc_null(frame.int(3)) => {
-            let communicator = handle_of(library, frame.word(5));
-            made_receive(thread.location, handle(6), Request { communicator, ..new });
+            made_receive(thread.location, handle(6), peers_in(library, frame.word(5)));
         }
         Kind::StartReceiveFound if thread.call.place != requests::NOWHERE => {
-            let communicator = found_message(thread.call.place);
-            made_receive(thread.location, handle(4), Request { communicator, ..new });
+            made_receive(thread.location, handle(4), found_message(thread.call.place));
         }
         Kind::Find { tests } => {
             // SAFETY: a function that tests for a message has the address of a number.
@@ -258,11 +258,11 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
 
 /// Keeps a message that was found, and that will be received.
 pub fn found(library: &Library, communicator: usize, handle: usize) {
-    let (id, communicator) = (requests::next_id(), handle_of(library, communicator));
-    requests::insert(
-        handle,
-        Request { operation: Operation::FoundMessage, id, communicator, ..Request::NEW },
-    );
+    let (operation, Peers { communicator, first }) =
+        (Operation::FoundMessage, peers_in(library, communicator));
+    let rank = first as i32;
+    let request = Request { operation, id: requests::next_id(), communicator, rank, ..Request::NEW };
+    requests::insert(handle, request);
 }
 
 /// Keeps the request of a send. The send was recorded before, unless it is to MPI_PROC_NULL.
@@ -277,10 +277,10 @@ fn made_send(library: &Library, thread: &Thread, handle: usize, request: Request
     }
 }
 
-fn made_receive(location: *mut Location, handle: usize, request: Request) {
+fn made_receive(location: *mut Location, handle: usize, Peers { communicator, first }: Peers) {
     let id = requests::next_id();
-    if request.communicator != UNKNOWN && requests::insert(handle, Request { id, ..request }) == Inserted::Yes
-    {
+    let request = Request { id, communicator, rank: first as i32, ..Request::NEW };
+    if communicator != UNKNOWN && requests::insert(handle, request) == Inserted::Yes {
         communication::request(location, RequestEvent::ReceiveStarted, id);
     } else {
         completions::not_recorded(location);
@@ -322,16 +322,18 @@ fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(
         true => frame.int(1).max(0) as u64 * library.bytes(frame.word(2) as i64, frame.word(3)),
         false => library.bytes(frame.count(1), frame.word(2)),
     };
+    let operation = match kind {
+        Kind::InitSend | Kind::InitPartitionedSend => Operation::Send,
+        Kind::InitReceive => Operation::Receive,
+        _ => Operation::PartitionedReceive,
+    };
+    let Peers { communicator, first } = peers_in(library, frame.word(5 + more));
     let request = Request {
-        operation: match kind {
-            Kind::InitSend | Kind::InitPartitionedSend => Operation::Send,
-            Kind::InitReceive => Operation::Receive,
-            _ => Operation::PartitionedReceive,
-        },
+        operation,
         stage: Stage::Inactive,
         id: requests::next_id(),
-        communicator: handle_of(library, frame.word(5 + more)),
-        rank,
+        communicator,
+        rank: first as i32 + if operation == Operation::Receive { 0 } else { rank },
         tag: frame.int(4 + more) as u32,
         sent: bytes,
         received: bytes,

@@ -18,7 +18,8 @@ pub struct Request {
     /// The number in the trace.
     pub id: u64,
     pub communicator: AnyHandle,
-    /// The other side's rank, or the root.
+    /// The other side's number in the plugin's communicator, or the root. In a receive whose sender is known only when it completes,
+    /// the number of rank 0 of the possible senders.
     pub rank: i32,
     pub tag: u32,
     pub sent: u64,
