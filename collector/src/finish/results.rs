@@ -126,7 +126,7 @@ fn end_running(directory: &Path) -> Result<(), ResultsError> {
     if !std::mem::take(&mut known.run.running) {
         return Ok(());
     }
-    known.run.notes.push(format!(
+    known.run.lacks(format!(
         "the run was killed, and its last records are lost: the figures are those that were last written, at {}",
         known.run.end
     ));

@@ -214,7 +214,7 @@ fn figures_that_cover_more_than_the_remaining_records_are_kept() {
     done.said_once(&FINISHED);
     let kept = place.summary("out");
     assert!(!is_running(&kept) && kept["quality"]["events"] == 1_000_000_000, "{}", kept["run"]);
-    assert!(kept["run"]["notes"].to_string().contains("its last records are lost: the figures are those"));
+    assert!(kept["run"]["missing"].to_string().contains("its last records are lost: the figures are those"));
 }
 
 /// Renaming into a run's directory fails, as on a file system that stores objects.
