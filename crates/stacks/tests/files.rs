@@ -249,14 +249,16 @@ fn programs_without_a_path_have_their_functions() {
         place.compile("from_memory", FROM_MEMORY, &[]);
         place.work("in_a", &[id]);
         place.work("in_b", &[id]);
+        // The shell's child is the program only after its exec.
+        let started = "cp in_a p; ./p 0.4 & while [ ! /proc/$!/exe -ef p ]; do :; done";
         for script in [
-            "./from_memory ./in_a 0.4",
-            "cp in_a p; ./p 0.4 & while [ ! -e /proc/$!/exe ]; do :; done; sleep 0.002; rm p; wait",
+            "./from_memory ./in_a 0.4".into(),
+            format!("{started}; rm p; wait"),
             // Like `make`: another file with that name, or with another inode.
-            "cp in_a p; ./p 0.4 & sleep 0.01; cp in_b q; mv q p; wait",
-            "cp in_a p; ./p 0.4 & sleep 0.01; mkdir -p d; mv p d; wait; rm -r d",
+            format!("{started}; cp in_b q; mv q p; wait"),
+            format!("{started}; mkdir -p d; mv p d; wait; rm -r d"),
         ] {
-            let Some(run) = place.script(script) else { return };
+            let Some(run) = place.script(&script) else { return };
             assert!(run.percent("main;in_a") > 85.0, "{id}, {script}: {:?}", run.stacks);
             assert_eq!(run.percent("in_b"), 0.0, "{script}: {:?}", run.stacks);
         }
