@@ -3,7 +3,7 @@
 
 use ampere_tests::cpu_time::{is_permitted, stolen};
 use ampere_tests::jobs::{Place, have, run};
-use ampere_tests::runs::{json, list, number};
+use ampere_tests::runs::{json, list, number, on_path};
 use ampere_tests::skip_unless;
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ const PROGRAM: &str = r#"
 "#;
 
 /// `ranks SECONDS MORE STEPS`: each rank works for SECONDS plus MORE for each lower rank, in STEPS steps. After each step it
-/// waits for the others. At the end it prints the CPU seconds that it has used.
+/// waits for the others. It prints the CPU seconds that it has used for this.
 const RANKS: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -78,19 +78,23 @@ const RANKS: &str = r#"
         volatile double sum = 0;
         for (clock_t begin = clock(); clock() - begin < seconds * CLOCKS_PER_SEC;) for (int i = 0; i < 10000; i++) sum += i;
     }
+    double cpu(void) {
+        struct rusage used;
+        getrusage(RUSAGE_SELF, &used);
+        return used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1e-6 * (used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+    }
     int main(int count, char **arguments) {
         int rank;
         MPI_Init(&count, &arguments);
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        double begin = cpu();
         int steps = atoi(arguments[3]);
         for (int step = 0; step < steps; step++) {
             works((atof(arguments[1]) + atof(arguments[2]) * rank) / steps);
             MPI_Barrier(MPI_COMM_WORLD);
         }
+        printf("rank %d %.6f\n", rank, cpu() - begin);
         MPI_Finalize();
-        struct rusage used;
-        getrusage(RUSAGE_SELF, &used);
-        printf("rank %d %.6f\n", rank, used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1e-6 * (used.ru_utime.tv_usec + used.ru_stime.tv_usec));
         return 0;
     }
 "#;
@@ -129,6 +133,12 @@ const OPENMP: &str = r#"
         return sum < 0;
     }
 "#;
+
+/// Three quarters of the atoms are on the first of two ranks.
+const LAMMPS: &str = "units lj\natom_style atomic\nprocessors 2 1 1\nlattice fcc 0.8442\nregion box block 0 20 0 20 0 20\n\
+    region part block 0 13.3 0 20 0 20\ncreate_box 1 box\ncreate_atoms 1 region part\nmass 1 1.0\n\
+    velocity all create 1.44 87287 loop geom\npair_style lj/cut 2.5\npair_coeff 1 1 1.0 1.0 2.5\nneighbor 0.3 bin\n\
+    neigh_modify delay 0 every 20 check no\nfix 1 all nve\nrun 300\n";
 
 /// Returns the summary of a command whose joules are estimated as 10 W for each busy CPU, and its output.
 fn measured(place: &Place, command: &[&str]) -> (Value, String) {
@@ -170,8 +180,10 @@ fn check_all(place: &Place, what: &str, command: &[&str]) {
     let (summary, said) = measured(place, &[&[program.to_str().unwrap(), "total"], command].concat());
     let seconds = printed(&said, "total")[0][0];
     let view = ranks_view(&summary);
-    assert_near(what, number(view, "attributed_joules"), seconds, 0.0);
-    assert!(number(view, "idle_joules") <= 0.01 * WATTS_PER_CORE * seconds + 0.05, "{what}: {view:#}");
+    let idle = number(view, "idle_joules");
+    assert_near(what, number(view, "attributed_joules") + idle, seconds, 0.0);
+    // Processes that have just started are in no function yet.
+    assert!(idle <= WATTS_PER_CORE * (0.02 * seconds + 0.005), "{what}: {idle} of {seconds} s");
 }
 
 fn program() -> (Place, String) {
@@ -236,6 +248,26 @@ fn openmp_threads_and_a_pool_of_python_have_their_joules() {
     check_all(&place, "a pool", &["python3", place.path("pool.py").to_str().unwrap()]);
 }
 
+#[test]
+fn hpcc_and_lammps_with_uneven_ranks_have_their_joules() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("mpirun.openmpi") && on_path("hpcc"), "no mpirun or no hpcc");
+    let example = std::fs::read_to_string("/usr/share/doc/hpcc/examples/_hpccinf.txt");
+    let Ok(input) = example else { return println!("skipped: no /usr/share/doc/hpcc") };
+    let (place, _) = program();
+    place.write(
+        "hpccinf.txt",
+        &input
+            .replace("1000         Ns", "200          Ns")
+            .replace("\n2            Ps", "\n1            Ps"),
+    );
+    let launcher = ["mpirun.openmpi", "--oversubscribe", "-n", "2"];
+    check_all(&place, "hpcc", &[&launcher[..], &["hpcc"]].concat());
+    skip_unless!(on_path("lmp"), "no LAMMPS");
+    place.write("in.lj", LAMMPS);
+    check_all(&place, "LAMMPS", &[&launcher[..], &["lmp", "-in", "in.lj", "-log", "none"]].concat());
+}
+
 const SIMILAR_WORK: [&str; 3] = ["0.8", "0.1", "1"];
 
 /// Compares the joules of each rank with the CPU seconds that it has printed. `work` are the program's arguments.
@@ -249,11 +281,21 @@ fn check_ranks(compiler: &str, launcher: &[&str], count: usize, work: [&str; 3])
     let ranks = printed(&said, "rank");
     assert_eq!(ranks.len(), count, "{said}");
     let rows = list(ranks_view(&summary), "callpaths");
-    for rank in ranks {
+    // While a rank starts or ends, some of its CPU time is in no function. It is charged to the functions that run at the time.
+    let is_counted = |row: &&Value| {
+        let path = list(row, "path");
+        path.len() > 1 && path.iter().all(|region| region != "MPI_Init" && region != "MPI_Finalize")
+    };
+    let joules = |rank: &Vec<f64>| -> f64 {
         let group = format!("MPI Rank {}", rank[0]);
-        let own = rows.iter().filter(|row| row["location_group"] == group.as_str());
-        let joules: f64 = own.map(|row| number(row, "exclusive_joules")).sum();
-        assert_near(&group, joules, rank[1], stolen);
+        let own = rows.iter().filter(|row| row["location_group"] == group.as_str()).filter(is_counted);
+        own.map(|row| number(row, "exclusive_joules")).sum()
+    };
+    // On a machine that others use, a rank's time can be off by this, because it begins and ends within sample intervals of others.
+    let shared = 0.005;
+    let all: Vec<String> = ranks.iter().map(|rank| format!("{rank:?}: {:.3} J", joules(rank))).collect();
+    for rank in &ranks {
+        assert_near(&format!("rank {} of {all:?}", rank[0]), joules(rank), rank[1], stolen + shared);
     }
 }
 

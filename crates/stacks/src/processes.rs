@@ -208,8 +208,15 @@ impl SwitchTime {
 /// The minimum number of intervals, and the minimum time, between two comparisons with the kernel's clock.
 const COMPARED_INTERVALS_MIN: u64 = 50;
 const COMPARED_NS_MIN: u64 = 100_000_000;
-/// If the last known switches are older, nothing is compared.
-const COMPARED_DELAY_MAX: u64 = 2_000_000;
+/// If it took longer to read a clock, it is not known to which time its value belongs.
+const READING_NS_MAX: u64 = 200_000;
+
+/// A value of the kernel's clock of a process' CPU time.
+struct Reading {
+    process: u32,
+    time: u64,
+    kernel: u64,
+}
 
 /// The minimum interval at which the mappings of a process are read again because it executes code outside them.
 const MAPS_INTERVAL_NS: u64 = 100_000_000;
@@ -226,6 +233,8 @@ pub(crate) struct SampledThreads {
 pub(crate) struct Processes {
     by_number: FxHashMap<u32, Process>,
     switch_time: SwitchTime,
+    /// The values that are not compared yet, in the order of their times.
+    readings: Vec<Reading>,
 }
 
 impl Processes {
@@ -301,29 +310,47 @@ impl Processes {
         }
     }
 
-    /// Compares times with the kernel's clock if that is due. All switches before `until` are known. `on` contains the process of
-    /// each thread that is on a CPU, with the time up to which its interval was passed on.
-    pub(crate) fn learn_switch_time(
+    /// Reads the kernel's clocks of the processes whose comparison is due. They are compared when all earlier switches are known.
+    pub(crate) fn read_clocks(&mut self, now: impl Fn() -> u64) {
+        if !self.readings.is_empty() {
+            return;
+        }
+        for (process, entry) in &self.by_number {
+            let (compared_at, intervals) = entry.on_cpu.compared;
+            let time = now();
+            if entry.on_cpu.intervals - intervals < COMPARED_INTERVALS_MIN
+                || time.saturating_sub(compared_at) < COMPARED_NS_MIN
+            {
+                continue;
+            }
+            let Some(kernel) = cpu_of_process(*process) else { continue };
+            if now() - time <= READING_NS_MAX {
+                self.readings.push(Reading { process: *process, time, kernel });
+            }
+        }
+    }
+
+    pub(crate) fn has_reading_before(&self, until: u64) -> bool {
+        self.readings.first().is_some_and(|reading| reading.time < until)
+    }
+
+    /// Compares times with the kernel's clocks that were read before `until`. All switches before `until` are known, and no later
+    /// ones. `on` contains the process of each thread that is on a CPU, with the time up to which its interval was passed on, and
+    /// `uncertain` the processes with a thread of which it is not known whether it is on a CPU.
+    pub(crate) fn compare_clocks(
         &mut self,
         until: u64,
         on: impl Iterator<Item = (u32, u64)> + Clone,
-        now: impl Fn() -> u64,
+        uncertain: &[u32],
     ) {
-        for (process, entry) in &mut self.by_number {
-            let clock = &mut entry.on_cpu;
-            let (at, intervals) = clock.compared;
-            let intervals = clock.intervals - intervals;
-            if intervals < COMPARED_INTERVALS_MIN || until.saturating_sub(at) < COMPARED_NS_MIN {
-                continue;
-            }
-            let before = now();
-            let Some(kernel) = cpu_of_process(*process) else { continue };
-            if now() - until > COMPARED_DELAY_MAX {
-                return;
-            }
-            let on = on.clone().filter(|(of, _)| of == process);
-            clock.compared = (until, clock.intervals);
-            let missing = clock.compare(kernel, on.map(|(_, at)| before.saturating_sub(at)).sum());
+        let due = self.readings.partition_point(|reading| reading.time < until);
+        for Reading { process, time, kernel } in self.readings.drain(..due) {
+            let known = self.by_number.get_mut(&process).filter(|_| !uncertain.contains(&process));
+            let Some(clock) = known.map(|entry| &mut entry.on_cpu) else { continue };
+            let intervals = clock.intervals - clock.compared.1;
+            clock.compared = (time, clock.intervals);
+            let on = on.clone().filter(|(of, _)| *of == process);
+            let missing = clock.compare(kernel, on.map(|(_, at)| time.saturating_sub(at)).sum());
             self.switch_time.learn(missing, intervals);
         }
     }

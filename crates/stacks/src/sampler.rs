@@ -368,6 +368,9 @@ impl Sampler {
         let now = clock_ns(self.options.clock);
         self.day_ahead = (clock_ns(libc::CLOCK_REALTIME) as i64).wrapping_sub(now as i64);
         self.add_new_cpus(now);
+        if self.options.cpu_times {
+            self.processes.read_clocks(|| clock_ns(self.options.clock));
+        }
         self.files.fetch();
         let mut scratch = std::mem::take(&mut self.scratch);
         let ends: Vec<u64> =
@@ -377,6 +380,7 @@ impl Sampler {
         for (time, ring, position) in scratch.records.drain(..) {
             let time = time.max(self.latest);
             self.latest = time;
+            self.compare_clocks(time);
             self.deliver(time, ring, position, &mut scratch.record, &mut scratch.frames, sink);
         }
         for (ring, end) in self.events.rings.iter_mut().zip(ends) {
@@ -618,6 +622,7 @@ impl Sampler {
                 self.on_cpu.insert(thread, OnCpu { process, is_on: true, at });
             }
         }
+        self.compare_clocks(until);
         for (thread, OnCpu { process, at, .. }) in self.on_cpu.iter_mut().filter(|(_, entry)| entry.is_on) {
             if *at < until {
                 sink.on_cpu(*process, *thread, *at, until);
@@ -626,9 +631,15 @@ impl Sampler {
                 *at = until;
             }
         }
-        let (on, clock) = (self.on_cpu.values().filter(|entry| entry.is_on), self.options.clock);
-        let passed_on = on.map(|entry| (entry.process, entry.at));
-        self.processes.learn_switch_time(until, passed_on, || clock_ns(clock));
+    }
+
+    /// Compares the times on a CPU with the kernel's clocks that were read before `until`.
+    fn compare_clocks(&mut self, until: u64) {
+        if self.processes.has_reading_before(until) {
+            let on = self.on_cpu.values().filter(|entry| entry.is_on).map(|entry| (entry.process, entry.at));
+            let uncertain: Vec<u32> = self.not_switched.values().map(|(process, _)| *process).collect();
+            self.processes.compare_clocks(until, on, &uncertain);
+        }
     }
 
     fn switch_out(&mut self, process: u32, thread: u32, time: u64, sink: &mut dyn Sink) {
