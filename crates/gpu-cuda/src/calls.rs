@@ -23,7 +23,7 @@ const LAUNCHES_GRAPH: u64 = 1 << 34;
 /// The times of the latest launches, by CUPTI's numbers.
 pub static LAUNCHES: Launches = Launches::new();
 
-/// The launches whose records have not come, by CUPTI's numbers, continued by [`number`].
+/// The launches whose records have not come, by CUPTI's numbers, extended by [`number`].
 pub static PENDING: Pending = Pending::new();
 
 /// The number after the largest one so far.

@@ -20,7 +20,7 @@ struct Scale {
     inverse: u128,
 }
 
-/// With more ticks than 4096 in a nanosecond, products would be too large.
+/// With more than 4096 ticks in a nanosecond, products would be too large.
 const RATE_MIN: u128 = 1 << 20;
 
 static SCALE: OnceLock<Scale> = OnceLock::new();

@@ -80,7 +80,7 @@ impl Driver {
     }
 }
 
-/// A UUID as NVML writes it.
+/// Returns a UUID as NVML writes it.
 fn uuid(bytes: &[u8; 16]) -> String {
     let mut text = String::from("GPU-");
     for (at, byte) in bytes.iter().enumerate() {

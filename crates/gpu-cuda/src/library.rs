@@ -107,7 +107,7 @@ fn directories(loaded: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = Vec::new();
     for runtime in loaded.iter().filter(|file| version_of("libcudart", file).is_some()) {
         let Some(here) = runtime.parent() else { continue };
-        // An installation has it in `lib64`, which may be a link to `targets/x86_64-linux/lib`.
+        // In an installation of CUDA, the runtime is in `lib64`, which may be a link to `targets/x86_64-linux/lib`.
         all.push(here.to_owned());
         all.extend(["..", "../../.."].map(|up| here.join(up).join("extras/CUPTI/lib64")));
     }

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_come_back_some_times_in_a_period_at_any_rate() {
+    fn the_size_of_buffers_follows_the_rate_of_records() {
         const PERIOD: u64 = 100_000;
         let mut buffers = Buffers { empty: Vec::new(), lent: 0, records: 1, since: 0, requests: 0 };
         let mut now = 1;

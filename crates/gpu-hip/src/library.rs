@@ -74,7 +74,7 @@ functions! {
         fn(c_int, c_int, *mut *const c_char, *mut u64);
     /// Calls a function with all agents: version, callback, size of an agent, data.
     agents = c"rocprofiler_query_available_agents": fn(c_int, AgentsCallback, usize, *mut c_void);
-    /// The present time of the clock of all records.
+    /// The present time, by the clock that all records use.
     time = c"rocprofiler_get_timestamp": fn(*mut u64);
 }
 

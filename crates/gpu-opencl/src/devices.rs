@@ -58,7 +58,7 @@ fn pci(device: Handle) -> Option<String> {
         .then(|| address(0, topology.bus.into(), topology.device.into(), topology.function.into()))
 }
 
-/// The address as the counters' sources write it.
+/// Returns the address as the counters' sources write it.
 fn address(domain: u32, bus: u32, slot: u32, function: u32) -> String {
     format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}")
 }

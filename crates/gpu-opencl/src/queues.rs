@@ -70,7 +70,7 @@ struct Command {
     event: Handle,
     /// Its place among the queue's pending commands.
     place: usize,
-    /// Whether the end of the measurement has read its times.
+    /// Whether its times were read at the end of the measurement, by [`flush`].
     is_taken: bool,
     launch: Launch,
 }
@@ -319,7 +319,7 @@ extern "C" fn completed(_event: Handle, status: i32, command: *mut c_void) {
     });
 }
 
-/// Removes a command from the list of its queue, and releases its event, unless the end of the measurement has the command.
+/// Removes a command from the list of its queue, and releases its event, unless [`flush`] has taken the command.
 fn finish(command: *mut Command) {
     // SAFETY: the command lives until the end of this function.
     let queue = unsafe { (*command).queue.clone() };

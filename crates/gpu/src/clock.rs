@@ -107,7 +107,7 @@ impl DeviceClock {
         true
     }
 
-    /// Ticks per nanosecond of the device.
+    /// Returns the rate of the run's clock, in ticks per nanosecond of the device.
     fn rate(&self) -> f64 {
         match (self.anchors.front(), self.anchors.back()) {
             (Some(first), Some(last)) if last.device.saturating_sub(first.device) >= DRIFT_SPAN_MIN => {

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// Commands are counted by the number of their launch modulo this. Two launches that share a count are recorded only when the
-/// commands of both are.
+/// Commands are counted by the number of their launch modulo this. Two launches that share a count are known to be recorded only
+/// when the commands of both are.
 const COUNTS: usize = 1 << 14;
 /// The largest number of moments that are remembered.
 const MOMENTS_MAX: usize = 1024;
@@ -92,8 +92,9 @@ impl Pending {
         (slot != 0 && slot >> 2 == launch).then_some(slot & 3)
     }
 
-    /// Returns whether all records of a launch have come, or are no longer expected: those of a kernel if its launch is older than
-    /// the launch `kernels`, and those of a copy or a graph if its launch is older than the launch `others`.
+    /// Returns whether all records of a launch have come or are no longer expected. Those of a kernel are not expected if its
+    /// launch is older than the launch `kernels`. Those of a copy or a graph are not expected if its launch is older than the
+    /// launch `others`.
     pub fn are_recorded(&self, launch: u64, kernels: u64, others: u64) -> bool {
         self.expects(launch)
             .is_none_or(|expected| launch < if expected == Expected::One as u64 { kernels } else { others })
@@ -105,12 +106,13 @@ impl Pending {
 pub struct Known {
     /// All commands of launches before this one are recorded.
     first_pending: u64,
-    /// All launches before this one have been counted; those that have ended may have been uncounted again.
+    /// All launches before this one have been added to the counts, and those that have ended may have been removed from them
+    /// again.
     counted: u64,
     /// Moments before which not all work is known yet: times in ticks of the run's clock, each with the number of the next launch
     /// at that time.
     moments: VecDeque<(u64, u64)>,
-    /// The time until which all commands are known since the last delivery.
+    /// The time until which all commands were known at the last delivery, if that delivery has moved it.
     new: Option<u64>,
 }
 

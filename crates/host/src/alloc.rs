@@ -5,7 +5,8 @@
 //! allocates from pages of its own, which leaves the application's heap unchanged as well.
 //!
 //! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;
-//! larger ones are mapped and unmapped one by one. This is for definitions and symbol tables, not for speed.
+//! larger ones are mapped and unmapped one by one. The blocks are for definitions and symbol tables, so the allocator need not
+//! be fast.
 //!
 //! When no more can be mapped, blocks come from a reserve. New work checks [`is_low`] first, and work that needs much memory checks
 //! [`has_room`].
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_aligned_and_apart() {
+    fn blocks_are_aligned_and_do_not_overlap() {
         let pages = Pages::new();
         let mut held = Vec::new();
         for round in 0..2000usize {

@@ -1,5 +1,5 @@
-//! Ways to enter the host. An event marks its thread as inside the host. Rare work runs guarded: errno is preserved, and neither
-//! cancellation nor a panic leaves it; if it needs much stack, it runs on a stack of our own.
+//! Ways to enter the host. An event marks its thread as inside the host. Rare work is guarded: errno is preserved, the thread
+//! is not cancelled during it, and no panic leaves it. Work that needs much stack runs on a stack of our own.
 
 use crate::preloaded::slot;
 use crate::state::{self, State, state};

@@ -26,12 +26,12 @@
 //! | `SCOREP_TIMER` | `tsc`, `clock_gettime` or `gettimeofday`, as in Score-P; see [`clock`] |
 //!
 //! Limits: calls into a statically linked MPI library are not recorded, nor MPI sessions without MPI_Init; the number of threads
-//! that are recorded at a time is limited ([`measurement`]), and a new thread takes the location of one that has ended if there
+//! that are recorded at a time is limited ([`threads`]), and a new thread takes the location of one that has ended if there
 //! is one; a process that ends by `_exit`, `exec` or a signal does not end its measurement.
 //!
-//! Invariants: no panic, lock or failure of ours affects the application; in a process that calls neither MPI_Init nor an
-//! instrumented function the library does nothing; a forked child records nothing; the event path neither allocates nor locks
-//! nor calls the C library.
+//! Invariants: no panic, lock or failure of ours affects the application; in a process without an event that starts a measurement
+//! ([`measurement::StartedBy`]) the library does nothing; a forked child records nothing; the event path neither allocates nor
+//! locks nor calls the C library.
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod alloc;

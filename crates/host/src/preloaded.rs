@@ -2,9 +2,9 @@
 //! the program has opened. To treat an object is to write wrappers into its tables of functions.
 //!
 //! A thread's slot is reached in two instructions. It is in the thread-local storage of the preloaded library
-//! (`crates/preload`), at a fixed distance from the thread pointer. The host is opened later: storage of its own would cost a
-//! function call per access, which the event path cannot afford, or take from the little room that the loader keeps for other
-//! libraries.
+//! (`crates/preload`), at a fixed distance from the thread pointer. The host is opened later: thread-local storage of its own
+//! would cost a function call per access, which the event path cannot afford, or use up the small reserve of static storage
+//! that the loader keeps for libraries that are opened later.
 
 use crate::thread::Slot;
 use std::sync::OnceLock;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! If the process ends in a signal handler, Running is followed by Ended at once. Events are recorded only while Running.
-//! MPI_Init or the first hook or range starts the measurement; a process without any of them stays New.
+//! MPI_Init, or the first hook, range or use of a GPU, starts the measurement; a process without any of them stays New.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

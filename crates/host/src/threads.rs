@@ -36,7 +36,7 @@ struct Threads {
 // SAFETY: the pointers are dereferenced under the mutex, or by their own thread.
 unsafe impl Send for Threads {}
 
-/// Prepares for threads. Returns `false` if the process has no thread key left.
+/// Makes the key whose destructor runs when a thread ends. Returns `false` if the process has no thread key left.
 pub fn prepare() -> bool {
     let mut key = 0;
     // SAFETY: the function has the required type, and lives as long as the process: this library is never closed.

@@ -329,7 +329,7 @@ fn calls_of_handlers_that_interrupt_events_are_recorded_or_counted() {
         let (calls, entered, missed) =
             (out.trim().parse::<i64>().unwrap(), sum("entered "), sum("missed 0 "));
         println!("{what}: {calls} calls, {entered} recorded, {missed} missed");
-        // A handler misses at most one call; a thread misses some if a jump has left its event.
+        // A handler misses at most its one call. The thread itself misses calls only after a jump out of one of its events.
         assert!(missed < calls / 10 && (missed > 0 || jumps > 0), "{what}: {missed} of {calls}");
         // A jump may have come between a call and its event.
         assert!((entered + missed - calls).abs() <= jumps, "{what}: {calls}, {entered} and {missed}");

@@ -213,7 +213,7 @@ fn modules_are_treated_when_they_are_opened() {
     }
 }
 
-/// Programs do that with plugins. No call is lost while another thread opens and closes objects, and the program does not fail.
+/// Programs with plugins open and close objects in several threads. No call is lost meanwhile, and the program does not fail.
 #[test]
 fn objects_may_be_opened_and_closed_by_several_threads() {
     let bench = little(&[]);

@@ -1,7 +1,8 @@
 //! Collectives: their arguments, and their bytes as Score-P counts them.
 //!
-//! In an inter-communicator, each group gets the data of the other one. The plugin's communicator has the members of both groups,
-//! so the root has its number there; the other members of the root's group, which have nothing to do, record that it is in theirs.
+//! In an inter-communicator, each group gets the data of the other one. The plugin knows both groups as one communicator, so the
+//! root is recorded by its number in that communicator. The other members of the root's group have no part in the collective;
+//! they record [`root::THIS_GROUP`].
 
 use super::communicators::{Communicator, UNKNOWN, communicator};
 use super::frame::Frame;
@@ -65,14 +66,14 @@ fn bytes_of(
         _ => 0,
     };
     let is_in_place = library.is_in_place(frame.word(buffer));
-    // The group of the ranks whose data this one gets.
+    // The number of ranks whose data this one gets.
     let partners = communicator.remote.map_or(communicator.size, |remote| remote.size);
     // Data that stays in place is not counted.
     let all = u64::from(partners) - u64::from(is_in_place);
     let in_own_group = u64::from(communicator.size) - u64::from(is_in_place);
     let at_root = |bytes: &dyn Fn() -> u64| if is_root { bytes() } else { 0 };
     let one = |count: usize, datatype: usize| library.bytes(frame.count(count), frame.word(datatype));
-    // The root of another group has only data for that group, or from it.
+    // In an inter-communicator, the root sends data to the other group or gets data from it, and keeps none for itself.
     let has_no_part = is_in_place || is_root && communicator.remote.is_some();
     let own_part = |count, datatype| if has_no_part { 0 } else { one(count, datatype) };
     // SAFETY: the arrays have an element for each rank of a group.
@@ -87,8 +88,9 @@ fn bytes_of(
         let datatype = |rank| unsafe { library.handle_in(frame.word(types), rank) };
         ranks(partners).map(|rank| library.bytes(element(counts, rank), datatype(rank))).sum()
     };
-    let given =
-        |ours: &dyn Fn() -> u64, theirs: &dyn Fn() -> u64| if is_in_place { ours() } else { theirs() };
+    // With MPI_IN_PLACE, the arguments of the receive describe the data that is sent.
+    let sent =
+        |received: &dyn Fn() -> u64, sent: &dyn Fn() -> u64| if is_in_place { received() } else { sent() };
     match of {
         collective::BROADCAST => (at_root(&|| all * one(1, 2)), own_part(1, 2)),
         collective::GATHER => (own_part(1, 2), at_root(&|| all * one(4, 5))),
@@ -97,14 +99,14 @@ fn bytes_of(
         collective::SCATTERV => (at_root(&|| sum(1, 3)), own_part(5, 6)),
         collective::ALLGATHER | collective::ALLTOALL => {
             let received = all * one(4, 5);
-            (given(&|| received, &|| all * one(1, 2)), received)
+            (sent(&|| received, &|| all * one(1, 2)), received)
         }
         collective::ALLGATHERV => {
             let ours = || all * library.bytes(element(4, own), frame.word(6));
-            (given(&ours, &|| all * one(1, 2)), sum(4, 6))
+            (sent(&ours, &|| all * one(1, 2)), sum(4, 6))
         }
-        collective::ALLTOALLV => (given(&|| sum(5, 7), &|| sum(1, 3)), sum(5, 7)),
-        collective::ALLTOALLW => (given(&|| each(5, 7), &|| each(1, 3)), each(5, 7)),
+        collective::ALLTOALLV => (sent(&|| sum(5, 7), &|| sum(1, 3)), sum(5, 7)),
+        collective::ALLTOALLW => (sent(&|| each(5, 7), &|| each(1, 3)), each(5, 7)),
         collective::REDUCE => (own_part(2, 3), at_root(&|| all * one(2, 3))),
         collective::ALLREDUCE => (all * one(2, 3), all * one(2, 3)),
         collective::REDUCE_SCATTER_BLOCK => (in_own_group * one(2, 3), all * one(2, 3)),

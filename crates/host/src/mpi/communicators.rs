@@ -111,7 +111,7 @@ pub fn handle_of(library: &Library, argument: usize) -> AnyHandle {
     peers_in(library, argument).communicator
 }
 
-/// Returns the ranks that an argument's communicator has for messages.
+/// Returns the ranks that exchange messages with this one in the communicator in an argument.
 pub fn peers_in(library: &Library, argument: usize) -> Peers {
     communicator(library, argument).map_or(Peers { communicator: UNKNOWN, first: 0 }, |found| found.peers())
 }

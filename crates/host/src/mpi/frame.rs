@@ -27,7 +27,7 @@ impl Frame {
 
     /// Returns an argument.
     pub fn word(self, at: usize) -> usize {
-        // SAFETY: as above; both have been written.
+        // SAFETY: as above; the body has saved the registers, and the caller has written the arguments on the stack.
         unsafe { *self.place(at) }
     }
 

@@ -55,7 +55,7 @@ pub enum Kind {
     InitCollective(c_int),
     /// A collective among neighbours, by the collective whose arguments are the same.
     Neighbours(c_int),
-    /// A function of which it is not known whom it waits for. Its calls are only counted as left out of the trace.
+    /// A function that waits for ranks that ampere does not know. Its calls are only counted as left out of the trace.
     NotFollowed,
     Finalize,
 }

@@ -118,7 +118,7 @@ pub struct Library {
     topologies: Topologies,
 }
 
-/// The functions that tell a rank's neighbours.
+/// The functions that return a rank's neighbours.
 struct Topologies {
     test: HandleToNumber,
     cart_dimensions: HandleToNumber,
@@ -202,8 +202,8 @@ pub struct Membership {
     pub size: u32,
     /// This process's rank in that group; 0 if it has none.
     pub rank: u32,
-    /// The members' numbers, which are their ranks in MPI_COMM_WORLD unless MPI_Comm_spawn has started them; `None` for all ranks
-    /// of MPI_COMM_WORLD if their numbers start at 0.
+    /// The members' numbers in the run: their ranks in MPI_COMM_WORLD, unless MPI_Comm_spawn has started the program. `None`
+    /// stands for all ranks of an MPI_COMM_WORLD whose numbers start at 0.
     pub ranks: Option<Vec<u32>>,
     /// The other group of an inter-communicator.
     pub remote: Option<RemoteGroup>,
@@ -409,7 +409,7 @@ impl Library {
         if unsafe { get_group(of, &mut group) } != 0 {
             return None;
         }
-        // A remote group does not have this process.
+        // This process has no rank in a remote group.
         let rank = number(self.group_rank, group).unwrap_or(0);
         let in_world = self.translated(group, self.comm_group, self.world)?;
         let size = in_world.len() as u32;

@@ -25,7 +25,7 @@ struct Positions {
     communicator: usize,
 }
 
-/// Those of MPI_Send, MPI_Recv and all functions whose first arguments are the same.
+/// The positions in MPI_Send, MPI_Recv and all functions whose first arguments are the same.
 const PLAIN: Positions = Positions { rank: 3, tag: 4, communicator: 5 };
 
 /// Called before the real function. It may change the call's arguments: if the program passes no status, we pass one of ours.
@@ -201,7 +201,7 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
     unsafe { made(library, recorded.kind, frame, thread) };
 }
 
-/// Removes a message that was found, which is now received, and returns the ranks from one of which it is.
+/// Removes a found message, because it is now received. Returns the possible senders.
 fn found_message(place: requests::Place) -> Peers {
     let found = requests::get(place).filter(|found| found.operation == Operation::FoundMessage);
     requests::remove(place);

@@ -55,7 +55,7 @@ use table::{FUNCTIONS, Function};
 static TARGETS: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
 /// The functions, by symbol, to which the wrappers jump because calls are no longer recorded: the real ones, or those of
-/// [`watched`]. All other entries are null.
+/// [`watched`]. An entry is null as long as the calls are recorded.
 static DIRECT: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
 /// The functions' regions, which are defined at the first call.
@@ -153,8 +153,9 @@ fn enter_inner(call: Call, stack: usize, thread: &mut Thread) -> bool {
     true
 }
 
-/// Returns the function to which the wrapper jumps from now on, because the call's function is left to sampling: one that watches
-/// the requests if messages are recorded, and otherwise the real one. Fortran's functions call C's, which watch.
+/// Returns the function to which the wrapper jumps from now on, because calls of this function are left to sampling. If
+/// messages are recorded, it is a function that watches the requests; otherwise it is the real one. Fortran's functions call
+/// C's, which watch.
 #[cold]
 fn unrecorded(call: Call) -> *mut c_void {
     let real = TARGETS[call.symbol()].load(Ordering::Relaxed);

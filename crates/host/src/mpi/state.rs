@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 /// The size of the largest `MPI_Status`, in words.
 const STATUS_WORDS: usize = 8;
-/// The size of an element of arrays of statuses that we pass, which no library's `MPI_Status` exceeds.
+/// The room for each status in the arrays of statuses that we pass. No library's `MPI_Status` is larger.
 const STATUS_BYTES: usize = 32;
 /// The largest number of requests in a call; those of a larger array are not recorded.
 const IN_CALL_MAX: usize = 1 << 20;
@@ -16,8 +16,8 @@ const MAPPED_MIN: usize = 256;
 pub struct CallState {
     /// The MPI_Status for calls in which the program passes none.
     pub status: [usize; STATUS_WORDS],
-    /// The function whose call from C has the arguments, if the program's call is from Fortran and the call from C has not come
-    /// yet.
+    /// If the program's call is from Fortran: the C function that the library will call with the same arguments. `None` after
+    /// that call.
     pub expected: Option<u16>,
     /// The stack address of the call from C inside the program's call from Fortran; 0 if there is none.
     pub inner_stack: usize,
@@ -77,7 +77,7 @@ impl Places {
         true
     }
 
-    /// The place of each element.
+    /// Returns the place of each element.
     pub fn all(&mut self) -> &mut [u32] {
         if self.memory.is_null() {
             return &mut [];
@@ -86,7 +86,7 @@ impl Places {
         unsafe { std::slice::from_raw_parts_mut(self.memory.cast(), self.used) }
     }
 
-    /// The address of the room for statuses.
+    /// Returns the address of the room for statuses.
     pub fn statuses(&self) -> usize {
         self.memory as usize + self.capacity * size_of::<u32>()
     }

@@ -5,9 +5,9 @@
 //! order (otherwise that variant has a row of its own); the Fortran spelling; the number of C arguments; the number of character
 //! arguments (a Fortran compiler appends a hidden length for each); and the type of the region.
 //!
-//! Some functions are deliberately absent, so that a program binds straight to its MPI library: `MPI_Wtime` and `MPI_Wtick` (timing a call
-//! would cost more than the call), `MPI_Pcontrol` (variable arguments), `MPI_Aint_*` and the `f2c`/`c2f` conversions
-//! (arithmetic), `MPI_T_*` (the tools' own interface), and predefined callbacks such as `MPI_DUP_FN`.
+//! Some functions are deliberately absent, so that calls of them go straight to the MPI library: `MPI_Wtime` and `MPI_Wtick`
+//! (timing a call would cost more than the call), `MPI_Pcontrol` (variable arguments), `MPI_Aint_*` and the `f2c`/`c2f`
+//! conversions (arithmetic), `MPI_T_*` (the tools' own interface), and predefined callbacks such as `MPI_DUP_FN`.
 
 use scorep_abi::region_type;
 

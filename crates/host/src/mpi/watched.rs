@@ -2,7 +2,7 @@
 //! long these functions take, so their calls are not recorded, but the requests that they complete are.
 //!
 //! A waiting program calls them tens of millions of times a second. So the wrapper jumps to a function here, which calls the real
-//! one at once, reads no time, and looks up nothing unless a request is complete.
+//! one at once, reads no time, and looks up requests only if one is complete or if there are more than [`FEW`].
 #![allow(non_snake_case)] // the names of MPI
 
 use super::call::{Call, Variant};

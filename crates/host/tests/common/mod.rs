@@ -199,7 +199,7 @@ impl Log {
             .collect()
     }
 
-    /// The names of the calls that are not events, counts of events, or definitions.
+    /// Returns the names of all calls in the log except events, counts of events and definitions.
     pub fn life(&self) -> Vec<&str> {
         self.lines
             .iter()

@@ -7,7 +7,7 @@
 
 static int found;
 
-static void looks(void *in, void *out, int *count, MPI_Datatype *type) {
+static void takes_backtrace(void *in, void *out, int *count, MPI_Datatype *type) {
     void *frames[64];
     int n = backtrace(frames, 64);
     char **names = backtrace_symbols(frames, n);
@@ -19,7 +19,7 @@ int main(int argc, char **argv) {
     MPI_Op op;
     int in = 1, out = 2;
     MPI_Init(&argc, &argv);
-    MPI_Op_create(looks, 1, &op);
+    MPI_Op_create(takes_backtrace, 1, &op);
     MPI_Reduce_local(&in, &out, 1, MPI_INT, op);
     printf("main %s\n", found ? "found" : "lost");
     MPI_Finalize();

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void on(int number) {
+static void aborts(int number) {
     (void)number;
     MPI_Abort(MPI_COMM_WORLD, 42);
 }
@@ -13,6 +13,6 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Barrier(MPI_COMM_WORLD);
     if (argc > 1 && !strcmp(argv[1], "abort")) MPI_Abort(MPI_COMM_WORLD, 42);
-    if (argc > 1 && !strcmp(argv[1], "abort in a handler")) signal(SIGUSR1, on), raise(SIGUSR1);
+    if (argc > 1 && !strcmp(argv[1], "abort in a handler")) signal(SIGUSR1, aborts), raise(SIGUSR1);
     exit(0);
 }

@@ -20,7 +20,7 @@ template <class T> __attribute__((noinline)) int deeply_named(T *) { asm volatil
 
 PLAIN static void *small(void *) { return (void *)(long)(of_the_thread(1)); }
 PLAIN static void *deep(void *) { return (void *)(long)(deeply_named((Deep<45>::type *)nullptr)); }
-PLAIN static void on(int) { of_the_handler(known(1)); }
+PLAIN static void handles(int) { of_the_handler(known(1)); }
 
 PLAIN static void run(void *(*body)(void *), size_t bytes) {
     pthread_attr_t attributes;
@@ -43,7 +43,7 @@ PLAIN int main(int argc, char **argv) {
         struct sigaction action = {};
         mprotect(stack, bytes, PROT_NONE);
         own.ss_sp = stack + bytes, own.ss_size = bytes;
-        action.sa_handler = on, action.sa_flags = SA_ONSTACK;
+        action.sa_handler = handles, action.sa_flags = SA_ONSTACK;
         if (sigaltstack(&own, nullptr) || sigaction(SIGUSR1, &action, nullptr)) return puts("no such stack"), 0;
         raise(SIGUSR1);
     } else {
