@@ -59,7 +59,7 @@ fn the_bindings_are_those_of_the_installed_headers() {
     }
     let kept = std::fs::read_to_string(BINDINGS).unwrap();
     let theirs: BTreeSet<String> = items(&generated).into_iter().collect();
-    // A newer OTF2 has more.
+    // The headers of a newer OTF2 have more items.
     let others: Vec<String> = items(&kept).into_iter().filter(|item| !theirs.contains(item)).collect();
     assert!(others.is_empty(), "{others:#?}");
     assert!(kept.contains("pub fn OTF2_Archive_Open("));

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(
             steps(Some(multiply), Some(multiply), 3),
             [-3, -2, 2, 3],
-            "as many calls as the profile has"
+            "the two innermost contexts are new calls"
         );
         assert_eq!(steps(Some(multiply), Some(send), 2), [-3, -2, 4], "still in 1");
         assert_eq!(steps(Some(send), Some(later), 1), [-4]);

@@ -20,13 +20,13 @@ pub trait EventHandler {
         None
     }
 
-    /// Receives the enter of a location into a region, with the value of the wanted attribute, if the event has it; or with 0, if
-    /// the region is entered again because a region around it was left.
+    /// Receives the enter of a location into a region. `_value` is the value of the wanted attribute, if the event has it. It
+    /// is 0 if the region is entered again because a region around it was left.
     fn enter(&mut self, _location: LocationRef, _time: u64, _region: RegionRef, _value: Option<u64>) -> Flow {
         ControlFlow::Continue(())
     }
 
-    /// A second attribute of enters that the handler wants. Called once, before the first event.
+    /// Returns a second attribute of enters that the handler wants. Called once, before the first event.
     fn second_attribute(&self) -> Option<AttributeRef> {
         None
     }

@@ -204,7 +204,8 @@ impl JoinedDefinitions {
         self.whole.groups.iter().filter_map(move |(own, known)| is_same(known).then_some(own))
     }
 
-    /// Finds the known group to which these members belong: the group of MPI_COMM_WORLD, or one that lacks some of its members.
+    /// Finds the known group to which these members belong, and completes its list: the group of MPI_COMM_WORLD, or one that
+    /// lacks some of its members.
     fn complete_group(&mut self, group: &Group, members: &[u64]) -> Option<GroupRef> {
         let unknown = communicating(&self.whole, group).and_then(|(_, all)| all.unknown());
         let same: Vec<GroupRef> = self.same_groups(group).collect();
@@ -321,7 +322,7 @@ impl JoinedDefinitions {
         numbers
     }
 
-    /// Adds the communicators. Two of the same group, name and flags are the same.
+    /// Adds the communicators. Communicators with the same group, name and flags are added once.
     fn add_comms(&mut self, other: &Definitions, places: &Places) -> Vec<(u32, u32)> {
         let mut numbers: Vec<(u32, u32)> = Vec::new();
         for (own, comm) in other.comms.iter() {

@@ -129,7 +129,7 @@ impl Trace {
         self.reader.machine_name()
     }
 
-    /// The writer's description of the measurement.
+    /// Returns the writer's description of the measurement.
     pub fn description(&self) -> String {
         self.reader.description()
     }

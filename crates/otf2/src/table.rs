@@ -181,16 +181,16 @@ mod tests {
         assert_eq!(table.push("a"), LocationRef(0));
         assert_eq!(table.insert(LocationRef(1 << 32), "far"), None);
         assert_eq!(table.insert(LocationRef(7), "seven"), None);
-        assert_eq!(table.insert(LocationRef(7), "sieben"), Some("seven"));
+        assert_eq!(table.insert(LocationRef(7), "new seven"), Some("seven"));
         assert_eq!(table.push("after"), LocationRef((1 << 32) + 1));
-        assert_eq!(table.get(LocationRef(7)), Some(&"sieben"));
+        assert_eq!(table.get(LocationRef(7)), Some(&"new seven"));
         assert_eq!(table.get(LocationRef(1)), None);
         assert_eq!(table.get(LocationRef(u64::MAX)), None);
-        assert_eq!(table.values().copied().collect::<Vec<_>>(), ["a", "sieben", "far", "after"]);
+        assert_eq!(table.values().copied().collect::<Vec<_>>(), ["a", "new seven", "far", "after"]);
     }
 
     #[test]
-    fn of_entries_with_equal_references_the_first_is_kept() {
+    fn the_first_of_several_entries_with_the_same_reference_is_kept() {
         let table = Table::of_entries(vec![(RegionRef(5), 'x'), (RegionRef(2), 'y'), (RegionRef(5), 'z')]);
         assert_eq!(table.iter().collect::<Vec<_>>(), [(RegionRef(2), &'y'), (RegionRef(5), &'x')]);
     }

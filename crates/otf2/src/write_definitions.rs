@@ -204,7 +204,7 @@ fn metrics(
     Ok(())
 }
 
-/// Finds references to undefined things. OTF2 would write them, and readers would fail.
+/// Finds references to definitions that do not exist. OTF2 would write them, and readers would fail.
 pub(crate) fn validate(definitions: &Definitions) -> Result<(), Error> {
     let d = definitions;
     if d.clock.timer_resolution == 0 {

@@ -153,7 +153,7 @@ impl ArchiveWriter {
         let anchor = self.directory.join("traces.otf2");
         let closed = self.archive.close().doing(|| format!("write {}", anchor.display()));
         if closed.is_err() {
-            // A part of it may have been written. If it cannot be removed, at least it must not look complete.
+            // A part of the anchor file may have been written. If it cannot be removed, at least it must not look complete.
             let removed = fs::remove_file(&anchor);
             if removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
                 let _ = fs::write(&anchor, b"");

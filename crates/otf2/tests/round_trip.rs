@@ -204,7 +204,7 @@ proptest! {
 }
 
 #[test]
-fn otf2_print_reads_it() {
+fn otf2_print_reads_an_archive() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 300);
     let anchor = directory.path().join("traces.otf2");
@@ -263,7 +263,7 @@ fn python(anchor: &std::path::Path) -> Option<Vec<String>> {
 }
 
 #[test]
-fn python_reads_it() {
+fn python_reads_an_archive() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 300);
     let Some(lines) = python(&directory.path().join("traces.otf2")) else {

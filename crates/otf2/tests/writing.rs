@@ -52,7 +52,7 @@ fn a_location_is_written_once() {
 }
 
 #[test]
-fn time_does_not_go_back() {
+fn a_time_before_the_last_one_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let archive = ArchiveWriter::create(directory.path()).unwrap();
     let mut writer = archive.event_writer(LocationRef(0)).unwrap();
@@ -72,7 +72,7 @@ fn time_does_not_go_back() {
 
 /// Definitions that contradict themselves are refused, and no anchor file is left.
 #[test]
-fn definitions_are_checked() {
+fn contradictory_definitions_are_refused() {
     let broken: [fn(&mut Definitions); 8] = [
         |d| d.clock.timer_resolution = 0,
         |d| d.locations.get_mut(LocationRef(0)).unwrap().group = Some(LocationGroupRef(99)),
@@ -227,10 +227,10 @@ fn limit_file_size(bytes: u64) {
 
 /// A limit on the size of files, without its signal, is like a full disk, and does not need root.
 #[test]
-fn files_may_not_grow() {
+fn a_file_that_may_not_grow_is_an_error() {
     let Some(limit) = std::env::var_os("OTF2_TEST_LIMIT") else {
         for limit in ["9000000", "4194304", "2000000", "262144", "4000", "300", "80", "10"] {
-            let (success, stderr) = alone("files_may_not_grow", "OTF2_TEST_LIMIT", limit);
+            let (success, stderr) = alone("a_file_that_may_not_grow_is_an_error", "OTF2_TEST_LIMIT", limit);
             assert!(success, "{limit}: {stderr}");
             assert_eq!(stderr, "", "{limit}");
         }
@@ -239,7 +239,7 @@ fn files_may_not_grow() {
     let limit: u64 = limit.to_str().unwrap().parse().unwrap();
     let directory = tempfile::tempdir().unwrap();
     limit_file_size(limit);
-    // Few events: the limit is met when the event file is closed, in the definitions or in the anchor file.
+    // With few events, the limit is reached when the event file is closed, in the definitions or in the anchor file.
     for events in [1_000_000, limit / 12 + 8, 10, 1] {
         let directory = directory.path().join(events.to_string());
         fs::create_dir(&directory).unwrap();
@@ -257,10 +257,11 @@ fn files_may_not_grow() {
 /// OTF2 writes these definitions in several pieces, and there is room for none, some or nearly all of them. They are slightly
 /// larger than two of its buffers, so that the second is full when the file is closed, where a failure would crash.
 #[test]
-fn many_definitions_do_not_fit() {
+fn definitions_that_do_not_fit_are_an_error() {
     let Some(limit) = std::env::var_os("OTF2_TEST_DEFINITIONS") else {
         for limit in ["1000000", "4194304", "8000000", "8300000", "9000000", "40000000"] {
-            let (success, stderr) = alone("many_definitions_do_not_fit", "OTF2_TEST_DEFINITIONS", limit);
+            let (success, stderr) =
+                alone("definitions_that_do_not_fit_are_an_error", "OTF2_TEST_DEFINITIONS", limit);
             assert!(success, "{limit}: {stderr}");
             assert_eq!(stderr, "", "{limit}");
         }
@@ -288,7 +289,7 @@ fn many_definitions_do_not_fit() {
 
 /// A real full disk: a small file system in memory, in a mount namespace of its own.
 #[test]
-fn the_disk_is_full() {
+fn a_full_disk_is_an_error() {
     if let Some(directory) = std::env::var_os("OTF2_TEST_FULL") {
         let directory = Path::new(&directory);
         let result = write_until_full(directory, 1_000_000);
@@ -299,7 +300,7 @@ fn the_disk_is_full() {
     let path = directory.path().to_str().unwrap();
     let script = format!(
         "mount -t tmpfs -o size=1m none {path} && \
-         OTF2_TEST_FULL={path} exec {} --exact the_disk_is_full --nocapture",
+         OTF2_TEST_FULL={path} exec {} --exact a_full_disk_is_an_error --nocapture",
         std::env::current_exe().unwrap().display()
     );
     let may_mount = Command::new("unshare").args(["-m", "true"]).output();

@@ -1,5 +1,5 @@
-//! Holds directories, so that they stay the same during a run: an action at or below the path of a held directory is done in the
-//! directory that existed when it was held, even if another one has been put in its place since.
+//! Holds directories, so that they stay the same during a run. An action at or below the path of a held directory is done in the
+//! directory that was held, even if another one has been put in its place since.
 
 use rustix::fd::OwnedFd;
 use std::path::{Path, PathBuf};

@@ -45,6 +45,7 @@ const ACTS: [&str; 23] = [
 
 const IN_SESSION: &str = "a session's directory is private, and in a root where nobody else can rename it";
 const NAMED: &str = "a file or a directory that the user names on the command line or in a setting";
+/// The files and folders whose code may act on paths, with the reasons.
 const MAY: [(&str, &str); 21] = [
     ("crates/ring/src/", IN_SESSION),
     ("server/src/main.rs", IN_SESSION),

@@ -312,7 +312,7 @@ mod tests {
         tree.begin(inner);
         tree[inner].calls = 3;
         tree[outer].ready = 1; // while it is not pending
-        assert!(!tree.has_pending() && !tree.mark_pending(inner), "nothing below is written");
+        assert!(!tree.has_pending() && !tree.mark_pending(inner), "the calls would never be written");
         tree.repair();
         assert_eq!(tree[outer].ready, NO_REGION, "it would be counted and never written");
         let mut written = Vec::new();

@@ -491,7 +491,7 @@ impl EventWriter {
         self.output.open
     }
 
-    /// The number of calls suppressed so far.
+    /// Returns the number of calls suppressed so far.
     pub fn suppressed_calls(&self) -> u64 {
         self.output.suppressed_calls
     }

@@ -670,8 +670,8 @@ fn make_private(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that no other user can replace our directory. The owner of the root can, and without the sticky bit all who may write
-/// to it.
+/// Checks that no other user can replace our directory. The owner of the root could, and without the sticky bit everyone who may
+/// write to the root.
 fn check_root(root: &Path) -> Result<(), Error> {
     // If it does not exist, making ours will fail with a message.
     let Ok(stat) = rustix::fs::stat(root) else { return Ok(()) };

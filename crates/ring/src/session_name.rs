@@ -24,8 +24,8 @@ pub fn session_name() -> String {
     format!("s-pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
 }
 
-/// Returns the launcher's process on this node, which stands for the job if there is no job id: the nearest ancestor
-/// that does not belong to this rank. MPICH, MVAPICH2 and MPT have one on each node.
+/// Returns the pid of the launcher's process on this node: the nearest ancestor that does not belong to this rank. It
+/// identifies the job if there is no job id. MPICH, MVAPICH2 and MPT have one on each node.
 fn launching_process() -> Option<u32> {
     let launched = launched_rank(|name| std::env::var(name).ok()).map(|launched| launched.variable);
     let name = launched.or_else(|| std::env::var_os(ONLY_RANK).map(|_| ONLY_RANK))?;

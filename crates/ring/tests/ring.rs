@@ -301,7 +301,7 @@ fn files_in_the_place_of_a_removed_session_are_not_removed_with_it() {
     };
     let (place, precious) = (private("s-run"), private("precious"));
     let session = Session::open_or_create_in(&place).unwrap();
-    // Files of the user's, and even the page of another session of theirs.
+    // The directory has files of the same user, and even the page of another session.
     std::fs::write(precious.join("thesis"), "mine").unwrap();
     Session::open_or_create_in(&precious).unwrap();
     let count = || std::fs::read_dir(&precious).unwrap().count();

@@ -87,10 +87,10 @@ fn damaged_files_are_errors_and_damaged_samples_are_left_out() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("x");
     assert!(read(&path).unwrap_err().to_string().contains("cannot open"));
-    for (bytes, why) in [(&b"short"[..], "header changes"), (&[0xff; 64], "AMPSAMP1")] {
+    for (bytes, why) in [(&b"short"[..], "shorter than its header"), (&[0xff; 64], "AMPSAMP1")] {
         std::fs::write(&path, bytes).unwrap();
         let error = read(&path).unwrap_err().to_string();
-        assert!(error.contains("not a file of this version of ampere"), "{error} lacks {why}");
+        assert!(error.contains("not a file of this version of ampere") && error.contains(why), "{error}");
     }
     // Half a sample, and times that go back.
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();

@@ -137,7 +137,7 @@ pub(crate) fn count_commands(thread: u32) -> io::Result<OwnedFd> {
 /// Opens an event that samples the calling thread from now on, and its ring.
 pub(crate) fn sample_this_thread(options: &Options) -> io::Result<(OwnedFd, Ring)> {
     let attributes = known_attributes(attributes(options));
-    // A ring of an event on any CPU cannot be inherited.
+    // An event on any CPU that is inherited cannot have a ring.
     let event = open(&Attributes { flags: attributes.flags & !INHERIT, ..attributes }, 0, ANY_CPU)?;
     let ring = Ring::map(&event, RING_BYTES[3])?;
     control(&event, ENABLE, 0)?;

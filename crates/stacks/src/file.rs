@@ -251,7 +251,7 @@ impl Files {
         Some((address - (in_file - start), Prologue::of(code, into)))
     }
 
-    /// The call instruction before an address of a process.
+    /// Returns the call instruction before an address of a process.
     pub(crate) fn call_before(&mut self, mapping: &Mapping, address: u64) -> Call {
         let Some(file) = self.files.get_mut(mapping.file as usize) else { return Call::None };
         let Some(image) = &file.image else { return Call::None };

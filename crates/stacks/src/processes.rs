@@ -157,8 +157,9 @@ struct CpuClock {
 }
 
 impl CpuClock {
-    /// Returns when an interval begins that is recorded as beginning at `time`. The thread's last interval ended at `ended`. What
-    /// earlier intervals lack is added to it as well, or taken back, up to the time of one more switch.
+    /// Returns the corrected start of an interval on a CPU whose recorded start is `time`. It is earlier by the time of a
+    /// switch. Time that earlier intervals lack is added to this, up to the time of one more switch; time that they have too
+    /// much is taken off. It is not before `ended`, the end of the thread's last interval.
     fn begins(&mut self, switch_ns: i64, time: u64, ended: u64) -> u64 {
         let wanted = (switch_ns + self.owed).clamp(0, 2 * switch_ns);
         let begins = time.saturating_sub(wanted as u64).max(ended);
@@ -295,7 +296,7 @@ impl Processes {
         }
     }
 
-    /// Returns when an interval on a CPU begins that is recorded as beginning at `time`. The thread's last interval ended at
+    /// Returns the corrected start of an interval on a CPU whose recorded start is `time`. The thread's last interval ended at
     /// `ended`.
     pub(crate) fn begins_on_cpu(&mut self, process: u32, time: u64, ended: u64) -> u64 {
         let Some(entry) = self.by_number.get_mut(&process) else { return time.max(ended) };

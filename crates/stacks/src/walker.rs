@@ -159,7 +159,7 @@ impl Walker<'_> {
         Some((frame, call == Call::Of(start?)))
     }
 
-    /// The call instruction before an address of the process, if there is one.
+    /// Returns the call instruction before an address of the process, if there is one.
     fn call(&mut self, address: u64) -> Option<Call> {
         let mapping = at(self.mappings, address.checked_sub(1)?)?;
         Some(self.files.call_before(mapping, address)).filter(|call| *call != Call::None)

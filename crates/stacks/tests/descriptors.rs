@@ -41,7 +41,7 @@ fn open() -> usize {
 }
 
 #[test]
-fn opens_no_more_perf_events_than_needed_or_allowed() {
+fn the_sampler_opens_no_more_perf_events_than_needed_or_allowed() {
     let Ok(mut sampler) = Sampler::begin(&Options::default()) else {
         println!("skipped: perf_event_open is not allowed here");
         return;

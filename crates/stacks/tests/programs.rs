@@ -285,7 +285,7 @@ fn a_launcher_that_has_ended_and_invalid_settings_are_errors() {
 
 #[test]
 fn a_launcher_stays_unsampled_and_its_commands_sampled_when_others_stop_being_sampled() {
-    // It executes a command, works itself after the first word, and executes another command after the second.
+    // After the first line of input it writes a line; after the second it works itself and then executes a command.
     const LAUNCHER: &str =
         "read go; true; echo; read stopped; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; \"$@\"";
     let programs = compile(TABLES);

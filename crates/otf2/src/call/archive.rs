@@ -140,7 +140,8 @@ impl Archive {
     }
 }
 
-/// The result of a call that closes a file. If the last bytes could not be written, OTF2 often reports that only in a message.
+/// Returns the result of a call that closes a file. If the last bytes could not be written, OTF2 often reports that only in a
+/// message.
 fn check_written(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
     match take_message() {
         Some(error) => Err(error),

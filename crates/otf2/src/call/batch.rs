@@ -84,7 +84,7 @@ impl Event {
         Event { time, number, values_start: 0, values_len: 0, kind }
     }
 
-    /// Adds an event with a number as its only value.
+    /// Returns an event whose only value is a number, which is added to `values`.
     pub(super) fn with_number(
         time: u64,
         number: u32,

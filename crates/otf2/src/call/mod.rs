@@ -88,7 +88,7 @@ pub(crate) fn forget_message() {
     FIRST.with(|first| *first.borrow_mut() = None);
 }
 
-/// The first message since the last call of this or of [`forget_message`].
+/// Returns the first message since the last call of this function or of [`forget_message`].
 pub(crate) fn take_message() -> Option<Otf2Error> {
     FIRST.with(|first| first.borrow_mut().take()).map(|(code, message)| describe(code, &message))
 }
@@ -102,7 +102,7 @@ fn describe(code: sys::OTF2_ErrorCode, message: &str) -> Otf2Error {
     Otf2Error { code, name, text: text.split_whitespace().collect::<Vec<_>>().join(" ") }
 }
 
-/// The error of a call that returned `code`, which is not success.
+/// Returns the error of a call that returned `code`, which is not success.
 #[cold]
 pub(crate) fn failure(code: sys::OTF2_ErrorCode) -> Otf2Error {
     take_message().unwrap_or_else(|| describe(code, ""))

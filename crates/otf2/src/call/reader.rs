@@ -124,8 +124,8 @@ impl Reader {
         }
     }
 
-    /// A reader of a location's events, which starts with the first. There must be one at a time for each location, and none for
-    /// the location that is OTF2's "none", for which OTF2 aborts.
+    /// Returns a reader of a location's events, which starts with the first event. A location must have only one reader at a
+    /// time. The location that is OTF2's "none" is refused, because OTF2 aborts for it.
     pub(crate) fn event_reader(
         &self,
         location: u64,
