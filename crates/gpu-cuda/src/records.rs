@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 /// Empty buffers for CUPTI, and the number of records that each is to hold.
 ///
 /// CUPTI gives a buffer back when it is full and all its work is done. Therefore a large buffer comes seconds late if a GPU is
-/// always busy. The number of records in a buffer is adapted to the rate of records, so that some buffers are filled in each
-/// [`PERIOD`].
+/// always busy. The number of records in a buffer is adapted to the rate of records, so that about [`BUFFERS_WANTED`] buffers
+/// are filled in each [`PERIOD`].
 struct Buffers {
     empty: Vec<*mut u8>,
     /// The number of buffers that CUPTI has.
@@ -193,7 +193,8 @@ struct Records {
     contexts: FxHashMap<u32, Vec<u32>>,
     streams: FxHashMap<Place, KnownStream>,
     known: Known,
-    /// Kernels by the addresses of their names. A name may be replaced when a module is unloaded, and is compared.
+    /// Kernels by the addresses of their names. The name is compared, too, because another one may be at its address after a
+    /// module was unloaded.
     kernels: FxHashMap<usize, (CString, u32)>,
     /// The regions of copies, by their kind, and that of memsets; 0 before the first one.
     transfers: [u32; COPIES.len() + 1],
@@ -274,7 +275,7 @@ impl Records {
 
     /// Passes on the frames that still wait in the streams.
     fn deliver(&mut self, host: &Host) {
-        // All new streams are known before the first of them has frames: live figures wait for all that are known.
+        // All new streams are opened before any of them has frames, because live figures wait for all streams that are open.
         self.streams.values_mut().for_each(|known| known.stream.open(host));
         for KnownStream { stream, .. } in self.streams.values_mut() {
             if stream.waiting() > 0 {

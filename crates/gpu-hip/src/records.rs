@@ -112,7 +112,7 @@ pub(crate) struct Streams {
     clock: DeviceClock,
     /// The number of commands that records have described.
     seen: u64,
-    /// The number of dropped records that the last batch came with.
+    /// The number of dropped records that the last batch reported.
     dropped: u64,
     known: Known,
 }
@@ -150,7 +150,7 @@ impl Streams {
         self.seen += commands.len() as u64;
         commands.iter().for_each(|command| COMMANDS.recorded(command.correlation));
         let impossible = commands.iter().filter(|command| !self.push(command, losses)).count() as u64;
-        // All new streams are known before the first of them has frames: live figures wait for all that are known.
+        // All new streams are opened before any of them has frames, because live figures wait for all streams that are open.
         self.streams.values_mut().for_each(|known| known.stream.open(host));
         let left_out: u64 = self.streams.values_mut().map(|known| known.stream.flush(host)).sum();
         let newly_dropped = if dropped >= self.dropped { dropped - self.dropped } else { dropped };

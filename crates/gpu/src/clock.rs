@@ -38,7 +38,8 @@ struct Anchor {
 }
 
 impl Anchor {
-    /// Whether no clock whose drift is at most [`DRIFT_MAX`] can have shown both times. `rate` is in ticks per nanosecond.
+    /// Whether the two readings differ by more than their errors and a drift of [`DRIFT_MAX`] explain. `rate` is in ticks per
+    /// nanosecond.
     fn contradicts(&self, other: &Anchor, rate: f64) -> bool {
         let by_device = (other.device as f64 - self.device as f64) * rate;
         let by_run = other.ticks as f64 - self.ticks as f64;

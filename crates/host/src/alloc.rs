@@ -1,7 +1,7 @@
 //! The host's allocator: never the application's heap.
 //!
 //! The application may bring its own allocator, compiled with `-finstrument-functions`: a hook would then allocate
-//! inside of `malloc`, with its lock held. An event may also come from a signal handler that interrupted `malloc`. So the host
+//! inside `malloc`, with its lock held. An event may also come from a signal handler that interrupted `malloc`. So the host
 //! allocates from pages of its own, which leaves the application's heap unchanged as well.
 //!
 //! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;

@@ -305,7 +305,7 @@ unsafe extern "C" fn message(text: *const u8, bytes: usize) {
 /// Lets the adapters deliver the records that are still in buffers. The caller is not inside the host, and the measurement is
 /// running.
 pub fn flush() {
-    // The adapters call the host, so the lock is not held.
+    // The lock is not held during the calls, because the adapters call the host.
     let flushes = std::mem::take(&mut gpus().flushes);
     flushes.iter().for_each(|flush| flush());
 }

@@ -52,7 +52,7 @@ const _: () = assert!(size_of::<Slot>() == 32);
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Frame {
-    /// A function's address, or a number below all addresses: the index of an MPI function or of a domain of ranges.
+    /// A function's address, or a number below [`GPU_KEYS_END`] for anything else.
     key: usize,
     /// The region. A frame that is not recorded has `INVALID` or `FILTERED`.
     region: AnyHandle,
@@ -81,6 +81,7 @@ pub struct Thread {
 
 /// The number of calls that no location has reported, because their threads have no location or their frames are too deep.
 pub static MISSED_WITHOUT_LOCATION: AtomicU64 = AtomicU64::new(0);
+
 impl Thread {
     /// Returns the calling thread, without frames. `None` if there is no memory.
     pub fn new(slot: *const Slot) -> Option<Box<Thread>> {

@@ -138,8 +138,8 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
             // SAFETY: the pointer comes from Box::into_raw in `attach`, and the slot no longer holds it. The end of measurement
             // reads only fields that do not change.
             let location = unsafe { (*thread).location };
-            // The main thread may call pthread_exit: its location stays active for PROGRAM_END. Once the measurement is ending,
-            // the locations are deactivated there.
+            // The main thread may call pthread_exit: its location stays active for PROGRAM_END. If the measurement is ending,
+            // that end deactivates all locations.
             let is_running = state() == State::Running;
             if is_running {
                 report_missed(&slot.missed, location);
@@ -213,12 +213,12 @@ pub fn drain(own: &Slot) {
 const MEMBARRIER_PRIVATE_EXPEDITED: c_int = 1 << 3;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
 
-/// A full fence on every thread of the process: afterwards each thread either is seen as busy or sees the new state.
+/// Makes every thread of the process execute a full fence. Afterwards, each thread either is seen as busy or sees the new state.
 fn barrier() {
     // SAFETY: a system call without pointers.
     let code = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) };
     if code != 0 {
-        // Store buffers drain in nanoseconds.
+        // Without the system call, this wait is long enough: a store becomes visible within nanoseconds.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

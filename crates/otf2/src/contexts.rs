@@ -37,7 +37,7 @@ pub(crate) fn walk(
         open = defined(frame.parent);
     }
     if open.is_none() {
-        // At the first event, or if recording was switched off in between, the frames around it must be entered, too.
+        // At the first event, or if recording was switched off in between, all frames around the new ones must be entered, too.
         while let Some(context) = stays {
             new.push(context.region);
             stays = defined(context.parent);
@@ -52,7 +52,7 @@ mod tests {
     use std::ops::ControlFlow;
 
     #[test]
-    fn a_frame_with_a_changed_index_remains_open() {
+    fn a_frame_stays_open_when_its_place_in_the_region_changes() {
         let mut definitions = Definitions::default();
         let mut context = |region, parent| {
             let parent = (parent != u32::MAX).then_some(CallingContextRef(parent));
@@ -83,9 +83,9 @@ mod tests {
             [-3, -2, 2, 3],
             "the two innermost contexts are new calls"
         );
-        assert_eq!(steps(Some(multiply), Some(send), 2), [-3, -2, 4], "still in 1");
+        assert_eq!(steps(Some(multiply), Some(send), 2), [-3, -2, 4], "region 1 stays open");
         assert_eq!(steps(Some(send), Some(later), 1), [-4]);
         assert_eq!(steps(Some(send), None, 1), [-4, -1]);
-        assert_eq!(steps(None, Some(send), 2), [1, 4], "events before it are missing");
+        assert_eq!(steps(None, Some(send), 2), [1, 4], "the events before this one are missing");
     }
 }

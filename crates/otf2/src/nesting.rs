@@ -60,7 +60,7 @@ impl Nest {
         handler: &mut H,
     ) -> Flow {
         handler.enter(self.location, time, region, value)?;
-        if !self.held.is_empty() && self.is_reversed(region) {
+        if !self.held.is_empty() && self.remove_held_leave(region) {
             return handler.leave(self.location, time, region);
         }
         self.open.push(Frame { region, resumed: false });
@@ -98,9 +98,9 @@ impl Nest {
         ControlFlow::Continue(())
     }
 
-    /// Whether a leave of this region, which is entered only now, is held. Removes that leave.
+    /// Called when a region is entered. If a leave of it is held, removes that leave, and returns `true`.
     #[cold]
-    fn is_reversed(&mut self, region: RegionRef) -> bool {
+    fn remove_held_leave(&mut self, region: RegionRef) -> bool {
         let Some(at) = self.held.iter().position(|held| *held == region) else { return false };
         self.held.remove(at);
         self.found.reversed += 1;

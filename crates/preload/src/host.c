@@ -1,9 +1,9 @@
 /* Treats new objects, and loads the host when there is something to measure. To treat an object is to replace entries of its
  * tables (patch.c).
  *
- * Objects are treated when the program starts, and again when it asks for a function of an object that it has opened. The record
- * of treated objects changes only under the loader's own lock, which dl_iterate_phdr takes. So there is no lock of ours to wait
- * for. */
+ * Objects are treated when the program starts, and again when the program looks up a function in an object that it has opened.
+ * The record of treated objects changes only under the loader's own lock, which dl_iterate_phdr takes. So this library needs no
+ * lock of its own. */
 #include "stub.h"
 
 /* The host's slot of a thread (crates/host/src/preloaded.rs). It is here because a library that is loaded at the start takes
@@ -47,7 +47,8 @@ struct round {
 	int lacks_layers, is_done;
 };
 
-/* Whether the object is the host or the plugin. The libraries that see GPU kernels are treated: they open the host. */
+/* Whether the object is the host or the plugin. The libraries that see GPU kernels are treated like others, because they
+ * open the host. */
 static int is_ours(const struct object *object) {
 	const char *name = file_name(object->name);
 	return begins_with(name, "libampere_host") || begins_with(name, "libampere_p") || begins_with(name, "libscorep_substrate_ampere");
@@ -109,7 +110,7 @@ void treat_new_objects(void) {
 		struct round round = {.at = 0};
 		stub.iterate(take_snapshot, &round.objects);
 		if (!round.objects.is_changed) return;
-		/* Another thread may be opening one of them, and the loader may still be writing into it. dladdr waits for that. */
+		/* Another thread may be opening an object into which the loader is still writing. dladdr waits until it has finished. */
 		void *unused[4];
 		stub.address((void *)&stub, unused);
 		stub.iterate(treat_new, &round);

@@ -117,7 +117,7 @@ impl CallTree {
         }
     }
 
-    /// Returns the child that is expected next. If there is none, it is the root, which is never short.
+    /// Returns the child that is expected next. If there is none, it is the root, which is never ready.
     #[inline(always)]
     pub fn expected_child(&self, parent: NodeIndex) -> NodeIndex {
         self[parent].expected_child

@@ -333,7 +333,7 @@ impl EventWriter {
         }
         self.suppressed_depth += 1;
         let frames = self.suppressed_depth as u64;
-        // With less than half of the ring free it would be full again at once.
+        // If less than half of the ring were free, it would soon be full again.
         let ample = self.output.open + 2 * frames + RESERVE + self.output.ring.capacity_records() / 2;
         if self.suppressed_depth <= SUPPRESSED_REMEMBERED && self.output.ring.free() >= ample {
             in_coalesced = match &mut self.overload {

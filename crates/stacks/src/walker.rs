@@ -244,7 +244,8 @@ impl Walker<'_> {
         if caller == 0 {
             return Step::End(None);
         }
-        // A function that calls no other may have no frame; all others have one, which is further out.
+        // Only the innermost function may have no frame, if its return address is in a register. The frame of a caller is always
+        // further out.
         let may_stay = machine::RETURN_IN_REGISTER && is_first;
         if !is_exact && (frame < sp || frame == sp && !may_stay) {
             return Step::End(Some(CutReason::OtherStack));

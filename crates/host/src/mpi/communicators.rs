@@ -23,7 +23,7 @@ pub struct Communicator {
 pub struct Peers {
     /// The handle that the plugin knows.
     pub communicator: AnyHandle,
-    /// The number in the plugin's communicator of the rank that MPI calls 0.
+    /// The number, in the plugin's communicator, of rank 0 of the group to which MPI's calls refer.
     pub first: u32,
 }
 

@@ -193,7 +193,7 @@ impl RawEventWriter<'_> {
             check(sys::OTF2_AttributeList_AddUint64(self.attributes, attribute, value))?;
             let written = check(sys::OTF2_EvtWriter_Enter(self.handle, self.attributes, time, region));
             if written.is_err() {
-                // The list may not have been emptied.
+                // OTF2 may have failed before it emptied the list.
                 sys::OTF2_AttributeList_RemoveAllAttributes(self.attributes);
             }
             written

@@ -80,7 +80,7 @@ impl Run {
         let [began, ended] = self.times;
         assert!(
             self.received.times.iter().all(|time| (began..ended).contains(time)),
-            "times are those of the clock"
+            "all times are within those of the run"
         );
         let cut_off: u64 = self.figures.cut_off.iter().map(|cut| cut.samples).sum();
         assert_eq!(self.figures.complete + cut_off, self.figures.samples);
