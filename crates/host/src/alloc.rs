@@ -44,8 +44,8 @@ impl Pages {
         Pages { locked: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) }
     }
 
-    /// Called in a forked child. A thread that held the lock does not exist there, so the lists start empty; the blocks in them
-    /// are lost.
+    /// Called in a forked child. Another thread that held the lock does not exist in the child, so the lists start empty. The
+    /// blocks in them are lost.
     pub fn forked(&self) {
         if self.locked.load(Ordering::Relaxed) {
             // SAFETY: a child has one thread. If a signal handler forked while it interrupted this thread's use of the lists,

@@ -97,8 +97,8 @@ fn own_path() -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// Returns the plugin's file: AMPERE_HOST_PLUGIN, or next to this library, or in ../lib from there. The error is the
-/// directory of this library.
+/// Returns the plugin's file: the one that AMPERE_HOST_PLUGIN names, or else the one next to this library or in `../lib`. The
+/// error is the directory of this library.
 fn find() -> Result<OsString, PathBuf> {
     if let Some(path) = std::env::var_os("AMPERE_HOST_PLUGIN").filter(|path| !path.is_empty()) {
         return Ok(path);

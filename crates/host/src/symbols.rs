@@ -61,8 +61,8 @@ static MODULES: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 
 /// Debug information is not read from larger files: it would take seconds of the program's time.
 const DEBUG_FILE_SIZE_MAX: usize = 2 << 30;
-/// Reading an object takes at most this multiple of its size, plus a constant. The memory is checked first, because a failed
-/// allocation would abort the process.
+/// The memory for reading an object is at most this multiple of its size, plus a constant. Whether it is free is checked first,
+/// because a failed allocation would abort the process.
 const MEMORY_FACTOR: usize = 4;
 const MEMORY_MORE: usize = 8 << 20;
 

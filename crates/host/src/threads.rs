@@ -119,7 +119,7 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     }
     // SAFETY: as in `inside`.
     let slot = unsafe { &*slot() };
-    // Destructors of the program's keys may cause events, so this one asks to be called again after one round of all of them.
+    // Destructors of the program's keys may cause events. So this destructor asks to be called again, after all have run once.
     // SAFETY: the key is ours, and the value was the key's until now.
     let postpone =
         || KEY.get().is_some_and(|&key| unsafe { libc::pthread_setspecific(key, thread.cast()) } == 0);

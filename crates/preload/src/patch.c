@@ -60,7 +60,7 @@ static int open_window(struct window *window, uintptr_t place) {
 }
 
 /* Whether a call of this name from the object is inside an MPI library, and so not the program's. The exception is a separate
- * Fortran library, which converts its arguments and calls C's functions: the messages are recorded there. */
+ * Fortran library: it converts its arguments and calls C's functions, and the messages are recorded from these calls. */
 static int is_within_mpi(const struct object *object, const char *name) {
 	int is_c = begins_with(name, "MPI_") || begins_with(name, "PMPI_");
 	return is_mpi(object) && (!is_c || defined_in(object, "PMPI_Init"));

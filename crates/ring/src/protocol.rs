@@ -29,7 +29,7 @@ impl Position for std::sync::atomic::AtomicU64 {
 pub trait Hold {
     /// Returns the pid of the present holder.
     fn holder(&self) -> u32;
-    /// Replaces `from` with `to`. `Err` has the pid that was there instead.
+    /// Replaces `from` with `to`. If the pid is not `from`, it is the `Err`.
     fn replace(&self, from: u32, to: u32) -> Result<(), u32>;
 }
 

@@ -81,7 +81,7 @@ fn slots_are_handed_over_in_both_directions() {
 }
 
 /// A consumer was killed when it had read a record and not yet handed its slot back. Two others try to take its end while the
-/// producer continues: one gets it, and with it every record from there on, once and in order.
+/// producer continues. One of the two gets it, and then reads every record from that position on, once and in order.
 #[test]
 fn one_consumer_takes_over_from_a_dead_one_and_misses_no_record() {
     const DEAD: u32 = 7;
@@ -137,7 +137,7 @@ fn one_consumer_takes_over_from_a_dead_one_and_misses_no_record() {
                     }
                     1
                 };
-                // The model checker knows at most four threads; one of the two is this one.
+                // The model checker knows at most four threads, so one of the two runs in this thread.
                 if me == 8 { Err(loom::thread::spawn(take)) } else { Ok(take()) }
             })
             .into_iter()

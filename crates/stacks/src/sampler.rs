@@ -27,7 +27,7 @@ pub trait Sink {
     /// Receives the start of a program with this name in a process. A forked process has no name, and is still a copy of its
     /// parent.
     fn started(&mut self, process: u32, time_ns: u64, name: Option<&str>);
-    /// Receives the fork of a process by this one.
+    /// Receives the fork of `_process` by `_parent`.
     fn forked(&mut self, _process: u32, _parent: u32) {}
     /// Receives an interval during which a thread was on a CPU, or waited for one.
     fn ran(&mut self, _process: u32, _thread: u32, _from_ns: u64, _until_ns: u64) {}

@@ -6,8 +6,8 @@
 //! word beyond the caller's own arguments is read.
 //!
 //! If the call is not recorded (nothing is measured, or the call is from inside MPI) the body removes its frame and *jumps*: the
-//! real function sees the caller's stack as if it had been called directly. If no call will be recorded any more, as with
-//! `AMPERE_DISABLE=1`, the wrapper itself jumps from the second call on: that costs as much as a call through the PLT.
+//! real function sees the caller's stack as if it had been called directly. If no call will be recorded any more, for example
+//! with `AMPERE_DISABLE=1`, the wrapper itself jumps from the second call on: that costs as much as a call through the PLT.
 //!
 //! The call frame information keeps debuggers, `backtrace()` and C++ exceptions working through a wrapper.
 //! [`enter`](super::enter) closes frames that an exception or a `longjmp` has left open.
