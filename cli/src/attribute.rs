@@ -132,7 +132,7 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns lines about where to find more than the first tables.
+/// Returns lines that say where the remaining tables and the page are.
 fn more(arguments: &AttributeArguments) -> Vec<String> {
     match &arguments.output {
         Some(directory) => {

@@ -16,7 +16,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-/// This process among those that the launcher started.
+/// The rank of this process, and the number of processes that the launcher started.
 #[derive(Clone, Copy)]
 pub struct LaunchedProcess {
     pub rank: u32,
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_taken_once_and_only_all_of_them() {
+    fn figures_are_taken_once_and_only_when_all_are_written() {
         let place = tempfile::tempdir().unwrap();
         let files = Files { directory: place.path(), key: 7, count: 2 };
         assert!(files.take().unwrap().is_none());

@@ -21,7 +21,8 @@ fn paths_next_to(calls: &Path) -> PathBuf {
     calls.with_extension("callpaths.parquet")
 }
 
-/// Does the same as `offline::attribute_as` and writes a row for each call. Both files are written completely or not at all.
+/// Does the same as `offline::attribute_as` and writes a row for each call. The file of calls, and that of call paths, are
+/// written completely or not at all.
 pub fn attribute(trace: &Path, options: AttributionOptions, calls: &Path) -> anyhow::Result<Attributed> {
     if std::fs::symlink_metadata(calls).is_ok_and(|there| !there.is_file()) {
         bail!("cannot write {}: it exists and is not a regular file: name another file", calls.display());
@@ -79,7 +80,7 @@ fn attribute_into(
     let spill_file = unfinished(&directory.join("waiting calls"));
     let about = vec![("trace", trace.display().to_string())];
     let begin_pass = |clock| {
-        // Each pass starts again.
+        // Each pass writes the file from its beginning.
         file.set_len(0)?;
         file.rewind()?;
         let out = BufWriter::with_capacity(1 << 16, file.try_clone()?);

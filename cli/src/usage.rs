@@ -100,8 +100,8 @@ pub fn exit(mut why: clap::Error) -> ! {
     std::process::exit(why.exit_code())
 }
 
-/// Removes misleading tips of clap: to pass an unknown option after `--`, which is never meant, and commands that only ampere
-/// itself calls.
+/// Removes misleading tips of clap: the advice to pass an unknown option after `--`, which users never mean, and the names of
+/// commands that only ampere itself calls.
 fn remove_misleading_tips(why: &mut clap::Error) {
     if why.kind() == ErrorKind::UnknownArgument {
         why.remove(ContextKind::Suggested);

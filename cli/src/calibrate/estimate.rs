@@ -1,5 +1,5 @@
-//! Estimates a counter's delay, levels and noise from its readings, given when the load was busy. It uses no clock and no IO, and
-//! cannot fail.
+//! Estimates a counter's delay, levels and noise from its readings and from the times when the load was busy. It uses no clock
+//! and no IO, and cannot fail.
 //!
 //! The model: power is `busy` at times when the load was busy `delay` earlier, and `idle` otherwise; a reading's energy is the
 //! power's integral up to its time. So the mean power from one movement of the counter to the next is `idle + (busy - idle) x
@@ -72,7 +72,7 @@ pub struct Spread {
 /// A counter's response to the load. Powers are in watts, times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Response {
-    /// The estimated delay. It is below 0 for a counter that seems to know the load beforehand.
+    /// The estimated delay. It is negative if the counter seems to change before the load does.
     pub delay: f64,
     /// The standard error, from the spread of the parts, and at least the readings' own resolution.
     pub delay_error: f64,
@@ -204,8 +204,8 @@ impl Line {
         if spread > 1e-9 * self.weight { (self.xy - self.x * self.y / self.weight) / spread } else { 0.0 }
     }
 
-    /// Returns the sum of the weighted squared residuals. For a line that falls, returns those of a flat one, because a load
-    /// takes power.
+    /// Returns the sum of the weighted squared residuals. A load cannot lower the power, so a falling line is replaced by a
+    /// flat one.
     fn residual(&self) -> f64 {
         let all = self.yy - self.y * self.y / self.weight;
         all - self.amplitude().max(0.0) * (self.xy - self.x * self.y / self.weight)

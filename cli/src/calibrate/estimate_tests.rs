@@ -123,7 +123,7 @@ fn close(what: &str, found: f64, expected: f64, within: f64) {
 }
 
 #[test]
-fn delay_levels_and_update_period_come_out() {
+fn delay_levels_and_update_period_are_found() {
     let found = response(&MadeUp::default());
     // A movement is seen up to a reading's period after it was made: half a millisecond on average.
     close("delay", found.delay, 0.1205, 0.0005);
@@ -173,7 +173,7 @@ fn the_delay_of_every_kind_of_counter_is_found() {
 }
 
 #[test]
-fn noise_is_that_of_each_level() {
+fn the_noise_of_each_level_is_found() {
     let made_up = MadeUp { noise: 12.0, update: 0.02, reading: 1e-6, ..MadeUp::default() };
     let found = response(&made_up);
     close("idle noise", found.idle_noise.unwrap(), 12.0, 2.0);
@@ -299,7 +299,7 @@ fn the_error_is_as_large_as_reported() {
 }
 
 #[test]
-fn the_picture_shows_the_lag() {
+fn the_watts_by_phase_show_the_delay() {
     let outcome = MadeUp { delay: 0.25, update: 0.005, ..MadeUp::default() }.estimate();
     let watts = &outcome.phase_watts;
     assert_eq!(watts.len(), CELLS);
@@ -360,7 +360,7 @@ proptest! {
 
     /// Readings of any kind must end in a verdict, and not in a panic or NaN.
     #[test]
-    fn nonsense_is_survived(movements in proptest::collection::vec((0..30_000u64, any::<u64>()), 0..200)) {
+    fn any_readings_end_in_a_verdict(movements in proptest::collection::vec((0..30_000u64, any::<u64>()), 0..200)) {
         let movements: Vec<(u64, u64)> =
             movements.into_iter().map(|(ms, value)| (ORIGIN_NS + ms * 1_000_000, value)).collect();
         let outcome = estimate(&movements, &MadeUp::default().wave(), 0.001);

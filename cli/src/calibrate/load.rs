@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_busy_and_idle_by_turns() {
+    fn threads_are_alternately_busy_and_idle() {
         let stop = Arc::new(AtomicBool::new(false));
         let edges = spin(Duration::from_millis(100), 4, 2, &stop, |_| {}).unwrap();
         assert_eq!(edges.len(), 8);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_thread_is_not_the_load() {
+    fn edges_are_the_medians_of_all_threads() {
         let thread =
             |late: u64| vec![Edge { at_ns: 10 + late, rises: true }, Edge { at_ns: 20 + late, rises: false }];
         let edges = median_edges(&[thread(0), thread(900), thread(1)]);

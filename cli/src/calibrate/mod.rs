@@ -50,7 +50,7 @@ pub struct CalibrateArguments {
     /// Print what was found as JSON
     #[arg(long)]
     json: bool,
-    /// A command that is busy and idle by turns, and prints a line for each edge as examples/hip/square_wave does
+    /// A command that is alternately busy and idle, and prints a line for each edge as examples/hip/square_wave does
     /// [default: threads of ampere, on all cores that it may use]
     #[arg(last = true)]
     command: Vec<OsString>,
@@ -72,7 +72,7 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     let config = Config::load(given(&arguments.config))?;
     run::check_counters(&config)?;
     let program = arguments.command.first().map(|program| installation::program(program)).transpose();
-    let program = program.map_err(|why| anyhow!("{why}"))?; // 126 and 127 are statuses of ampere run
+    let program = program.map_err(|why| anyhow!("{why}"))?; // drops the exit statuses 126 and 127, which only ampere run uses
     let opened = ampere_counters::open_sources(&config.sources);
     for note in &opened.notes {
         say!("ampere: {note}");
@@ -153,7 +153,7 @@ fn of_threads(
     let total = arguments.period * periods as u32;
     let line = StatusLine::default();
     if line.is_hidden() {
-        say!("ampere: {threads} threads spin and sleep by turns for {total:.0?}; {}", reading(counters));
+        say!("ampere: {threads} threads alternately spin and sleep for {total:.0?}; {}", reading(counters));
     }
     let edges = load::spin(arguments.period, periods, threads, stop, |passed| {
         let passed = passed.min(total).as_secs_f64();

@@ -34,8 +34,8 @@ impl Announced {
         Some(Announced { directory: directory.to_owned(), url, node, run, addresses, is_own })
     }
 
-    /// Returns the token that was made for a run of several nodes, each of which has its results in the first one's
-    /// output directory or below it.
+    /// Returns the token that was made for a run on several nodes. It is in the output directory of the first node. Other nodes
+    /// have their results in a directory below that one.
     fn token_of_run(&self) -> Option<Token> {
         let mut directories = self.directory.ancestors().take(2);
         directories.find_map(|directory| Token::of_results(directory).ok())
@@ -174,7 +174,7 @@ mod tests {
     const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\"r\"";
 
     #[test]
-    fn knowledge_of_a_runs_token_is_proved_from_any_nodes_results_and_the_token_never_sent() {
+    fn the_token_of_a_run_is_proved_and_never_sent() {
         let output = tempfile::tempdir().expect("a directory");
         let of_node = output.path().join("n1");
         std::fs::create_dir(&of_node).expect("a directory");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_another_user_announced_gets_no_word_of_a_token() {
+    fn an_address_that_another_user_announced_gets_neither_a_token_nor_a_proof() {
         let output = tempfile::tempdir().expect("a directory");
         token_in(output.path());
         let (url, asked) = serve(vec![REFUSAL]);

@@ -107,7 +107,7 @@ mod tests {
     use super::members;
 
     #[test]
-    fn lists_are_counted() {
+    fn members_of_cpu_lists_are_counted() {
         let cases =
             [("0", Some(1)), ("0-127", Some(128)), ("0-3,8,10-11", Some(7)), ("", None), ("3-1", None)];
         for (list, expected) in cases {

@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_is_split_off() {
+    fn advice_is_separated_from_the_reason() {
         let rapl = "/sys/x may not be read: since 2020 (CVE) the kernel lets only root read it. An administrator can allow it: chmod";
         assert_eq!(
             split(rapl),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_is_that_of_a_run() {
+    fn the_sources_that_a_run_would_open_are_chosen() {
         let has = |name: &str| name == "rapl" || name == "estimate";
         let opens = |names: Option<Vec<&'static str>>| {
             let chosen = Chosen(names);

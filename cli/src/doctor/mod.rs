@@ -142,7 +142,7 @@ mod tests {
     use ampere_model::text::plural;
 
     #[test]
-    fn words_and_figures() {
+    fn versions_are_found_and_numbers_have_units() {
         assert_eq!(version_in("otf2-print: version 3.0.2"), Some("3.0.2".to_owned()));
         assert_eq!(version_in("scorep 8.4"), Some("8.4".to_owned()));
         assert_eq!(version_in("nothing"), None);

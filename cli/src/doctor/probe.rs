@@ -93,7 +93,7 @@ pub fn messages(stdout: &str) -> Vec<Message> {
 
 fn load(file: &str, function: &str) -> Message {
     match ampere_counters::loads(file, function.to_owned().leak()) {
-        // ampere's plugin is loaded as a metric plugin by a name that links to the file of the substrate plugin.
+        // The metric plugin is a link to the substrate plugin, so the mapped file may have the substrate plugin's name.
         Ok(()) => Message::Loaded(mapped(|name| {
             name.starts_with("libscorep_substrate_ampere") || name.starts_with(file)
         })),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_is_from_change_to_change() {
+    fn the_update_time_is_measured_from_change_to_change() {
         let motion = watched(&[(0, 5), (3, 5), (10, 6), (11, 6), (20, 8), (30, 9), (39, 9)]);
         assert_eq!(motion.changes, 3);
         assert!((motion.update_seconds.unwrap() - 0.010).abs() < 1e-9, "{motion:?}");

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_can_be_pasted() {
+    fn the_export_line_is_quoted_for_the_shell() {
         let line = |path: &str| export_line(Path::new(path));
         assert_eq!(
             line("/opt/a-1/lib"),

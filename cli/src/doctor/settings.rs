@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_is_judged() {
+    fn wrong_values_of_variables_are_reported() {
         use super::super::findings::Status::{Note, Ok, Problem};
         let cases = [
             ("AMPERE_POLICY", "busy_only", Ok, ""),

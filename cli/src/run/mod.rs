@@ -307,7 +307,7 @@ fn start_command(
 ) -> std::io::Result<Child> {
     let mut command = command::measured(arguments, installation);
     command.env("AMPERE_SESSION", name).env(ENV_SESSION_BOOT, ampere_ring::process::boot_text());
-    // These are for collectors on other nodes, which the plugin starts there.
+    // The collectors that the plugin starts on other nodes need the output directory.
     command.env("AMPERE_OUTPUT", output);
     command::spawn(launcher::with_launcher_options(command))
 }
@@ -319,8 +319,8 @@ fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow:
     Ok(command::code_of(command::wait_for(child, listener, witness, &|| {}, &|_| {})?))
 }
 
-/// Refuses a mistake in the variables of counter sources before the job starts, as in any setting. The collector, which under
-/// Score-P alone is started by the job, ignores such a variable.
+/// Refuses a mistake in the variables of counter sources before the job starts. Under Score-P without `ampere run`, the job
+/// itself starts the collector, which ignores such a variable.
 pub fn check_counters(config: &Config) -> anyhow::Result<()> {
     config.left_out.first().map_or(Ok(()), |why| Err(anyhow::anyhow!("{why}")))
 }

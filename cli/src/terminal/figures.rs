@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 const HISTORY_MAX: usize = 120;
 /// The table below a command's output leaves out functions with a smaller share of the whole.
 const SHARE_MIN: f64 = 0.001;
-/// A smaller part of all joules that is not divided yet is not mentioned.
+/// Joules that are not divided yet are mentioned only if they are at least this part of all joules.
 const PENDING_PART_MIN: f64 = 0.01;
 /// A row's power is its mean since the newest snapshot that is at least this many seconds old.
 const RATE_SECONDS: f64 = 2.0;
@@ -93,7 +93,8 @@ impl Figures {
         self.page = Some(page);
     }
 
-    /// Shows the joules of devices that belong to the page's call paths, which were read at another moment than the snapshot.
+    /// Shows the joules of devices as the page has them, so that they match its call paths. The page and the snapshot were read
+    /// at different moments.
     pub fn show_joules_of_page(&mut self) {
         let Some(page) = self.page.as_ref().filter(|page| page.job.is_none() && page.tables.is_some()) else {
             return;
@@ -174,8 +175,8 @@ const FEW: &[Column] = &[column("J", 12, 0), SHARE, column("", 24, 60), column("
 const FUNCTIONS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("FUNCTION", 0, 0)];
 const KERNELS: &[Column] = &[JOULES, SHARE, WATTS, BAR, column("KERNEL", 0, 0)];
 const RANKS_OF_JOB: &[Column] = &[column("RANK", 10, 0), JOULES, SHARE, BAR, column("NODE", 0, 0)];
-/// Returns the columns of ranks. `is_dynamic`: the dynamic joules of each rank are known. `has_waits`: ranks have waited for others
-/// of this node in MPI, or made these wait.
+/// Returns the columns of ranks. `is_dynamic`: the dynamic joules of each rank are known. `has_waits`: ranks of this node have
+/// waited for each other in MPI.
 fn columns_of_ranks(is_dynamic: bool, has_waits: bool) -> Vec<Column> {
     const ALL: &[Column] = &[JOULES, SHARE, WATTS];
     const WAITS: &[Column] = &[column("WAITED J", 10, 64), column("CAUSED J", 10, 64)];
@@ -336,7 +337,7 @@ fn by_kernel(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// Whether the largest rows are those with the most dynamic joules. Those of kernels are not known during the run.
+/// Whether rows are ordered by dynamic joules. During the run, the dynamic joules of kernels are not known.
 fn is_dynamic(snapshot: &Snapshot) -> bool {
     snapshot.kernel_energy.is_empty() && !dynamic_by_region(snapshot).is_empty()
 }
@@ -352,8 +353,8 @@ pub fn head_of_few(snapshot: &Snapshot) -> String {
     format!("{rows}: {}, {}", unit(snapshot), shares::head(is_dynamic(snapshot)))
 }
 
-/// Describes the joules of GPUs that no kernel has yet, because kernels are known only when they have ended; `None` if these are
-/// few.
+/// Describes the joules of GPUs that belong to no kernel yet, because a kernel is known only after it has ended; `None` if they
+/// are few.
 pub fn pending_words(snapshot: &Snapshot) -> Option<String> {
     let gpus = snapshot.topmost().filter(|device| device.kind == "gpu");
     let pending: f64 = gpus.map(|device| device.division.pending_joules_kernels).sum();

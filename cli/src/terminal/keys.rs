@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_keys() {
+    fn bytes_are_read_as_keys() {
         for (bytes, expected) in [
             (&b"q"[..], vec![Key::Char('q')]),
             (b"\x1b", vec![Key::Escape]),

@@ -179,7 +179,7 @@ mod tests {
     use ampere_figures::snapshot::{CollectorFigures, DeviceFigures, KernelEnergy, RegionEnergy};
     use ampere_figures::summary::NodeCpu;
 
-    /// As in the first lines of the result.
+    /// The first lines of the result divide the joules in the same way.
     #[test]
     fn the_joules_of_gpus_are_those_of_kernels_as_soon_as_one_has_ended() {
         let device = |name: &str, kind: &str| DeviceFigures {

@@ -15,7 +15,8 @@ use std::ops::Range;
 
 /// The maximum number of characters of a text other than the row's name.
 const WORD_MAX: u16 = 24;
-/// The minimum number of characters for names of rows. Other texts get more than their columns' width only if names have these.
+/// The minimum number of characters for names of rows. Other texts may exceed their columns' width only if the names still have
+/// this many.
 const NAME_CHARS_MIN: u16 = 24;
 const SELECTED: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
 const TITLES: Style = Style::new().fg(Color::Black).bg(Color::Green);
@@ -155,7 +156,7 @@ pub fn sort_rows(rows: &mut [Row], sort: Sort) {
 }
 
 impl Table {
-    /// Combines the rows into one whose shares are below this, if their joules are below these.
+    /// Combines into one row all rows whose shares are below `least_share` and whose joules are below `least_joules`.
     pub fn sum_small(&mut self, least_share: f64, least_joules: f64) {
         let is_small = |row: &Row| {
             let is_below = |value: &Value| match value {

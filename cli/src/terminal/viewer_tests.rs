@@ -183,7 +183,7 @@ fn a_small_terminal_has_the_parts_that_fit() {
 }
 
 #[test]
-fn losses_are_whole_on_every_terminal() {
+fn losses_are_shown_in_full_on_every_terminal() {
     for width in 40..=200 {
         let shown = text(&viewer().draw((width, 24), None));
         let line = shown.lines().find(|line| line.contains("dropped")).map(str::trim_end);
