@@ -15,9 +15,9 @@ pub struct Ran {
 /// What a process has used, with all children that it has waited for.
 pub struct Used {
     pub cpu_seconds: f64,
-    /// The peak of resident memory. File pages count only if mapped; `ampere` and the bare OTF2 reader (`bare.rs`) map only their code. The kernel
-    /// starts to count before the program is executed, so this is never less than the peak of the benchmark process that starts
-    /// it.
+    /// The peak of resident memory. Pages of files count only if they are mapped; `ampere` and the bare OTF2 reader (`bare.rs`)
+    /// map only their code. The kernel starts to count before the program is executed, so this is never less than the peak of
+    /// the benchmark process that starts it.
     pub peak_megabytes: f64,
 }
 

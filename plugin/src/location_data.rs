@@ -69,7 +69,7 @@ impl LocationData {
         let is_free = self.busy.load(Ordering::Relaxed) == FREE;
         if is_free {
             self.busy.store(stack_address(), Ordering::Relaxed);
-            // Only a handler in this thread can interrupt: the compiler must keep the order, the processor does.
+            // Only a signal handler in this thread can interrupt, so it is enough that the compiler keeps the order.
             compiler_fence(Ordering::SeqCst);
         }
         is_free

@@ -3,8 +3,8 @@
 use ampere_signal_safety::Reserve;
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// Generous estimate of the memory that a new location needs: without its name, and per byte of its name (which is copied,
-/// encoded and put into a growing buffer).
+/// A generous estimate of the memory that a new location needs, and of the additional memory for each byte of its name, which
+/// is copied, encoded and put into a growing buffer.
 const PROBE_BYTES: usize = 64 << 10;
 const PROBE_BYTES_PER_NAME_BYTE: usize = 8;
 
@@ -27,8 +27,8 @@ pub fn is_left(name_bytes: usize) -> bool {
     }
 }
 
-// SAFETY: the system's allocator has the same contract; blocks of the reserve are inside it, aligned (as it is aligned to 4096),
-// disjoint, and never used again.
+// SAFETY: the system's allocator has the same contract. Blocks of the reserve lie inside the reserve, are aligned because the
+// reserve is aligned to 4096 bytes, do not overlap, and are used only once.
 unsafe impl GlobalAlloc for WithReserve {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract.

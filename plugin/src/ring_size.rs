@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const NODE_BYTES: u64 = 256 << 20;
 /// The largest ring of a main thread, which is the busiest, or of a GPU stream, whose events come in large batches.
 const MAIN_BYTES_MAX: u64 = 8 << 20;
-/// The largest ring of any other of a process's first [`FEW`] locations. It has space for 5 ms with 13 million events per second,
+/// The largest ring of any other location with a number below [`FEW`]. At 13 million events per second it has space for 5 ms,
 /// in case the collector does not read for that long.
 const OTHER_BYTES_MAX: u64 = 1 << 20;
 const FEW: u32 = 64;
-/// The largest ring of locations beyond [`FEW`]. With Score-P a thread that has ended keeps its location, and so its ring, until
-/// the process ends, and shared memory counts as the job's.
+/// The largest ring of locations from number [`FEW`] on. With Score-P a thread that has ended keeps its location, and so its
+/// ring, until the process ends, and shared memory counts as the job's.
 const LATER_BYTES_MAX: u64 = 1 << 16;
 const RECORD_BYTES: u64 = 16;
 const RING_BYTES_MIN: u64 = RING_RECORDS_MIN * RECORD_BYTES;
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_size_the_launchers_ranks_and_the_other_processes_count_in_this_order() {
+    fn the_size_comes_from_the_user_else_the_launcher_else_the_other_processes() {
         let sizes = |set: &[(&str, &str)], others: OtherProcesses| {
             let variable =
                 |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());

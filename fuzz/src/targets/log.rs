@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
         if let Err(error) = read {
             assert_is_line(&error.to_string());
         }
-        // A definition's debug text is not much longer than its bytes: by a few words, and by escapes of control characters.
+        // A definition's debug text is longer than its bytes only by a few words and by escapes of control characters.
         assert!(bytes <= 4096 + 64 * data.len(), "{bytes} bytes of {}", data.len());
         if from.is_empty() {
             return;

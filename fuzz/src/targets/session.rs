@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seed_is_a_run() {
+    fn the_seed_plays_a_whole_run() {
         let Summary { run, quality, .. } = play(include_bytes!("../../seeds/session/real-0")).expect("a run");
         assert!(quality.records.events > 20 && run.total_joules > 0.0, "{quality:?} {run:?}");
     }

@@ -35,7 +35,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Uses any bytes as the whole file, or after a piece.
+/// Reads any bytes as the whole records file, or as the rest of one that begins with a valid piece.
 fn heads(data: &[u8]) {
     let directory = directory("spool");
     for before in [Vec::new(), piece("1.0", 0, &[0; 32])] {
@@ -54,7 +54,7 @@ fn heads(data: &[u8]) {
     }
 }
 
-/// Uses any bytes as the records of one ring.
+/// Reads any bytes as the records of one ring.
 fn records(data: &[u8]) {
     let directory = directory("spool");
     std::fs::write(directory.join(RECORDS), piece("1.0", 0, data)).expect("room");
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seeds_are_runs() {
+    fn the_seeds_play_whole_runs() {
         for (in_shared_memory, seed) in [
             (false, &include_bytes!("../../seeds/spool/disk-0")[..]),
             (true, include_bytes!("../../seeds/spool/shared-0")),
