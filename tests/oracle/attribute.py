@@ -5,7 +5,7 @@ usage: attribute.py TRACE.otf2 CONFIG.json [> result.json]
 
 CONFIG.json: {"devices": [{"name": "GPU-0", "node": "frontier09408" (optional),
                            "metric": "A2rocm_smi:::energy_count:device=0",
-                           "scale": 1e-6 (optional: joules or watts a unit; without it the metric's unit, base and exponent),
+                           "scale": 1e-6 (optional: joules or watts per unit; without it the metric's unit, base and exponent),
                            "kind": "cumulative" | "instantaneous" (optional),
                            "recorder": "MPI Rank 0" (optional: the location group, or "<group>/<location>", that recorded it; needed
                                                      where several recorded a metric of this name on one node),
@@ -15,7 +15,7 @@ CONFIG.json: {"devices": [{"name": "GPU-0", "node": "frontier09408" (optional),
                                                                     location group; a stream is named like a consumer),
                            "consumers": ["HIP[0:0]", "MPI Rank 0/Master thread"]}]}
 A consumer is a location: its name, or "<location group>/<location>". Names that the trace lacks are ignored.
-All readings are taken as true: this is no reference for misreadings, for which a test must know the right values itself.
+All readings are taken to be correct. For misreadings, a test must know the right values itself.
 
 Three policies, all conserving (attributed + idle == total of the counter between first and last sample):
   time_sliced  the counter is linear between two samples; at every instant its slope is shared evenly
@@ -27,8 +27,8 @@ Three policies, all conserving (attributed + idle == total of the counter betwee
                and are idle if nothing was. A location with the activity metric was active for as long as the metric says; one without
                it, whenever a frame was open. The activity of a process's locations that are not consumers is divided among the
                frames of its first consumer, by the time that each was open in the interval. On a device with "kernels", only
-               those count: a process was active while at least one of its streams had a frame open. 'exclusive' is static + dynamic. Its
-               own 'resolved' and 'possible' are the dynamic joules of the intervals in which only this call path was active, and of
+               those count: a process was active while at least one of its streams had a frame open. 'exclusive' is static + dynamic. With
+               this policy, 'resolved' and 'possible' are the dynamic joules of the intervals in which only this call path was active, and of
                those in which it was active at all.
 'exclusive' is keyed by call path ("main;solve;MPI_Send"); 'inclusive' by region, recursion counted once.
 'resolved' is the least that a call path can have spent: the sample intervals in which one consumer was in it from end to end and no
@@ -90,7 +90,7 @@ PREFIX = {"n": 1e-9, "u": 1e-6, "\u00b5": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M
 
 
 def scale_of(member):
-    """Joules or watts a unit, by the metric's definition."""
+    """Joules or watts per unit, by the metric's definition."""
     unit = member.unit.strip()
     prefix = PREFIX.get(unit[:-1], 1.0) if unit[-1:] in ("J", "W") else 1.0
     base = 2.0 if member.base == otf2.enums.Base.BINARY else 10.0

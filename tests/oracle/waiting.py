@@ -30,7 +30,7 @@ Terms
 
 Messages
  7. MpiSend and MpiIsend send; MpiRecv and MpiIrecv receive. The k-th send of a communicator, sender, receiver and tag matches the k-th
-    receive of them. The order is that of these events, so that of completion for requests. [S] (Two requests of one sender and tag that
+    receive of them. They are ordered by these events, so requests are ordered by their completion. [S] (Two requests of one sender and tag that
     complete in another order than they were made are therefore exchanged.) Lengths are not compared.
  8. A cancelled MpiIsend is no message. A cancelled request to receive has no MpiIrecv.
  9. Each pair is a matched message. Each send without a receive and each receive without a send is an unmatched one, and waits for nothing.
@@ -50,7 +50,7 @@ Collectives
     BCAST and SCATTER(V). "n-to-1" are GATHER(V) and REDUCE. Nothing waits in the others: creating and freeing handles, and unknown ones. [S]
 14. In barriers and n-to-n operations, each member waits for the last of all to enter; in 1-to-n operations, for the root. In n-to-1
     operations, the root waits for the last of the others. In SCAN and EXSCAN, a member waits for the last of the members with lower numbers
-    in the communicator. [S] Of several that enter last at the same time, the one with the lowest number is the last. [D]
+    in the communicator. [S] If several enter last at the same time, the one with the lowest number is the last. [D]
 15. Non-blocking collectives are matched by their NonBlockingCollectiveComplete events, apart from blocking ones. A member enters at the entry
     of the NonBlockingCollectiveRequest, and the frame of the NonBlockingCollectiveComplete waits. [D]
 16. A member whose root is OTF2_COLLECTIVE_ROOT_THIS_GROUP has nothing to do in the operation: the root's data is for the other group of an

@@ -64,7 +64,7 @@ def differences(summary, expected):
 
 
 def different(what, found, expected, total):
-    """Figures have nine digits, and small ones fewer: waiting.py subtracts sums."""
+    """Figures have nine digits; small ones have fewer, because waiting.py subtracts sums."""
     for key in sorted({*found, *expected}, key=str):
         a, b = found.get(key, 0.0), expected.get(key, 0.0)
         if abs(a - b) > 6e-9 * max(abs(a), abs(b)) + 1e-12 * abs(total):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests waiting.py by small traces whose joules are worked out by hand, and by what must hold of random traces.
+"""Tests waiting.py with small traces whose joules are worked out by hand, and with random traces, for which general rules must hold.
 
     waiting_tests.py [TRACES [FIRST [OPTION..]]]      random traces (default 50) from a seed (default 1), with waiting_traces.py's options
 """
@@ -387,7 +387,7 @@ def clocks_of_nodes_are_trusted_to_their_error():
 
 
 @case
-def a_wait_costs_its_own_node():
+def a_wait_uses_joules_of_the_node_of_the_rank_that_waits():
     draft, (a, b) = job(2, ["node0", "node1"])
     receive(a, 1000, 4100, of=1)
     work(b, 0, 4000, "late")
@@ -420,7 +420,7 @@ def frames_within_the_call_do_not_wait():
 
 
 @case
-def policies_charge_the_wait():
+def each_policy_charges_the_wait():
     def scene(**config):
         draft, (a, b) = job(2, samples=[(0, 5.0), (10000, 2005.0)])
         receive(a, 1000, 4100, of=1)
@@ -440,7 +440,7 @@ def policies_charge_the_wait():
 
 
 @case
-def a_cause_without_a_name_is_no_cause():
+def time_in_no_function_causes_no_waiting():
     draft, (a, b) = job(2)
     b.events, b.stack = [], []
     receive(a, 1000, 4100, of=1)
@@ -481,7 +481,7 @@ def a_rank_does_not_wait_for_itself():
 
 
 @case
-def non_blocking_collectives_wait_in_their_wait():
+def non_blocking_collectives_wait_in_mpi_wait():
     draft, lines = job(2)
     for line, entry, start, end in (lines[0], 500, 1000, 4100), (lines[1], 4000, 6000, 6100):
         line.call(entry, entry + 10, "MPI_Ibarrier", ("non_blocking_collective_request", 5))
@@ -491,7 +491,7 @@ def non_blocking_collectives_wait_in_their_wait():
     same(caused, {(1, "main", "barrier"): 300.0})
 
 
-# What must hold of random traces.
+# Rules that must hold for random traces.
 
 def literal_causes(trace, wait):
     """Rules 19 to 22 to the letter: between two events of any rank nothing changes, so one instant stands for all."""

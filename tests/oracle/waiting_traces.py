@@ -127,7 +127,7 @@ class RandomProgram:
         choose = self.random.choice
         self.draft = Draft(choose([1000, 10**6, 10**9, 2_100_000_000]))
         self.start, self.step = choose([1000, 10**9, 2**53]), choose([1, 3, 1000, 1_000_003])
-        self.is_wild = self.one_in(8)               # calls end whenever they like
+        self.is_wild = self.one_in(8)               # calls end at random times
         self.has_threads = self.one_in(6)
         self.has_exact_clocks = "--clock-error" not in self.options and self.one_in(2)
         self.requests, self.pending, self.clocks, self.threads = 0, [], {}, {}
@@ -192,7 +192,7 @@ class RandomProgram:
         latest = self.clocks[line] if self.is_wild else max((self.clocks[line], *entries))
         return latest + self.some_time(4 if self.one_in(2) else 12)
 
-    # What a program does. Each chooses its ranks.
+    # The actions of a program. Each action chooses its ranks.
 
     def compute(self, line=None):
         line = line or self.random.choice(self.lines)
@@ -209,7 +209,7 @@ class RandomProgram:
             self.clocks[line] += self.some_time()
 
     def two(self):
-        """-> a communicator, and the numbers and lines of two of its ranks, which may be one"""
+        """-> a communicator, and the numbers and lines of two of its ranks, which may be the same"""
         name = self.random.choice([n for n in self.draft.communicators if n != "self"])
         members = self.draft.communicators[name]
         i, j = self.below(len(members)), self.below(len(members))
@@ -388,7 +388,7 @@ class RandomProgram:
             self.call(line, "MPI_Wait", [], done, self.end(line, *needed(operation, root, number, entries)))
 
     def generate(self):
-        """-> the draft and what waiting.py and `ampere attribute` are to be asked about it"""
+        """-> the draft, with the settings for waiting.py and `ampere attribute`"""
         actions = [self.compute] * 5 + [self.message] * 4 + [self.ring, self.chain] + [self.receive_later, self.send_to_later, self.wait] * 2 \
             + [self.collective] * 4 + [self.cancel, self.to_myself, self.thread, self.probe, self.probe]
         for _ in range(5 + self.below(40)):
@@ -489,7 +489,7 @@ def needed(operation, root, number, entries):
 
 
 class Generated:
-    """A trace to be written, with the questions about it."""
+    """A trace to be written, with its settings."""
     def __init__(self, draft, lost, policy, error, devices):
         self.draft, self.lost, self.policy, self.error, self.devices = draft, lost, policy, error, devices
 

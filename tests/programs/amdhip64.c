@@ -1,7 +1,7 @@
 /* A stand-in for libamdhip64.so whose GPUs run nothing: each stream's commands take the time that the program asks for.
  *
- * Like the real HIP, it registers with librocprofiler-register.so. If that is not installed, it does the same itself. The table of
- * functions is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work.
+ * Like the real HIP, it registers with librocprofiler-register.so. If that is not installed, it does that library's work
+ * itself. The table of functions is that of tests/stand-ins/rocprofiler. A kernel's first argument is a struct work.
  *
  * STAND_IN_GPUS is the number of GPUs: stream I belongs to GPU I modulo this number. STAND_IN_PLAY is the directory that has the
  * times of readings (tests/stand-ins/scripted-counters/src/played.rs). STAND_IN_LAUNCH_US keeps the thread of a launch or copy busy
@@ -87,8 +87,8 @@ static void sleep_until(uint64_t time) {
 	while (clock_nanosleep(CLOCK_BOOTTIME, TIMER_ABSTIME, &t, NULL)) {}
 }
 
-/* The time of a place between two readings of a GPU's counter; 0 if that is not yet known. A reading's time may still change
- * until the next one is there. */
+/* The time of a place between two readings of a GPU's counter; 0 if that is not yet known. The time of the last reading may
+ * still change. */
 static uint64_t time_at(uint64_t agent, double place) {
 	char path[4096];
 	uint64_t times[3] = {0};
@@ -100,7 +100,7 @@ static uint64_t time_at(uint64_t agent, double place) {
 	return is_known ? times[0] + (uint64_t)((place - (long)place) * (times[1] - times[0])) : 0;
 }
 
-/* Takes the earliest command that has ended. If none has, returns the time when the next one ends. */
+/* Takes a command that has ended. If none has, returns the time when the next one ends. */
 static uint64_t take(struct command *taken) {
 	uint64_t time = now(), next = time + 1000000;
 	for (unsigned i = 0; i < stream_count; i++) {
@@ -112,7 +112,7 @@ static uint64_t take(struct command *taken) {
 			command->end = time_at(command->agent, command->to);
 			if (!command->end) continue;
 		}
-		/* A record may have wrong times, but comes at the right one. */
+		/* A record may contain wrong times, but it is delivered at the right time. */
 		uint64_t end = command->end > command->start ? command->end : command->start;
 		if (end <= time) {
 			*taken = *command;

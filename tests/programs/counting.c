@@ -71,7 +71,7 @@ PLAIN static void *outlive(void *seconds) {
     return NULL;
 }
 
-/* All threads run at the same time: one that had ended would leave its location to the next. */
+/* All threads run at the same time, because the location of a thread that has ended is used again for the next one. */
 static pthread_mutex_t all_are_there = PTHREAD_MUTEX_INITIALIZER;
 static int there;
 

@@ -57,7 +57,7 @@ static void at_rate(double per_second, double seconds, void **streams, int count
 		while (launched < at * per_second) launch(&light, streams[launched % count]);
 }
 
-/* The first stream has one kernel, and the second one is busy until there is a file. */
+/* The first stream has one kernel, and the second one is busy until the file `stop` exists. */
 static void one_is_silent(const char *stop, void **streams) {
 	launch(&heavy, streams[0]);
 	while (access(stop, F_OK)) {

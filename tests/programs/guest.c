@@ -1,6 +1,6 @@
 /* A program that notices if a library inside its process misbehaves.
  *
- *     guest pipe            closes a pipe that was open when the measurement started, and checks that it is at its end
+ *     guest pipe            closes a pipe that was open when the measurement started; reading it must then return end of file
  *     guest ignore          ignores SIGCHLD; creates the file "ready", and continues when the file "go" exists
  *     guest chroot DIR      changes its root
  *     guest threads N DIR   N threads at once; prints how many percent of the file system of DIR are free then

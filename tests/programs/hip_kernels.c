@@ -1,4 +1,4 @@
-/* A HIP program for the stand-ins of tests/programs/amdhip64.c. Its argument is what it does. */
+/* A HIP program for the stand-ins of tests/programs/amdhip64.c. Its first argument selects what it does. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

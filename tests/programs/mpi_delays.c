@@ -1,5 +1,5 @@
 /* One rank is slow before each kind of operation, in a function of its own, and a barrier follows: the others wait for it, directly or
-   through a rank that waits itself. BUSY: it computes instead of sleeping. */
+   through a rank that waits itself. With BUSY, the slow rank computes instead of sleeping. */
 #include <mpi.h>
 #include <time.h>
 static void delay(void) __attribute__((no_instrument_function, noinline));
@@ -38,7 +38,7 @@ void slow_in_old_graph(void) { delay(); }
 void slow_to_allgatherv(void) { delay(); }
 void slow_to_alltoallw(void) { delay(); }
 static int rank, size, number, all[8];
-/* On a busy machine, others leave a barrier later. They are waiting before a function becomes slow. */
+/* On a busy machine, other ranks may leave a barrier late. In this pause they start to wait, before a rank becomes slow. */
 static void until_others_wait(void) __attribute__((no_instrument_function, noinline));
 static void until_others_wait(void) { struct timespec t = {0, 50000000}; while (nanosleep(&t, &t)) {} }
 #define SLOW(function) (until_others_wait(), function())
@@ -50,7 +50,7 @@ int main(int c, char **v) {
     MPI_Group everyone, others;
     int other;
     int periodic = 0, previous, next, weight = 1, is_complete = 0;
-    /* The neighbours of 0 are 1; of 1 are 0 and 2; of 2 are 1. */
+    /* Rank 0 has the neighbour 1, rank 1 has 0 and 2, and rank 2 has 1. */
     int ends[3] = {1, 3, 4}, neighbours[4] = {1, 0, 2, 1}, sent[3] = {0};
     int counts[3] = {1, 1, 1}, offsets[3] = {0, 1, 2}, bytes[3] = {0, sizeof *all, 2 * sizeof *all};
     MPI_Datatype types[3] = {MPI_INT, MPI_INT, MPI_INT};

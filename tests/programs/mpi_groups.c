@@ -2,7 +2,7 @@
 #include <mpi.h>
 #define SIZE 5
 static int rank, size, out[64], in[64], ones[SIZE] = {1, 1, 1, 1, 1}, counts[SIZE], places[SIZE] = {0, 8, 16, 24, 32};
-/* Each rank of this group sends to rank 0 of the other one, in each way. */
+/* Each rank of one group sends to rank 0 of the other group, by each kind of call. Then the groups change roles. */
 static void messages(MPI_Comm between, int own) {
 	MPI_Request requests[SIZE], persistent;
 	MPI_Message message;
@@ -36,7 +36,7 @@ static void messages(MPI_Comm between, int own) {
 	}
 	MPI_Sendrecv(out, 1, MPI_INT, own < 2 ? own : MPI_PROC_NULL, 6, in, 8, MPI_INT, own < 2 ? own : MPI_PROC_NULL, 6, between, MPI_STATUS_IGNORE);
 }
-/* `root` is the argument of each rank for rank 1 of the first group. The arguments that MPI ignores are invalid. */
+/* `root` is what this rank passes as the root, which is rank 1 of the first group. Arguments that MPI ignores are invalid. */
 static void collectives(MPI_Comm between, int root) {
 	MPI_Request request;
 	void *nothing = 0;

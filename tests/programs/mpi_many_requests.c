@@ -26,7 +26,7 @@ int main(int c, char **v) {
 	MPI_Request_free(&requests[0]); MPI_Request_free(&requests[1]);
 	MPI_Send_c(parts, 2, MPI_DOUBLE, next, 3, MPI_COMM_WORLD);
 	MPI_Recv_c(others, 2, MPI_DOUBLE, before, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	/* The receive of this one is not recorded. */
+	/* The receiving part of this call is not recorded. */
 	MPI_Isendrecv(parts, 3, MPI_DOUBLE, next, 4, others, 3, MPI_DOUBLE, before, 4, MPI_COMM_WORLD, &requests[0]);
 	MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
 	MPI_Barrier_init(MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);

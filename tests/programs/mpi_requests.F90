@@ -1,4 +1,4 @@
-! Messages, requests and collectives in the three ways of Fortran: F08 is for mpi_f08, MODULE_MPI for mpi, neither for mpif.h.
+! Messages, requests and collectives through Fortran's three interfaces: F08 selects mpi_f08, MODULE_MPI selects mpi, neither mpif.h.
 program requests
 #if defined(F08)
 #define COMM type(MPI_Comm)

@@ -45,7 +45,7 @@ async function main([url]) {
   await page.focus('#power-picture');
   const value = () => page.getAttribute('#power-picture', 'aria-valuetext');
   result.power = [await value(), await press('Home') && await value(), await press('End') && await value()];
-  // On a live page these must not change.
+  // On a live page, updates must not move the focus.
   await page.focus('#flame-path button');
   if (isLive) {
     // What a screen reader announces without a key: changes of live regions, of the focused element, and of its name.

@@ -43,7 +43,7 @@ async function main([url, width, search]) {
     paths: [...document.querySelectorAll('#paths-table tbody tr .name')].map(path => path.textContent),
     path_rows: [...document.querySelectorAll('#paths-table tbody tr')].map(row => row.textContent),
     more: document.querySelector('#functions-table .more:not([hidden])')?.textContent,
-    // The table of nodes is wider than a telephone.
+    // The table of nodes may be wider than the screen of a phone, so it is not checked.
     cut: [...document.querySelectorAll('.scroll:not(#nodes-table)')].filter(table => table.scrollWidth > table.clientWidth).map(table => table.id),
     flame_rows: document.getElementById('flame-picture').clientHeight / Math.round(1.42 * parseFloat(getComputedStyle(document.documentElement).fontSize)),
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,

@@ -194,11 +194,11 @@ impl Place {
             .current_dir(self.dir.path())
             // cargo adds the folders of its build, which have stand-ins for vendors' libraries.
             .env_remove("LD_LIBRARY_PATH")
-            // The default does not depend on the counters of this machine. A run that needs counters names them.
+            // By default, no counter of this machine is read. A test that needs counters names them.
             .env("AMPERE_COUNTERS", "estimate")
             .env("AMPERE_SHM", self.path("shm"))
             .env("AMPERE_LISTEN", "127.0.0.1:0")
-            // The rows of all processes of a command are tested by `any_program`.
+            // Sampling would add rows for all processes of a command. `any_program` tests it.
             .env("AMPERE_SAMPLE", "off")
             // The temporary files that Open MPI and compilers leave when they are killed are removed with the place.
             .env("TMPDIR", self.path("tmp"))
@@ -320,8 +320,8 @@ impl Place {
         std::fs::remove_dir_all(figures).expect("a directory");
     }
 
-    /// Two ranks of a program that prints from rank 0. It returns 5, or 0 with an argument: mpirun ends the other ranks as soon
-    /// as one has returned another status than 0.
+    /// Returns the command that starts two ranks of a program, such as that of `mpi_program`. That program prints from rank 0
+    /// and returns 5, or 0 with an argument: mpirun ends the other ranks as soon as one has returned another status than 0.
     pub fn mpi(&self, program: &Path) -> Vec<OsString> {
         let mut words: Vec<OsString> =
             ["mpirun.openmpi", "--oversubscribe", "-n", "2"].map(OsString::from).into();

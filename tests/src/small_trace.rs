@@ -209,8 +209,8 @@ impl Trace {
         })
     }
 
-    /// Writes the samples of counters, each with a power of its own. Their first samples are one after the other, when some
-    /// location is already running.
+    /// Writes the samples of counters, each with a power of its own. The counters start one after the other, when some location
+    /// is already running.
     fn samples(&mut self, name: &str, node: SystemTreeNodeRef, counters: &[(MetricClassRef, bool)]) {
         let group = self.definitions.location_groups.push(LocationGroup {
             name: format!("samplers of {name}"),

@@ -186,7 +186,7 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Works for some milliseconds, in which a few samples fall.
+/// Works for five milliseconds, long enough for a few samples.
 pub fn work() {
     let begun = now();
     while now() < begun + 5_000_000 {}
@@ -318,7 +318,7 @@ impl Plugin {
         self.region_at(event::EXIT_REGION, stream, end, region);
     }
 
-    /// Enters a context, in the place of `enter`, when unwinding is on. `distance` is Score-P's unwind distance. Returns the time
+    /// Enters a context, in place of `enter`, when unwinding is on. `distance` is Score-P's unwind distance. Returns the time
     /// of the event.
     pub fn context_enter(&self, location: &'static HostLocation, context: u32, distance: u32) -> u64 {
         self.context(event::CALLING_CONTEXT_ENTER, location, context, distance)
@@ -393,7 +393,7 @@ impl Plugin {
         (plugin, main)
     }
 
-    /// Calls region 2 inside region 1 `calls` times, with some work in the first call.
+    /// Calls region 2 `calls` times, with some work in the first call.
     pub fn calls(&self, location: &'static HostLocation, calls: usize) {
         for call in 0..calls {
             self.enter(location, 2);

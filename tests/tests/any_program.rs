@@ -286,7 +286,7 @@ const MPI_POLLING: &str = r#"
 
 /// A program may poll for an event more often than its calls could be timed.
 #[test]
-fn calls_that_only_ask_are_sampled_unless_functions_are_recorded() {
+fn polling_calls_are_sampled_unless_functions_are_recorded() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     skip_unless!(on_path("mpicc"), "no mpicc");
     let ways: [(&[&str], &str, &str); 3] = [
@@ -537,7 +537,8 @@ const WORK_UNTIL: &str = r#"
     int main(int argc, char **argv) { while (argc > 1 && access(argv[1], F_OK)) work(); return 0; }
 "#;
 
-/// Three programs and a driver's state: it has queues of two processes for as long as they live, and none of the third one.
+/// Three programs, and files in place of a driver's, which list queues of two of the programs while they run, and none of the
+/// third.
 const ON_GPUS: &str = r#"
     has_queue() { mkdir -p node/sys/class/kfd/kfd/proc/$1/queues/0; echo $2 > node/sys/class/kfd/kfd/proc/$1/queues/0/gpuid; }
     ./one one-ends & one=$!
@@ -568,7 +569,7 @@ fn gpu_links(summary: &Value) -> BTreeSet<String> {
     links.filter(|link| !link.starts_with("node ") && !link.contains(" <- dash: ")).collect()
 }
 
-/// Only the collector that is killed knows which GPU one of the programs had.
+/// One of the programs ends before the collector is killed, so only the killed collector knows which GPU it used.
 #[test]
 fn each_process_draws_from_the_gpus_on_which_it_has_queues() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -733,7 +734,8 @@ fn a_program_whose_functions_are_recorded_needs_no_samples() {
     agrees_with_its_trace(&place.path("out"), &summary);
 }
 
-/// Ranges by roctx, which is a library here, and by NVTX, whose header does this when it is first used.
+/// Ranges by roctx, which is a library here, and by NVTX: like its header, the program loads the library that the environment
+/// names.
 const RANGES: &str = r#"
     #include <dlfcn.h>
     #include <stdint.h>
@@ -1359,8 +1361,8 @@ fn threads_are_not_bounded_by_the_files_that_may_be_open() {
     assert!(!notes(&summary).iter().any(is_of_files), "{:#?}", notes(&summary));
 }
 
-/// `ampere run` as a user who is not root, and who may lock no more memory than every user may for sampling. Each call has a user of
-/// its own, because that memory is shared by all programs of a user.
+/// `ampere run` as a user who is not root, and who may lock only the memory that every user may lock for sampling. Each call
+/// has a user of its own, because that memory is shared by all programs of a user.
 fn as_other_user(place: &Place, output: &str, command: &[&str]) -> Command {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let user = 10_000 + std::process::id() % 5_000 * 10 + CALLS.fetch_add(1, Ordering::Relaxed) % 10;

@@ -149,7 +149,7 @@ fn phases_and_kernels_are_regions_with_energy() {
 }
 
 #[test]
-fn with_mpi_every_rank_does_its_part() {
+fn with_mpi_two_ranks_compute_the_right_result() {
     skip_unless!(on_path("mpirun") && on_path("mpicxx"), "no mpirun or no mpicxx");
     let place = Place::new();
     let programs = build(&place, "cpu", &["MPI=1"]);

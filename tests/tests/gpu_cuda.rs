@@ -52,7 +52,7 @@ impl Gpu {
         run(self.with(&mut self.place.ampere_run(output, words), script))
     }
 
-    /// As `as_without`, in a run that samples call paths. A launch takes long enough for samples.
+    /// Like `as_without`, in a run that samples call paths. A launch takes long enough for samples.
     fn sampled(&self, arguments: &[&str]) -> Value {
         let program = [self.program.to_str().unwrap()];
         let mut command = self.place.ampere_run("sampled", program.iter().chain(arguments));
@@ -284,7 +284,7 @@ fn every_end_of_the_program_is_as_without_ampere() {
         done.as_without(&plain);
         done.no_panic();
     }
-    // 400 ms of work: of a program that ends at once, at most the last quarter of a second is missing.
+    // 400 ms of work. If a program ends at once, at most the last quarter of a second is missing.
     for what in ["_exit", "crash", "crash_in_launch"] {
         let [light, _] = both(&gpu.place.summary(what));
         assert!((20.0..=100.0).contains(&light.calls), "{what}: {light:?}");

@@ -48,7 +48,7 @@ impl Opencl {
         Some(opencl)
     }
 
-    /// The same without the program.
+    /// Like `new`, but without a program.
     fn found() -> Option<Opencl> {
         let Some(vendors) = vendors() else {
             println!("skipped: no OpenCL platform here");
@@ -99,8 +99,8 @@ fn live_joules(output: &Path) -> Option<[f64; 2]> {
     Some(["light", "heavy"].map(|name| kernel_joules(&body, name)))
 }
 
-/// Runs `kernels.c`, whose kernels have 1 to 3 work, and compares the joules with the times, live, in the summary and in the
-/// trace.
+/// Runs `kernels.c`, one of whose kernels does three times the work of the other, and compares the joules with the times, live,
+/// in the summary and in the trace.
 fn play(ranks: usize, arguments: &[&str]) {
     let is_mpi = ranks > 1;
     skip_unless!(!is_mpi || (on_path("mpicc.openmpi") && on_path("mpirun.openmpi")), "no Open MPI");
@@ -367,8 +367,8 @@ buffer = V(cl.clCreateBuffer(context, ctypes.c_uint64(1), size(4000), None, ctyp
 kernels = [V(cl.clCreateKernel(program, name, ctypes.byref(code))) for name in (b"larger", b"smaller")]
 for kernel in kernels:
     cl.clSetKernelArg(kernel, 0, size(8), ctypes.byref(buffer))
-# Before the first launch, the collector has read the names of LLVM's functions, of which there are many: its thread that reads
-# samples is hardly ever on a CPU, nor waits for one.
+# Waits until the collector has read the names of LLVM's many functions: then its thread that reads samples hardly ever runs or
+# waits for a CPU.
 def is_reading():
     def text(file):
         try: return open(file, errors="replace").read()
@@ -440,7 +440,7 @@ fn kernels_that_end_before_they_start_are_counted_as_not_recorded() {
     assert_eq!(["light", "heavy"].map(|kernel| calls_of(&summary, kernel)), [2.0; 2]);
 }
 
-/// An implementation of OpenCL that does nothing, behind the layer, with other times that cannot be true.
+/// Uses an implementation of OpenCL that does nothing, behind the layer, with further kinds of impossible times.
 #[test]
 fn commands_whose_times_cannot_be_true_are_counted_and_a_clock_that_goes_back_is_followed() {
     let Some(opencl) = Opencl::new(&["cc"], "opencl_layer.c") else { return };
@@ -461,7 +461,7 @@ fn commands_whose_times_cannot_be_true_are_counted_and_a_clock_that_goes_back_is
     }
 }
 
-/// A loader from before there were layers: the real one, without the name of their variable.
+/// Makes a loader like those from before there were layers: the real one, with the name of the layers' variable removed.
 fn older_loader(place: &Place) -> PathBuf {
     let list = Command::new("ldconfig").arg("-p").output().expect("ldconfig").stdout;
     let list = String::from_utf8_lossy(&list).into_owned();

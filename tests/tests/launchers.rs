@@ -162,7 +162,7 @@ fn the_only_task_is_measured_as_without_a_launcher() {
     }
 }
 
-/// Without variables, the launcher can be recognised by the same command of the same parent at the same time.
+/// Without variables, a launcher can only be recognised because one parent starts the same command several times at once.
 #[test]
 fn runs_of_an_unknown_launcher_are_not_complete() {
     let place = Place::new();

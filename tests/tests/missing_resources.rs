@@ -300,7 +300,7 @@ fn a_command_that_has_begun_is_waited_for_however_few_descriptors_are_left() {
     assert!(begun > 0);
 }
 
-/// One run has a program whose limits leave no room for the host, and one that has room.
+/// The limits of two processes of a run leave no room for the host, and a third process has room.
 #[test]
 fn a_process_without_room_for_the_host_is_counted_in_a_note() {
     let place = Place::new();

@@ -35,7 +35,7 @@ fn names() -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns the names as everything except the program shows them.
+/// Returns the names as all outputs show them.
 fn known() -> Vec<String> {
     names()[1..].iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }

@@ -1,5 +1,5 @@
 //! What another user has put into shared places: this user's files are not changed, and the other user's results are shown and
-//! not changed. This user is root here, so that only ampere itself prevents it from doing what it must not.
+//! not changed. This user is root here, so that only ampere itself can prevent forbidden changes.
 
 use ampere_tests::jobs::{Done, Place, WAITS, files_below, is_root, kill, processes_of, run, start, until};
 use ampere_tests::runs::text;
@@ -25,7 +25,7 @@ const BUSY: &str = r#"
     }
 "#;
 
-/// Puts links to a file of this user in the place of all files that may be written, as soon as the trace is started.
+/// As soon as the trace is started, replaces all files that may be written by links to a file of this user.
 const LINKS: &str = r#"
     #include <dirent.h>
     #include <stdio.h>

@@ -340,7 +340,7 @@ fn a_disabled_plugin_does_nothing() {
 
 fn other_version(hand_over: fn(&Plugin)) {
     let mut plugin = Plugin::load();
-    assert_eq!(plugin.init(), 0, "a plugin that fails here costs the user a second message");
+    assert_eq!(plugin.init(), 0, "a plugin that fails here causes a second message");
     hand_over(&plugin);
     plugin.get_event_functions();
     plugin.define_region(1);

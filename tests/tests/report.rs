@@ -138,7 +138,7 @@ fn a_summary_becomes_a_data_frame_by_the_books_lines() {
     assert!((shown.expect("a sum") - joules).abs() < 1e-5 + 1e-5 * joules, "{joules}: {done:#?}");
 }
 
-/// This is what Perfetto needs to draw it: on each thread, every start has its end, in time order.
+/// Perfetto needs this to draw events: on each thread, every start has its end, in time order.
 #[test]
 fn events_for_perfetto_nest_and_come_with_the_power() {
     let place = Place::new();
@@ -162,7 +162,7 @@ fn events_for_perfetto_nest_and_come_with_the_power() {
     }
     assert!(open.is_empty() && of("B").any(|event| event["name"] == "main"), "{open:?}");
     assert!(of("C").all(|event| event["name"].as_str().is_some_and(|name| name.contains("W, estimated"))));
-    // The node's idle power is that of the estimate; what is more is the program's.
+    // The node's idle power is that of the estimate; the rest is the program's.
     let parts: Vec<[f64; 2]> = of("C")
         .map(|event| {
             ["static W", "dynamic W"].map(|part| event["args"][part].as_f64().expect("a part of the power"))

@@ -326,7 +326,7 @@ fn devices_within_a_node_are_not_added_to_it() {
         // The tolerance is a tenth of a second at either end, because the counter changes ten times a second.
         assert!((joules - watts * seconds).abs() < watts * 0.25, "{name}: {joules} J in {seconds} s");
     }
-    // The program sleeps from time to time, so each counter shows what its device draws anyway.
+    // The program sleeps from time to time, so each counter shows the static power of its device.
     for (name, watts) in [("package-0", 400.0), ("package-1", 200.0)] {
         let baseline = &named(name)["baseline"];
         assert_eq!(baseline["kind"], "idle intervals", "{baseline}");
@@ -466,7 +466,7 @@ fn a_run_that_the_launcher_starts_for_each_rank_is_one() {
 }
 
 #[test]
-fn results_that_do_not_come_are_not_promised_to_ranks() {
+fn results_that_cannot_be_written_are_not_promised_to_ranks() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     std::fs::write(place.path("file"), "").expect("a file");

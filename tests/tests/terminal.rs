@@ -297,7 +297,7 @@ fn it_can_be_stopped_and_continued() {
     assert_eq!(run.wait().code, 0);
 }
 
-/// A server that answers in the place of a collector.
+/// A server that answers in place of a collector.
 struct Server {
     address: SocketAddr,
     ends: Arc<AtomicBool>,

@@ -111,8 +111,8 @@ const SLOW: [(usize, &str); 20] = [
 /// On a busy machine a rank may leave a barrier so late that it waits for less than the delay. Then the program runs again.
 const RUNS_MAX: usize = 6;
 
-/// Ten of them are the data of collectives among neighbours, and six are from MPI_Win_post to MPI_Win_start and from
-/// MPI_Win_complete to MPI_Win_wait.
+/// Number of messages in the trace. Ten of them are the data of collectives among neighbours, and six are from MPI_Win_post to
+/// MPI_Win_start and from MPI_Win_complete to MPI_Win_wait.
 const MESSAGES: f64 = 26.0;
 /// Eight of them are the data of collectives among neighbours.
 const MESSAGES_IN_FORTRAN: f64 = 9.0;
@@ -124,7 +124,7 @@ const KINDS: [&str; 6] = ["late sender", "late receiver", "barrier", "n-to-n", "
 const INSTRUMENTED: &[&str] = &["-finstrument-functions"];
 const SAMPLED: &[&str] = &["-DBUSY", "-O0"];
 
-/// A name, and what starts as many ranks as the next argument says.
+/// A name, and the words of a command whose next argument is the number of ranks.
 type Mpi = (&'static str, &'static [&'static str]);
 const OPEN_MPI: Mpi =
     ("openmpi", &["mpirun.openmpi", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n"]);

@@ -182,7 +182,7 @@ fn calls_by_pointers_of_pythons_ctypes_are_counted() {
     }
 }
 
-/// Calls that mpi4py makes for these methods only.
+/// Methods for which mpi4py makes the calls in `OF_MPI4PY`, and no others.
 const BY_MPI4PY: &str = r#"
 from array import array
 from mpi4py import MPI

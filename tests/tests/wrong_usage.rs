@@ -16,7 +16,7 @@ fn compare(place: &Place, output: &str, words: &[std::ffi::OsString]) -> Done {
 }
 
 #[test]
-fn a_program_without_mpi_or_instrumentation_runs_as_ever() {
+fn a_program_without_mpi_or_instrumentation_runs_as_usual() {
     let place = Place::new();
     let plain = place.compile("cc", "plain", PLAIN, &[]);
     compare(&place, "out", &[plain.into()]).said_once(&["nothing was measured", "-finstrument-functions"]);

@@ -30,7 +30,7 @@ fn ranks(place: &Place, how: &str, first: u32) -> Vec<OsString> {
     mpirun(RANKS, &place.script("as-in-a-container", &text), &[])
 }
 
-/// Returns a command that mounts an empty file system in the place of the shared memory.
+/// Returns a command that mounts an empty file system in place of the shared memory.
 fn own_memory(place: &Place) -> String {
     let shared = place.path("shm");
     format!("exec unshare --mount sh -c 'mount -t tmpfs tmpfs \"{}\" && exec \"$@\"' sh", shared.display())

@@ -1,7 +1,7 @@
-//! HIP programs without Score-P: kernels, copies and calls by rocprofiler-sdk. Neither is on this machine: the stand-in for
-//! rocprofiler-sdk is in `tests/stand-ins/rocprofiler`, those for HIP and a program are `tests/programs/amdhip64.c` and
-//! `hip_kernels.c`. `played.rs` plays recorded runs, `clock.rs` lets the GPU's clock drift, and `languages.rs` has programs that are
-//! not in C.
+//! HIP programs without Score-P: kernels, copies and calls by rocprofiler-sdk. The tests need neither HIP nor rocprofiler-sdk:
+//! the stand-in for rocprofiler-sdk is `tests/stand-ins/rocprofiler`, that for HIP is `tests/programs/amdhip64.c`, and the
+//! program is `hip_kernels.c`. `played.rs` plays recorded runs, `clock.rs` lets the GPU's clock drift, and `languages.rs` has
+//! programs that are not in C.
 
 mod clock;
 mod languages;

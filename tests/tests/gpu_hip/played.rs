@@ -18,7 +18,7 @@ const READING_ERROR_MAX: f64 = 100e-6;
 /// A kernel: its name, and the times of its start and end.
 type Kernel = (String, u64, u64);
 
-/// What a trace has of a GPU.
+/// The data of one GPU in a trace.
 #[derive(Debug, Default)]
 struct Gpu {
     /// The readings that differ from the one before: times in ticks, and microjoules.
@@ -33,7 +33,7 @@ struct Gpus {
     ticks_per_second: f64,
 }
 
-/// What the events refer to.
+/// The locations, metrics and regions that the events refer to.
 struct LocationNames {
     /// The numbers of the GPUs of streams.
     streams: BTreeMap<LocationRef, u32>,
@@ -142,7 +142,7 @@ impl Gpu {
     }
 }
 
-/// Writes what the stand-ins play.
+/// Writes the files that the stand-ins play.
 fn write(record: &Gpus, directory: &Path) {
     std::fs::create_dir(directory).expect("a directory");
     let mut kernels: Vec<(f64, String)> = Vec::new();

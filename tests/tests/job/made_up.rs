@@ -204,8 +204,8 @@ fn cost(pid: i32) -> (f64, u64) {
 
 const IDLE: &str = "#include <unistd.h>\nint main(int argc, char **argv) { while (access(argv[1], F_OK)) usleep(50000); return 0; }";
 
-/// With this number of nodes: CPU time of the collector as a part of a core, bytes that it reads per second, and bytes of memory
-/// that it needs in addition.
+/// Measures, with this number of nodes, the CPU time of the collector as a part of a core, the bytes that it reads per second,
+/// and the bytes of memory that it needs in addition.
 fn measure(count: usize, seconds: u64) -> (f64, f64, i64) {
     let place = Place::new();
     let program = place.compile("cc", "idle", IDLE, &["-finstrument-functions"]);

@@ -24,7 +24,7 @@ pub fn recorded(place: &Place, launcher: &[&str], ranks: &str, program: &Path) -
     recorded_with(place, launcher, ranks, program, "10ms")
 }
 
-/// As [`recorded`], with this period between the samples of stacks.
+/// Like [`recorded`], with this period between the samples of stacks.
 fn recorded_with(
     place: &Place,
     launcher: &[&str],

@@ -1,4 +1,4 @@
-//! The metric plugin, called through its C interface by a small host of our own in the place of Score-P.
+//! The metric plugin, called through its C interface by a small host in place of Score-P.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{compile, on_path, text};
@@ -102,7 +102,7 @@ impl Metric {
 }
 
 #[test]
-fn a_pattern_gives_every_counter_that_it_means_with_the_joules_of_the_script() {
+fn a_pattern_gives_every_counter_that_it_matches_with_the_joules_of_the_script() {
     let host = Host::new();
     let script = "watts=300,150,75";
     let all =

@@ -510,8 +510,7 @@ struct Sampled {
 
 impl Sampled {
     fn new(random: &mut Random, device: &Device, class: MetricClassRef, first: u64, last: u64) -> Sampled {
-        // A counter does not start at 0: if the first rise is then faster than all later ones, it is undecided whether the 0 was
-        // a reading at all.
+        // A counter does not start at 0: if the first rise were then faster than all later ones, the 0 might not be a reading.
         let value = random.of(&[1, 17, 1 << 33, (1 << 62) + 1]);
         let value = if device.value == MetricValueType::F64 { value % (1 << 40) } else { value };
         Sampled {

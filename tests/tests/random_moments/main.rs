@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const RANKS: u32 = 2;
 /// Number of calls of each rank, which take about 0.3 s.
 const STEPS: u64 = 8000;
-/// The latest moment, measured from when the ranks are processes. The start of MPI takes some 0.2 s of it.
+/// The latest moment, measured from the time when the processes of all ranks exist. The start of MPI takes some 0.2 s of it.
 const LATEST_MOMENT_US: u64 = 600_000;
 /// How long mpirun may run after all of its ranks have ended. When a rank is killed in MPI_Init, Open MPI 4.1's mpirun sometimes
 /// hangs, with ampere or without: it waits for a lock.
@@ -57,7 +57,7 @@ impl Job {
         ranks
     }
 
-    /// Waits until all ranks are processes.
+    /// Waits until the processes of all ranks exist.
     #[track_caller]
     fn wait_for_ranks(&mut self) {
         self.wait_while(|job| job.ranks().len() < RANKS as usize);

@@ -1,4 +1,4 @@
-//! Runs that a batch system has cut off: which figures are on disk by then, and what `ampere report`, `top` and `compare` make of
+//! Runs that a batch system has cut off: which figures are on disk by then, and how `ampere report`, `top` and `compare` use
 //! them.
 
 use super::killed_together::kill_everything;

@@ -60,7 +60,7 @@ fn every_event_that_was_published_is_in_the_trace_and_the_summary() {
         let done = recover(&place, "out");
         assert_eq!(done.code, 0, "{done:#?}");
         let summary = place.summary("out");
-        // There is one event for each enter and leave. What was open at the kill has a leave that ampere adds.
+        // There is one event for each enter and leave. If a function was open at the kill, ampere adds its leave.
         let events = summary["quality"]["events"].as_u64().expect("a number");
         assert!(
             (published..=published + 2).contains(&events),

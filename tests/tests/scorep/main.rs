@@ -263,7 +263,7 @@ fn both_plugins_read_the_same_samples() {
 }
 
 #[test]
-fn a_metric_that_is_not_there_costs_one_line() {
+fn a_metric_that_is_missing_is_named_in_one_line() {
     skip_unless!(on_path("scorep") && on_path("mpirun") && on_path("otf2-print"), "no scorep on the PATH");
     let place = Place::new();
     let (mut command, trace) = with_metrics(&place, "estimate:::energy,rocm_smi:::energy_count:device=7");

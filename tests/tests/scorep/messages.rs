@@ -231,7 +231,7 @@ fn a_program_without_score_p_has_the_same_messages() {
     assert_eq!(ours["messages"], theirs["messages"]);
     assert_eq!(ours["received"], theirs["received"]);
     let mut collectives = theirs["collectives"].clone();
-    // MPI_Init is a collective of Score-P's.
+    // In Score-P's trace, MPI_Init is a collective.
     let is_init = |what: &String| what.starts_with("CREATE_HANDLE");
     let map = collectives.as_object_mut().unwrap();
     let of_init: Vec<String> = map.keys().filter(|what| is_init(what)).cloned().collect();

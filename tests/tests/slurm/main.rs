@@ -168,7 +168,7 @@ fn a_job_that_is_cancelled_or_out_of_time_leaves_its_results_if_children_are_kil
     jobs_that_are_ended(Tracking::Parents);
 }
 
-/// `ampere run` is in front of `srun` and behind it: slurmd starts the ranks.
+/// Either `ampere run` starts `srun`, or `srun` starts `ampere run`: slurmd starts the ranks.
 #[test]
 fn ranks_that_srun_starts_have_sampled_functions_around_their_exact_mpi_calls() {
     if !have(&["mpicc.openmpi"]) {
@@ -260,7 +260,8 @@ fn programs_that_srun_starts_without_mpi_are_one_run() {
     }
 }
 
-/// This tests Open MPI with PMIx and MPICH with PMI-2, with `ampere run` in front of the launcher and behind it.
+/// This tests Open MPI with PMIx and MPICH with PMI-2, where `ampere run` starts the launcher, and where the launcher starts
+/// `ampere run`.
 #[test]
 fn ranks_that_srun_starts_are_one_run() {
     let compilers = [("mpicc.openmpi", "--mpi=pmix"), ("mpicc.mpich", "--mpi=pmi2")];

@@ -46,7 +46,7 @@ impl Default for Shape {
     }
 }
 
-/// A generator that always returns the same numbers.
+/// A generator that returns the same sequence of numbers in each test.
 struct Random(u64);
 
 impl Random {

@@ -76,7 +76,7 @@ fn a_call_without_length_takes_nothing_from_its_caller() {
             (40, "-main"),
             (40, "+get"),
         ],
-        // The leave is that of a function further out.
+        // The leave is that of an outer function.
         &[(0, "+main"), (20, "+solve"), (25, "-main"), (25, "+main"), (30, "-solve"), (40, "-main")],
         // These events are in order: there is no special case.
         &[(0, "+main"), (10, "+get"), (10, "-get"), (20, "+solve"), (30, "-solve"), (40, "-main")],

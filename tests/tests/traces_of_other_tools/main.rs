@@ -5,7 +5,7 @@
 //! readings.rs   counters recorded in unusual ways        recorders.rs  who recorded a counter, and who used it
 //! powers.rs     names, units and powers                   parts.rs      devices that are parts of others
 //! leaves.rs     leaves out of order, any numbers          places.rs     scopes, nodes and ranks
-//! activity.rs   who was active, and baselines  simulated.rs  counters that follow what threads do
+//! activity.rs   who was active, and baselines           simulated.rs  counters that follow what threads do
 //! ```
 
 use ampere_tests::artifact;

@@ -77,7 +77,7 @@ fn the_metric_of_a_node_contains_those_of_its_parts() {
     }
 }
 
-/// Rank 0 records what each rank has used, in all ways in which a trace can express it, and what rank 1 alone has.
+/// Rank 0 records what each rank has used, or only what rank 1 has used, in all ways in which a trace can express it.
 #[test]
 fn joules_belong_to_the_ranks_that_the_values_are_about() {
     for kind in [MetricScope::Location, MetricScope::LocationGroup, MetricScope::Group] {

@@ -234,7 +234,7 @@ fn powers_are_powers_by_the_names_of_papi() {
     }
 }
 
-/// A power in addition to an energy counts if its name shows that it is that of something else.
+/// A power in addition to an energy counts if its name shows that it is the power of another device.
 #[test]
 fn a_power_is_integrated_if_its_device_has_no_energy_metric() {
     let summary = recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), ("package 1 power", "W", 80.0)]);
@@ -269,7 +269,7 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
 
 /// A sensor of an unknown name measures, by its values, a device whose energy is known, something small, or neither.
 #[test]
-fn a_power_that_is_left_out_matters_by_its_watts() {
+fn the_watts_of_a_power_that_is_left_out_decide_whether_the_run_is_complete() {
     for (watts, complete) in [(48.0, true), (0.2, true), (80.0, false)] {
         let sensor = ("A2coretemp:::hwmon2:power1_input", "#", watts * 1e6);
         let summary = recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), sensor]).everywhere();

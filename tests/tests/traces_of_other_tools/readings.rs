@@ -242,7 +242,7 @@ fn a_counter_that_is_not_read_while_functions_run_makes_a_run_incomplete() {
     }
 }
 
-/// A metric that has what was used since the reading before is not a counter.
+/// A metric whose values are the joules since the previous reading is not a counter.
 #[test]
 fn values_that_rise_and_fall_make_a_run_incomplete() {
     for values in [&[1.0, 1.2, 0.9, 1.1, 0.8, 1.3, 0.7][..], &[5.0, 1.0], &[300.0, 0.0, 0.5, 250.0, 0.1]] {

@@ -109,7 +109,7 @@ impl Gpu {
         self.names.entry(text.to_owned()).or_insert_with(new).as_ptr()
     }
 
-    /// Whether the script's entry `key=n`, which is for every n-th record, is for this one.
+    /// Whether the script's entry `key=n` applies to this record. It applies to every n-th record.
     fn is_nth(&self, key: &str) -> bool {
         let n = entry(key);
         n > 0 && self.records.is_multiple_of(n)

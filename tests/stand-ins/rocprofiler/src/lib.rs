@@ -41,7 +41,7 @@ type Callback = unsafe extern "C" fn();
 type Called<C> = unsafe extern "C" fn(CallbackRecord<C>, *mut u64, *mut c_void);
 type Asked = unsafe extern "C" fn(u64, Handle, c_int, c_int, u64, *mut u64, *mut c_void) -> c_int;
 
-/// What the tools have configured. There is one context for each tool, as there is for ours.
+/// What the tools have configured. Each tool has one context, as ampere's tool does.
 #[derive(Default)]
 struct State {
     /// 0 before, -1 during and 1 after the configuration.
@@ -71,7 +71,7 @@ fn with<T>(body: impl FnOnce(&mut State) -> T) -> T {
     body(lock(&STATE).get_or_insert_default())
 }
 
-/// The value of a word of the variable, or an empty text if it has none.
+/// Returns the value of a word of the variable, which is empty for a word without `=`; `None` if the variable lacks the word.
 fn word(name: &str) -> Option<String> {
     let all = std::env::var("STAND_IN_ROCPROFILER").unwrap_or_default();
     all.split_whitespace().find_map(|word| {

@@ -24,8 +24,8 @@
 //! | `slow_us=500` | an energy read takes this much longer, asleep |
 //! | `busy_us=20` | an energy read takes this much longer, on the CPU |
 //! | `gauge=0:edge:41.5` | a gauge of device 0: `power` (mean) and `socket` in watts, `edge`, `junction`, `memory` and `gpu` in degrees, `busy` in percent, `used` and `total` in bytes |
-//! | `gauge_error=0:edge:2` | asking for that returns status 2 |
-//! | `gauge_us=3000` | asking for a gauge takes this much longer, asleep |
+//! | `gauge_error=0:edge:2` | reading that gauge returns status 2 |
+//! | `gauge_us=3000` | reading a gauge takes this much longer, asleep |
 //! | `crash=read` | a device's tenth energy read is a segmentation fault; likewise `crash=init`, `crash=end` (the shut-down) |
 //! | `hang=read` | a device's tenth energy read never returns; likewise `hang=init`, `hang=end` |
 //!
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_lags_shows_what_was() {
+    fn a_counter_that_lags_shows_an_earlier_value() {
         let script =
             Script::parse("watts=300/90@0.5,10;resolution=1000000;lag_ms=250,0;step_ms=500").unwrap();
         for (now, ago) in [(101.25, 100.75), (101.5, 101.25)] {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_script_is_named() {
+    fn a_wrong_entry_of_a_script_is_named() {
         assert!(Script::parse("wats=3").unwrap_err().contains("wats"));
         assert!(Script::parse("error=7:2").unwrap_err().contains("no such device"));
         assert!(Script::parse("watts=x").is_err());
