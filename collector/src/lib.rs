@@ -1,14 +1,14 @@
-//! The collector: one process on each node that drains the rings, attributes energy, serves metrics and writes trace and summary.
+//! The collector: one process on each node that drains the rings, attributes energy, publishes the figures, and writes trace
+//! and summary.
 //!
 //! ```text
-//! main.rs, main/    the program: starts the collector, calls its loop (`main/rounds.rs`)
 //! live/             one node's run: what one round of the loop does
 //! ingest/           reads the processes' logs and rings
 //! live_timeline.rs  the run's pipeline (`crates/timeline`): the watermark, and how long GPU streams are waited for
 //! live_waits.rs     what ranks wait for in MPI while they run
 //! sampling/         reads counters and gauges; the clock of the timestamps
 //! stacks/           sampled stacks as enters and leaves
-//! serving/          snapshots of the figures, metrics, HTTP and its access control
+//! serving/          when snapshots of the figures are made, the data of the live page, the mailbox for `server`
 //! run_directory/    the files of a run on disk: output, manifest, free space, leftovers, recovery
 //! finish/           the end of a run
 //! options.rs        the settings of a run         notes.rs      messages about a run, for the summary

@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// The longest time to wait for ranks that are not known yet, and the number of held events from which they are not waited for.
+/// Upper bounds on waiting for ranks that are not known yet: the time, and the number of held events.
 const RANKS_WAIT_MAX: Duration = Duration::from_secs(2);
 const HELD_MAX: usize = 1 << 18;
 /// In a larger job, no waits are looked for.

@@ -126,7 +126,7 @@ impl NodeWatch {
         let others = self.neighbours.words();
         let others = others.map(|others| format!("other runs on this node at the same time: {others}"));
         let busy = self.cpu.filter(NodeCpu::has_others);
-        // How much CPU time they used is shown with the run's own.
+        // The CPU time that they used is shown next to the run's own.
         let busy = busy.map(|_| "other programs ran on the node at the same time".to_owned());
         let mut notes: Vec<String> = others.into_iter().chain(busy).collect();
         notes.iter_mut().take(1).for_each(|first| *first += &format!("; {means}"));

@@ -5,13 +5,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 
-/// User and system CPU time of the whole process so far.
+/// Returns the user and system CPU time of the whole process so far.
 pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Resident memory. Every snapshot has it, so it is read from the file that the kernel generates fastest, which stays open.
+/// Returns the resident memory. Every snapshot has it, so it is read from the file that the kernel generates fastest, which
+/// stays open.
 pub fn resident_bytes() -> u64 {
     static STATM: LazyLock<Option<File>> = LazyLock::new(|| File::open("/proc/self/statm").ok());
     let mut bytes = [0; 128];

@@ -99,8 +99,8 @@ impl Service {
 }
 
 impl Service {
-    /// Records that a stream has ended. When the run has ended, there is no stream left, and no page is about to request the next
-    /// one, all pages have the final figures, and the collector does not wait for them any longer.
+    /// Records that a stream has ended. After the end of the run, all pages have the final figures once there is no stream left
+    /// and no page is about to request the next one. Then the collector no longer waits for pages.
     pub(crate) fn stream_ended(&self, from: Option<IpAddr>) {
         let are_all_closed =
             self.pages.places.available_permits() == STREAMS_MAX && self.pages.between_streams.get() == 0;

@@ -468,9 +468,9 @@ impl Service {
     }
 }
 
-/// Whether a client may see the command, the job and notes. It may if it has the token, or if it is a process of this user. A
-/// Unix socket with mode 0600 ensures the latter. For a connection over loopback the kernel is asked. That takes a moment, so it
-/// is done only if it makes a difference.
+/// Whether a client may see the command, the job and notes. It may if it has the token, or if it is a process of this user.
+/// Only a process of this user can connect to a Unix socket with mode 0600. For a connection over loopback the kernel is asked
+/// for the user. That takes a moment, so it is done only if it makes a difference.
 fn sees_all(has_token: bool, from: Option<Ends>) -> bool {
     has_token || from.is_none_or(peer::is_own_user)
 }

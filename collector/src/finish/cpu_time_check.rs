@@ -35,7 +35,8 @@ impl Finish {
         (in_rows, hidden)
     }
 
-    /// Compares the CPU time of the run with the time in its rows. A note reports the difference, which is in no function.
+    /// Compares the CPU time of the run with the time in its rows. A note reports the difference: CPU time that is in no
+    /// function.
     pub(super) fn note_unmeasured_cpu_time(&mut self, samples_stacks: bool) {
         let stacks = self.run.options.config.sampler.stacks;
         let is_switched_off = !samples_stacks && stacks == Some(StackPeriod::Off);

@@ -133,8 +133,8 @@ impl Finish {
         Ok((summary, self.run.session))
     }
 
-    /// Removes the records that the run's own copy of the manifest lists, because the one in the output directory may have been
-    /// removed.
+    /// Removes the records that the run's own copy of the manifest lists, because the manifest in the output directory may have
+    /// been removed.
     fn remove_records(&self) {
         let records = self.run.options.manifest.records.iter();
         let own = records.filter(|records| spool_place::is_of(records, &self.run.ingest.spool.directory));
@@ -161,7 +161,7 @@ impl Finish {
             });
         }
         let left = self.run.options.left.iter().map(|left| &left.run);
-        // That there was no trace is a reason in the summary alone, because now there is one.
+        // The earlier summary gives the missing trace as a reason, which no longer holds. The saved losses do not contain it.
         match &manifest.progress.losses {
             Some(before) => {
                 before.missing.iter().for_each(|loss| self.run.notes.add_loss(loss));
@@ -172,7 +172,7 @@ impl Finish {
         self.run.notes.extend(left.flat_map(|run| run.notes.iter().cloned()));
         if !manifest.progress.has_ended {
             let note = "the run and its collector were killed: these results were recovered from the remaining records";
-            // It is not known which samples the kernel still had.
+            // The kernel may have held samples that no collector has read.
             match self.run.ingest.processes.iter().any(Process::has_samples) {
                 true => self.run.notes.add_loss(note),
                 false => self.run.notes.add(note),
@@ -360,9 +360,9 @@ impl Finish {
         match written {
             Ok(0) => {}
             Ok(left_out) => self.run.notes.add(format!(
-                "the trace lacks {left_out} MPI messages and collectives: their communicators have processes that it does not contain, \
-                 those of two MPI_COMM_WORLDs, or, with Score-P, two groups; their requests could not be followed; or it is not known \
-                 whom they wait for"
+                "the trace lacks {left_out} MPI messages and collectives, for one of these reasons: a communicator has \
+                 processes that the trace does not contain, processes of two MPI_COMM_WORLDs or, with Score-P, two groups; requests \
+                 could not be followed; it is not known whom a call waits for"
             )),
             Err(NoTrace { why, .. }) => self.run.notes.add_loss(why),
         }
@@ -466,7 +466,8 @@ impl Finish {
     }
 
     /// Returns the final summary, and whether its tables were computed again from the trace, because events came late, links
-    /// changed, readings were revised, or ranks may have waited for each other. A replay's are those of the trace that was played.
+    /// changed, readings were revised, or ranks may have waited for each other. The tables of a replay are those of the trace
+    /// that was played.
     fn complete_summary(&mut self, before: Summary, complete: bool, traced: &mut Traced) -> (Summary, bool) {
         if output::holds_foreign_page(&self.run.options.output, &self.run.options.run_id) {
             let page = output::PAGE;

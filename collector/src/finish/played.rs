@@ -1,5 +1,5 @@
 //! The final figures of a replay: those of `ampere attribute` of the trace that was played, because a replay knows less about a
-//! trace than the trace does. Of what was measured live, the description of the replay remains.
+//! trace than the trace does. Only the description of the replay is kept from what was measured live.
 
 use super::Finish;
 use super::waits::attribute;
@@ -7,7 +7,7 @@ use ampere_figures::losses::{Losses, RecordLosses};
 use ampere_figures::summary::{Run, Summary};
 
 impl Finish {
-    /// Returns the figures of the trace if a replay has played it to its end. A note reports it if they cannot be computed.
+    /// Returns the figures of the trace if a replay has played it to its end. If they cannot be computed, a note says so.
     pub(super) fn figures_of_played(&mut self) -> Option<Summary> {
         let (replay, config) = (self.run.options.replay.as_ref()?, &self.run.options.config);
         if self.is_empty() || !self.run_summary().endings().is_empty() {

@@ -35,7 +35,7 @@ impl Finish {
     }
 
     /// Writes the final tables. If the disk has no room for them, those that were written before the trace stay. `keeps_tables`
-    /// is whether those are equal to the final ones.
+    /// is whether the tables on disk are equal to the final ones.
     pub(super) fn write_final_figures(
         &self,
         summary: &Summary,

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hundredth_of_the_run_is_spent_at_most() {
+    fn at_most_a_hundredth_of_the_run_is_spent_on_summaries() {
         let (millisecond, second) = (Duration::from_millis(1), Duration::from_secs(1));
         assert_eq!(next_after(FIRST, 3 * millisecond, 3 * millisecond), FIRST + PERIOD);
         for took in [3 * millisecond, 80 * millisecond, 2 * second] {

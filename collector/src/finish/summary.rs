@@ -341,7 +341,7 @@ impl<'a> RunSummary<'a> {
         gaps
     }
 
-    /// Returns the ranks and sizes of MPI processes. For a process that became other programs, they are those of the last one.
+    /// Returns the ranks and sizes of MPI processes. If a process has executed several programs, only the last one counts.
     fn mpi_ranks(&self) -> impl Iterator<Item = (u32, u32)> {
         let of_jobs = self.run.ingest.processes.iter().filter(|process| process.replayed.is_none());
         of_jobs.filter(|process| process.life.state != State::Replaced).filter_map(|process| process.rank)

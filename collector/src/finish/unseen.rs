@@ -1,5 +1,5 @@
-//! Finds programs whose MPI calls cannot be recorded, or not in the way that the program requests: those with a static MPI
-//! library, those that the loader starts in secure mode, and those that switch recording off. It reads the programs' files.
+//! Finds programs whose MPI calls cannot be recorded, or not in the way that the program requests. These have a static MPI
+//! library, or are started by the loader in secure mode, or switch recording off. The programs' files show this.
 
 use ampere_model::text::listed;
 use ampere_stacks::foreign;
@@ -17,8 +17,8 @@ pub const NO_SCORE_P: &str = "--host scorep: no process was built with Score-P, 
 /// A note names at most this number of programs.
 const NAMES_MAX: usize = 4;
 
-/// Returns notes about programs that ran, each with whether it was sampled, and about those that the command names: the latter
-/// are needed because the kernel does not let users sample a setuid program.
+/// Returns notes about programs. `ran` are the programs that ran, each with whether it was sampled. The programs that `command`
+/// names are checked, too, because the kernel does not let users sample a setuid program.
 pub(super) fn notes<'a>(ran: impl Iterator<Item = (&'a str, bool)>, command: &[String]) -> Vec<String> {
     let ran: BTreeSet<(PathBuf, bool)> = ran.map(|(path, sampled)| (PathBuf::from(path), sampled)).collect();
     let command = command.to_owned();

@@ -7,12 +7,12 @@ use ampere_figures::nodes::summaries::joined;
 use ampere_figures::summary::{Run, Summary};
 use std::path::Path;
 
-/// Larger files (in bytes, all together) are not joined here, because the collector of the last node would need too much memory.
-/// `ampere report` joins them whenever it shows them.
+/// Figures whose files have more bytes than this in total are not joined here, because the collector of the last node would
+/// need too much memory. `ampere report` joins them whenever it shows them.
 pub(super) const BYTES_MAX: u64 = 1 << 28;
 
-/// Joins the figures of the nodes that have ended in the run's directory, which is the first node's. Nothing happens if the first
-/// node has not ended, or if no other node has ended since they were joined.
+/// Joins the figures of the nodes that have ended, and writes them to the run's directory, which is also the first node's.
+/// Nothing happens if the first node has not ended, or if no other node has ended since they were joined.
 ///
 /// # Errors
 /// Figures that cannot be read or written.

@@ -7,8 +7,8 @@ use ampere_trace::spool::Spool;
 use std::path::Path;
 
 impl Ingest {
-    /// Writes further records to the claim in the output directory if little space is left in `directory`, the directory of the
-    /// records if they are not in the claim.
+    /// If the records are in `directory` and little space is left there, writes further records to the output directory, in the
+    /// run's claim.
     pub fn leave_full_directory(&mut self, directory: Option<&Path>, notes: &mut Notes) {
         let mut store = self.spool.store();
         let is_there = |path: &Path| directory.is_some_and(|directory| path.parent() == Some(directory));

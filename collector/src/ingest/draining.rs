@@ -332,8 +332,9 @@ impl StreamFeeder<'_> {
         records.len()
     }
 
-    /// Passes on an event of communication, which is otherwise only in the trace. Returns the number of its records, and `false` if
-    /// something must be looked up first. `None` if these records begin with another record, or if the event is incomplete.
+    /// Passes an event of communication to the live waits. No other live figure needs it. Returns the number of its records,
+    /// and `false` if something must be looked up first. `None` if these records begin with another record, or if the event is
+    /// incomplete.
     #[inline]
     fn communicate(&mut self, records: &[Record]) -> Option<(usize, bool)> {
         let Some(waits) = &mut self.waits else {

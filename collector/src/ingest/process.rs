@@ -40,8 +40,7 @@ pub(crate) struct Process {
     log: LogReader,
     /// A descriptor of the process, if the kernel provides one.
     handle: Option<ProcessHandle>,
-    /// The start of its files' names: its pid, with a number after it if there was another process with that pid before, as
-    /// when a program becomes another (`exec`).
+    /// The start of its files' names: its pid, and a number if an earlier log has the same pid, as after `exec`.
     pub name: String,
     pub info: ampere_model::Process,
     /// The process' rank and the number of ranks, once known.
@@ -329,7 +328,7 @@ impl Process {
         complaints.into_iter().for_each(|line| self.complain(line));
     }
 
-    /// Asks the kernel for the names and the CPU time of its threads, if there are several.
+    /// Asks the kernel for the names and the CPU time of the process' threads, if there are several.
     pub fn look_at_threads(&mut self) {
         let is_thread = |location: &LiveLocation| location.definition.kind == LocationKind::CpuThread;
         if !self.has_pid_here() || self.locations.iter().filter(|location| is_thread(location)).count() < 2 {
@@ -419,7 +418,7 @@ impl Process {
         self.has_pid_here() && (self.queues.checks.is_due() || !self.queues.has_opened)
     }
 
-    /// Whether this is the first check.
+    /// Whether a check is due and is the first one.
     pub fn is_first_queue_check_due(&mut self) -> bool {
         self.queues.checks.0 == 0 && self.is_queue_check_due()
     }
@@ -698,7 +697,7 @@ impl Process {
         number.and_then(|number| number.parse().ok()).unwrap_or(1)
     }
 
-    /// Whether both are one process of the kernel.
+    /// Whether both are the same process of the kernel.
     pub fn is_same_process(&self, other: &Process) -> bool {
         let identity = |of: &Process| (of.info.pid_namespace, of.info.pid, of.info.start_time);
         identity(self) == identity(other)

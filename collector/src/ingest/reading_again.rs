@@ -99,7 +99,7 @@ fn skip_unspooled_records(ingest: &mut Ingest, at: Place, timeline: &mut LiveTim
 }
 
 /// Ends a location whose records have all been read again, if no more are expected. The locations of a process that has ended
-/// end together, as one of them has the time of that end.
+/// are ended together, because only one of them contains the time of the process' end.
 fn end_if_over(
     ingest: &mut Ingest,
     at: Place,

@@ -99,7 +99,7 @@ mod tests {
     use ampere_ring::{EventWriter, RingConsumer, RingProducer};
     use ampere_trace::spool::{SpoolDirectory, Store};
 
-    /// In a long run with few events, records may wait for a minute. The sampler's ring does not hold as much.
+    /// In a long run with few events, records may wait for a minute. The sampler's ring does not hold a minute of samples.
     #[test]
     fn samples_reach_the_disk_before_their_ring_is_full() {
         let directory = tempfile::tempdir().unwrap();

@@ -84,13 +84,13 @@ pub(crate) fn set_period(run: &mut LiveRun, period: Duration) {
 }
 
 /// Adds a note about missing samples if an earlier collector was killed while it sampled stacks.
-fn note_killed_sampler(run: &mut LiveRun, is_sampled_on: bool) {
+fn note_killed_sampler(run: &mut LiveRun, sampling_continues: bool) {
     if !run.ingest.processes.iter().any(|process| process.lost_its_sampler() && process.has_samples()) {
         return;
     }
     let what =
         "stack samples that a killed collector had not yet written are missing; their number is unknown";
-    if is_sampled_on {
+    if sampling_continues {
         let until = "until the next collector took its first samples, time is charged to the functions that were \
                      sampled last, or only to the program";
         run.notes.add(format!("{what}: {until}"));

@@ -151,7 +151,7 @@ pub fn watch(all: &mut [Leftover], limit: Duration) {
             let changes = left.stamp() != *before;
             if changes {
                 let node = left.manifest.as_ref().map_or("another node", |manifest| manifest.node.as_str());
-                left.in_use = Some(format!("files of it are changing, on {node}"));
+                left.in_use = Some(format!("its files are changing, on {node}"));
             }
             !changes
         });
@@ -163,8 +163,8 @@ pub fn spools_in(directory: &Path) -> Vec<PathBuf> {
     spools_below(directory, 1, usize::MAX).0
 }
 
-/// Returns the spools in a directory and `levels` below it, and whether all directories were searched: at most `most` are. Links
-/// and hidden directories are left out.
+/// Returns the spools in a directory and `levels` below it. Searches at most `most` directories, and returns whether these were
+/// all. Links and hidden directories are left out.
 pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBuf>, bool) {
     let is_spool = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str());

@@ -1,6 +1,6 @@
-//! Finds the directories of a run on several nodes: each node has its own collector and summary. The first node's are in the
-//! run's output directory, the others' in subdirectories with the nodes' names. The nodes' traces and figures are joined when the
-//! last node ends: then the first node's own figures are in a subdirectory, too.
+//! Finds the directories of a run on several nodes: each node has its own collector and summary. The first node's results are
+//! in the run's output directory, and those of the others in subdirectories with the nodes' names. The nodes' traces and
+//! figures are joined when the last node ends: then the first node's own figures are in a subdirectory, too.
 
 use crate::run_directory::files::file_name;
 use crate::run_directory::leftover::spools_below;
@@ -21,7 +21,7 @@ pub struct Node {
     pub run: Option<Run>,
 }
 
-/// Returns the run that has the directory: its results are in it, or it has claimed it.
+/// Returns the id of the run that owns the directory: its results are there, or it has claimed the directory.
 pub fn run_in(directory: &Path) -> Option<String> {
     let of_claim = || Some(Manifest::load(spools_below(directory, 0, 1).0.first()?).ok()?.run_id);
     head(&directory.join("summary.json")).map(|run| run.id).or_else(of_claim)

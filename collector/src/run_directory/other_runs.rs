@@ -35,7 +35,7 @@ impl Neighbours {
         self.has_siblings
     }
 
-    /// Looks for current runs: this user's by name, and of other users only whether they have sessions.
+    /// Looks for current runs. This user's are known by name; of other users it is only known whether they have sessions.
     pub fn look(&mut self) {
         let Some(base) = self.own.parent() else { return };
         for other in entries(base).filter(|path| *path != self.own) {
@@ -79,7 +79,7 @@ fn running(directory: &Path) -> Option<(String, u32)> {
     is_running.then(|| (format!("{run}{output}"), session.collector_pid()))
 }
 
-/// Whether the `ampere run` that started a collector has the same parent and the same command line as another one.
+/// Whether the `ampere run` that started a collector has the same parent and the same command line as this run's, `own`.
 fn is_sibling(own: u32, collector: u32) -> bool {
     let words =
         |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|words| !words.is_empty());
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_are_named_and_the_others_counted() {
+    fn two_other_runs_are_named_and_the_rest_counted() {
         let seen = |names: &[&str]| {
             let seen = names.iter().map(|name| (*name).to_owned()).collect();
             Neighbours { seen, ..Neighbours::of(Path::new(""), None) }.words()

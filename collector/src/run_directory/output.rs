@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_nodes_gets_the_directory_at_the_same_moment() {
+    fn only_one_of_many_nodes_that_claim_at_once_gets_the_directory() {
         let place = tempfile::tempdir().unwrap();
         for round in 0..20 {
             let wanted = place.path().join(round.to_string());

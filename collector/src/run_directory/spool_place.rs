@@ -72,7 +72,7 @@ pub fn make(
             Ok(directory) => {
                 if kind_of(wanted).is_ok_and(|kind| kind == Kind::Shared) {
                     notes.push(format!(
-                        "the spool directory {} may be shared by several nodes: this one's records are in {}",
+                        "the spool directory {} may be shared by several nodes: this node's records are in {}",
                         wanted.display(),
                         directory.display()
                     ));

@@ -58,19 +58,19 @@ impl Pause {
         self.until = tick + if self.ticks() > 1 { self.ticks() } else { 0 };
     }
 
-    /// The ticks from one reading of a device to the next, if the source has this number of devices.
+    /// Returns the ticks from one reading of a device to the next, if the source has this number of devices.
     pub fn ticks_for_each(&self, devices: usize) -> u64 {
         if self.ticks() > 1 { self.ticks() * devices as u64 } else { 1 }
     }
 
-    /// The ticks from one reading to the next. With 1, all devices may be read in one tick.
+    /// Returns the ticks from one reading to the next. With 1, all devices may be read in one tick.
     fn ticks(&self) -> u64 {
         let known = &self.costs[..self.count.min(COSTS_KEPT)];
         let cost = known.iter().min().copied().unwrap_or(0);
         (PAUSE_FACTOR * cost).div_ceil(self.period).max(1)
     }
 
-    /// The first tick at which the source may be read again.
+    /// Returns the first tick at which the source may be read again.
     pub fn until(&self) -> u64 {
         self.until
     }

@@ -1,7 +1,7 @@
 //! Reads the node's energy counters, in a thread of the collector, into a ring of its own.
 //!
-//! It runs in the collector and not in the application. So the user's program has no vendor's library and no extra thread, a node
-//! has a single reader (the libraries do not allow more) while ranks start and end, and samples outlive ranks.
+//! It runs in the collector and not in the application. So the user's program has no vendor's library and no extra thread.
+//! While ranks start and end, a node has a single reader (the libraries do not allow more), and samples outlive ranks.
 //!
 //! A reading becomes a sample when the counter has changed. A counter that changes every 15 ms is read 15 times in that time
 //! at the default period; if each reading were a sample, all energy of the 15 ms would be charged to the function that ran in the

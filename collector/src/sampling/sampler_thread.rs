@@ -79,7 +79,7 @@ pub struct SamplerOptions {
     pub run_cpu: Option<SharedRunCpu>,
     /// Whether the CPU time of other jobs is wanted for counters that measure what these draw, too.
     pub other_jobs: bool,
-    /// Whether dynamic joules are divided by CPU time, with which an estimate is exact however seldom it is read.
+    /// Whether dynamic joules are divided by CPU time. If so, an estimate is exact however rarely it is read.
     pub by_cpu_time: bool,
 }
 
@@ -139,13 +139,13 @@ struct Samples {
 }
 
 impl Counters {
-    /// The tick of the next reading.
+    /// Returns the tick of the next reading.
     fn due(&self) -> Option<u64> {
         let due = self.slots.iter().map(|slot| slot.due).min()?;
         Some(due.max(self.pause.until()))
     }
 
-    /// The device that is to be read at a tick: the one that has waited longest.
+    /// Returns the device that is to be read at a tick: the one that has waited longest.
     fn device_at(&self, tick: u64) -> Option<usize> {
         self.due().filter(|due| *due <= tick)?;
         (0..self.slots.len()).min_by_key(|device| self.slots[*device].due)
@@ -173,7 +173,7 @@ impl Samples {
         }
     }
 
-    /// Leaves out the held sample of a device: the next one stands for it.
+    /// Discards the held sample of a device, because the next sample replaces it.
     fn drop_held(&mut self, device: usize) {
         self.held.take_if(|(number, ..)| *number == device);
     }
@@ -522,17 +522,17 @@ fn ask_who_uses_gpus(
     sources: &mut [Box<dyn Source>],
     users: &Mutex<GpuUsers>,
 ) -> Vec<(usize, usize, String)> {
-    let mut telling = Vec::new();
+    let mut reporting = Vec::new();
     for (at, source) in sources.iter_mut().enumerate() {
         for device in 0..source.devices().len() {
             let Some(pci) = source.devices()[device].pci.clone() else { continue };
             if let Some(pids) = source.processes(device) {
                 lock(users).insert(pci.clone(), pids);
-                telling.push((at, device, pci));
+                reporting.push((at, device, pci));
             }
         }
     }
-    telling
+    reporting
 }
 
 pub(super) fn lock(users: &Mutex<GpuUsers>) -> MutexGuard<'_, GpuUsers> {
@@ -612,7 +612,7 @@ fn add_other_jobs(
     Some(jobs)
 }
 
-/// The series of other jobs' CPU time, which is no device.
+/// Makes the series of other jobs' CPU time, which is no device.
 fn other_jobs_series(index: u32) -> Device {
     Device {
         index,
@@ -688,7 +688,7 @@ mod tests {
     fn a_reading_is_interrupted_if_it_took_much_longer_than_the_shortest_one() {
         assert!(!is_interrupted(20_000, 20_000) && !is_interrupted(150_000, 20_000));
         assert!(is_interrupted(400_000, 20_000));
-        // The driver of this one is slow, and is not asked again and again.
+        // All readings of this driver are slow, so they are not repeated.
         assert!(!is_interrupted(3_000_000, 2_500_000) && is_interrupted(40_000_000, 2_500_000));
         assert!(!is_interrupted(5_000_000_000, 20_000), "the driver is stuck");
     }

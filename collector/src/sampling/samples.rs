@@ -102,7 +102,7 @@ impl Samples {
         }
     }
 
-    /// The attributor's number of a device, by the sampler's number.
+    /// Returns the attributor's number of a device, by the sampler's number.
     pub fn device(&self, number: usize) -> Option<usize> {
         match self.series.get(number)? {
             Series::Counter(device) => *device,

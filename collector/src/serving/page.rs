@@ -84,8 +84,8 @@ pub fn refreshed(page: &Page, snapshot: &Snapshot, age: Duration) -> Page {
 
 const LAG_LABEL: &str = "attribution is behind by";
 const FULLEST_LABEL: &str = "fullest ring";
-/// A lag of the attribution, in seconds, above which a note is shown. It is longer only if the collector cannot keep up, or a GPU
-/// stream is silent.
+/// A lag of the attribution, in seconds, above which a note is shown. The lag exceeds this only if the collector cannot keep
+/// up, or a GPU stream is silent.
 const LAG_SECONDS_MAX: f64 = 5.0;
 /// The fill level above which a note is shown. In a ring that is half full, calls are coalesced.
 const FILL_MAX: f64 = 0.5;

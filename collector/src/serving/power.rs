@@ -53,7 +53,7 @@ mod tests {
     const SECOND: u64 = 1000;
 
     #[test]
-    fn power_is_joules_by_the_time_between_samples() {
+    fn power_is_joules_divided_by_the_time_between_samples() {
         let mut power = Power::default();
         assert_eq!(power.per_tick(0, 0, SECOND), None);
         power.see(0, 100, 1.0, SECOND);

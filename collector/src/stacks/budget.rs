@@ -15,7 +15,8 @@ const STEP: Duration = Duration::from_micros(100);
 /// A chosen period is doubled when a run has lasted for these times: by then there are many samples.
 const DOUBLED_AFTER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 /// The whole cost of a sample, relative to the time for which it interrupts its thread: the copy of the stack also takes the place
-/// of the program's data in the caches. Measured with LAMMPS on a virtual machine: 38 of 15 microseconds.
+/// of the program's data in the caches. Measured with LAMMPS on a virtual machine: an interruption of 15 microseconds costs 38
+/// microseconds.
 const WHOLE_COST_FACTOR: f64 = 2.5;
 /// The assumed whole cost of a sample if it cannot be measured.
 const SAMPLE_COST: Duration = Duration::from_micros(38);
@@ -197,16 +198,24 @@ mod tests {
         assert_eq!(
             periods.longer_for_switches(seconds(3), often(3), cost),
             None,
-            "it was looked at just now"
+            "the cost was checked just now"
         );
-        assert_eq!(periods.longer_for_switches(seconds(4), often(4), cost), None, "it is long enough");
+        assert_eq!(
+            periods.longer_for_switches(seconds(4), often(4), cost),
+            None,
+            "the period is long enough"
+        );
         let all = periods.longer_for_switches(seconds(8), (1_000_000, seconds(8)), cost);
         assert_eq!(all, Some(PERIOD_MAX.mul_f64(UNEVEN_FACTOR)), "nothing is left");
         let mut few = Periods::new(first, StackPeriod::Auto);
         assert_eq!(few.longer_for_switches(seconds(2), (500, seconds(2)), cost), None);
         assert_eq!(few.longer_for_switches(seconds(9), (1 << 20, Duration::from_millis(900)), cost), None);
         let mut fixed = Periods::new(first, StackPeriod::Every(first));
-        assert_eq!(fixed.longer_for_switches(seconds(60), often(60), cost), None, "it was asked for");
+        assert_eq!(
+            fixed.longer_for_switches(seconds(60), often(60), cost),
+            None,
+            "a requested period is kept"
+        );
     }
 
     #[test]

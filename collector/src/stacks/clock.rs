@@ -62,7 +62,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_time_of_the_kernel_is_converted_at_once() {
+    fn a_time_of_the_kernel_becomes_the_same_moment_on_the_event_clock() {
         let mut clock = EventClock::new();
         std::thread::sleep(Duration::from_millis(60));
         clock.read();

@@ -379,7 +379,8 @@ impl CpuTimes {
     }
 }
 
-/// The CPU time of a thread since its start, in nanoseconds, as the kernel has counted it until its last switch or tick.
+/// Returns the CPU time of a thread since its start, in nanoseconds, as the kernel has counted it until its last switch or
+/// tick.
 pub(super) fn counted(process: u32, thread: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
     text.split(' ').next()?.parse().ok()
@@ -402,7 +403,7 @@ mod tests {
         all
     }
 
-    /// 10 microseconds on a CPU in each interval of this length.
+    /// Returns spans of 10 microseconds on a CPU, one in each interval of this length.
     fn switched(from: u64, count: u64, period: u64) -> Vec<Span> {
         (0..count).map(|number| from + number * period).map(|at| span(at, at + 10_000, 10_000)).collect()
     }
@@ -470,7 +471,7 @@ mod tests {
         let clock = EventClock::new();
         let mut times = CpuTimes::default();
         let start = clock.now() - clock.now() % SECOND;
-        // 20,000 switches a second for four seconds, in batches that are not read: first a burst, then by and by.
+        // 20,000 switches a second for four seconds, in batches. No record is read until the ring is full.
         let batches = (0..100).map(|batch| switched(start + batch * 40 * MILLISECOND, 800, 50_000));
         batches.clone().for_each(|spans| ring.write(spans, &clock));
         let held = ring.points.held.unwrap();

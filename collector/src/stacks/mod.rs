@@ -228,7 +228,7 @@ impl StackSampling {
     }
 }
 
-/// The thread's function. Returns what the summary reports.
+/// Runs in the thread. Returns what the summary reports.
 fn sample(
     mut writer: Writer,
     mut sampler: Option<Sampler>,

@@ -22,7 +22,8 @@ use std::time::Duration;
 const RING_RECORDS: u64 = 1 << 13;
 /// The library that `ampere run` preloads.
 const HOST_LIBRARY: &str = "libampere_host.so";
-/// Functions of that library with this prefix of an MPI function's name call it without recording it.
+/// A function of that library whose name is an MPI function's name after this prefix calls the MPI function without recording
+/// the call.
 const WATCHED: &str = "ampere_watched_";
 /// The region handle of the program itself.
 const PROGRAM: u32 = 0;
@@ -479,7 +480,7 @@ impl OwnLogs {
             self.logs.push((log, false));
         }
         let Some(last) = self.logs.len().checked_sub(1) else { return };
-        // The logs before the last one are those of programs that the process was before.
+        // The logs before the last one are those of programs that the process executed before.
         let from = if is_first { last } else { 0 };
         let start_time = ampere_ring::process::start_time(pid);
         let (threads, runtime_calls) = (&mut self.threads, &mut self.runtime_calls);
@@ -566,15 +567,15 @@ impl SampledThread {
     }
 }
 
-/// Whether functions of this library are ampere's, and no call of the program. They are one row.
+/// Whether functions of this library are ampere's and not the program's. All of them are shown as one row.
 fn is_of_ampere(module: &str) -> bool {
     let library = module.rsplit('/').next().unwrap_or_default();
     library.starts_with("libampere_") || library == "libscorep_substrate_ampere.so"
 }
 
-/// Returns the place of the recorded call in a stack, the outermost function first: that of a wrapper, or that of a call of a
-/// GPU's runtime, which calls ampere's library for GPUs from inside or has been recorded before (`known`).
-/// Each function in `stack` is a name and a module.
+/// Returns the index of the recorded call in a stack, the outermost function first. It is a wrapper, or a call of a GPU's
+/// runtime that calls ampere's library for GPUs or whose name was recorded before (`known`). Each function in `stack` is a name
+/// and a module.
 fn recorded_call<'a>(
     stack: impl Iterator<Item = (&'a str, &'a str)> + Clone,
     known: &HashSet<String>,

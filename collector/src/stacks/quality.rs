@@ -80,7 +80,7 @@ fn list(parts: impl Iterator<Item = String>) -> String {
     if all.len() > FILES_MAX { format!("{shown}, and others") } else { shown }
 }
 
-/// "1 sample", "3 samples"
+/// Returns a text such as "1 sample" or "3 samples".
 fn counted(samples: u64) -> String {
     format!("{samples} sample{}", if samples == 1 { "" } else { "s" })
 }
