@@ -23,7 +23,7 @@ impl Engine {
         self.view_mut(twin).recorder = std::mem::take(&mut self.view_mut(view).recorder);
     }
 
-    /// The number of ended calls of the view that have not been taken.
+    /// Returns the number of ended calls of the view that have not been taken.
     pub fn ended_calls(&self, view: ViewIndex) -> usize {
         self.view(view).recorder.calls.as_ref().map_or(0, |calls| calls.ended())
     }
@@ -68,7 +68,7 @@ impl Engine {
         self.view(view).recorder.interval.as_deref()
     }
 
-    /// A call path's caller, and its innermost region. See [`Engine::nodes`].
+    /// Returns a call path's caller, and its innermost region. See [`Engine::nodes`].
     pub fn caller_of(
         &self,
         location: LocationIndex,

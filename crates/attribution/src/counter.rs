@@ -1,7 +1,7 @@
 //! Turns a counter's raw readings into joules between two samples, and counts irregularities.
 //!
-//! Counters cannot be trusted. A reading can be something other than a number, come out of order, be a driver's error code or any
-//! other misreading; a counter can be reset, wrap, stop for a while, start late, or not be read for seconds. The `tracker`
+//! Counters cannot be trusted. A reading can come out of order, be something other than a number, a driver's error code, or any
+//! other misreading. A counter can be reset, wrap, stop for a while, start late, or not be read for seconds. The `tracker`
 //! decides which readings can be true. An undecided reading waits until the next one confirms it, and then becomes a sample.
 
 use crate::intervals::Intervals;

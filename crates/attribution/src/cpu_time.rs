@@ -143,7 +143,7 @@ impl CpuTimes {
         self.of_other_jobs[number as usize].add(time, ticks);
     }
 
-    /// The CPU time of other jobs up to a time.
+    /// Returns the CPU time of other jobs up to a time.
     pub fn of_other_jobs(&self, OtherJobs(number): OtherJobs, time: Timestamp) -> Ticks {
         self.of_other_jobs[number as usize].at(time)
     }

@@ -16,10 +16,10 @@ use std::ops::Range;
 pub struct Oddities {
     /// Leaves of an empty stack. They are ignored.
     pub unmatched_leaves: u64,
-    /// Events or samples that are older than a time that a view had already accounted for. They are taken as if they happened at
-    /// that time.
+    /// Events or samples that are older than a time that a view had already accounted for. They are treated as if they happened
+    /// at that time.
     pub late: u64,
-    /// Events of one location whose time is before that of the event before. The time between the two counts as zero.
+    /// Events of one location that are earlier than the event before them. The time between the two counts as zero.
     pub backward: u64,
 }
 
@@ -73,7 +73,7 @@ impl Location {
         self.since
     }
 
-    /// The call path around the innermost frame; the root if that is the outermost frame.
+    /// Returns the call path around the innermost frame; the root if that is the outermost frame.
     #[inline]
     fn around_current(&self) -> NodeIndex {
         match self.paths.parent(self.current) {
@@ -307,7 +307,7 @@ impl Engine {
         regions.into_iter().fold(NodeIndex::ROOT, |node, region| paths.child(node, region))
     }
 
-    /// The call path of a location's open frames.
+    /// Returns the call path of a location's open frames.
     pub fn current_path(&self, location: LocationIndex) -> NodeIndex {
         self.locations[location.0 as usize].current
     }
@@ -631,7 +631,7 @@ impl Engine {
         }
     }
 
-    /// A location's innermost frame; `None` if none is open.
+    /// Returns a location's innermost frame; `None` if none is open.
     pub fn current(&self, location: LocationIndex) -> Option<NodeIndex> {
         Some(self.locations[location.0 as usize].current).filter(|node| !node.is_root())
     }

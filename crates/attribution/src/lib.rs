@@ -19,8 +19,8 @@
 //!
 //! The share clock starts at zero in every interval, so its precision does not depend on the length of the run.
 //!
-//! **Invariant**: attributed + idle (what other jobs used included) + lost = the counter's known increase, for every view, after
-//! every sample. [`ViewTotals::conservation_error_joules`] is the error that rounding adds to it.
+//! **Invariant**: attributed + idle (including what other jobs used) + lost = the counter's known increase, for every view,
+//! after every sample. [`ViewTotals::conservation_error_joules`] is the error that rounding adds to it.
 //!
 //! ```text
 //! engine.rs      locations, their stacks, and the views

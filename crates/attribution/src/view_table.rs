@@ -54,10 +54,10 @@ pub struct RegionRow {
 /// A view as a table.
 ///
 /// # Least and most joules
-/// Resolved joules are those of the sample intervals that belonged to one frame alone, from end to end; possible joules are those
-/// of all intervals in which it ran at all, lost ones among them. Its exclusive joules are between these two. With independent
-/// sharing, where each consumer is given all joules, an interval is possible for a region once for each consumer (a group counts
-/// as one).
+/// Resolved joules are those of the sample intervals that belonged to one frame alone, from end to end; possible joules are
+/// those of all intervals in which it ran at all, including lost ones. Its exclusive joules are between these two. With
+/// independent sharing, where each consumer is given all joules, an interval is possible for a region once for each consumer (a
+/// group counts as one).
 ///
 /// Under the policy *active* both are dynamic joules: those of the intervals in which nothing else was active, and of those in
 /// which the frame was active at all.

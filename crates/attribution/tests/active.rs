@@ -15,7 +15,7 @@ const OTHER_JOBS: usize = LOCATIONS;
 enum Event {
     Enter(u64, usize, u32),
     Leave(u64, usize),
-    /// The counter's increase since the last one.
+    /// The counter's increase since the last sample.
     Sample(u64, f64),
 }
 
@@ -334,7 +334,7 @@ fn a_thread_works_either_in_its_samples_or_for_the_main_thread() {
     assert_eq!(joules, [(main, 16.0), (samples, 14.0)]);
 }
 
-/// A run of one location that computes all the time, next to other jobs that use this many ticks of every ten.
+/// Makes a run of one location that computes all the time, next to other jobs that use this many ticks of every ten.
 fn next_to(other_jobs: f64) -> (Engine, ViewIndex) {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::Active, Sharing::Shared);

@@ -158,7 +158,8 @@ fn charge(
     }
 }
 
-/// The engine's calls. Between two breaks the events come location by location; calls are taken at every `often`th event.
+/// Returns the engine's calls. Between two breaks the events come location by location; calls are taken at every `often`th
+/// event.
 fn recorded(events: &[Event], rule: Rule, often: usize) -> (Vec<Call>, Engine, ViewIndex) {
     let (groups, policy, sharing) = rule;
     let mut engine = Engine::new();
@@ -238,7 +239,7 @@ fn depth(engine: &Engine, call: &Call) -> usize {
     depth
 }
 
-/// The number of cases, or `PROPTEST_CASES`.
+/// Returns the number of cases, or `PROPTEST_CASES`.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2000)
 }

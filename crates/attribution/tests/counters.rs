@@ -74,7 +74,7 @@ fn a_counter_that_continues_from_below_was_reset() {
         "0 first, 10 +100, 20 reset, 30 +5, 40 +5",
     );
     assert_eq!(figures.misreadings, 0);
-    // If only zeros follow, nothing more is known, and nothing has to have been reset.
+    // If only zeros follow, nothing more is known, and the counter need not have been reset.
     let figures = check(JOULES, LIMITS, "0 1000, 10 1100, 20 0, 30 0", "0 first, 10 +100, 30 first");
     assert_eq!(figures.misreadings, 2);
 }
@@ -226,7 +226,7 @@ fn joules_of_a_gap_are_lost() {
     assert_eq!(with("36 10", "36 +4", LIMITS).gaps, 0);
     let figures = with("37 10, 41 11", "37 lost 4, 41 +1", LIMITS);
     assert_eq!((figures.gaps, figures.longest_interval_ticks), (1, 17));
-    // Without a setting nothing is a gap, and before five intervals nothing is usual.
+    // Without a setting nothing is a gap, and with fewer than five intervals no length is the usual one.
     assert_eq!(with("370 10", "370 +4", Limits { gap: None, ..LIMITS }).gaps, 0);
     check(JOULES, LIMITS, "0 1, 4 2, 8 3, 370 9", "0 first, 4 +1, 8 +1, 370 +6");
     // Less than a second is not a gap either.
@@ -271,7 +271,8 @@ fn large_counters_keep_their_last_digit() {
     assert_eq!(figures.longest_still_ticks, 0);
 }
 
-/// The device exists only for a part of the run: what was spent before and after belongs to nobody, and is not unknown.
+/// The device exists only for a part of the run: what was spent before and after is charged to no rank, and does not count as
+/// unknown.
 #[test]
 fn a_device_appears_late_and_goes_early() {
     let mut engine = Engine::new();

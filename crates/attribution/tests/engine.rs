@@ -62,7 +62,7 @@ fn add_locations(engine: &mut Engine, groups: &[Option<u64>], views: &[ViewIndex
     all
 }
 
-/// What a reading of a faultless counter means.
+/// Returns what a reading of a faultless counter means.
 fn increase_to(last: &mut Option<u64>, value: u64) -> Increase {
     match last.replace(value) {
         None => Increase::First,
@@ -96,7 +96,7 @@ fn run_grouped(
 }
 
 /// Does what `run_grouped` does, but passes the events between two breaks location by location, from the last to the first, all
-/// at once, and to two views, which must not get in each other's way. `queues`: samples are queued if possible, and every other
+/// at once, and to two views, which must not affect each other. `queues`: samples are queued if possible, and every other
 /// location passes them separately.
 fn run_by_location(
     events: &[Event],
@@ -174,7 +174,7 @@ fn pass_all(engine: &mut Engine, waiting: &mut [Vec<Step>], each: &mut impl FnMu
     }
 }
 
-/// Call paths and regions, in an order that does not depend on their joules.
+/// Returns call paths and regions, in an order that does not depend on their joules.
 fn rows(engine: &Engine, view: ViewIndex) -> (Vec<CallpathRow>, Vec<RegionRow>) {
     let ViewReport { mut callpaths, mut regions, .. } = engine.report(view);
     callpaths.sort_by(|a, b| (a.location, &a.path).cmp(&(b.location, &b.path)));
@@ -621,7 +621,7 @@ fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
 
 type Spent = BTreeMap<(usize, Vec<u32>), f64>;
 
-/// Four locations, each in one of two groups or in none.
+/// Makes four locations, each in one of two groups or in none.
 fn any_groups() -> impl Strategy<Value = Vec<Option<u64>>> {
     prop::collection::vec(prop::option::of(0u64..2), 4)
 }
@@ -795,7 +795,7 @@ fn close_to(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9)
 }
 
-/// The number of cases, or `PROPTEST_CASES`.
+/// Returns the number of cases, or `PROPTEST_CASES`.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2000)
 }

@@ -15,7 +15,7 @@ fn engine(ranks: usize, policy: Policy, sharing: Sharing) -> (Engine, ViewIndex,
     (engine, view, ranks)
 }
 
-/// Two intervals of 10 ticks, 5 and 20 J: `MAIN` in both, `WORK` in the second only.
+/// Makes two intervals of 10 ticks, 5 and 20 J: `MAIN` in both, `WORK` in the second only.
 fn two_intervals(policy: Policy, sharing: Sharing, ranks: usize) -> (Engine, ViewIndex, Vec<LocationIndex>) {
     let (mut engine, view, all) = engine(ranks, policy, sharing);
     engine.sample(view, 0, Increase::First);
@@ -203,7 +203,7 @@ fn an_interval_counts_once_for_each_sharer_that_is_given_all_of_it() {
     assert!(report.callpaths.iter().all(|row| row.possible_joules == 10.0));
 }
 
-/// They do not belong to frames that start at that time.
+/// The joules do not belong to frames that start at that time.
 #[test]
 fn joules_between_two_samples_at_one_time_belong_to_the_frames_before_it() {
     let at_once = |policy, sharing| {

@@ -53,7 +53,7 @@ impl Gauge {
         }
     }
 
-    /// Which power or which sensor it is, such as `average` or `junction`. Empty if a device has only one.
+    /// Returns which power or which sensor it is, such as `average` or `junction`. Empty if a device has only one.
     pub fn which(self) -> &'static str {
         match self {
             Gauge::AveragePower => "average",

@@ -195,7 +195,7 @@ pub trait Source: Send {
     fn name(&self) -> &'static str;
     /// Returns the devices: at least one, and always the same.
     fn devices(&self) -> &[Device];
-    /// Used to make names unique and to fill in relations, which depend on the other sources.
+    /// Returns the devices, to make their names unique and to fill in their relations, which depend on the other sources.
     #[doc(hidden)]
     fn devices_mut(&mut self) -> &mut [Device];
     /// Reads the counter of `devices()[device]` now. Allocates nothing, unless it counts for a run.

@@ -36,7 +36,7 @@ impl OtherJobs {
         self.before_ns = before_ns;
     }
 
-    /// The CPU time of other jobs since the start, in nanoseconds. It never decreases.
+    /// Returns the CPU time of other jobs since the start, in nanoseconds. It never decreases.
     pub fn cpu_ns(&mut self) -> u64 {
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let not_seen_ns = run.not_seen_ns(SEARCH_SHARE);

@@ -97,7 +97,7 @@ fn is_amd_gpu(device: &Device) -> bool {
     device.kind == Kind::Gpu && device.source != cray_pm::NAME && !device.source.starts_with("nvml")
 }
 
-/// The counter of an MI300A is that of its whole socket, including the cores.
+/// Whether a GPU is an MI300A, whose counter is that of the whole socket, including the cores.
 fn is_apu(device: &Device) -> bool {
     device.kind == Kind::Gpu && device.description.to_ascii_uppercase().contains("MI300A")
 }

@@ -4,12 +4,12 @@
 //! the descendants of both. A control group's time is not used: a batch job's group may contain several runs, and a login
 //! session's group contains everything that its user does.
 //!
-//! A living process' time is read from its own clock, in nanoseconds and with all its threads. The time that a process used
-//! between the last such reading and its end, and the time of processes that are too short to be seen at all, are in the sums
-//! that the kernel adds to the parent that waits for them (`cutime` and `cstime`). If these increase by more than was counted of
-//! ended children, the difference is counted for the parent. If a process' parent does not wait for it or does not belong to the
-//! run, only the last moments of the process are lost. These sums have steps of 10 ms. Until they show the time of an ended
-//! process, it is taken from a clock of all processes together, if there is one ([`RunCpu::add_total_clock`]).
+//! A living process' time is read from its own clock, in nanoseconds and with all its threads. Two other times are found in the
+//! sums that the kernel adds to the parent that waits for a process (`cutime` and `cstime`): the time between the last reading
+//! of a process and its end, and the time of processes that are too short to be seen at all. If these increase by more than was
+//! counted of ended children, the difference is counted for the parent. If a process' parent does not wait for it or does not
+//! belong to the run, only the last moments of the process are lost. These sums have steps of 10 ms. Until they show the time
+//! of an ended process, it is taken from a clock of all processes together, if there is one ([`RunCpu::add_total_clock`]).
 
 use crate::Settings;
 use crate::cpu_time::{CpuTime, now_ns};
@@ -151,7 +151,8 @@ impl RunCpu {
         self.cpus
     }
 
-    /// When counting started, and whether the command of `ampere run` has ended: then all of its CPU time is known.
+    /// Returns when counting started, and whether the command of `ampere run` has ended. After its end, all of its CPU time is
+    /// known.
     pub fn began_and_ended(&self) -> (u64, bool) {
         (self.began_ns, self.command_ns > 0)
     }

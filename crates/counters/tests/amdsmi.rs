@@ -220,7 +220,7 @@ fn the_same_gpus_are_not_counted_twice() {
     assert_eq!(answer.notes, ["rocm_smi: not used: amdsmi has the same counters"]);
 }
 
-/// A node with an AMD GPU, and a ROCm with these files, which are the stand-ins. Returns what is opened.
+/// Makes a node with an AMD GPU, and a ROCm with these files, which are the stand-ins. Returns what is opened.
 fn with_rocm(files: &[&str]) -> Answer {
     let node = bare_node();
     put(&node.path().join("sys/class/kfd/kfd/topology/nodes/1/gpu_id"), "7\n");

@@ -59,7 +59,7 @@ pub trait Recorder: Send {
     /// Called after a sample of a device's view, and of the twin of this view if it has one.
     fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()>;
 
-    /// Called after many events since the last time.
+    /// Called whenever many events have come since the last call.
     fn take_events(&mut self, attributor: &mut Attributor) -> io::Result<()>;
 
     /// Called when there are no more events and samples.
@@ -650,7 +650,7 @@ impl Attributor {
         matches!(self.config.attribution.policy, None | Some(Policy::Active))
     }
 
-    /// Whether kernels of a GPU are known by which its joules should have been divided.
+    /// Whether the joules of a GPU should have been divided by kernels, because these are known.
     pub fn leaves_kernels_out(&self) -> bool {
         let has_kernels = |stream: usize| {
             let devices = self.kernel_devices_of(LocationIndex(stream as u32));

@@ -368,7 +368,7 @@ impl Device {
     }
 
     /// Sets its kind and with it the most that it can draw, what it contains, and where its counter wraps, unless a setting
-    /// declares where a trace's counter does.
+    /// declares where a trace's counter wraps.
     pub(crate) fn set_traits(&mut self, traits: CounterTraits) {
         self.power_limit.set_kind(&traits.kind);
         self.counter.set_watts_max(self.power_limit.believed());
@@ -439,7 +439,7 @@ impl Interpretation {
         };
         let name = if recorded.recorder.is_empty() { name } else { format!("{name}@{}", recorded.recorder) };
         let by_definition = recorded.watts_per_unit.or(found.joules_per_unit);
-        // Our own counters are in joules already: a scale that was written for a trace's raw values is not for them.
+        // Our own counters are in joules already: a scale that was written for a trace's raw values does not apply to them.
         let own = found.joules_per_unit.filter(|_| !is_of_trace);
         let scale = match own.or(setting.as_ref().and_then(|s| s.scale)).or(by_definition) {
             None if setting.is_none() => return None,
@@ -451,7 +451,7 @@ impl Interpretation {
             let is_of_time_before = recorded.is_of_time_before;
             CounterKind::Instantaneous { watts_per_unit: scale, is_of_time_before }
         } else {
-            // A setting of the wrap, too, is only for a trace's raw values.
+            // A setting of the wrap, too, applies only to a trace's raw values.
             let wraps_at = setting.as_ref().and_then(|s| s.wraps_at).filter(|_| is_of_trace);
             CounterKind::Cumulative { joules_per_unit: scale, wraps_at }
         };
@@ -473,7 +473,7 @@ impl Interpretation {
         Some(Interpretation { name, part, setting, kind, limits, power_limit })
     }
 
-    /// Returns the quality of joules that are understood in this way.
+    /// Returns the quality of joules with this interpretation.
     pub fn quality(&self, found: Quality) -> Quality {
         let is_power = matches!(self.kind, CounterKind::Instantaneous { .. });
         if is_power && found == Quality::Measured { Quality::Integrated } else { found }

@@ -44,7 +44,7 @@ pub struct Lane {
 pub struct Step([(u32, f32); REGIONS]);
 
 impl Step {
-    /// The regions and their parts of the step.
+    /// Returns the regions and their parts of the step.
     pub fn regions(&self) -> impl Iterator<Item = (RegionRef, f32)> {
         self.0.iter().filter(|(_, part)| *part > 0.0).map(|(region, part)| (RegionRef(*region), *part))
     }
@@ -112,12 +112,12 @@ impl Lane {
         Lane { step, first: time / step, steps: Vec::new(), ticks: Vec::new() }
     }
 
-    /// The length of a step in ticks.
+    /// Returns the length of a step in ticks.
     pub fn step_ticks(&self) -> u64 {
         self.step
     }
 
-    /// The time at which the first step begins.
+    /// Returns the time at which the first step begins.
     pub fn begin(&self) -> Timestamp {
         self.first.saturating_mul(self.step)
     }
@@ -139,7 +139,7 @@ impl Lane {
         (self.first + self.steps.len() as u64).saturating_mul(self.step)
     }
 
-    /// The time at which the call paths are compared next.
+    /// Returns the time at which the call paths are compared next.
     fn due(&self) -> Timestamp {
         let steps = (self.ticks.len() / CALLPATHS_PER_STEP + 1).next_power_of_two() as u64;
         let length = self.step.saturating_mul(steps);

@@ -98,7 +98,7 @@ impl Machine {
         assert_eq!((self.pipeline.late(), self.pipeline.waiting()), (0, 0));
     }
 
-    /// Exclusive and inclusive joules and the calls in the kernels view, by call path.
+    /// Returns exclusive and inclusive joules and the calls in the kernels view, by call path.
     fn by_path(&self) -> BTreeMap<String, (f64, f64, u64)> {
         let attributor = &self.pipeline.attributor;
         let report = attributor.engine.report(attributor.devices[0].view(ViewKind::Kernels));
@@ -269,8 +269,8 @@ fn the_sampled_frames_around_a_launch_are_on_its_path() {
 /// kernel waits and runs. Some ids are unknown, and some kernels have none.
 type Launch = (usize, usize, u64, usize, usize, u64, u64);
 
-/// Hands over the events of these launches. `named`: which id and which name the kernel with this number has, given its function
-/// and its name.
+/// Hands over the events of these launches. `named` returns the id and the name of the kernel with this number, from the
+/// numbers of its function and its kernel.
 fn run_of(
     launches: &[Launch],
     when: GpuStreams,

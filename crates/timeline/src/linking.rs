@@ -26,7 +26,7 @@ pub struct LocationInfo {
     pub kind: LocationKind,
     /// The rank of the process that it belongs to, if it is known.
     pub rank: Option<u32>,
-    /// Whether it is its process' main CPU location, whose frame is the rank's.
+    /// Whether it is its process' main CPU location, whose frames are the rank's.
     pub main: bool,
 }
 

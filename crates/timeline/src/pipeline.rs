@@ -68,7 +68,7 @@ pub struct Stream {
     location: LocationIndex,
     /// `None` for a GPU stream whose device is not known: its events are in no view.
     merger: Option<usize>,
-    /// Its merger no longer waits for its events.
+    /// Whether its merger no longer waits for its events.
     has_ended: bool,
     /// No event before this time will follow.
     quiet_until: Timestamp,
@@ -343,7 +343,8 @@ impl Pipeline {
         }
     }
 
-    /// A device without GPU streams does not wait for any: all of its samples are in the merger of the ranks.
+    /// Puts the samples of new devices into mergers. A device without GPU streams does not wait for any: all of its samples are
+    /// in the merger of the ranks.
     fn add_samples_of_devices(&mut self) {
         for device in self.samples.len() / 2..self.attributor.devices.len() {
             let views = self.attributor.devices[device].views;
@@ -672,7 +673,7 @@ mod tests {
             self.stream(location).expect("it is in a view")
         }
 
-        /// A sample of the only device's ranks view.
+        /// Passes on a sample of the only device's ranks view.
         fn sample(&mut self, time: Timestamp, increase: Increase) {
             self.samples[0].put(time, increase, self.mergers[RANKS].done_until);
         }

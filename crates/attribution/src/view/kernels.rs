@@ -49,7 +49,7 @@ pub(crate) struct ByKernels {
 }
 
 impl View {
-    /// Whether the time is counted for which each frame is open.
+    /// Whether the view counts for how long each frame is open.
     pub(super) fn counts_open_time(&self) -> bool {
         self.policy == Policy::Active || self.undecided_policy.is_some()
     }

@@ -66,7 +66,7 @@ pub(crate) struct View {
     actives: Vec<ActiveTime>,
     workers: Vec<Worker>,
     shared_with: Option<SharedWith>,
-    /// The policy that the view has unless it is decided that it is *active*; `None` if that is not to be decided.
+    /// For a view that becomes *active* once streams are known: its policy until then. `None` if its policy never changes.
     pub undecided_policy: Option<Policy>,
     /// `None` unless this is a GPU's ranks view that is divided by kernels, if any are known.
     pub by_kernels: Option<Box<ByKernels>>,

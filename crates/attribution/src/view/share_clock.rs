@@ -15,7 +15,7 @@ pub(crate) struct ShareClock {
     pub now: Timestamp,
     /// The time of the latest event.
     pub reached: Timestamp,
-    /// The number of events that came after their time.
+    /// The number of late events.
     pub late: u64,
 }
 
@@ -26,8 +26,8 @@ impl ShareClock {
         self.ticks + (time - self.now) as f64 * self.rate
     }
 
-    /// Returns the time at which an event is taken. An event before the latest break is late, and so is a break before the latest
-    /// event. A late one is counted, and taken as if it happened at that break or event.
+    /// Returns the time that an event gets. An event before the latest break is late, and so is a break before the latest
+    /// event: it is counted, and treated as if it happened at that break or event.
     #[inline]
     pub fn timely(&mut self, time: Timestamp, is_break: bool) -> Timestamp {
         let earliest = if is_break { self.reached } else { self.now };

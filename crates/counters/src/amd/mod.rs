@@ -41,7 +41,7 @@ pub(crate) trait Gpus: Send {
     fn model(&self, device: u32) -> Option<String>;
     /// Returns the PCI address, such as `0000:c1:00.0`.
     fn pci(&self, device: u32) -> Option<String>;
-    /// Name and version, for people. A stand-in's text contains "stand-in".
+    /// Returns name and version, for people. A stand-in's text contains "stand-in".
     fn version(&self) -> String;
     /// Returns the gauges for which the library has a function.
     fn gauges(&self) -> &[Gauge];

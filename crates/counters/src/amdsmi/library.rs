@@ -102,7 +102,7 @@ impl Loaded {
     pub fn init(self) -> Result<Library, (&'static str, CallError)> {
         let ended = |error| ("amdsmi_init", error);
         {
-            let _one = lock().map_err(ended)?;
+            let _guard = lock().map_err(ended)?;
             // SAFETY: may be called at any time (it counts its callers).
             check(unsafe { (self.0.init)(INIT_AMD_GPUS) }).map_err(ended)?;
         }
@@ -127,7 +127,7 @@ impl Library {
     }
 
     fn sockets(&self) -> Result<Vec<Handle>, CallError> {
-        let _one = lock()?;
+        let _guard = lock()?;
         list(|count, handles| {
             // SAFETY: initialised, not ended; `handles` is null or has room for `count`, see `list`.
             unsafe { (self.functions.sockets)(count, handles) }
@@ -135,7 +135,7 @@ impl Library {
     }
 
     fn processors_of(&self, socket: Handle) -> Result<Vec<Handle>, CallError> {
-        let _one = lock()?;
+        let _guard = lock()?;
         list(|count, handles| {
             // SAFETY: as above, and `socket` is a handle that the library gave.
             unsafe { (self.functions.processors)(socket, count, handles) }
@@ -145,7 +145,7 @@ impl Library {
     fn raw_version(&self) -> Option<RawVersion> {
         let version = self.functions.version?;
         let mut raw = RawVersion { numbers: [0; 4], build: std::ptr::null() };
-        let _one = lock().ok()?;
+        let _guard = lock().ok()?;
         // SAFETY: initialised, not ended, and `raw` is a local as large as the header's, of any release.
         check(unsafe { version(&mut raw) }).ok()?;
         Some(raw)
@@ -181,7 +181,7 @@ impl Gpus for Library {
 
     fn energy(&self, device: u32) -> Result<Energy, CallError> {
         let processor = self.processor(device)?;
-        let _one = lock()?;
+        let _guard = lock()?;
         let (mut raw, mut resolution, mut timestamp) = (0, 0.0, 0);
         // SAFETY: initialised (else there is no Library), not ended (lock), the handle is the library's, and the three pointers
         // are to locals of the header's types.
@@ -192,7 +192,7 @@ impl Gpus for Library {
     fn model(&self, device: u32) -> Option<String> {
         let asic = self.functions.asic?;
         let processor = self.processor(device).ok()?;
-        let _one = lock().ok()?;
+        let _guard = lock().ok()?;
         let mut info = RawAsic([0; 4096]);
         // SAFETY: initialised, not ended, the handle is the library's, and `info` is larger than any release's structure.
         check(unsafe { asic(processor, &mut info) }).ok()?;
@@ -203,7 +203,7 @@ impl Gpus for Library {
     fn pci(&self, device: u32) -> Option<String> {
         let bdf = self.functions.bdf?;
         let processor = self.processor(device).ok()?;
-        let _one = lock().ok()?;
+        let _guard = lock().ok()?;
         let mut id = 0;
         // SAFETY: initialised, not ended, the handle is the library's, and `id` is a local.
         check(unsafe { bdf(processor, &mut id) }).ok()?;
@@ -227,7 +227,7 @@ impl Gpus for Library {
 
     fn gauge(&self, device: u32, gauge: Gauge) -> Option<f64> {
         let processor = self.processor(device).ok()?;
-        let _one = lock().ok()?;
+        let _guard = lock().ok()?;
         // SAFETY: initialised (else there is no Library), not ended (lock), and the handle is the library's.
         unsafe { self.functions.gauges.ask(processor, gauge) }
     }
@@ -235,7 +235,7 @@ impl Gpus for Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        let Ok(_one) = lock() else { return };
+        let Ok(_guard) = lock() else { return };
         // SAFETY: initialised by this value and not yet shut down for it; not ended. Its status changes nothing.
         unsafe { (self.functions.shut_down)() };
     }

@@ -132,10 +132,10 @@ impl Library {
             (init, library)
         };
         symbols.keep();
-        let one = lock().map_err(OpenError::Init)?;
+        let guard = lock().map_err(OpenError::Init)?;
         // SAFETY: it may be called at any time, and counts its callers.
         check(unsafe { init() }).map_err(OpenError::Init)?;
-        drop(one);
+        drop(guard);
         if library.driver_version().is_none_or(|driver| may_write_long_entries(&driver)) {
             library.processes = None;
         }
@@ -150,7 +150,7 @@ impl Library {
 
     pub fn device(&self, index: u32) -> Result<Handle, CallError> {
         let mut handle = Handle(0);
-        let _one = lock()?;
+        let _guard = lock()?;
         // SAFETY: as in `device_count`.
         check(unsafe { (self.handle)(index, &mut handle) })?;
         Ok(handle)
@@ -178,7 +178,7 @@ impl Library {
     pub fn bus(&self, device: Handle) -> Option<String> {
         let pci = self.pci?;
         let mut info = PciInfo { bus_id_legacy: [0; 16], numbers: [0; 5], bus_id: [0; 32] };
-        let _one = lock().ok()?;
+        let _guard = lock().ok()?;
         // SAFETY: as in `energy`.
         check(unsafe { pci(device, &mut info) }).ok()?;
         Some(CStr::from_bytes_until_nul(&info.bus_id).ok()?.to_string_lossy().into_owned())
@@ -194,10 +194,10 @@ impl Library {
             let bytes = places as usize * size_of::<LongProcessInfo>();
             let mut infos = vec![ProcessInfo::default(); bytes.div_ceil(size_of::<ProcessInfo>())];
             let mut count = places;
-            let one = lock().ok()?;
+            let guard = lock().ok()?;
             // SAFETY: as in `energy`; the library may write `places` entries.
             let code = unsafe { processes(device, &mut count, infos.as_mut_ptr()) };
-            drop(one);
+            drop(guard);
             if code != INSUFFICIENT_SIZE {
                 check(code).ok()?;
                 return Some(infos.iter().take(count.min(places) as usize).map(|info| info.pid).collect());
@@ -248,7 +248,7 @@ impl Library {
 
 /// Returns what a function writes through its pointer.
 fn get<T: Default>(call: impl FnOnce(&mut T) -> u32) -> Result<T, CallError> {
-    let _one = lock()?;
+    let _guard = lock()?;
     let mut value = T::default();
     check(call(&mut value))?;
     Ok(value)
@@ -256,7 +256,7 @@ fn get<T: Default>(call: impl FnOnce(&mut T) -> u32) -> Result<T, CallError> {
 
 /// Returns the text that a function writes; `None` also for an empty one.
 fn text(call: impl FnOnce(*mut c_char, u32) -> u32) -> Option<String> {
-    let _one = lock().ok()?;
+    let _guard = lock().ok()?;
     let mut bytes = [0u8; 128];
     // The last byte is kept from the library, so that the text ends whatever it writes.
     check(call(bytes.as_mut_ptr().cast(), bytes.len() as u32 - 1)).ok()?;

@@ -80,7 +80,7 @@ impl Loaded {
 
     /// Calls `rsmi_init`. After a failure nothing can be called.
     pub fn init(self) -> Result<Library, CallError> {
-        let _one = lock()?;
+        let _guard = lock()?;
         // SAFETY: rsmi_init may be called at any time (it counts its callers); flags 0: AMD devices only.
         check(unsafe { (self.0.init)(0) })?;
         Ok(Library(self.0))
@@ -90,7 +90,7 @@ impl Loaded {
 impl Library {
     /// Calls `rsmi_num_monitor_devices`.
     pub fn device_count(&self) -> Result<u32, CallError> {
-        let _one = lock()?;
+        let _guard = lock()?;
         let mut count = 0;
         // SAFETY: initialised (else there is no Library), not ended (lock), and `count` is a local.
         check(unsafe { (self.0.count)(&mut count) })?;
@@ -105,7 +105,7 @@ impl Gpus for Library {
     const NO_PERMISSION: u32 = PERMISSION;
 
     fn energy(&self, device: u32) -> Result<Energy, CallError> {
-        let _one = lock()?;
+        let _guard = lock()?;
         let mut raw = 0;
         let mut timestamp = 0;
         // Room for two floats: ROCm before 4.5 lacks this argument and writes its 8-byte time stamp here.
@@ -119,7 +119,7 @@ impl Gpus for Library {
     /// Calls `rsmi_dev_name_get`. Returns `None` also for an empty name.
     fn model(&self, device: u32) -> Option<String> {
         let name = self.0.name?;
-        let _one = lock().ok()?;
+        let _guard = lock().ok()?;
         let mut bytes = [0u8; 256];
         // The last byte is kept from the library, so that the text ends whatever it writes.
         // SAFETY: initialised, not ended, and the library may write `len` bytes, all of them ours.
@@ -130,7 +130,7 @@ impl Gpus for Library {
 
     fn pci(&self, device: u32) -> Option<String> {
         let pci = self.0.pci?;
-        let _one = lock().ok()?;
+        let _guard = lock().ok()?;
         let mut id = 0;
         // SAFETY: initialised, not ended, and `id` is a local.
         check(unsafe { pci(device, &mut id) }).ok()?;
@@ -140,7 +140,7 @@ impl Gpus for Library {
     fn version(&self) -> String {
         let mut raw = RawVersion { major: 0, minor: 0, patch: 0, build: std::ptr::null() };
         let Some(version) = self.0.version else { return super::NAME.to_owned() };
-        let Ok(_one) = lock() else { return super::NAME.to_owned() };
+        let Ok(_guard) = lock() else { return super::NAME.to_owned() };
         // SAFETY: initialised, not ended, and `raw` is a local with the header's layout.
         if check(unsafe { version(&mut raw) }).is_err() {
             return super::NAME.to_owned();
@@ -160,7 +160,7 @@ impl Gpus for Library {
     }
 
     fn gauge(&self, device: u32, gauge: Gauge) -> Option<f64> {
-        let _one = lock().ok()?;
+        let _guard = lock().ok()?;
         // SAFETY: initialised (else there is no Library), and not ended (lock).
         unsafe { self.0.gauges.ask(device, gauge) }
     }
@@ -168,7 +168,7 @@ impl Gpus for Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        let Ok(_one) = lock() else { return };
+        let Ok(_guard) = lock() else { return };
         // SAFETY: initialised by this value and not yet shut down for it; not ended. Its status changes nothing.
         unsafe { (self.0.shut_down)() };
     }

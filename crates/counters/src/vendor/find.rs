@@ -15,8 +15,8 @@ pub(crate) struct Wanted {
     pub advice: &'static str,
 }
 
-/// Returns the possible paths of the library, the best first: those in the ROCm that `ROCM_PATH` names, then the name alone, for
-/// which the loader searches LD_LIBRARY_PATH and the system, and then those in the usual place.
+/// Returns the possible paths of the library, the best first. Paths in the ROCm that `ROCM_PATH` names come first. Then comes
+/// the name alone, for which the loader searches LD_LIBRARY_PATH and the system. Paths in the usual place come last.
 fn candidates(names: &[&str], rocm_path: Option<&OsStr>) -> Vec<PathBuf> {
     let within = |folder: PathBuf| {
         let files: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();

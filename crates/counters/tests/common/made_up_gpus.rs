@@ -43,7 +43,7 @@ pub fn wanted(watts: &str, how: &str) -> (&'static str, String) {
 /// In any other process, only runs `then`.
 pub fn serve(then: impl FnOnce()) {
     let Ok(wanted) = std::env::var(WANTED) else { return then() };
-    // The library's locks are in /dev/shm, and a process that dies holding one spoils it for all others.
+    // The library's locks are in /dev/shm. If a process ends while it holds one, no other process can use that lock.
     for place in ["/sys", "/dev/shm"] {
         let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs", place]).status();
         assert!(mounted.is_ok_and(|status| status.success()));

@@ -1,10 +1,10 @@
 //! Opens counters in a child process, which reports its readings.
 //!
 //! A library keeps state for a whole process and the stand-in takes its script from the environment, so each case needs its own
-//! process. The child runs this test executable with only the test `probe_child`. It takes the variables of the counters, and
-//! its steps from the variable `AMPERE_PROBE`, separated by `;`:
-//!   `read` (every device), `gauges` (of every device), `sleep MS`, `drop` (all sources), `threads` (a second set of sources,
-//!   read by a second thread at the same time), `exit` (read once more in an exit handler that was registered first).
+//! process. The child runs this test executable with only the test `probe_child`. It uses the variables of the counters. Its
+//! steps are in the variable `AMPERE_PROBE`, separated by `;`: `read` (every device), `gauges` (of every device), `sleep MS`,
+//! `drop` (all sources), `threads` (a second set of sources, read by a second thread at the same time), `exit` (read once more
+//! in an exit handler that was registered first).
 #![allow(dead_code)] // not every test file uses everything
 
 use std::path::{Path, PathBuf};

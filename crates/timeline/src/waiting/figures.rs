@@ -75,8 +75,8 @@ pub struct ViewWaits {
     pub waited: ByPath,
     /// The same joules, at the call paths that caused the waits. They may be of ranks that do not draw from the device.
     pub caused: ByPath,
-    /// The same joules, by the group of ranks that waited and the group of those that caused it. Groups of which no rank has waited
-    /// have empty lists.
+    /// The same joules, by the group of ranks that waited and the group of those that caused it. A group in which no rank has
+    /// waited has an empty list.
     pub pairs: Vec<Vec<f64>>,
     /// The part of these joules that was caused while the late rank was not on a CPU, as far as CPU times are known.
     pub not_on_cpu: f64,

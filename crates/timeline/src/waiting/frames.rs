@@ -7,7 +7,7 @@ use super::{RegionRef, Wait};
 use ampere_attribution::LocationIndex;
 use ampere_model::Timestamp;
 
-/// A frame with events of communication, until its wait is known.
+/// Identifies a frame with events of communication until its wait is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id {
     slot: u32,

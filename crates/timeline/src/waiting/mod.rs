@@ -63,7 +63,7 @@ struct Wait {
 /// The waits of a location.
 #[derive(Default)]
 struct LocationWaits {
-    /// By their starts, but for the last ones, which are not yet in order.
+    /// The waits. The first `in_order` of them are sorted by their starts.
     all: Vec<Wait>,
     in_order: usize,
     hint: Hint,
