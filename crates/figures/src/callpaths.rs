@@ -500,7 +500,7 @@ mod tests {
             ..Figures::default()
         };
         let rows = [row(0.4, 10.0), row(3.6, 0.9)];
-        // Of 1 s of CPU time, the first row has 0.1 s: 100 of 1000 samples.
+        // The first row has 0.1 s of the 1 s of CPU time: 100 of 1000 samples.
         let samples = Samples::of(rows.iter(), Some(1.0), 1e-3);
         let part = 102.0 / 1004.0;
         let error = 0.4 * (1000.0_f64 * part * (1.0 - part)).sqrt() / 100.0;

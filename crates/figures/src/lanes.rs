@@ -101,7 +101,7 @@ fn of_gpus<'a>(attributor: &'a Attributor, node: &'a str) -> impl Iterator<Item 
     gpus.into_iter().take(GPU_LANES_MAX)
 }
 
-/// The main threads of the ranks, or of the processes if there are no ranks, and how many of them share a lane.
+/// Returns the main threads of the ranks, or of the processes if there are no ranks, and how many of them share a lane.
 fn of_ranks<'a>(attributor: &'a Attributor, node: &'a str) -> impl Iterator<Item = (Members<'a>, usize)> {
     let mut threads: Vec<_> = locations(attributor, node, LocationKind::CpuThread).collect();
     let info = |at: usize| -> &'a LocationInfo { &attributor.locations[at] };
@@ -123,7 +123,7 @@ fn of_ranks<'a>(attributor: &'a Attributor, node: &'a str) -> impl Iterator<Item
     groups.into_iter()
 }
 
-/// A node's locations of one kind that have lanes.
+/// Returns a node's locations of one kind that have lanes.
 fn locations<'a>(
     attributor: &'a Attributor,
     node: &'a str,

@@ -148,7 +148,8 @@ impl ReadingLosses {
     }
 }
 
-/// How exact the times of kernels are that GPUs' own clocks have shown: the worst of several GPUs.
+/// How exact the times of kernels are that come from GPUs' own clocks. With several GPUs, these are the figures of the worst
+/// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuClocks {
     /// The largest error of such a time against the run's clock.

@@ -1,5 +1,5 @@
-//! Finds ranks that the launcher started and that are not in the run, because they are in a container that shares neither memory
-//! nor names with the others, because ampere is switched off in them, or because they are not instrumented.
+//! Finds ranks that the launcher started and that are not in the run, because they are in a container with a /dev/shm of its
+//! own, because ampere is switched off in them, or because they are not instrumented.
 
 use ampere_model::launcher::{launch_variables, local_rank_and_size};
 use std::collections::{BTreeMap, BTreeSet};

@@ -317,8 +317,8 @@ pub struct MpiRanks {
 }
 
 impl MpiRanks {
-    /// Collects the ranks; `processes` gives the rank of each process and the size of its job. For ranks that MPI_Comm_spawn has
-    /// started, which are numbered after those before them, the size includes the latter.
+    /// Collects the ranks; `processes` gives the rank of each process and the size of its job. Ranks that MPI_Comm_spawn has
+    /// started are numbered after the others, and their size includes the others.
     pub fn of(processes: impl Iterator<Item = (u32, u32)>) -> Option<MpiRanks> {
         let mut processes: Vec<(u32, u32)> = processes.filter(|(_, size)| *size > 1).collect();
         processes.sort_unstable();
@@ -439,7 +439,7 @@ impl Run {
     pub fn bad_status(&self) -> Option<String> {
         let status = self.command_status.filter(|status| *status != 0)?;
         // A status above 128 may also be an ordinary exit status.
-        let signal = (129..160).contains(&status).then(|| format!(", as of {}", SignalNumber(status - 128)));
+        let signal = (129..160).contains(&status).then(|| format!(", or {}", SignalNumber(status - 128)));
         Some(format!("{status}{}", signal.unwrap_or_default()))
     }
 
@@ -794,7 +794,7 @@ impl View {
         self.attributed_joules + self.idle_joules + self.lost_joules
     }
 
-    /// The idle joules that other jobs did not use.
+    /// Returns the idle joules that other jobs did not use.
     pub fn unused_joules(&self) -> f64 {
         self.idle_joules - self.other_jobs_joules
     }
@@ -806,7 +806,7 @@ impl View {
         ran || (self.view != ViewKind::Kernels.as_str() && !row.is_cause_only())
     }
 
-    /// The regions of frames of the view's own consumers: see [`View::has_run`].
+    /// Returns the regions of frames of the view's own consumers: see [`View::has_run`].
     pub fn own_regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.iter().filter(|row| self.has_run(&row.figures))
     }
@@ -956,7 +956,7 @@ impl Readings {
 pub struct SamplerOverhead {
     /// CPU time of the sampler's thread.
     pub cpu_seconds: f64,
-    /// The collector's CPU time as a part of one core.
+    /// The CPU time of the sampler's thread as a part of one core.
     pub cpu_share: f64,
     /// The number of times that it had to wake up.
     pub deadlines: u64,

@@ -6,13 +6,13 @@ use ampere_model::digits::{energy, percent};
 /// A smaller part of the dynamic joules is not mentioned.
 const PART_MIN: f64 = 0.01;
 
-/// The joules that other jobs used, of all devices that no other contains.
+/// Returns the joules that other jobs used, of all devices that no other contains.
 pub fn joules(summary: &Summary) -> f64 {
     let ranks = topmost(summary).filter_map(|device| device.shown().find(|view| view.view == "ranks"));
     ranks.map(|view| view.other_jobs_joules).sum()
 }
 
-/// "other jobs used 30.1 J (12 %) of the dynamic joules, by their CPU time". `None` if that is little.
+/// Returns "other jobs used 30.1 J (12 %) of the dynamic joules, by their CPU time". `None` if that is little.
 pub fn words(summary: &Summary) -> Option<String> {
     let is_shared = |device: &&Device| device.shown().any(|view| view.other_jobs_joules > 0.0);
     let shared = topmost(summary).filter(is_shared);

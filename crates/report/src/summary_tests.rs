@@ -302,7 +302,7 @@ fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
     seen.run.complete
 }
 
-/// Makes a summary of a node with a counter of 50 W and another one. `other` returns the millijoules of the latter at each
+/// Makes a summary of a node with a counter of 50 W and another one. `other` returns the other counter's millijoules at each
 /// millisecond, or `None` if it cannot be read. Both are read for 4 s, every 10 ms.
 fn next_to_a_good_counter(other: fn(u64) -> Option<u64>) -> Summary {
     let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);

@@ -15,8 +15,8 @@ pub(crate) fn summary() -> Summary {
     Summary::new(&attributor(), None, run, Losses::default())
 }
 
-/// Returns one rank in `main` > `work` and `main` > `MPI_Send` > a hostile name, and before that in nothing; one device
-/// of 1 W.
+/// Makes one rank, which is first in no function, then in `main` > `work` and in `main` > `MPI_Send` > a hostile name; and one
+/// device of 1 W.
 pub(crate) fn attributor() -> Attributor {
     attributor_of(Config::default(), |at| at)
 }

@@ -118,7 +118,7 @@ impl<'a> Page<'a> {
         digits::of_energy(&self.summary.run.energy)
     }
 
-    /// Writes all tables, and the figures that are in no table.
+    /// Writes the command, the CPU time, the total and the notes, which are in no table.
     fn notes(&mut self) {
         let summary = self.summary;
         let run = &summary.run;
@@ -761,8 +761,8 @@ pub fn left_out(rows: impl Iterator<Item = f64>, shown: usize) -> (usize, f64) {
     rows.skip(shown).fold((0, 0.0), |(count, sum), row| (count + 1, sum + row))
 }
 
-/// The least and the most joules of a recorded row. Sampled rows have no range, because the program may have been elsewhere
-/// between two samples of a stack.
+/// Returns the least and the most joules of a recorded row. Sampled rows have no range, because the program may have been
+/// elsewhere between two samples of a stack.
 fn range(device: &Device, row: &Figures) -> Option<(f64, f64)> {
     let most = row.possible_joules.filter(|_| row.calls > 0 && device.unit != "s")?;
     Some((row.resolved_joules, most))

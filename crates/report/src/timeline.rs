@@ -84,9 +84,9 @@ fn columns_of_parts(parts: [Vec<Option<f64>>; 2]) -> impl Iterator<Item = (&'sta
     ["static_joules", "dynamic_joules"].into_iter().zip(parts.map(Column::KnownFigure))
 }
 
-/// Makes a table with a row for each bin: the mean joules of the ranks, the joules of the rank with the most, and the quotient of
-/// the two; then the same of dynamic joules, if those of all ranks are known. If there are MPI ranks, other processes are not
-/// included.
+/// Makes a table with a row for each bin: the mean joules of the ranks, the joules of the rank with the most, and the quotient
+/// of the most and the mean. The same figures of dynamic joules follow, if the dynamic joules of all ranks are known. If there
+/// are MPI ranks, other processes are not included.
 pub fn balance(seconds: f64, series: &[Series]) -> Table {
     // By rank: all joules and the dynamic ones.
     let mut ranks: BTreeMap<(&str, &str), [Vec<f64>; 2]> = BTreeMap::new();

@@ -137,8 +137,8 @@ impl<'a> TraceDevices<'a> {
         device
     }
 
-    /// Returns the only processes that can draw from a device, if the trace states them: ampere's own traces do so in a property,
-    /// others by the scope of the values, unless that is only the recorder.
+    /// Returns the only processes that can draw from a device, if the trace states them. Ampere's own traces state them in a
+    /// property, others by the scope of the values, unless that is only the recorder.
     fn own(&self, found: &Found) -> Vec<String> {
         let stated = evidence::own(
             self.definitions,

@@ -230,11 +230,11 @@ pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Sha
     if let Some(part) = part.take_if(|_| !known.is_to_be_repeated()) {
         return Ok(part);
     }
-    // The trace is read again if the pass has found something that should have been known before the first event: a counter
-    // that came later than others, or never moved, changed the devices that locations draw from; a location's events ended with
-    // frames still open, before samples that had been read already, so that these frames took part in those samples; or readings
-    // turned out to be wrong. Without these readings, others may be found to be wrong. The first two need one repetition only, as
-    // it begins with the devices and the ends that this pass found.
+    // The trace is read again if the pass has found something that should have been known before the first event. There are
+    // three cases. A counter that came later than others, or never moved, changed the devices that locations draw from. A
+    // location's events ended with frames still open, before samples that had been read already, so that these frames took part
+    // in those samples. Readings turned out to be wrong; without them, others may be found to be wrong. The first two cases
+    // need only one repetition, as it begins with the devices and the ends that this pass found.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
         (part, known) = attribute_once(path, &mut options, share, known)?;

@@ -1,5 +1,4 @@
-//! Converts between a metric's value and a pair of 64 bits and their type. Rings, the spool and `replay.json` store values in
-//! that form.
+//! Converts between a metric's value and 64 bits with their type. Rings, the spool and `replay.json` store values in that form.
 
 use otf2::{MetricValue, MetricValueType};
 use serde::{Deserialize, Deserializer, Serializer, de::Error};

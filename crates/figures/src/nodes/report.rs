@@ -23,7 +23,7 @@ const NAME_BYTES: usize = 6 << 10;
 const NAME_CHARS_MAX: usize = 100;
 /// The maximum number of ranks in a report.
 const RANKS_MAX: usize = 1024;
-/// The maximum joules of a node, which no node exceeds, so that the sum of all is finite.
+/// The maximum joules in a report. No node uses more, and the sum over all nodes stays finite.
 const JOULES_MAX: f64 = 1e15;
 
 /// A node's report about itself.
@@ -176,7 +176,8 @@ impl NodeReport {
 
 type Sums<'a> = BTreeMap<&'a str, f64>;
 
-/// Nine digits are enough in rows. A figure that has grown is not less after rounding.
+/// Returns a row with a short name and whole microjoules. They are rounded down, so that a figure that has grown never looks
+/// smaller.
 fn row((name, joules): (&str, f64)) -> (String, f64) {
     (short(name, NAME_CHARS_MAX), (joules * 1e6).floor() / 1e6)
 }

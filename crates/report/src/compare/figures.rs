@@ -83,7 +83,7 @@ impl By {
         dynamic.filter(|_| has_dynamic).unwrap_or_default()
     }
 
-    /// The name as it is written in files.
+    /// Returns the name as it is written in files.
     pub fn name(self) -> &'static str {
         match self {
             By::Run => "run",
@@ -113,7 +113,7 @@ impl By {
 }
 
 impl Per {
-    /// The name as it is written in files.
+    /// Returns the name as it is written in files.
     pub fn name(self) -> &'static str {
         match self {
             Per::Run => "run",

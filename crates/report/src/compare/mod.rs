@@ -226,7 +226,7 @@ impl About {
     }
 }
 
-/// Why joules of these runs differ even if the programs use the same energy.
+/// Returns the reason why joules of these runs differ even if the programs use the same energy.
 fn why_incomparable(groups: &[Vec<About>]) -> Option<String> {
     let kinds: BTreeSet<&str> = groups.iter().flatten().map(|run| run.run.energy.as_str()).collect();
     if kinds.len() > 1 {

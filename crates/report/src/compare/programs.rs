@@ -42,7 +42,7 @@ pub(super) fn note(programs: &[Program]) -> Option<String> {
 }
 
 impl Program {
-    /// Replaces the program's name in that of a row.
+    /// Replaces the program's name in the name of a row.
     pub(super) fn generalise(&self, (by, name): &mut (By, String)) {
         let Program(program) = self;
         match by {

@@ -112,7 +112,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether most of `outside` is the CPU time of ampere's collector, which the estimate includes.
-    pub fn is_outside_of_collector(&self) -> bool {
+    pub fn is_outside_mostly_the_collectors(&self) -> bool {
         let Some(cpu) = self.summary.run.node_cpu.filter(|_| self.is_dynamic && self.is_estimated()) else {
             return false;
         };
@@ -129,12 +129,12 @@ impl<'a> Facts<'a> {
         if self.is_dynamic { figures.own_joules() } else { figures.exclusive_joules }
     }
 
-    /// All joules of the hosts, with the static ones.
+    /// Returns all joules of the hosts, with the static ones.
     pub fn all_of_hosts(&self) -> f64 {
         self.hosts.iter().map(|device| device.total_joules).sum::<f64>() + 0.0
     }
 
-    /// The joules of all MPI functions, and the function with the most.
+    /// Returns the joules of all MPI functions, and the function with the most.
     pub fn mpi(&self) -> (f64, Option<&Row<'a>>) {
         let mpi = || self.functions.iter().filter(|row| is_mpi(row.name));
         (mpi().map(|row| row.joules).sum(), mpi().next())
@@ -249,7 +249,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// GPUs that no other GPU contains, most joules first.
+/// Returns the GPUs that no other GPU contains, most joules first.
 fn gpus(summary: &Summary) -> Vec<&Device> {
     let is_gpu = |device: &&Device| {
         let has_kernels = view(device, "kernels").is_some_and(|view| !view.regions.is_empty());

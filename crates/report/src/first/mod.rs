@@ -166,7 +166,7 @@ pub(crate) fn who(summary: &Summary) -> Option<String> {
     }
 }
 
-/// "2 ranks on vm", "3 processes on 2 nodes (a, b)".
+/// Returns a text such as "2 ranks on vm", "3 processes on 2 nodes (a, b)".
 fn places(facts: &Facts) -> String {
     let summary = facts.summary;
     let who = who(summary).map_or_else(String::new, |who| who + " ");

@@ -44,8 +44,8 @@ pub fn shorten(name: &str, room: usize) -> String {
     shortened(&[name], room).0.remove(0)
 }
 
-/// A call path in at most `room` characters: the outermost functions are left out if it is too long. For a function that calls
-/// itself, the depth is shown.
+/// Returns a call path in at most `room` characters: the outermost functions are left out if it is too long. For a function
+/// that calls itself, the depth is shown.
 pub fn path(regions: &[&str], room: usize) -> String {
     let calls: Vec<&[&str]> = regions.chunk_by(|caller, called| caller == called).collect();
     let names: Vec<&str> = calls.iter().map(|same| same[0]).collect();

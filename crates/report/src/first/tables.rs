@@ -195,7 +195,7 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let hidden = if waits { format!(" ({} of all joules)", percent(hidden, all)) } else { String::new() };
     let more =
         if more > 0 { vec![(format!("{} more{hidden}", count(more as u64)), others)] } else { Vec::new() };
-    let outside = match facts.is_outside_of_collector() {
+    let outside = match facts.is_outside_mostly_the_collectors() {
         true => "in no function (ampere)",
         false => "in no function",
     };

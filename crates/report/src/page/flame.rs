@@ -97,7 +97,8 @@ fn sums(frames: &Frames) -> Vec<f64> {
     sums
 }
 
-/// A caller has at least the joules of its callees and comes first, so the callers of kept frames are also kept.
+/// Returns, for each frame, whether it is one of the `most` frames with the most joules. A caller has at least the joules of
+/// its callees and comes first, so the callers of kept frames are also kept.
 fn largest(sums: &[f64], most: usize) -> Vec<bool> {
     let mut order: Vec<u32> = (1..sums.len() as u32).collect();
     if order.len() > most && most > 0 {

@@ -10,7 +10,7 @@ use ampere_model::text::{printable, short};
 /// A longer name of a GPU or a process is cut to this number of characters.
 const LABEL_MAX: usize = 40;
 
-/// The lanes of all nodes.
+/// Returns the lanes of all nodes.
 pub(super) fn of(summary: &Summary, names: &mut Names) -> Vec<Lane> {
     let mut lanes = Vec::new();
     for NodeLanes { node, names: regions, lanes: of_node } in &summary.lanes {

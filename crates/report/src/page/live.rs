@@ -86,7 +86,7 @@ impl<'a> Processes<'a> {
     }
 }
 
-/// For each topmost device, the view that the tables are computed from.
+/// Returns, for each topmost device, the view that the tables are computed from.
 fn leading_views(attributor: &Attributor, kind: ViewKind) -> Vec<ViewIndex> {
     let all_threads = kind == ViewKind::Ranks && threads::all_threads_lead(attributor);
     let devices = attributor.devices.iter().enumerate();
@@ -326,7 +326,7 @@ impl LiveTables {
         }
     }
 
-    /// The calls, times and waits by name, because several regions may have the same name.
+    /// Returns the calls, times and waits by name, because several regions may have the same name.
     fn more_by_name<'a>(&self, attributor: &'a Attributor, charged: &Charged) -> HashMap<&'a str, More> {
         let mut all: HashMap<&str, More> = HashMap::new();
         for (region, (calls, ticks)) in attributor.regions.all().iter().zip(&charged.calls_and_ticks) {

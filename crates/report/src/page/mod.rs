@@ -117,7 +117,7 @@ pub struct RunWords {
     pub energy: String,
     /// The run's part of the CPU time of the node, as text; empty if it is not known.
     pub cpu: String,
-    /// The exit status of a command that failed, as text: "139, as of SIGSEGV".
+    /// The exit status of a command that failed, as text: "139, or signal 11 (SIGSEGV)".
     #[serde(default)]
     pub bad_status: Option<String>,
 }

@@ -95,7 +95,8 @@ pub(super) fn views_of_running(summary: &Summary, names: &mut Names) -> Vec<View
     all
 }
 
-/// Further figures of functions over several devices, and the calls of call paths: the calls and times of a rank count once.
+/// Returns further figures of functions over several devices, and the calls of call paths: the calls and times of a rank count
+/// once.
 fn more<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],

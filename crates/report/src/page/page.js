@@ -32,7 +32,7 @@
     const whole = Math.floor(seconds), minutes = Math.floor(whole / 60) % 60;
     return whole >= 3600 ? `${Math.floor(whole / 3600)} h ${minutes} min` : `${minutes} min ${whole % 60} s`;
   }
-  // Shows 2026-01-02T03:04:05.678Z without the parts that are equal in the first time.
+  // Shows 2026-01-02T03:04:05.678Z without the parts that are the same as in the first time.
   function moments(...dates) {
     const words = dates.map(date => date.replace(/\.\d+/, '').replace('Z', '').split('T'));
     return words.map(([day, time], at) => at && day === words[0][0] ? time : `${day} ${time}`);
@@ -271,7 +271,7 @@
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), show: row => brief(row.words), title_of: row => row.words });
     return columns;
   }
-  // `dynamic`: the dynamic joules of all rows and of idle time, if they are known: then shares are of `of_dynamic`, and
+  // `dynamic`: the dynamic joules of all rows and of idle time. If they are known, shares are parts of `of_dynamic`, and
   // otherwise of `whole`.
   function rowsOf(of, whole, idle, others, lost, dynamic, of_dynamic = dynamic) {
     const keys = ['dynamic_joules', 'sampled_error_joules', 'least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'waited_joules', 'caused_waiting_joules', 'watts'].filter(key => of[key] && of[key].length);
@@ -300,7 +300,7 @@
     }
     return rows;
   }
-  // Its columns depend on the data.
+  // The table of each element. Its columns depend on the data, so it is made again if they change.
   const made = new Map();
   function tableOf(id, columns, options) {
     const form = columns.map(column => column.key).join();
@@ -812,7 +812,7 @@
     for (const box of boxes) box.below.sort((a, b) => (boxes[a].kind === 'small' || boxes[a].kind === 'rest') - (boxes[b].kind === 'small' || boxes[b].kind === 'rest') || boxes[b].sum - boxes[a].sum);
     return boxes;
   }
-  // A path of names, so that a zoom remains at the same box while numbers change.
+  // Finds the box of a path of names. A path keeps the zoom at the same box while the boxes' numbers change.
   function find(boxes, path) {
     let at = 0;
     for (const words of path) {
@@ -1140,7 +1140,7 @@
     else if (event.key === 'Escape' || event.key === 'Backspace') { event.preventDefault(); zoomTo(flame.tree[flame.zoom].caller || 0); }
     else if (event.key === 'Home') { event.preventDefault(); zoomTo(0); }
   });
-  // These are removed or disabled when the zoom ends.
+  // These buttons are removed or disabled when the zoom ends, so the picture gets the focus.
   $('flame-out').addEventListener('click', () => { zoomTo(0); flamePicture.focus(); });
   $('flame-path').addEventListener('click', event => { const { row } = event.target.dataset; if (row) { zoomTo(find(flame.tree, flame.path.slice(0, row))); flamePicture.focus(); } });
   $('flame-search').addEventListener('input', event => { flame.search = event.target.value.trim(); drawFlame(); say($('flame-path').querySelector('b')?.textContent || ''); });

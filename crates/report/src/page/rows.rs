@@ -161,7 +161,7 @@ pub(super) fn of_all(
     )
 }
 
-/// Call paths over all ranks. `waits` has the waited and the caused joules of each call path.
+/// Makes the table of call paths over all ranks. `waits` has the waited and the caused joules of each call path.
 pub(super) fn of_paths(
     summary: &Summary,
     spreads: &Spreads,

@@ -7,7 +7,7 @@ use ampere_figures::summary::{Device, Run, Summary};
 use ampere_figures::waits::{Pairs, Waiting};
 use proptest::prelude::*;
 
-/// Name, caller's name, joules and calls of each box.
+/// Returns name, caller's name, joules and calls of each box.
 fn named(tables: &Tables, flame: &Flame) -> Vec<(String, String, f64, u64)> {
     let name =
         |at: usize| if at == 0 { flame.title.clone() } else { tables.names[flame.name[at] as usize].clone() };

@@ -50,7 +50,7 @@ pub struct Replay {
     /// Nanoseconds since 1970 at `first`, if the trace has them.
     pub realtime_ns: Option<u64>,
     pub processes: Vec<ReplayedProcess>,
-    /// Each node with the time of its first enter and of its last enter or leave. Empty for a trace of ampere.
+    /// Each node with the time of its first enter and of its last enter or leave. Empty for a trace that ampere wrote.
     #[serde(default)]
     pub functions_ran: BTreeMap<String, (u64, u64)>,
     /// The devices, in the order of their first samples.

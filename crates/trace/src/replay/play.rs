@@ -266,7 +266,7 @@ impl<'a> Player<'a> {
         if self.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Ends the steps before an event. CPU time may be known of a time after the last event, which no step reaches.
+    /// Ends the steps before an event. The trace may have CPU time after the last event, where no step reaches it.
     fn play_until(&mut self, time: u64) -> Flow {
         while time >= self.until && self.until <= self.replay.last {
             self.finish_step()?;

@@ -83,8 +83,8 @@ fn define_one<'a>(
 fn power_metric() -> MetricMember {
     MetricMember {
         name: NAME.to_owned(),
-        description: "what ampere attributes to this location's frames: the mean since the value before, of all devices that it draws \
-                      from together"
+        description: "the power that ampere attributes to this location's frames: the mean since the previous value, summed over \
+                      all devices that the location draws from"
             .to_owned(),
         mode: MetricMode::AbsoluteLast,
         unit: "W".to_owned(),
@@ -95,8 +95,8 @@ fn power_metric() -> MetricMember {
 fn waited_metric() -> MetricMember {
     MetricMember {
         name: waited_energy::NAME.to_owned(),
-        description: "what this location has used waiting for other ranks in MPI, of all devices that it draws from together: it rises \
-                      from the start to the end of each wait; short waits that follow each other share a value"
+        description: "the energy that this location has used while waiting for other ranks in MPI, summed over all devices that it \
+                      draws from. It rises from the start to the end of each wait; short waits that follow each other share a value"
             .to_owned(),
         mode: MetricMode::AccumulatedStart,
         unit: "J".to_owned(),
