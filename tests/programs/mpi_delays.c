@@ -2,6 +2,11 @@
    through a rank that waits itself. With BUSY, the slow rank computes instead of sleeping. */
 #include <mpi.h>
 #include <time.h>
+#if MPI_VERSION < 4
+/* Open MPI 4 has this function of MPI 4 under another name. */
+#define MPI_Neighbor_alltoallv_init MPIX_Neighbor_alltoallv_init
+int MPIX_Neighbor_alltoallv_init(const void *, const int *, const int *, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
+#endif
 static void delay(void) __attribute__((no_instrument_function, noinline));
 #ifdef BUSY
 static void delay(void) {
@@ -35,6 +40,8 @@ void slow_to_complete(void) { delay(); }
 void slow_neighbour(void) { delay(); }
 void slow_in_graph(void) { delay(); }
 void slow_in_old_graph(void) { delay(); }
+void slow_to_exchange(void) { delay(); }
+void slow_to_restart(void) { delay(); }
 void slow_to_allgatherv(void) { delay(); }
 void slow_to_alltoallw(void) { delay(); }
 static int rank, size, number, all[8];
@@ -119,8 +126,18 @@ int main(int c, char **v) {
     if (rank == 0) { MPI_Win_post(others, 0, window); while (!is_complete) MPI_Win_test(window, &is_complete); }
     if (rank == 1) { MPI_Win_start(others, 0, window); MPI_Win_complete(window); }
     MPI_Win_free(&window);
-    MPI_Ineighbor_allgather(&number, 1, MPI_INT, all, 1, MPI_INT, line, &request);
+    together();
+    if (rank == 2) SLOW(slow_to_exchange);
+    MPI_Ineighbor_alltoall(sent, 1, MPI_INT, all, 1, MPI_INT, line, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
+    together();
+    MPI_Neighbor_alltoallv_init(&number, counts, offsets, MPI_INT, all, counts, offsets, MPI_INT, graph, MPI_INFO_NULL, &request);
+    for (int i = 0; i < 2; i++) {
+        if (rank == 0 && i == 1) SLOW(slow_to_restart);
+        MPI_Start(&request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    MPI_Request_free(&request);
     together();
     if (rank == 2) SLOW(slow_neighbour);
     MPI_Neighbor_allgather(&number, 1, MPI_INT, all, 1, MPI_INT, line);

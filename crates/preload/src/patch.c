@@ -7,9 +7,20 @@ const char *const local_names[LOCALS] = {"dlsym", "dlopen", "execve", "execv",  
 
 enum kind { NOTHING, LOCAL, HOSTS, HOOK };
 
+/* Names such as MPIX_Barrier_init are of functions that are not in the library's version of the standard. */
+static int is_mpi_in_c(const char *name) {
+	const char *public = name + (*name == 'P');
+	return begins_with(public, "MPI_") || begins_with(public, "MPIX_");
+}
+
+static int is_mpi_in_fortran(const char *name) {
+	const char *public = name + (*name == 'p');
+	return begins_with(public, "mpi_") || begins_with(public, "mpix_");
+}
+
 int host_may_wrap(const char *name) {
-	return begins_with(name, "MPI_") || begins_with(name, "PMPI_") || begins_with(name, "mpi_") || begins_with(name, "pmpi_") ||
-	       is_equal(name, "roctxRangePushA") || is_equal(name, "roctxRangePop") || begins_with(name, "cuptiSubscribe");
+	return is_mpi_in_c(name) || is_mpi_in_fortran(name) || is_equal(name, "roctxRangePushA") ||
+	       is_equal(name, "roctxRangePop") || begins_with(name, "cuptiSubscribe");
 }
 
 static enum kind kind_of(const char *name, enum local *which) {
@@ -62,8 +73,7 @@ static int open_window(struct window *window, uintptr_t place) {
 /* Whether a call of this name from the object is inside an MPI library, and so not the program's. The exception is a separate
  * Fortran library: it converts its arguments and calls C's functions, and the messages are recorded from these calls. */
 static int is_within_mpi(const struct object *object, const char *name) {
-	int is_c = begins_with(name, "MPI_") || begins_with(name, "PMPI_");
-	return is_mpi(object) && (!is_c || defined_in(object, "PMPI_Init"));
+	return is_mpi(object) && (!is_mpi_in_c(name) || defined_in(object, "PMPI_Init"));
 }
 
 /* The new value of an entry, or null if it is not replaced. */

@@ -1,7 +1,9 @@
 //! Messages and collectives of an unmodified MPI program in ampere's trace, as python3-otf2 reads them.
 
 mod groups;
+mod neighbours;
 mod requests;
+mod windows;
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{

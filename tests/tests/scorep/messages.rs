@@ -144,6 +144,8 @@ fn waiting_is_that_in_score_ps_own_trace() {
         "slow_neighbour",
         "slow_in_graph",
         "slow_in_old_graph",
+        "slow_to_exchange",
+        "slow_to_restart",
     ];
     let is_unknown = |name: &str| unknown.contains(&name);
     causes.retain(|(_, function), _| function.starts_with("slow_") && !is_unknown(function));

@@ -159,6 +159,8 @@ unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread:
 /// Records that a request is complete. `is_kept`: the request stays valid, and the program completes it once more.
 pub fn complete(location: *mut Location, place: Place, status: &Received, is_kept: bool) {
     let Some(request) = requests::get(place) else { return };
+    // The status of a group says nothing about its messages.
+    requests::parts(&request).for_each(|part| complete(location, part, &Received::default(), false));
     match (request.stage, is_kept) {
         (Stage::Inactive, _) | (Stage::Completed, true) => return,
         (Stage::Completed, false) => return requests::remove(place),
@@ -168,6 +170,7 @@ pub fn complete(location: *mut Location, place: Place, status: &Received, is_kep
     }
     let Request { id, communicator, rank, sent, received, .. } = request;
     match request.operation {
+        Operation::FoundMessage | Operation::Group(_) => {}
         Operation::Collective(operation) => {
             let end = Collective { communicator, root: rank, operation, sent, received };
             communication::collective_complete(location, &end, id);
@@ -180,12 +183,11 @@ pub fn complete(location: *mut Location, place: Place, status: &Received, is_kep
                 communication::message_of_request(location, &message, id);
             }
         }
-        Operation::PartitionedReceive => {
+        Operation::KnownReceive => {
             let Request { tag, .. } = request;
             let message = Message { is_sent: false, rank: rank as u32, communicator, tag, bytes: received };
             communication::message_of_request(location, &message, id);
         }
-        Operation::FoundMessage => {}
     }
 }
 
@@ -207,7 +209,9 @@ pub fn freed(location: *mut Location, place: Place) {
     let Some(request) = requests::get(place) else { return };
     requests::remove(place);
     let is_open = matches!(request.stage, Stage::Once | Stage::Started);
-    if is_open && matches!(request.operation, Operation::Receive | Operation::PartitionedReceive) {
+    let receives =
+        matches!(request.operation, Operation::Receive | Operation::KnownReceive | Operation::Group(_));
+    if is_open && receives {
         not_recorded(location);
     }
 }

@@ -1,6 +1,7 @@
 //! Decides by a function's name which events are recorded for it in addition to its frame.
 
 use super::epochs::Side;
+use super::neighbours::Form;
 use scorep_abi::collective;
 use std::ffi::c_int;
 
@@ -54,9 +55,7 @@ pub enum Kind {
     StartCollective(c_int),
     InitCollective(c_int),
     /// A collective among neighbours, by the collective whose arguments are the same.
-    Neighbours(c_int),
-    /// A function that waits for ranks that ampere does not know. Its calls are only counted as left out of the trace.
-    NotFollowed,
+    Neighbours(Form, c_int),
     Finalize,
 }
 
@@ -120,15 +119,19 @@ fn kind(stem: &str) -> Option<Kind> {
         "win_post" => Kind::BeginEpoch(Side::Exposure),
         "win_wait" => Kind::EndEpoch(Side::Exposure),
         "win_test" => Kind::TestEpoch,
-        _ if stem.starts_with("ineighbor_") => Kind::NotFollowed,
         "finalize" => Kind::Finalize,
         _ => return collective_kind(stem),
     })
 }
 
 fn collective_kind(stem: &str) -> Option<Kind> {
-    if let Some(of) = stem.strip_prefix("neighbor_") {
-        return Some(operation(of).map_or(Kind::NotFollowed, Kind::Neighbours));
+    if let Some((before, stem)) = stem.split_once("neighbor_") {
+        let (form, stem) = match (before, stem.strip_suffix("_init")) {
+            ("i", _) => (Form::NonBlocking, stem),
+            (_, Some(stem)) => (Form::Persistent, stem),
+            _ => (Form::Blocking, stem),
+        };
+        return operation(stem).map(|of| Kind::Neighbours(form, of));
     }
     if let Some(of) = operation(stem) {
         return Some(Kind::Collective(of));
@@ -187,13 +190,13 @@ mod tests {
         assert_eq!(of("mpi_ireduce_scatter_block_c"), Some((Kind::StartCollective(reduce), true)));
         assert_eq!(of("mpi_reduce_scatter_block_init"), Some((Kind::InitCollective(reduce), false)));
         assert_eq!(of("mpi_sendrecv_c"), Some((Kind::SendReceive, true)));
-        assert_eq!(of("mpi_neighbor_alltoallw_c"), Some((Kind::Neighbours(collective::ALLTOALLW), true)));
+        let neighbours = |form| Kind::Neighbours(form, collective::ALLTOALLW);
+        assert_eq!(of("mpi_neighbor_alltoallw_c"), Some((neighbours(Form::Blocking), true)));
+        assert_eq!(of("mpi_ineighbor_alltoallw"), Some((neighbours(Form::NonBlocking), false)));
+        assert_eq!(of("mpi_neighbor_alltoallw_init_c"), Some((neighbours(Form::Persistent), true)));
         assert_eq!(of("mpi_testsome"), Some((Kind::Complete(Completion::Some), false)));
         assert_eq!(of("mpi_win_wait"), Some((Kind::EndEpoch(Side::Exposure), false)));
-        for lower in ["mpi_ineighbor_alltoall", "mpi_neighbor_allgather_init"] {
-            assert_eq!(of(lower), Some((Kind::NotFollowed, false)), "{lower}");
-        }
-        for lower in ["mpi_init", "mpi_probe", "mpi_rget_c"] {
+        for lower in ["mpi_init", "mpi_probe", "mpi_rget_c", "mpi_dist_graph_neighbors"] {
             assert_eq!(of(lower), None, "{lower}");
         }
     }

@@ -253,6 +253,7 @@ pub fn prepare_for_messages(first: u32) {
 }
 
 /// The content of an MPI status.
+#[derive(Default)]
 pub struct Received {
     /// The sender's rank; negative if nothing was received.
     pub source: c_int,
@@ -411,10 +412,11 @@ impl Library {
         }
         // This process has no rank in a remote group.
         let rank = number(self.group_rank, group).unwrap_or(0);
-        let in_world = self.translated(group, self.comm_group, self.world)?;
-        let size = in_world.len() as u32;
+        let in_world = self.translated(group, self.comm_group, self.world);
         // SAFETY: the group exists, and is freed once.
         unsafe { (self.group_free)(&mut group) };
+        let in_world = in_world?;
+        let size = in_world.len() as u32;
         if of == self.world && self.first == 0 {
             return Some(Membership { size, rank, ranks: None, remote: None });
         }

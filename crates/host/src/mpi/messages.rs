@@ -10,9 +10,9 @@ use super::completions;
 use super::epochs::{self, Side};
 use super::frame::Frame;
 use super::kinds::{Kind, Recorded};
-use super::library::Library;
+use super::library::{Library, Received};
 use super::neighbours;
-use super::requests::{self, Inserted, Operation, Request, Stage};
+use super::requests::{self, Inserted, Operation, Place, Request, Stage};
 use crate::communication::{self, Collective, Message, RequestEvent};
 use crate::thread::Thread;
 use scorep_abi::{AnyHandle, Location, collective, root};
@@ -45,7 +45,7 @@ pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         Kind::SendReceive => send(10),
         Kind::SendReceiveReplace => send(7),
         Kind::Collective(of) => begin(thread, handle_of(library, frame.word(arguments(of).0))),
-        Kind::Neighbours(of) => neighbours::send(library, of, frame, thread),
+        Kind::Neighbours(form, of) => neighbours::before(library, (form, of), frame, thread),
         Kind::Fence => begin(thread, handle_of_window(library, frame.word(1))),
         Kind::BeginEpoch(Side::Exposure) => epochs::begin(library, Side::Exposure, frame, thread),
         Kind::EndEpoch(Side::Access) => epochs::end(library, Side::Access, frame, thread),
@@ -55,11 +55,11 @@ pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         // SAFETY: the argument is the address of a communicator or a window.
         Kind::FreeCommunicator => forget(unsafe { library.handle_in(frame.word(0), 0) }),
         // SAFETY: the argument is the address of a request, or of a found message.
-        Kind::Start => start(location, unsafe { library.handle_in(frame.word(0), 0) }),
+        Kind::Start => start(location, requests::find(unsafe { library.handle_in(frame.word(0), 0) })),
         Kind::StartAll => {
             for at in 0..usize::try_from(frame.int(0)).unwrap_or(0) {
                 // SAFETY: the array has more than `at` requests.
-                start(location, unsafe { library.handle_in(frame.word(1), at) });
+                start(location, requests::find(unsafe { library.handle_in(frame.word(1), at) }));
             }
         }
         Kind::FreeRequest => {
@@ -123,13 +123,16 @@ fn begin_finalize(library: &Library, thread: &mut Thread) {
 }
 
 /// Records the start of a persistent request.
-fn start(location: *mut Location, handle: usize) {
-    let place = requests::find(handle);
+fn start(location: *mut Location, place: Place) {
     let Some(request) = requests::get(place).filter(|request| request.stage == Stage::Inactive) else {
         return;
     };
     if request.communicator == UNKNOWN {
         return completions::not_recorded(location);
+    }
+    if let Operation::Group(_) = request.operation {
+        requests::set(place, Request { stage: Stage::Started, ..request });
+        return requests::parts(&request).for_each(|part| start_part(location, part));
     }
     let id = requests::next_id();
     requests::set(place, Request { stage: Stage::Started, id, ..request });
@@ -141,6 +144,14 @@ fn start(location: *mut Location, handle: usize) {
         }
         Operation::Collective(_) => communication::request(location, RequestEvent::CollectiveStarted, id),
         _ => communication::request(location, RequestEvent::ReceiveStarted, id),
+    }
+}
+
+/// Records the start of one message of a group. No call waits for the end of a send.
+fn start_part(location: *mut Location, part: Place) {
+    start(location, part);
+    if requests::get(part).is_some_and(|part| part.operation == Operation::Send) {
+        completions::complete(location, part, &Received::default(), false);
     }
 }
 
@@ -177,14 +188,13 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         // SAFETY: by this function's contract.
         Kind::Complete(how) => return unsafe { completions::after(library, how, frame, thread) },
         _ if !frame.has_succeeded() => return,
-        Kind::Neighbours(of) => return neighbours::receive(library, of, frame, thread),
+        Kind::Neighbours(form, of) => return neighbours::after(library, (form, of), frame, thread),
         Kind::BeginEpoch(Side::Access) => return epochs::begin(library, Side::Access, frame, thread),
         Kind::EndEpoch(Side::Exposure) => return epochs::end(library, Side::Exposure, frame, thread),
         // SAFETY: the function has the address of a number, which it has set.
         Kind::TestEpoch if unsafe { frame.int_behind(1) } != 0 => {
             return epochs::end(library, Side::Exposure, frame, thread);
         }
-        Kind::NotFollowed => return completions::not_recorded(location),
         Kind::FreeRequest => return completions::freed(location, thread.call.place),
         _ => {}
     }
@@ -202,7 +212,7 @@ pub unsafe fn after(recorded: Recorded, frame: Frame, thread: &mut Thread) {
 }
 
 /// Removes a found message, because it is now received. Returns the possible senders.
-fn found_message(place: requests::Place) -> Peers {
+fn found_message(place: Place) -> Peers {
     let found = requests::get(place).filter(|found| found.operation == Operation::FoundMessage);
     requests::remove(place);
     let Request { communicator, rank, .. } =
@@ -325,7 +335,7 @@ fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(
     let operation = match kind {
         Kind::InitSend | Kind::InitPartitionedSend => Operation::Send,
         Kind::InitReceive => Operation::Receive,
-        _ => Operation::PartitionedReceive,
+        _ => Operation::KnownReceive,
     };
     let Peers { communicator, first } = peers_in(library, frame.word(5 + more));
     let request = Request {

@@ -1,33 +1,51 @@
 //! Collectives among neighbours, recorded as messages: one to each rank that gets data from this one, which ends at once, and one
-//! from each rank that this one waits for. OTF2 has no operation for them.
+//! from each rank that this one waits for. OTF2 has no operation for them. The request of a non-blocking or persistent one is kept
+//! as a group of requests, with one for each message.
 
 use super::collectives::arguments;
-use super::communicators::handle_of;
+use super::communicators::{UNKNOWN, handle_of};
 use super::completions;
 use super::frame::Frame;
 use super::library::{Library, Neighbours};
-use super::requests;
+use super::requests::{self, Inserted, Operation, Request, Stage};
 use crate::communication::{self, Message, RequestEvent};
 use crate::guard::on_own_stack;
 use crate::thread::Thread;
-use scorep_abi::collective;
+use scorep_abi::{AnyHandle, Location, collective};
 use std::ffi::c_int;
 
-/// The tag of these messages. No program can use it, because it is negative.
-const TAG: u32 = c_int::MIN as u32;
+/// How a collective among neighbours is called. MPI matches only calls of one form, so each has messages with a tag of its own, which
+/// is its number here. No program can use these tags, because they are negative.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub enum Form {
+    Blocking = c_int::MIN,
+    NonBlocking = c_int::MIN + 3,
+    Persistent = c_int::MIN + 4,
+}
 
 /// Records what a call sends, before the real function is called. `of` is the collective whose arguments are the same.
-pub fn send(library: &Library, of: c_int, frame: Frame, thread: &Thread) {
-    let with = if matches!(of, collective::ALLTOALLV | collective::ALLTOALLW) {
-        Counts::Each(1)
-    } else {
-        Counts::One(1)
+pub fn before(library: &Library, (form, of): (Form, c_int), frame: Frame, thread: &Thread) {
+    if form != Form::Persistent
+        && let Some(exchange) = Exchange::find(library, (form, of), frame)
+    {
+        exchange.sent().for_each(|message| send_at_once(thread, &message));
+    }
+}
+
+/// Records what a call has received, or keeps its request. The real function was successful.
+pub fn after(library: &Library, (form, of): (Form, c_int), frame: Frame, thread: &Thread) {
+    let location = thread.location;
+    let Some(exchange) = Exchange::find(library, (form, of), frame) else {
+        return completions::not_recorded(location);
     };
-    let is_known = each(library, of, frame, with, Neighbours::receivers, |message| {
-        send_at_once(thread, &Message { is_sent: true, ..message });
-    });
-    if !is_known {
-        completions::not_recorded(thread.location);
+    let received = exchange.received();
+    match form {
+        Form::Blocking => received.for_each(|message| communication::message(location, &message)),
+        Form::NonBlocking => exchange.keep(location, Stage::Once, 1, received),
+        Form::Persistent => {
+            exchange.keep(location, Stage::Inactive, 2, exchange.sent().chain(received));
+        }
     }
 }
 
@@ -38,16 +56,14 @@ pub fn send_at_once(thread: &Thread, message: &Message) {
     communication::request(thread.location, RequestEvent::SendCompleted, id);
 }
 
-/// Records what a call has received.
-pub fn receive(library: &Library, of: c_int, frame: Frame, thread: &Thread) {
-    let with = match of {
-        collective::ALLTOALLV | collective::ALLTOALLW => Counts::Each(5),
-        collective::ALLGATHERV => Counts::Each(4),
-        _ => Counts::One(4),
-    };
-    each(library, of, frame, with, Neighbours::senders, |message| {
-        communication::message(thread.location, &message);
-    });
+/// A call in a communicator that is known, and whose neighbours are known.
+struct Exchange<'a> {
+    library: &'a Library,
+    form: Form,
+    of: c_int,
+    frame: Frame,
+    communicator: AnyHandle,
+    neighbours: Neighbours,
 }
 
 /// The position of the argument that is the number of elements for all neighbours, or of the array of those for each.
@@ -57,35 +73,81 @@ enum Counts {
     Each(usize),
 }
 
-/// Passes on the message to or from each neighbour. Returns `false` if the neighbours are unknown.
-fn each(
-    library: &Library,
-    of: c_int,
-    frame: Frame,
-    counts: Counts,
-    ranks: fn(&Neighbours) -> &[c_int],
-    pass: impl Fn(Message),
-) -> bool {
-    let argument = frame.word(arguments(of).0);
-    let communicator = handle_of(library, argument);
-    let Some(neighbours) = on_own_stack(None, || library.neighbours(library.handle(argument))) else {
-        return false;
-    };
-    for (at, rank) in ranks(&neighbours).iter().enumerate() {
-        // MPI_PROC_NULL is negative.
-        let Ok(rank) = u32::try_from(*rank) else { continue };
-        let bytes = match counts {
-            Counts::One(count) => library.bytes(frame.count(count), frame.word(count + 1)),
-            // SAFETY: the arrays have an element for each neighbour.
-            Counts::Each(count) => unsafe {
-                let datatype = match of {
-                    collective::ALLTOALLW => library.handle_in(frame.word(count + 2), at),
-                    _ => frame.word(count + 2),
-                };
-                library.bytes(frame.count_in(count, at), datatype)
-            },
-        };
-        pass(Message { is_sent: false, rank, communicator, tag: TAG, bytes });
+impl Exchange<'_> {
+    fn find(library: &Library, (form, of): (Form, c_int), frame: Frame) -> Option<Exchange<'_>> {
+        let argument = frame.word(arguments(of).0);
+        let communicator = Some(handle_of(library, argument)).filter(|handle| *handle != UNKNOWN)?;
+        let neighbours = on_own_stack(None, || library.neighbours(library.handle(argument)))?;
+        Some(Exchange { library, form, of, frame, communicator, neighbours })
     }
-    true
+
+    /// Returns the messages to the neighbours.
+    fn sent(&self) -> impl Iterator<Item = Message> {
+        let counts = match self.of {
+            collective::ALLTOALLV | collective::ALLTOALLW => Counts::Each(1),
+            _ => Counts::One(1),
+        };
+        let messages = self.messages(self.neighbours.receivers(), counts);
+        messages.map(|message| Message { is_sent: true, ..message })
+    }
+
+    /// Returns the messages from the neighbours.
+    fn received(&self) -> impl Iterator<Item = Message> {
+        let counts = match self.of {
+            collective::ALLTOALLV | collective::ALLTOALLW => Counts::Each(5),
+            collective::ALLGATHERV => Counts::Each(4),
+            _ => Counts::One(4),
+        };
+        self.messages(self.neighbours.senders(), counts)
+    }
+
+    fn messages(&self, ranks: &[c_int], counts: Counts) -> impl Iterator<Item = Message> {
+        let &Exchange { library, form, of, frame, communicator, .. } = self;
+        ranks.iter().enumerate().filter_map(move |(at, rank)| {
+            // MPI_PROC_NULL is negative.
+            let rank = u32::try_from(*rank).ok()?;
+            let bytes = match counts {
+                Counts::One(count) => library.bytes(frame.count(count), frame.word(count + 1)),
+                // SAFETY: the arrays have an element for each neighbour.
+                Counts::Each(count) => unsafe {
+                    let datatype = match of {
+                        collective::ALLTOALLW => library.handle_in(frame.word(count + 2), at),
+                        _ => frame.word(count + 2),
+                    };
+                    library.bytes(frame.count_in(count, at), datatype)
+                },
+            };
+            Some(Message { is_sent: false, rank, communicator, tag: form as u32, bytes })
+        })
+    }
+
+    /// Keeps the request of this call, and one for each of its messages. `at` is the position of the request behind the communicator.
+    fn keep(
+        &self,
+        location: *mut Location,
+        stage: Stage,
+        at: usize,
+        messages: impl Iterator<Item = Message>,
+    ) {
+        let sends_max = if stage == Stage::Once { 0 } else { self.neighbours.receivers().len() };
+        let messages_max = sends_max + self.neighbours.senders().len();
+        let id = requests::next_ids(1 + messages_max as u64);
+        let operation = Operation::Group(messages_max as u32);
+        let group = Request { operation, stage, id, communicator: self.communicator, ..Request::NEW };
+        // SAFETY: the argument is the address of a request, which the real function has made.
+        let handle = unsafe { self.library.handle_in(self.frame.word(arguments(self.of).0 + at), 0) };
+        if requests::insert(handle, group) != Inserted::Yes {
+            return completions::not_recorded(location);
+        }
+        for (id, Message { is_sent, rank, communicator, tag, bytes }) in (id + 1..).zip(messages) {
+            let operation = if is_sent { Operation::Send } else { Operation::KnownReceive };
+            let (rank, sent, received) = (rank as i32, bytes, bytes);
+            let part = Request { operation, stage, id, communicator, rank, tag, sent, received };
+            if !requests::insert_part(part) {
+                completions::not_recorded(location);
+            } else if stage == Stage::Once {
+                communication::request(location, RequestEvent::ReceiveStarted, id);
+            }
+        }
+    }
 }

@@ -46,7 +46,9 @@ pub enum Operation {
     Send,
     Receive,
     /// A receive whose status has no source, because the source is known from the start.
-    PartitionedReceive,
+    KnownReceive,
+    /// At most this many messages that start and complete together. See [`parts`].
+    Group(u32),
     /// A collective, by its value of Score-P's enum `SCOREP_CollectiveType`.
     Collective(i32),
     /// A message that was found, and that will be received.
@@ -110,7 +112,12 @@ pub fn prepare() -> bool {
 
 /// Returns the next number of a request. Numbers are unique in the process.
 pub fn next_id() -> u64 {
-    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+    next_ids(1)
+}
+
+/// Takes the next `count` numbers of requests, and returns the first.
+pub fn next_ids(count: u64) -> u64 {
+    NEXT_ID.fetch_add(count, Ordering::Relaxed)
 }
 
 impl Table {
@@ -176,11 +183,33 @@ pub fn set(place: Place, request: Request) {
     }
 }
 
-/// Removes the request at a place that [`find`] has returned.
+/// Removes the request at a place that [`find`] has returned, and those of its messages if it is a group.
 pub fn remove(place: Place) {
-    if let Some(table) = TABLE.get().filter(|_| place != NOWHERE) {
+    if let Some(table) = TABLE.get()
+        && let Some(request) = get(place)
+    {
+        parts(&request).for_each(remove);
         table.handle(place).store(FREE, Ordering::Release);
     }
+}
+
+/// Returns the places of a group's messages, or [`NOWHERE`] where there is none. Other requests have no such messages.
+pub fn parts(request: &Request) -> impl Iterator<Item = Place> + use<> {
+    let count = if let Operation::Group(count) = request.operation { count } else { 0 };
+    let first = request.id + 1;
+    (first..first + u64::from(count)).map(|id| find(handle_of_part(id)))
+}
+
+/// Adds the request of a message of a group. Its number is greater than that of the group, by at most the number of messages of the
+/// group. Returns whether there is room for it.
+pub fn insert_part(request: Request) -> bool {
+    insert(handle_of_part(request.id), request) == Inserted::Yes
+}
+
+/// Returns the handle under which a message of a group is kept, by its first number. MPI's handles are addresses or have 32 bits, so
+/// that none has this bit.
+fn handle_of_part(id: u64) -> usize {
+    1 << 63 | id as usize
 }
 
 /// What became of a new request.
@@ -235,6 +264,15 @@ mod tests {
             remove(place);
             assert_eq!((find(handle(at)), get(place).is_none()), (NOWHERE, true));
         }
+        // A group is removed with its messages, of which there may be fewer than it has numbers for.
+        let id = next_ids(4);
+        let group = request(Operation::Group(3), id);
+        assert_eq!(insert(handle(0), group), Inserted::Yes);
+        assert!([id + 1, id + 3].into_iter().all(|id| insert_part(request(Operation::KnownReceive, id))));
+        let kept = || parts(&group).map(|part| get(part).map_or(0, |part| part.id)).collect::<Vec<_>>();
+        assert_eq!(kept(), [id + 1, 0, id + 3]);
+        remove(find(handle(0)));
+        assert_eq!(kept(), [0; 3]);
         // If two requests have the same handle, the newer one is found.
         for id in [5, 6] {
             insert(handle(0), request(Operation::Receive, id));

@@ -28,12 +28,16 @@ pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
 
 /// Returns the function and the variant of a symbol's name.
 fn named(name: &[u8]) -> Option<(usize, usize)> {
-    let is_c = name.starts_with(b"MPI_") || name.starts_with(b"PMPI_");
+    let is_c = name.starts_with(b"MPI") || name.starts_with(b"PMPI");
     let profiling = name.strip_prefix(if is_c { b"P" } else { b"p" });
     let public = profiling.unwrap_or(name);
     let more = profiling.map_or(0, |_| PROFILING);
-    let find = |stem: &[u8], name: fn(&table::Row) -> &'static str| {
-        FUNCTIONS.binary_search_by(|row| name(row).as_bytes().cmp(stem)).ok()
+    let [standard, extension]: [&[u8]; 2] = if is_c { [b"MPI_", b"MPIX_"] } else { [b"mpi_", b"mpix_"] };
+    let find = |name: &[u8], of: fn(&table::Row) -> &'static str| {
+        // Open MPI 4 has MPI 4's persistent collectives as extensions: MPIX_Barrier_init.
+        let extended = || name.strip_prefix(extension).filter(|stem| stem.ends_with(b"_init"));
+        let stem = name.strip_prefix(standard).or_else(extended)?;
+        FUNCTIONS.binary_search_by(|row| of(row).as_bytes()[standard.len()..].cmp(stem)).ok()
     };
     if is_c {
         return find(public, |row| row.name).map(|function| (function, more + Variant::C as usize));
@@ -67,7 +71,28 @@ mod tests {
                 assert_eq!(named(name.as_bytes()), Some((at, variant)), "{name}");
             }
         }
-        for name in ["MPI_Wtime", "mpi_send", "MPI_Send_", "PPMPI_Send", "mpi_send___", "P", "MPI_", ""] {
+        let extensions =
+            ["MPIX_Barrier_init", "PMPIX_Barrier_init", "mpix_barrier_init_", "pmpix_barrier_init_f08_"];
+        for name in extensions {
+            let standard = name.replacen(['X', 'x'], "", 1);
+            assert!(
+                named(name.as_bytes()).is_some_and(|found| named(standard.as_bytes()) == Some(found)),
+                "{name}"
+            );
+        }
+        for name in [
+            "MPIX_Send",
+            "mpix_grequest_start_",
+            "MPIX_",
+            "MPI_Wtime",
+            "mpi_send",
+            "MPI_Send_",
+            "PPMPI_Send",
+            "mpi_send___",
+            "P",
+            "MPI_",
+            "",
+        ] {
             assert_eq!(named(name.as_bytes()), None, "{name}");
         }
     }
