@@ -1,15 +1,17 @@
 /* Blocking, non-blocking and persistent collectives among neighbours: on a line of ranks, and on a graph in which each rank sends to
-   the next two. */
+   the next two. A persistent one among all ranks comes last. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #if MPI_VERSION < 4
 /* Open MPI 4 has these functions of MPI 4 under other names. */
+#define MPI_Allreduce_init MPIX_Allreduce_init
 #define MPI_Neighbor_allgather_init MPIX_Neighbor_allgather_init
 #define MPI_Neighbor_allgatherv_init MPIX_Neighbor_allgatherv_init
 #define MPI_Neighbor_alltoall_init MPIX_Neighbor_alltoall_init
 #define MPI_Neighbor_alltoallv_init MPIX_Neighbor_alltoallv_init
 #define MPI_Neighbor_alltoallw_init MPIX_Neighbor_alltoallw_init
+int MPIX_Allreduce_init(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Info, MPI_Request *);
 int MPIX_Neighbor_allgather_init(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
 int MPIX_Neighbor_allgatherv_init(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
 int MPIX_Neighbor_alltoall_init(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
@@ -74,6 +76,9 @@ int main(int c, char **v) {
         MPI_Request_free(&r[k]);
     }
     MPI_Comm_free(&line); MPI_Comm_free(&graph);
+    MPI_Allreduce_init(out, in, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, MPI_INFO_NULL, &one);
+    for (int i = 0; i < TIMES; i++) { MPI_Start(&one); MPI_Wait(&one, &status); }
+    MPI_Request_free(&one);
     MPI_Finalize();
     return 0;
 }

@@ -63,6 +63,9 @@ fn requests_of_collectives_among_neighbours() {
         let (read, printed) = recorded(&place, mpi.1, &RANKS.to_string(), &program);
         assert!(!printed.contains("failed"), "{printed}");
         check(&place, &read, &expected);
+        for rank in 0..RANKS {
+            assert_eq!(read["collectives"][format!("ALLREDUCE [0, 1, 2, 3] 16 16 on {rank}")], 3, "{read}");
+        }
     }
 }
 
