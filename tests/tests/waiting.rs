@@ -120,8 +120,8 @@ const SLOW: [(usize, &str); 22] = [
 /// On a busy machine a rank may leave a barrier so late that it waits for less than the delay. Then the program runs again.
 const RUNS_MAX: usize = 6;
 
-/// Number of messages in the trace. 18 of them are the data of collectives among neighbours, and six are from MPI_Win_post to MPI_Win_start and from
-/// MPI_Win_complete to MPI_Win_wait.
+/// Number of messages in the trace. 18 of them are the data of collectives among neighbours, and six are from MPI_Win_post to
+/// MPI_Win_start and from MPI_Win_complete to MPI_Win_wait.
 const MESSAGES: f64 = 34.0;
 /// Twelve of them are the data of collectives among neighbours.
 const MESSAGES_IN_FORTRAN: f64 = 13.0;
