@@ -57,7 +57,7 @@ impl LiveTimeline {
             clock,
             clock_is_certain,
             pipeline: Pipeline::new(attributor, GpuStreams::Late),
-            waits: LiveWaits::new(config.attribution.waits),
+            waits: LiveWaits::new(config.attribution.waits, options.replay.as_ref()),
             power,
             watermark: 0,
             done_until: 0,

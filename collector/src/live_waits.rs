@@ -15,6 +15,7 @@ use ampere_ring::communication::Communication;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::topology::visible::variable;
 use ampere_timeline::waiting::{Comm, ELSEWHERE, Operation, Rank, Ranks, Waiting};
+use ampere_trace::replay::Replay;
 use ampere_trace::waits::operation_of_record;
 use scorep_abi::paradigm;
 use std::cell::Cell;
@@ -93,10 +94,14 @@ pub(crate) struct LiveWaits {
     /// When the first ranks became known.
     since: Option<Instant>,
     settled: Instant,
+    /// In a replay, the number of processes, all of which are played on this node.
+    played: Option<usize>,
+    /// The greatest error of one node's times on the clock of another. Only a replay has processes of several nodes.
+    clock_error: Timestamp,
 }
 
 impl LiveWaits {
-    pub fn new(is_wanted: bool) -> LiveWaits {
+    pub fn new(is_wanted: bool, replay: Option<&Replay>) -> LiveWaits {
         LiveWaits {
             state: if is_wanted { State::Holding(Vec::new()) } else { State::Off },
             numbers: HashMap::new(),
@@ -106,6 +111,8 @@ impl LiveWaits {
             is_mpi: Vec::new(),
             since: None,
             settled: Instant::now(),
+            played: replay.map(|replay| replay.processes.len()),
+            clock_error: replay.map_or(0, |replay| replay.clock_error_ticks),
         }
     }
 
@@ -115,8 +122,7 @@ impl LiveWaits {
 
     /// Takes the ranks, threads and communicators that are known now.
     pub fn look(&mut self, ingest: &Ingest, attributor: &mut Attributor) {
-        let is_rank = |process: &Process| !process.is_sampled() && process.replayed.is_none();
-        let processes = ingest.processes.iter().enumerate().filter(|(_, process)| is_rank(process));
+        let processes = ingest.processes.iter().enumerate().filter(|(_, process)| !process.is_sampled());
         let ranks: Vec<(usize, &Process, (u32, u32))> =
             processes.filter_map(|(at, process)| Some((at, process, process.rank?))).collect();
         let has_communicators = ranks.iter().any(|(_, process, _)| !process.communicators.is_empty());
@@ -125,12 +131,14 @@ impl LiveWaits {
             return;
         }
         if attributor.waiting.is_none() {
-            let ranks = Ranks::new(Vec::new(), std::iter::empty(), 0, attributor.ticks_per_second);
+            let (comms, ticks) = (std::iter::empty(), attributor.ticks_per_second);
+            let ranks = Ranks::new(Vec::new(), comms, self.clock_error, ticks);
             attributor.find_waits(ranks);
             self.since = Some(Instant::now());
         }
         self.size = self.size.max(size);
         let mut all = vec![Rank::default(); self.numbers.len()];
+        let mut nodes: HashMap<&str, u32> = HashMap::new();
         for (at, process, (rank, _)) in &ranks {
             let next = self.numbers.len() as u32;
             let (number, of) = *self.numbers.entry(*rank).or_insert((next, *at));
@@ -139,7 +147,9 @@ impl LiveWaits {
                 return self.stop(attributor);
             }
             all.resize(self.numbers.len(), Rank::default());
-            all[number as usize] = rank_of(process, *rank, attributor);
+            let next = nodes.len() as u32;
+            let node = *nodes.entry(&process.info.hostname).or_insert(next);
+            all[number as usize] = Rank { node, ..rank_of(process, *rank, attributor) };
             for communicator in &process.communicators {
                 if let Members::Shared { root, id, rank, .. } = communicator.members {
                     self.shared.entry((root, id)).or_default().insert(rank, number);
@@ -154,8 +164,8 @@ impl LiveWaits {
             let variable = |name: &str| variable(process.environment(), name).map(str::to_owned);
             local_rank_and_size(variable).map(|(_, size)| size)
         });
-        let expected = expected.max().unwrap_or(self.size).min(self.size);
-        if self.numbers.len() >= expected as usize {
+        let expected = expected.max().unwrap_or(self.size).min(self.size) as usize;
+        if self.numbers.len() >= self.played.unwrap_or(expected) {
             self.pass_on(attributor);
         }
     }

@@ -234,6 +234,7 @@ fn make_rank(session: &Session, rank: u32, seed: u64) -> Rank {
 
 fn process_of(rank: u32) -> ReplayedProcess {
     ReplayedProcess {
+        reference: rank,
         number: rank,
         size: RANKS,
         rank: Some(rank),
@@ -283,6 +284,7 @@ fn replay(seconds: u64) -> Replay {
         events: 0,
         stream_lag_ticks: Some(0),
         longest_lag_ticks: 0,
+        clock_error_ticks: 0,
         has_cpu_times: false,
         notes: Vec::new(),
         functions_ran: std::collections::BTreeMap::new(),

@@ -7,9 +7,11 @@ use ampere_tests::runs::{
     assert_same_figures, attribute, has_python_otf2, number, on_path, relative, succeed,
 };
 use ampere_tests::stand_ins::with_rocm_smi;
-use ampere_tests::{http, skip_unless};
+use ampere_tests::{artifact, http, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -51,8 +53,10 @@ int main(int c, char **v) {
 const COUNTERS: [&str; 2] =
     ["ampere_waiting_energy_joules_total", "ampere_caused_waiting_energy_joules_total"];
 
+type Scrape = BTreeMap<(String, Labels), f64>;
+
 /// Returns the counters of waiting in a scrape.
-fn waiting(body: &str) -> BTreeMap<(String, Labels), f64> {
+fn waiting(body: &str) -> Scrape {
     let samples = openmetrics::parse(body).expect("metrics");
     let is_wanted = |sample: &Sample| COUNTERS.contains(&sample.name.as_str());
     let wanted = samples.into_iter().filter(is_wanted);
@@ -60,12 +64,43 @@ fn waiting(body: &str) -> BTreeMap<(String, Labels), f64> {
 }
 
 /// Returns the sums of a counter by one of its labels.
-fn sums(of: &BTreeMap<(String, Labels), f64>, counter: &str, label: &str) -> BTreeMap<String, f64> {
+fn sums(of: &Scrape, counter: &str, label: &str) -> BTreeMap<String, f64> {
     let mut sums = BTreeMap::new();
     for ((_, labels), joules) in of.iter().filter(|((name, _), _)| name == counter) {
         *sums.entry(labels[label].clone()).or_default() += joules;
     }
     sums
+}
+
+/// Scrapes until the collector of a run has ended. No counter may decrease. `each` is called after each scrape.
+fn scrapes_of(output: &Path, mut each: impl FnMut(SocketAddr, &[Scrape])) -> Vec<Scrape> {
+    until("it serves", || announced(output).is_some());
+    let address = announced(output).expect("it serves").address();
+    let mut scrapes = vec![BTreeMap::new()];
+    while let Ok(answer) = http::get(address, "/metrics") {
+        let next = waiting(&answer.body);
+        for (series, joules) in scrapes.last().expect("a scrape") {
+            assert!(next.get(series) >= Some(joules), "{series:?}: {joules} J, then {:?}", next.get(series));
+        }
+        scrapes.push(next);
+        each(address, &scrapes);
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let different = scrapes.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(different >= 3, "it is counted while the ranks run: {scrapes:#?}");
+    scrapes
+}
+
+/// Compares the last scrape of a run of `ROUNDS` with a summary.
+fn assert_same_waiting(last: &Scrape, summary: &Value) {
+    let found = &summary["run"]["waiting"];
+    let kinds = sums(last, COUNTERS[0], "kind");
+    assert_eq!(kinds.len(), 6 - 1, "{last:#?}");
+    for (kind, joules) in &kinds {
+        assert!(relative(*joules, number(&found["kinds"], kind)) < 1e-9, "{kind}: {joules} J, {found}");
+    }
+    let caused: f64 = sums(last, COUNTERS[1], "region").values().sum();
+    assert!(relative(caused, number(found, "joules")) < 1e-9, "{caused} J, {found}");
 }
 
 #[test]
@@ -78,40 +113,20 @@ fn waiting_is_counted_while_ranks_run_and_ends_with_what_their_trace_has() {
     let mut run = place.ampere_run("out", words);
     run.arg(&program).env("AMPERE_LISTEN", "127.0.0.1:0");
     let running = start(with_rocm_smi(&mut run, "watts=300"));
-    until("it serves", || announced(&place.path("out")).is_some());
-    let address = announced(&place.path("out")).expect("it serves").address();
-    let mut scrapes = vec![BTreeMap::new()];
     let mut page = Value::Null;
-    while let Ok(answer) = http::get(address, "/metrics") {
-        let next = waiting(&answer.body);
-        for (series, joules) in scrapes.last().expect("a scrape") {
-            assert!(next.get(series) >= Some(joules), "{series:?}: {joules} J, then {:?}", next.get(series));
-        }
-        scrapes.push(next);
+    let scrapes = scrapes_of(&place.path("out"), |address, scrapes| {
         if page.is_null() && scrapes.iter().filter(|scrape| !scrape.is_empty()).count() == 2 {
             let answer = http::get(address, "/page.json").expect("a page");
             page = serde_json::from_str(&answer.body).expect("JSON");
         }
-        std::thread::sleep(Duration::from_millis(150));
-    }
+    });
     let done = running.wait();
     assert_eq!(done.code, 0, "{done:#?}");
-    let different = scrapes.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    assert!(different >= 3, "it is counted while the ranks run: {scrapes:#?}");
 
     let last = scrapes.last().expect("a scrape");
     let own = place.summary("out");
     let of_trace = attribute(&place.path("out").join("traces.otf2"), &[]);
-    for summary in [&own, &of_trace] {
-        let found = &summary["run"]["waiting"];
-        let kinds = sums(last, COUNTERS[0], "kind");
-        assert_eq!(kinds.len(), 6 - 1, "{last:#?}");
-        for (kind, joules) in &kinds {
-            assert!(relative(*joules, number(&found["kinds"], kind)) < 1e-9, "{kind}: {joules} J, {found}");
-        }
-        let caused: f64 = sums(last, COUNTERS[1], "region").values().sum();
-        assert!(relative(caused, number(found, "joules")) < 1e-9, "{caused} J, {found}");
-    }
+    [&own, &of_trace].iter().for_each(|summary| assert_same_waiting(last, summary));
     let causes = sums(last, COUNTERS[1], "region");
     for slow in ["slow_to_send", "slow_to_receive", "slow_to_bcast", "slow_to_reduce"] {
         assert!(causes[slow] > 0.5 * 25.0 * 0.02 * 300.0 / 3.0, "{slow}: {causes:#?}");
@@ -122,6 +137,30 @@ fn waiting_is_counted_while_ranks_run_and_ends_with_what_their_trace_has() {
         let sum: f64 = functions.as_array().into_iter().flatten().filter_map(Value::as_f64).sum();
         assert!(sum > 0.0, "{column}: {}", page["tables"]["functions"]);
     }
+    place.assert_clean();
+}
+
+#[test]
+fn a_replay_counts_waiting_and_ends_with_what_attribute_finds() {
+    let (compiler, launcher) = ("mpicc.openmpi", "mpirun.openmpi");
+    skip_unless!(on_path(compiler) && on_path(launcher), "no {compiler} on the PATH");
+    let place = Place::new();
+    let program = place.compile(compiler, "rounds", ROUNDS, &["-finstrument-functions"]);
+    let words = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"];
+    succeed(with_rocm_smi(place.ampere_run("out", words).arg(&program), "watts=300"));
+    let trace = place.path("out").join("traces.otf2");
+    let mut replay = place.command(artifact("ampere"));
+    replay.arg("replay").arg(&trace).arg("-o").arg(place.path("again"));
+    replay.args(["--speed", "0.5", "--hold", "1", "--listen", "127.0.0.1:0"]);
+    let running = start(&mut replay);
+    let scrapes = scrapes_of(&place.path("again"), |_, _| {});
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    let last = scrapes.last().expect("a scrape");
+    let of_trace = attribute(&trace, &[]);
+    let played = place.summary("again");
+    let of_written = attribute(&place.path("again").join("traces.otf2"), &[]);
+    [&of_trace, &played, &of_written].iter().for_each(|summary| assert_same_waiting(last, summary));
     place.assert_clean();
 }
 

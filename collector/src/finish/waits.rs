@@ -63,7 +63,7 @@ impl Finish {
     /// Whether this node computes the energy of waiting. If there are several nodes, the last one computes it for all of them.
     pub(super) fn wants_waits(&self, summary: &mut Summary) -> bool {
         let options = &self.run.options;
-        // The trace that a replay writes has no messages.
+        // The figures of a replay are those of the trace that it plays.
         options.replay.is_none()
             && nodes::first_of(&options.output, &options.manifest).is_none()
             && are_wanted(&options.config, &options.output.join(TRACE), &mut summary.run, &summary.quality)

@@ -1,7 +1,7 @@
 //! The event path: the plugin's work at an enter and at a leave. It must stay short.
 
 use crate::coalescing::{Coalescing, Entered, MEASURED_RECORDS};
-use crate::communication::Communication;
+use crate::communication::{Communication, RECORDS_MAX};
 use crate::output::{CORRELATED_RECORDS, Output, RESERVE};
 use crate::overload::{OverloadPolicy, SessionProbes};
 use crate::record::{Kind, Record};
@@ -425,9 +425,9 @@ impl EventWriter {
         self.update_coalesced_until();
     }
 
-    /// Whether there is room for an enter and its leave, or for a sample.
+    /// Whether there is room for any event, and after an enter for its leave.
     pub fn has_room(&mut self) -> bool {
-        self.output.has_room(2)
+        self.output.has_room(RECORDS_MAX as u64)
     }
 
     /// Returns the number of records for which there is room now.

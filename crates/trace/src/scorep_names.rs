@@ -91,6 +91,21 @@ pub fn collective_operation(kind: u32) -> Option<CollectiveOp> {
     })
 }
 
+/// Returns Score-P's number of a collective operation; `None` if it has none.
+pub fn number_of_collective(wanted: CollectiveOp) -> Option<u32> {
+    (0..=u8::MAX.into()).find(|kind| collective_operation(*kind) == Some(wanted))
+}
+
+/// Returns Score-P's number of a root; `None` if the root's rank is too large.
+pub fn number_of_root(root: Root) -> Option<i32> {
+    Some(match root {
+        Root::None => scorep_root::NONE,
+        Root::ThisProcess => scorep_root::THIS_PROCESS,
+        Root::ThisGroup => scorep_root::THIS_GROUP,
+        Root::Rank(rank) => rank.try_into().ok()?,
+    })
+}
+
 /// Returns the root of a collective operation; `None` if the number is neither a rank nor one of Score-P's.
 pub fn root(number: i32) -> Option<Root> {
     Some(match number {

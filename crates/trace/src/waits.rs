@@ -18,7 +18,9 @@ use std::path::Path;
 
 /// Returns the processes in each communicator of MPI, except communicators with unknown members; `None` for those of a single
 /// process.
-fn members_of(definitions: &Definitions) -> impl Iterator<Item = (u32, Option<Vec<LocationGroupRef>>)> {
+pub(crate) fn members_of(
+    definitions: &Definitions,
+) -> impl Iterator<Item = (u32, Option<Vec<LocationGroupRef>>)> {
     definitions.comms.iter().filter_map(|(reference, comm)| {
         let group = definitions.groups.get(comm.group).filter(|group| group.paradigm == ParadigmType::Mpi)?;
         if group.kind == GroupType::CommSelf {

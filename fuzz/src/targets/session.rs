@@ -169,6 +169,7 @@ fn replay() -> Replay {
         samples: ReplayedSamples::None,
     };
     let process = |number: u32| ReplayedProcess {
+        reference: number,
         number,
         size: 2,
         rank: Some(number),
@@ -208,6 +209,7 @@ fn replay() -> Replay {
         events: 100,
         stream_lag_ticks: Some(1000),
         longest_lag_ticks: 1000,
+        clock_error_ticks: 0,
         has_cpu_times: true,
         functions_ran: BTreeMap::new(),
         notes: Vec::new(),

@@ -4,6 +4,7 @@
 //! the session's `replay.json`, which the collector reads. Devices, and the locations that draw from them, are found as in
 //! `ampere attribute`.
 
+mod communication;
 mod play;
 
 pub use play::{InvalidSpeed, Player, Speed};
@@ -17,7 +18,7 @@ use crate::parts::{Related, mean_watts, relate};
 use crate::places::{Ranks, doubt_of_nodes, node_of, node_of_group};
 use crate::series::Series;
 use crate::value_type;
-use crate::{evidence, index, left_out};
+use crate::{evidence, index, left_out, waits};
 use ampere_attribution::Increase;
 use ampere_model::{LocalLocation, OTHER_JOBS_CPU_TIME, Quality};
 use ampere_settings::Config;
@@ -70,6 +71,9 @@ pub struct Replay {
     pub stream_lag_ticks: Option<u64>,
     /// The maximum delay of a GPU stream's events.
     pub longest_lag_ticks: u64,
+    /// The greatest error of one node's times on the clock of another.
+    #[serde(default)]
+    pub clock_error_ticks: u64,
     /// One line for each part of the trace that cannot be played or is unknown.
     pub notes: Vec<String>,
     /// One line for each irregularity of the trace that does not make the figures incomplete.
@@ -97,6 +101,9 @@ enum ReplayFileReason {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedProcess {
+    /// The number of the process' location group in the trace.
+    #[serde(default)]
+    pub reference: u32,
     /// A number that is unique among the processes: the rank, if each process has one of its own.
     pub number: u32,
     /// The number of ranks in the job.
@@ -258,6 +265,7 @@ impl Replay {
             events: survey.events,
             stream_lag_ticks: Some(0),
             longest_lag_ticks: survey.longest_frame,
+            clock_error_ticks: waits::clock_error(&trace, config),
             notes,
             odd,
             processes,
@@ -350,6 +358,7 @@ fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<Replayed
     let size = if numbered { largest.max(ranks.len() as u32) } else { ranks.len() as u32 };
     let all = members.into_iter().zip(ranks).enumerate();
     all.map(|(at, ((group, locations), rank))| ReplayedProcess {
+        reference: group.0,
         number: rank.filter(|_| numbered).unwrap_or(at as u32),
         size,
         rank,

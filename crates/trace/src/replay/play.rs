@@ -6,12 +6,14 @@
 //! those of `ampere attribute`. Events of GPU streams come late and in batches, as on a real node. A replay waits for space in a
 //! ring, so nothing is suppressed.
 
+use super::communication::{communicators_of, recorded};
 use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
 use crate::index::as_model;
 use crate::index::{CPU_TIME, correlation_attribute};
 use crate::value_type;
 use ampere_model::{
-    Definition, LocalLocation, Location, LocationKind, Process, REPLAYED_HOST, Region, RegionHandle,
+    Communicator, Definition, LocalLocation, Location, LocationKind, Process, REPLAYED_HOST, Region,
+    RegionHandle,
 };
 use ampere_ring::{EventWriter, LogWriter, RING_RECORDS_MIN, RingProducer, SAMPLES_RING, Session};
 use otf2::{
@@ -130,6 +132,8 @@ pub struct Player<'a> {
     /// The members that are played, by location and metric class.
     members: HashMap<(LocationRef, MetricRef), Vec<(usize, u32)>>,
     definitions: Definitions,
+    /// The communicators of the processes that have no log yet, by the processes' numbers.
+    communicators: HashMap<u32, Vec<Communicator>>,
     has_collector_ended: bool,
     /// The correlation id of the next enter; 0 if it has none.
     next_id: u64,
@@ -160,6 +164,7 @@ impl<'a> Player<'a> {
             samples: EventWriter::new(ring),
             members: HashMap::new(),
             definitions: Definitions::default(),
+            communicators: HashMap::new(),
             has_collector_ended: false,
             next_id: 0,
         })
@@ -172,6 +177,7 @@ impl<'a> Player<'a> {
     pub fn play(mut self) -> anyhow::Result<()> {
         let mut trace = Trace::open(&self.replay.trace)?;
         self.definitions = trace.definitions().clone();
+        self.communicators = communicators_of(&self.definitions, &self.replay.processes);
         for process in &self.replay.processes {
             self.begin_process(process)?;
         }
@@ -205,6 +211,9 @@ impl<'a> Player<'a> {
         let mut log = LogWriter::create(&self.session.directory().join(format!("{name}.defs")))?;
         log.append(&Definition::Process(process.as_defined()));
         log.append(&Definition::Rank { rank: process.number, size: process.size });
+        for communicator in self.communicators.remove(&process.number).into_iter().flatten() {
+            log.append(&Definition::Communicator(communicator));
+        }
         for (reference, region) in self.definitions.regions.iter() {
             log.append(&Definition::Region(Region { handle: RegionHandle(reference.0), ..as_model(region) }));
         }
@@ -409,7 +418,7 @@ fn ring_records() -> u64 {
     (wanted.unwrap_or(RING_BYTES) / RECORD_BYTES).max(RING_RECORDS_MIN)
 }
 
-/// Waits until there is space for an enter and its leave, or for a sample. Does not wait for an empty ring that is too small for
+/// Waits until there is space for an event. Does not wait for an empty ring that is too small for
 /// the leaves of all open frames; events that do not fit into it are suppressed and counted.
 fn wait_for_room(
     writer: &mut EventWriter,
@@ -460,6 +469,22 @@ impl EventHandler for Player<'_> {
         for region in open.into_iter().rev() {
             self.take(at, Event { time, region, entered: false, id: 0 })?;
         }
+        ControlFlow::Continue(())
+    }
+
+    fn wants_communication(&self) -> bool {
+        true
+    }
+
+    fn communication(&mut self, at: LocationRef, time: u64, event: otf2::Communication) -> Flow {
+        let Some(event) = recorded(event) else { return ControlFlow::Continue(()) };
+        self.play_until(time)?;
+        let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
+        if wait_for_room(&mut location.writer, self.session, &self.stop).is_err() {
+            self.has_collector_ended = true;
+            return ControlFlow::Break(());
+        }
+        location.writer.communication(time, event);
         ControlFlow::Continue(())
     }
 
