@@ -32,6 +32,7 @@ async function main([url, width, search]) {
     joules: [...document.querySelectorAll('#nodes-table tbody tr')].map(row => +row.cells[1].dataset.value),
     rest: document.getElementById('nodes-rest').textContent,
     functions: [...document.querySelectorAll('#functions-table tbody tr .name')].map(name => name.title || name.textContent),
+    python: [...document.querySelectorAll('#python-table tbody tr .name')].map(name => name.title || name.textContent),
     kernels: [...document.querySelectorAll('#kernels-table tbody tr')].map(row => [row.querySelector('.name').title || row.querySelector('.name').textContent, +row.cells[0].dataset.value]),
     titles: [...document.querySelectorAll('main section:not([hidden]) h2')].map(title => title.textContent),
     now: [...document.querySelectorAll('#now-bars li')].map(bar => bar.textContent),

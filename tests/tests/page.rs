@@ -422,6 +422,31 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
     assert_eq!(functions.by_ref().take_while(|line| !line.contains("...")).find(is_nothing), None, "{text}");
 }
 
+/// Most of the functions are those of the interpreter.
+#[test]
+fn the_functions_of_a_python_program_come_before_all_functions() {
+    skip_unless!(browser::is_there(), browser::WHY);
+    let place = Place::new();
+    std::fs::create_dir(place.path("python")).expect("a directory");
+    let summary = root().join("crates/report/tests/first_lines/python.json");
+    std::fs::copy(summary, place.path("python/summary.json")).expect("a summary");
+    let done = run(&mut place.ampere(["report", "python", "-f", "html", "-o", "python.html"]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let url = format!("file://{}", place.path("python.html").display());
+    for width in [400, 1600] {
+        let shown = browser::shown(&place, &url, width, None);
+        let words = |key: &str| -> Vec<String> {
+            let all = shown[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+            all.map(str::to_owned).collect()
+        };
+        let [python, titles] = [words("python"), words("titles")];
+        let names = ["expensive (work.py)", "medium (work.py)", "cheap (work.py)", "native (work.py)"];
+        assert_eq!(python[..4], names, "{python:?}");
+        let tables: Vec<&String> = titles.iter().filter(|title| title.contains("unctions")).collect();
+        assert_eq!(tables, ["Python functions with C code", "Functions"]);
+    }
+}
+
 #[test]
 fn names_fit_next_to_other_cards_and_invisible_deep_stacks_take_no_rows() {
     skip_unless!(browser::is_there(), browser::WHY);

@@ -402,7 +402,7 @@ fn hostile_names_and_tiny_terminals_do_no_harm() {
         terminal.until("ampere has the terminal", |screen| {
             screen.lines().next().is_some_and(|line| line.contains("ampere"))
         });
-        for view in ["1", "2", "3", "4", "5", "6", "h"] {
+        for view in ["1", "2", "3", "4", "5", "6", "7", "h"] {
             terminal.types(view);
             // The help has the whole screen.
             let first = if view == "h" { " Keys" } else { " ampere" };

@@ -1,6 +1,7 @@
 //! The latest figures of a running job, and tables of them.
 
 use super::table::{Column, Row, Table, Value, column};
+use super::tree::NO_CALL_PATHS;
 use ampere_figures::nodes::gathered::Nodes;
 use ampere_figures::nodes::job::{Job, NodeLine, NodeState};
 use ampere_figures::nodes::report::NodeReport;
@@ -9,6 +10,7 @@ use ampere_figures::snapshot::{DeviceFigures, RankFigures, RegionEnergy, Snapsho
 use ampere_figures::summary::least_trusted;
 use ampere_model::digits::{self, energy};
 use ampere_model::order::largest_first;
+use ampere_model::regions::is_python;
 use ampere_model::text::printable;
 use ampere_report::page::{Page, PowerSeries};
 use std::borrow::Cow;
@@ -130,6 +132,13 @@ impl Figures {
         Whole::of_snapshot(&self.snapshot).total
     }
 
+    /// Whether functions of a Python program are known.
+    pub fn has_python(&self) -> bool {
+        let of_threads = self.snapshot.threads_energy.iter().map(|row| &row.region);
+        let of_ranks = self.snapshot.region_energy.iter().map(|row| &row.region);
+        of_threads.chain(of_ranks).any(|name| is_python(name))
+    }
+
     pub fn job(&self) -> Option<&Job> {
         self.job.as_ref().filter(|job| job.nodes.len() > 1)
     }
@@ -169,6 +178,16 @@ const FUNCTIONS_DYNAMIC: &[Column] = &[
     column("SECONDS", 10, 102),
     BAR,
     column("FUNCTION", 0, 0),
+];
+const PYTHON_FUNCTION: Column = column("PYTHON FUNCTION WITH C CODE", 0, 0);
+const PYTHON: &[Column] = &[JOULES, SHARE, column("SECONDS", 10, 60), BAR, PYTHON_FUNCTION];
+const PYTHON_DYNAMIC: &[Column] = &[
+    DYNAMIC_JOULES,
+    column("TOTAL J", 12, 64),
+    DYNAMIC_SHARE,
+    column("SECONDS", 10, 78),
+    BAR,
+    PYTHON_FUNCTION,
 ];
 /// The columns of the table below a command's output.
 const FEW: &[Column] = &[column("J", 12, 0), SHARE, column("", 24, 60), column("FUNCTION", 0, 0)];
@@ -499,6 +518,30 @@ pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
     table.rows.iter_mut().for_each(|row| row.warns = rank(&row.key).losses.lost() > 0);
     table
 }
+
+/// Returns the table of Python functions, each with the functions in C that it calls, as on the page of the node.
+pub fn python(figures: &Figures) -> Table {
+    let page = figures.page.as_ref();
+    let Some((page, tables)) = page.and_then(|page| Some((page, page.tables.as_ref()?))) else {
+        return Table { columns: PYTHON.into(), rows: Vec::new(), nothing: NO_CALL_PATHS };
+    };
+    let names = tables.python.name.iter().filter_map(|at| tables.names.get(*at as usize));
+    let sums =
+        |values: &[f64]| -> Sums { names.clone().map(String::as_str).zip(values.iter().copied()).collect() };
+    let of = &tables.python;
+    let [all, dynamic, seconds] = [&of.joules, &of.dynamic_joules, &of.seconds].map(|values| sums(values));
+    let (columns, parts) = match tables.dynamic_joules.filter(|_| !dynamic.is_empty()) {
+        Some(whole) => (PYTHON_DYNAMIC, Parts::of_job(dynamic.into_iter(), whole)),
+        None => (PYTHON, Parts::of_job(all.clone().into_iter(), page.totals.joules)),
+    };
+    let of_row = |sums: &Sums, name: &str| sums.get(name).copied().unwrap_or_default();
+    parts.table(columns, "no function of a Python program yet", |title, name| match title {
+        "TOTAL J" => Value::Joules(of_row(&all, name)),
+        "SECONDS" => Value::Seconds(of_row(&seconds, name)),
+        _ => Value::Text(name.to_owned()),
+    })
+}
+
 pub fn devices(figures: &Figures) -> Table {
     let row = |device: &DeviceFigures| {
         let within = if device.within.is_empty() { String::new() } else { format!("  in {}", device.within) };

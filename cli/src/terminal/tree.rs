@@ -14,6 +14,8 @@ const COLUMNS: &[Column] = &[
 ];
 /// A call path with at least this share of the whole is open at first.
 const OPEN_SHARE: f64 = 0.05;
+/// The text that is shown if the collector has sent no call paths.
+pub const NO_CALL_PATHS: &str = "the collector is too busy to send call paths at the moment";
 /// Separates the names in a key. No name contains it.
 const SEPARATOR: char = '\u{1f}';
 
@@ -154,11 +156,7 @@ pub fn tree(page: Option<&Page>, mut shown: Shown) -> Table {
         let whole = page.map_or(0.0, |page| page.totals.joules);
         Boxes::of(flame, names, whole).add_to(&mut rows, &mut shown);
     }
-    Table {
-        columns: COLUMNS.into(),
-        rows,
-        nothing: "the collector is too busy to send call paths at the moment",
-    }
+    Table { columns: COLUMNS.into(), rows, nothing: NO_CALL_PATHS }
 }
 
 /// Opens or closes a call path. `None` opens a closed one and closes an open one.

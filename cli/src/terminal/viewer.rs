@@ -20,14 +20,20 @@ pub enum View {
     Devices,
     Nodes,
     Tree,
+    Python,
 }
 
 impl View {
-    const ALL: [View; 6] =
-        [View::Functions, View::Ranks, View::Kernels, View::Devices, View::Nodes, View::Tree];
+    const ALL: [View; 7] =
+        [View::Functions, View::Ranks, View::Kernels, View::Devices, View::Nodes, View::Tree, View::Python];
 
     fn name(self) -> &'static str {
-        ["functions", "ranks", "kernels", "devices", "nodes", "tree"][self as usize]
+        ["functions", "ranks", "kernels", "devices", "nodes", "tree", "python"][self as usize]
+    }
+
+    /// Whether its figures are those of call paths, which the snapshot does not have.
+    pub fn is_of_page(self) -> bool {
+        matches!(self, View::Tree | View::Python)
     }
 
     /// Returns the column by which a view is sorted at first: the joules, or for ranks their number.
@@ -77,7 +83,7 @@ pub struct Viewer {
     pub figures: Figures,
     view: View,
     /// The order of rows in each view.
-    sorts: [Sort; 6],
+    sorts: [Sort; 7],
     open: tree::Open,
     filter: String,
     search: String,
@@ -158,7 +164,7 @@ impl Viewer {
 
     /// Whether the figures of the page are shown, and not only those of the snapshot.
     pub fn needs_page(&self) -> bool {
-        self.view == View::Tree || self.words == Some(Words::Notes)
+        self.view.is_of_page() || self.words == Some(Words::Notes)
     }
 
     /// Shows the first lines of the result of a run that has ended. Lines that replace earlier ones do not change the view.
@@ -190,6 +196,7 @@ impl Viewer {
                 let shown = tree::Shown { open: &mut self.open, sort, filter: &filter };
                 tree::tree(self.figures.page.as_ref(), shown)
             }
+            View::Python => figures::python(&self.figures),
         };
         if self.view != View::Tree {
             if !filter.is_empty() {
@@ -198,7 +205,8 @@ impl Viewer {
             }
             sort_rows(&mut table.rows, sort);
             let is_all = filter.is_empty() && self.search.is_empty();
-            if is_all && matches!(self.view, View::Functions | View::Kernels) && sort == Sort::default() {
+            let sums_small = matches!(self.view, View::Functions | View::Kernels | View::Python);
+            if is_all && sums_small && sort == Sort::default() {
                 table.sum_small(SHARE_MIN, WAITING_PART_MIN * self.figures.joules());
             }
         }
@@ -276,9 +284,9 @@ impl Viewer {
                 self.filter.clear();
                 self.search.clear();
             }
-            Key::Tab => return self.show(View::ALL[(self.view as usize + 1) % 6]),
-            Key::BackTab => return self.show(View::ALL[(self.view as usize + 5) % 6]),
-            Key::Char(digit @ '1'..='6') => return self.show(View::ALL[digit as usize - '1' as usize]),
+            Key::Tab => return self.show_next(1),
+            Key::BackTab => return self.show_next(-1),
+            Key::Char(digit @ '1'..='7') => return self.show(View::ALL[digit as usize - '1' as usize]),
             _ => {}
         }
         self.refresh();
@@ -290,6 +298,18 @@ impl Viewer {
         (self.list.cursor, self.list.first) = (0, 0);
         self.refresh();
         Asked::Figures
+    }
+
+    /// Returns the views of the run: only a Python program has that of Python functions.
+    fn views(&self) -> Vec<View> {
+        let has_python = self.view == View::Python || self.figures.has_python();
+        View::ALL.into_iter().filter(|view| *view != View::Python || has_python).collect()
+    }
+
+    fn show_next(&mut self, step: isize) -> Asked {
+        let views = self.views();
+        let at = views.iter().position(|view| *view == self.view).unwrap_or_default() as isize;
+        self.show(views[(at + step).rem_euclid(views.len() as isize) as usize])
     }
 
     /// Selects the next of: all ranks together, then each rank in numerical order.
@@ -419,15 +439,15 @@ impl Viewer {
     fn tabs(&self, width: u16) -> Line<'static> {
         let mut spans = vec![Span::raw(" ")];
         let shown = |view: View| width >= ALL_VIEWS || view == self.view;
-        for (view, number) in View::ALL.into_iter().zip(1..).filter(|(view, _)| shown(*view)) {
-            let text = format!("{number} {}", view.name());
+        for view in self.views().into_iter().filter(|view| shown(*view)) {
+            let text = format!("{} {}", view as usize + 1, view.name());
             spans.push(if view == self.view { text.bold().reversed() } else { Span::raw(text) });
             spans.push(Span::raw("  "));
         }
         if self.is_paused {
             spans.push("paused  ".yellow().bold());
         }
-        if self.figures.job().is_some() && !self.whole_job {
+        if self.figures.job().is_some() && (!self.whole_job || self.view == View::Python) {
             spans.push(format!("only {}  ", short(&self.figures.snapshot.node, 24)).yellow());
         }
         if let Some(rank) = self.rank.as_ref().filter(|_| self.view == View::Tree) {
@@ -436,7 +456,7 @@ impl Viewer {
         if !self.filter.is_empty() {
             spans.push(format!("only with “{}”  ", short(&self.filter, 24)).yellow());
         }
-        if self.view == View::Tree
+        if self.view.is_of_page()
             && let Some(page) = &self.figures.page
             && (page.run.seconds - self.figures.snapshot.seconds).abs() > OTHER_MOMENT_SECONDS
         {
@@ -512,7 +532,7 @@ fn keys_line(width: u16) -> Line<'static> {
 }
 
 const HELP: [(&str, &str); 20] = [
-    ("1 to 6, Tab", "functions, ranks, kernels, devices, nodes, tree"),
+    ("1 to 7, Tab", "functions, ranks, kernels, devices, nodes, tree, python"),
     ("arrows, PgUp PgDn", "move; Home and End: first and last row"),
     ("F3 or /", "search; n or F3: the next one"),
     ("F4 or \\", "show only rows with this text; Escape: all"),

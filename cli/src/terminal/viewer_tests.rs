@@ -8,7 +8,7 @@ use ampere_figures::snapshot::{
 };
 use ampere_figures::summary::Baseline;
 use ampere_figures::totals::Totals;
-use ampere_report::page::{DeviceLine, Flame, Page, Tables};
+use ampere_report::page::{DeviceLine, Flame, Page, Rows, Tables};
 use expect_test::{Expect, expect};
 use std::sync::Arc;
 
@@ -249,6 +249,52 @@ fn each_view_has_its_rows() {
         press(&mut viewer, key);
         let shown = framed(&viewer.draw((80, 16), None));
         expected.assert_eq(&shown.lines().skip(4).take(5).collect::<Vec<_>>().join("\n"));
+    }
+}
+
+#[test]
+fn a_python_program_has_a_view_of_its_functions_with_the_c_code_that_they_call() {
+    let mut viewer = viewer();
+    assert!(!text(&viewer.draw((80, 16), None)).contains("python"));
+    viewer.press(Key::BackTab);
+    assert_eq!(viewer.view(), View::Tree, "a program without Python functions");
+    let mut snapshot = snapshot(14.0);
+    snapshot.region_energy[0].region = "train (model.py)".to_owned();
+    let python = Rows {
+        name: vec![0, 1],
+        joules: vec![300.0, 90.0],
+        dynamic_joules: vec![60.0, 20.0],
+        seconds: vec![2.5, 0.5],
+        ..Rows::default()
+    };
+    let names = ["train (model.py)", "load (data.py)"].map(str::to_owned).to_vec();
+    let mut page = page();
+    (page.totals.joules, page.run.seconds) = (400.0, 14.0);
+    page.tables = Some(Arc::new(Tables { names, python, dynamic_joules: Some(100.0), ..Tables::default() }));
+    viewer.figures.add(snapshot);
+    viewer.figures.see_page(page);
+    viewer.press(Key::Tab);
+    assert_eq!((viewer.view(), viewer.needs_page()), (View::Python, true));
+    for (width, expected) in [
+        (
+            80,
+            expect![[r#"
+        | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree  7 python
+        |   DYNAMIC J▼      TOTAL J  OF DYNAMIC    SECONDS PYTHON FUNCTION WITH C CODE
+        |         60.0          300       60.0%       2.50 train (model.py)
+        |         20.0           90       20.0%       0.50 load (data.py)"#]],
+        ),
+        (
+            120,
+            expect![[r#"
+        | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree  7 python
+        |   DYNAMIC J▼      TOTAL J  OF DYNAMIC    SECONDS                          PYTHON FUNCTION WITH C CODE
+        |         60.0          300       60.0%       2.50 ██████████████▍          train (model.py)
+        |         20.0           90       20.0%       0.50 ████▊                    load (data.py)"#]],
+        ),
+    ] {
+        let shown = framed(&viewer.draw((width, 16), None));
+        expected.assert_eq(&shown.lines().skip(4).take(4).collect::<Vec<_>>().join("\n"));
     }
 }
 
@@ -547,7 +593,7 @@ fn help_lists_the_keys_and_any_key_closes_it() {
         (80, 24),
         expect![[r#"
              Keys, as in htop; any key goes back
-              1 to 6, Tab        functions, ranks, kernels, devices, nodes, tree
+              1 to 7, Tab        functions, ranks, kernels, devices, nodes, tree, python
               arrows, PgUp PgDn  move; Home and End: first and last row
               F3 or /            search; n or F3: the next one
               F4 or \            show only rows with this text; Escape: all

@@ -136,7 +136,7 @@ impl Shown {
         viewer.figures.add(answer.snapshot);
         if let Some(page) = answer.page {
             viewer.figures.see_page(page);
-            if viewer.view() == View::Tree {
+            if viewer.view().is_of_page() {
                 viewer.figures.show_joules_of_page();
             }
         }

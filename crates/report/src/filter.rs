@@ -107,11 +107,11 @@ fn functions(summary: &Summary) -> Vec<Function<'_>> {
     let shown = topmost(summary).flat_map(|device| device.shown().map(move |view| (device, view)));
     let views: Vec<(&Device, &View)> = shown.filter(|(_, view)| view.view == "ranks").collect();
     let (regions, _) = over_devices::sums(summary, &views);
-    let function = |(name, [joules, _, seconds, calls, _]): (_, over_devices::Sum)| Function {
+    let function = |(name, sum): (_, over_devices::Sum)| Function {
         name,
-        calls,
-        seconds,
-        joules,
+        calls: sum.calls,
+        seconds: sum.seconds,
+        joules: sum.joules,
     };
     let mut functions: Vec<Function> = regions.into_iter().map(function).collect();
     largest_first(&mut functions, |function| function.calls);

@@ -1,13 +1,38 @@
 //! Finds the largest devices, and adds up calls and seconds over devices. Each device has the calls of all ranks that draw from
 //! it, so a call may occur in several devices.
 
-use ampere_figures::summary::{Device, Summary, View};
+use ampere_figures::summary::{Device, Figures, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_python;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Exclusive and inclusive joules, exclusive seconds, calls, and dynamic joules (0 if they are not known).
-pub type Sum = [f64; 5];
+/// The figures of a region or of a call path over several devices. Dynamic joules are 0 if they are not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum {
+    /// The exclusive joules.
+    pub joules: f64,
+    pub inclusive: f64,
+    /// The exclusive seconds.
+    pub seconds: f64,
+    pub calls: f64,
+    /// The dynamic part of the exclusive joules.
+    pub dynamic: f64,
+}
+
+impl Sum {
+    fn add_joules(&mut self, figures: &Figures) {
+        self.joules += figures.exclusive_joules;
+        self.inclusive += figures.inclusive_joules;
+        self.dynamic += figures.dynamic_joules.unwrap_or_default();
+    }
+
+    /// Adds the exclusive figures of another one, without its calls.
+    pub fn add_exclusive(&mut self, other: &Sum) {
+        self.joules += other.joules;
+        self.seconds += other.seconds;
+        self.dynamic += other.dynamic;
+    }
+}
 
 /// Returns the figures of a kind of view over all devices, by region and by path. The calls of a rank that draws from several
 /// devices count once, and so does a region that is on the stack twice.
@@ -25,23 +50,20 @@ pub fn sums<'a>(
     }
     let mut regions: BTreeMap<&str, Sum> = BTreeMap::new();
     for row in views.iter().flat_map(|(_, view)| view.own_regions()) {
-        let sum = regions.entry(&row.region).or_default();
-        sum[0] += row.figures.exclusive_joules;
-        sum[1] += row.figures.inclusive_joules;
-        sum[4] += row.figures.dynamic_joules.unwrap_or_default();
+        regions.entry(&row.region).or_default().add_joules(&row.figures);
     }
     // Times and calls of a region are computed from its paths, because its rows may belong to devices that share ranks.
     let mut by_name = vec![None; summary.names.len()];
     for (sum, name) in paths.iter().zip(&summary.paths.name) {
-        if let Some([_, _, seconds, calls, _]) = sum.filter(|sum| sum[2] + sum[3] > 0.0) {
+        if let Some(sum) = sum.filter(|sum| sum.seconds + sum.calls > 0.0) {
             let of = by_name[*name as usize].get_or_insert([0.0, 0.0]);
-            *of = [of[0] + seconds, of[1] + calls];
+            *of = [of[0] + sum.seconds, of[1] + sum.calls];
         }
     }
     for (name, [seconds, calls]) in (0..).zip(by_name).filter_map(|(name, of)| Some((name, of?))) {
         let sum = regions.entry(summary.name(name)).or_default();
-        sum[2] += seconds;
-        sum[3] += calls;
+        sum.seconds += seconds;
+        sum.calls += calls;
     }
     (regions, (0..).zip(paths).filter_map(|(path, sum)| Some((path, sum?))).collect())
 }
@@ -51,17 +73,20 @@ pub fn sums<'a>(
 pub fn by_python<'a>(summary: &'a Summary, paths: &BTreeMap<u32, Sum>) -> BTreeMap<&'a str, Sum> {
     let mut last: Vec<Option<u32>> = Vec::with_capacity(summary.paths.len());
     for (caller, name) in summary.paths.parent.iter().zip(&summary.paths.name) {
-        let of_caller = || caller.and_then(|caller| last[caller as usize]);
-        let own = Some(*name).filter(|name| is_python(summary.name(*name)));
-        last.push(own.or_else(of_caller));
+        let of_caller = caller.and_then(|caller| last[caller as usize]);
+        last.push(last_python((*name, summary.name(*name)), of_caller));
     }
     let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
-    for (path, [joules, _, seconds, _, dynamic]) in paths {
+    for (path, sum) in paths {
         let Some(name) = last[*path as usize] else { continue };
-        let sum = sums.entry(summary.name(name)).or_default();
-        (sum[0], sum[2], sum[4]) = (sum[0] + joules, sum[2] + seconds, sum[4] + dynamic);
+        sums.entry(summary.name(name)).or_default().add_exclusive(sum);
     }
     sums
+}
+
+/// Returns the last Python function on the path of a frame: the frame itself, or that of its caller.
+pub fn last_python<T>((frame, name): (T, &str), of_caller: Option<T>) -> Option<T> {
+    if is_python(name) { Some(frame) } else { of_caller }
 }
 
 fn add_node(paths: &mut [Option<Sum>], views: &[&View]) {
@@ -69,23 +94,21 @@ fn add_node(paths: &mut [Option<Sum>], views: &[&View]) {
     let mut once: HashMap<((u32, u32), u32), (f64, u64)> = HashMap::new();
     for row in views.iter().flat_map(|view| view.callpaths.iter()) {
         let sum = paths[row.path as usize].get_or_insert_default();
-        sum[0] += row.figures.exclusive_joules;
-        sum[1] += row.figures.inclusive_joules;
-        sum[4] += row.figures.dynamic_joules.unwrap_or_default();
+        sum.add_joules(&row.figures);
         let location = (row.location_group, row.location);
         if shared.contains(&location) {
             let (seconds, calls) = once.entry((location, row.path)).or_default();
             *seconds = seconds.max(row.figures.exclusive_seconds);
             *calls = (*calls).max(row.figures.calls);
         } else {
-            sum[2] += row.figures.exclusive_seconds;
-            sum[3] += row.figures.calls as f64;
+            sum.seconds += row.figures.exclusive_seconds;
+            sum.calls += row.figures.calls as f64;
         }
     }
     for ((_, path), (seconds, calls)) in once {
         let sum = paths[path as usize].get_or_insert_default();
-        sum[2] += seconds;
-        sum[3] += calls as f64;
+        sum.seconds += seconds;
+        sum.calls += calls as f64;
     }
 }
 

@@ -18,15 +18,20 @@ pub(crate) fn summary() -> Summary {
 /// Makes one rank, which is first in no function, then in `main` > `work` and in `main` > `MPI_Send` > a hostile name; and one
 /// device of 1 W.
 pub(crate) fn attributor() -> Attributor {
-    attributor_of(Config::default(), |at| at)
+    attributor_of(Config::default(), "main", |at| at)
 }
 
 /// Like [`attributor`], with CPU time: the rank was on a CPU during `work`, and half of the time in the hostile name. The device
 /// draws 0.6 W in any case, according to the settings, and 1 W more while the rank is on a CPU.
 pub(crate) fn active(baseline: &str) -> Attributor {
+    active_of(baseline, "main")
+}
+
+/// `main`: the name of the outermost function.
+pub(crate) fn active_of(baseline: &str, main: &str) -> Attributor {
     let settings =
         format!("[[device]]\nname = 'node'\nmetric = 'energy'\n{baseline}[attribution]\npolicy = 'active'\n");
-    attributor_of(Config::parse(&settings, "").unwrap(), |at| {
+    attributor_of(Config::parse(&settings, "").unwrap(), main, |at| {
         let (work, odd) = (at.clamp(2000, 5000) - 2000, (at.clamp(6000, 8000) - 6000) / 2);
         at * 6 / 10 + work + odd
     })
@@ -40,7 +45,7 @@ pub(crate) fn active_summary(baseline: &str) -> Summary {
 }
 
 /// `joules`: the millijoules of the device at a time.
-fn attributor_of(config: Config, joules: impl Fn(u64) -> u64) -> Attributor {
+fn attributor_of(config: Config, main: &str, joules: impl Fn(u64) -> u64) -> Attributor {
     let mut attributor = Attributor::new(config, 1000);
     attributor.knows_cpu_times = attributor.config().attribution.policy.is_some();
     let found = FoundDevice {
@@ -71,7 +76,7 @@ fn attributor_of(config: Config, joules: impl Fn(u64) -> u64) -> Attributor {
             paradigm: 0,
         })
     };
-    let (main, work, send, odd) = (region("main"), region("work"), region("MPI_Send"), region(HOSTILE));
+    let (main, work, send, odd) = (region(main), region("work"), region("MPI_Send"), region(HOSTILE));
     // Events in time order: the region that is entered, or `None` for a leave.
     let mut events =
         [(1000, Some(main)), (2000, Some(work)), (5000, None), (5000, Some(send)), (6000, Some(odd))]

@@ -1,7 +1,7 @@
 //! The figures of a run that are compared.
 
 use crate::highlights::Sums;
-use crate::over_devices;
+use crate::over_devices::{self, Sum};
 use crate::rows::shortened;
 use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary, View};
@@ -169,16 +169,19 @@ pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Val
         let shown: Vec<(&Device, &View)> =
             topmost(summary).flat_map(|device| of_kind(device).map(move |view| (device, view))).collect();
         let (functions, paths) = over_devices::sums(summary, &shown);
-        all.extend(functions.into_iter().map(|(name, sum)| ((by, name.to_owned()), values(sum, divisor))));
+        let of_calls = |sum: Sum| {
+            let Sum { joules, inclusive, seconds, calls, dynamic } = sum;
+            values([joules, inclusive, seconds, calls, dynamic], divisor)
+        };
+        all.extend(functions.into_iter().map(|(name, sum)| ((by, name.to_owned()), of_calls(sum))));
         if by == By::Function {
             let python = over_devices::by_python(summary, &paths).into_iter();
-            all.extend(python.map(|(name, [joules, _, seconds, _, dynamic])| {
-                ((By::Python, name.to_owned()), values([joules, seconds, dynamic], divisor))
+            all.extend(python.map(|(name, sum)| {
+                let figures = [sum.joules, sum.seconds, sum.dynamic];
+                ((By::Python, name.to_owned()), values(figures, divisor))
             }));
             let name = |path: u32| shortened(summary, path).join(SEPARATOR);
-            all.extend(
-                paths.into_iter().map(|(path, sum)| ((By::CallPath, name(path)), values(sum, divisor))),
-            );
+            all.extend(paths.into_iter().map(|(path, sum)| ((By::CallPath, name(path)), of_calls(sum))));
         }
     }
     all

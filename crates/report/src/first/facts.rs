@@ -176,7 +176,7 @@ impl<'a> Facts<'a> {
     /// Returns the functions of processes that draw from GPUs, with their seconds, the longest first.
     pub fn host_functions(&self) -> Vec<(&'a str, f64)> {
         let (sums, _) = over_devices::sums(self.summary, &self.views(&self.gpus, "ranks"));
-        let mut rows: Vec<(&str, f64)> = sums.into_iter().map(|(name, sum)| (name, sum[2])).collect();
+        let mut rows: Vec<(&str, f64)> = sums.into_iter().map(|(name, sum)| (name, sum.seconds)).collect();
         largest_first(&mut rows, |(_, seconds)| *seconds);
         rows
     }
@@ -195,8 +195,8 @@ impl<'a> Facts<'a> {
             rows.entry(&region.region).or_default().push((device, region));
         }
         let row = |(name, regions): (&'a str, Vec<(&'a Device, &'a Region)>)| {
-            let [_, _, seconds, calls, _] = sums.get(name).copied().unwrap_or_default();
-            self.row(name, &regions, (seconds, calls as u64), &errors)
+            let sum = sums.get(name).copied().unwrap_or_default();
+            self.row(name, &regions, (sum.seconds, sum.calls as u64), &errors)
         };
         let mut rows: Vec<Row> = rows.into_iter().map(row).filter(|row| row.joules > 0.0).collect();
         largest_first(&mut rows, |row| row.joules);
@@ -205,11 +205,11 @@ impl<'a> Facts<'a> {
 
     fn python_functions(&self) -> Vec<Row<'a>> {
         let (_, paths) = over_devices::sums(self.summary, &self.views(&self.hosts, "ranks"));
-        let row = |(name, [all_joules, _, seconds, _, dynamic]): (&'a str, over_devices::Sum)| Row {
+        let row = |(name, sum): (&'a str, over_devices::Sum)| Row {
             name,
-            joules: if self.is_dynamic { dynamic } else { all_joules },
-            all_joules,
-            seconds,
+            joules: if self.is_dynamic { sum.dynamic } else { sum.joules },
+            all_joules: sum.joules,
+            seconds: sum.seconds,
             ..Row::default()
         };
         let sums = over_devices::by_python(self.summary, &paths).into_iter();

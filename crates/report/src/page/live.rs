@@ -6,6 +6,7 @@ use super::rows::{self, More, Names, rounded};
 use super::{Flame, Tables, flame, lanes, of_summary};
 use crate::first::names::times;
 use crate::highlights::Sums;
+use crate::over_devices::{Sum, last_python};
 use crate::over_ranks;
 use ampere_attribution::{LocationIndex, NodeIndex, ViewIndex};
 use ampere_figures::callpaths::Samples;
@@ -16,7 +17,7 @@ use ampere_figures::waits;
 use ampere_model::RegionRef;
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
 use ampere_timeline::threads;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// The maximum number of boxes of a picture, which is sent once a second.
@@ -30,6 +31,8 @@ pub struct LiveTables {
     /// The caller of each frame; the first frame stands for the whole.
     caller: Vec<u32>,
     region: Vec<RegionRef>,
+    /// The last Python function on the path of each frame.
+    python: Vec<Option<RegionRef>>,
     /// The deepest direct recursion merged into this frame.
     times: Vec<u32>,
     known: HashMap<(u32, RegionRef), u32>,
@@ -40,8 +43,14 @@ pub struct LiveTables {
 
 impl Default for LiveTables {
     fn default() -> LiveTables {
-        let region = vec![RegionRef(u32::MAX)];
-        LiveTables { caller: vec![0], region, times: vec![1], known: HashMap::new(), nodes: Vec::new() }
+        LiveTables {
+            caller: vec![0],
+            region: vec![RegionRef(u32::MAX)],
+            python: vec![None],
+            times: vec![1],
+            known: HashMap::new(),
+            nodes: Vec::new(),
+        }
     }
 }
 
@@ -67,6 +76,15 @@ struct Charged {
     by_function: Vec<Vec<f64>>,
     /// The calls and exclusive ticks of each region, over all counted locations.
     calls_and_ticks: Vec<(u64, u64)>,
+    /// For each region that is a Python function, the joules and seconds of all ranks, with those of the functions in C.
+    python: Vec<Sum>,
+}
+
+impl Charged {
+    /// Returns the sum of a Python function.
+    fn python_at(&mut self, region: Option<RegionRef>) -> Option<&mut Sum> {
+        region.and_then(|region| self.python.get_mut(region.0 as usize))
+    }
 }
 
 impl<'a> Processes<'a> {
@@ -103,6 +121,16 @@ fn unused(dynamic: Option<f64>, of_boxes: &[f64]) -> f64 {
     dynamic.map_or(0.0, |dynamic| rounded((dynamic - of_boxes.iter().sum::<f64>()).max(0.0)))
 }
 
+/// Returns the sums of Python functions by name, because several regions may have the same name.
+fn by_python<'a>(attributor: &'a Attributor, charged: &Charged) -> BTreeMap<&'a str, Sum> {
+    let mut all: BTreeMap<&str, Sum> = BTreeMap::new();
+    let charged = attributor.regions.all().iter().zip(&charged.python);
+    for (region, sum) in charged.filter(|(_, sum)| sum.joules > 0.0) {
+        all.entry(&region.name).or_default().add_exclusive(sum);
+    }
+    all
+}
+
 /// Returns the standard errors of sampled functions, computed as in a summary.
 fn sampled_errors<'a>(
     sums: &Sums<'a>,
@@ -125,6 +153,20 @@ fn sampled_errors<'a>(
     let samples = Samples::of(figures.iter(), active_seconds, period.as_secs_f64());
     let errors = figures.iter().map(|figures| samples.error_joules(figures));
     sums.regions.iter().zip(errors).filter_map(|((name, _), error)| Some((*name, error?))).collect()
+}
+
+/// Adds to the flame graph of kernels what is known of their devices.
+fn of_kernels_in(summary: &Summary, mut flame: Flame, is_dynamic: bool) -> Flame {
+    (flame.view, flame.title) = ("kernels".to_owned(), "GPUs with kernels".to_owned());
+    let of_kernels = |device| Some((device, view(device, "kernels")?));
+    let views: Vec<_> = topmost(summary).filter_map(of_kernels).collect();
+    let dynamic = views.iter().map(|(device, view)| device.own_whole(view)).sum();
+    flame.idle_dynamic_joules = unused(is_dynamic.then_some(dynamic), &flame.dynamic_joules);
+    for (_, view) in views {
+        flame.idle_joules += view.idle_joules;
+        flame.lost_joules += view.lost_joules;
+    }
+    flame
 }
 
 impl LiveTables {
@@ -153,8 +195,10 @@ impl LiveTables {
             |name| of_kernels.get(name).copied(),
             &mut names,
         );
+        let python = rows::of_python(&by_python(attributor, &ranks), sums.dynamic.is_some(), &mut names);
         let dynamic_joules = sums.dynamic;
-        let mut tables = Tables { functions, kernels: kernel_rows, dynamic_joules, ..Tables::default() };
+        let mut tables =
+            Tables { functions, python, kernels: kernel_rows, dynamic_joules, ..Tables::default() };
         let by_function = ranks.by_function.iter().cloned();
         tables.heat = heat(shown.into_iter().zip(by_function).collect(), &mut names);
         let mut whole = self.flame(attributor, &ranks, sums.dynamic.is_some(), &mut names);
@@ -170,17 +214,8 @@ impl LiveTables {
         tables.flames.push(whole);
         if !sums.kernels.is_empty() {
             let is_dynamic = !sums.dynamic_of_kernels.is_empty();
-            let mut flame = self.flame(attributor, &kernels, is_dynamic, &mut names);
-            (flame.view, flame.title) = ("kernels".to_owned(), "GPUs with kernels".to_owned());
-            let of_kernels = |device| Some((device, view(device, "kernels")?));
-            let views: Vec<_> = topmost(summary).filter_map(of_kernels).collect();
-            let dynamic = views.iter().map(|(device, view)| device.own_whole(view)).sum();
-            flame.idle_dynamic_joules = unused(is_dynamic.then_some(dynamic), &flame.dynamic_joules);
-            for (_, view) in views {
-                flame.idle_joules += view.idle_joules;
-                flame.lost_joules += view.lost_joules;
-            }
-            tables.flames.push(flame);
+            let flame = self.flame(attributor, &kernels, is_dynamic, &mut names);
+            tables.flames.push(of_kernels_in(summary, flame, is_dynamic));
         }
         tables.views = of_summary::views_of_running(summary, &mut names);
         tables.ranks = groups.ranks;
@@ -224,6 +259,8 @@ impl LiveTables {
                 if frame == next {
                     self.caller.push(outer);
                     self.region.push(region);
+                    let named = (region, attributor.regions.name(region));
+                    self.python.push(last_python(named, self.python[outer as usize]));
                     self.times.push(1);
                 }
                 nodes.push((frame, 1));
@@ -255,6 +292,10 @@ impl LiveTables {
                 if is_wanted(process) {
                     charged.joules[frame as usize] += spent.joules;
                     charged.dynamic[frame as usize] += spent.dynamic_joules;
+                }
+                if let Some(sum) = charged.python_at(self.python[frame as usize]) {
+                    sum.joules += spent.joules;
+                    sum.dynamic += spent.dynamic_joules;
                 }
                 let region = self.region[frame as usize].0 as usize;
                 if let Some(row) = row_of.get(region).copied().flatten() {
@@ -298,7 +339,16 @@ impl LiveTables {
         let calls_and_ticks = vec![(0, 0); regions];
         let (joules, dynamic) = (vec![0.0; frames], vec![0.0; frames]);
         let waits = [vec![0.0; frames], vec![0.0; frames]];
-        Charged { joules, dynamic, calls: vec![0; frames], waits, calls_and_ticks, ..Charged::default() }
+        let python = vec![Sum::default(); regions];
+        Charged {
+            joules,
+            dynamic,
+            calls: vec![0; frames],
+            waits,
+            calls_and_ticks,
+            python,
+            ..Charged::default()
+        }
     }
 
     /// Adds calls and times, which are the same for all devices. `counts` selects the locations to count; `is_wanted` those that
@@ -317,8 +367,11 @@ impl LiveTables {
                 if let Some(sum) = charged.calls_and_ticks.get_mut(region.0 as usize) {
                     *sum = (sum.0.saturating_add(calls), sum.1.saturating_add(ticks));
                 }
+                let (frame, _) = self.nodes[location][node];
+                if let Some(sum) = charged.python_at(self.python[frame as usize]) {
+                    sum.seconds += ticks as f64 / attributor.ticks_per_second as f64;
+                }
                 if is_wanted {
-                    let (frame, _) = self.nodes[location][node];
                     let sum = &mut charged.calls[frame as usize];
                     *sum = sum.saturating_add(calls);
                 }

@@ -256,6 +256,9 @@ pub struct Tables {
     pub mpi: Vec<u32>,
     /// Exclusive joules of all devices that no other contains, by function.
     pub functions: Rows,
+    /// The same joules by Python function, each with those of the functions in C that it calls.
+    #[serde(default)]
+    pub python: Rows,
     /// Exclusive joules of GPUs, by kernel.
     pub kernels: Rows,
     /// Ranks, or groups of them.

@@ -57,8 +57,10 @@ fn tables(summary: &Summary) -> Tables {
         |name| kernels.get(name).copied(),
         &mut names,
     );
+    let python = over_devices::by_python(summary, &calls);
+    let python = rows::of_python(&python, sums.dynamic.is_some(), &mut names);
     let ranks = RankPlaces::new(summary, &views);
-    let mut tables = Tables { functions, kernels, dynamic_joules: sums.dynamic, ..Tables::default() };
+    let mut tables = Tables { functions, python, kernels, dynamic_joules: sums.dynamic, ..Tables::default() };
     tables.heat = heat(by_function(summary, &views, &ranks), &mut names);
     if ranks.groups.of.len() > 1 {
         let spreads = over_ranks::callpaths(summary, &views, PATHS_MAX);
@@ -112,9 +114,9 @@ fn more<'a>(
         }
     }
     let (regions, paths) = over_devices::sums(summary, views);
-    for (name, [_, inclusive, seconds, count, _]) in regions {
+    for (name, sum) in regions {
         let row = all.entry(name).or_default();
-        (row.inclusive_joules, row.seconds, row.calls) = (inclusive, seconds, count as u64);
+        (row.inclusive_joules, row.seconds, row.calls) = (sum.inclusive, sum.seconds, sum.calls as u64);
     }
     (all, paths)
 }
@@ -196,7 +198,7 @@ fn flames(
     let groups = ranks.groups.len();
     let most = (CELLS_MAX / groups.max(1)).min(WHOLE_BOXES_MAX);
     let mut whole = frames.whole();
-    whole.set_calls(calls.iter().map(|(path, [_, _, _, calls, _])| (*path, *calls as u64)));
+    whole.set_calls(calls.iter().map(|(path, sum)| (*path, sum.calls as u64)));
     let (mut whole, box_of) = boxes(&callers, &whole, most, names);
     if groups > 1 {
         let mut by_rank = vec![vec![0.0; whole.caller.len()]; groups];

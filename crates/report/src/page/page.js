@@ -377,7 +377,7 @@
   // ---- nodes ----
 
   // During a run, these parts show one node: that of the collector. In a file, all parts show all nodes.
-  const OF_ONE_NODE = ['power', 'now', 'heat', 'flame', 'devices', 'paths', 'quality', 'monitor'], titles = {};
+  const OF_ONE_NODE = ['power', 'now', 'python', 'heat', 'flame', 'devices', 'paths', 'quality', 'monitor'], titles = {};
   const gathered = () => page.job && page.job.here ? page.job : null;
   function drawNodes() {
     const job = page.job, isGathered = gathered() !== null;
@@ -664,7 +664,7 @@
     const totals = page.totals, job = gathered();
     const functions = job ? ofJob(job.functions, totals.joules - totals.idle_joules - totals.lost_joules) : tables.functions;
     const kernels = job ? ofJob(job.kernels, totals.kernel_joules) : tables.kernels;
-    for (const [id, of, what, whole, idle, lost] of [['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.joules, 0, 0]]) {
+    for (const [id, of, what, whole, idle, lost] of [['python', tables.python, 'Python function with C code', totals.joules, 0, 0], ['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.joules, 0, 0]]) {
       show(id, of.name.length);
       if (!of.name.length) continue;
       tableOf(id + '-table', rowColumns(of, what, 'J', baseOf(of)), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, id === 'functions' ? totals.other_jobs_joules : 0, lost, tables.dynamic_joules));
@@ -673,6 +673,7 @@
     const isOfGpus = kernels.name.length > 0;
     $('main').classList.toggle('gpus', isOfGpus);
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
+    text('python-rest', `${baseWords(tables.python)} Each function has the joules of the C functions that it calls, but not those of other Python functions.`);
     text('kernels-rest', `${baseWords(kernels)} GPUs with kernels used ${figure(totals.gpu_joules)} of all ${figure(totals.joules)} J, ${figure(totals.kernel_joules)} J of them while a kernel ran.`);
     // The explanations of columns are hidden with them.
     const explained = (where, words) => element('span', { class: where }, words + ' ');
@@ -1079,7 +1080,7 @@
   // ---- input ----
 
   let isLive = false;
-  for (const id of ['nodes', 'functions', 'kernels']) $(id + '-search').addEventListener('input', event => { const found = made.get(id + '-table')?.table.search(event.target.value); say(`${found} found`); });
+  for (const id of ['nodes', 'python', 'functions', 'kernels']) $(id + '-search').addEventListener('input', event => { const found = made.get(id + '-table')?.table.search(event.target.value); say(`${found} found`); });
   $('heat-scale').addEventListener('change', () => drawHeat());
   $('heat-more').addEventListener('click', () => { isWholeHeat = !isWholeHeat; drawHeat(); });
   for (const id of ['heat', 'waits', 'flame', 'now']) $(id + '-table').parentNode.addEventListener('toggle', () => page && draw());

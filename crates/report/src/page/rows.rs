@@ -3,14 +3,16 @@
 use super::{NAME_CHARS_MAX, PathRow, Paths, Rows, Tables};
 use crate::first::names::{is_recursive, shortened};
 use crate::highlights::Sums;
+use crate::over_devices::Sum;
 use crate::over_ranks::{SHARE_MIN, Spread, Spreads};
 use ampere_figures::callpaths::rounded_seconds;
 use ampere_figures::nodes::job::Others;
 use ampere_figures::summary::{Region, Summary, View};
 use ampere_model::digits::energy;
+use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{printable, short};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The maximum number of rows of a table of all devices, and of one device.
 const ROWS_MAX: usize = 1500;
@@ -103,7 +105,10 @@ impl Rows {
     /// Makes columns empty if none of their values is known.
     fn without_unknown(mut self) -> Rows {
         if self.calls.iter().all(|calls| *calls == 0) {
-            (self.calls, self.seconds) = (Vec::new(), Vec::new());
+            self.calls = Vec::new();
+        }
+        if self.seconds.iter().all(|seconds| *seconds == 0.0) {
+            self.seconds = Vec::new();
         }
         if self.inclusive_joules.iter().all(|joules| *joules == 0.0) {
             self.inclusive_joules = Vec::new();
@@ -121,6 +126,19 @@ impl Rows {
         }
         self
     }
+}
+
+/// Returns the functions of Python programs, each with the functions in C that it calls. `sums` are by name.
+pub(super) fn of_python(sums: &BTreeMap<&str, Sum>, is_dynamic: bool, names: &mut Names) -> Rows {
+    let own = |sum: &Sum| if is_dynamic { sum.dynamic } else { sum.joules };
+    let mut rows: Vec<(&str, &Sum)> =
+        sums.iter().map(|(name, sum)| (*name, sum)).filter(|(_, sum)| own(sum) > 0.0).collect();
+    largest_first(&mut rows, |(_, sum)| own(sum));
+    let dynamic =
+        rows.iter().filter(|_| is_dynamic).map(|(name, sum)| (*name, rounded(sum.dynamic))).collect();
+    let rows: Vec<(&str, f64)> = rows.iter().map(|(name, sum)| (*name, rounded(sum.joules))).collect();
+    let more = |name: &str| sums.get(name).map(|sum| More { seconds: sum.seconds, ..More::default() });
+    of_names(&rows, &dynamic, &HashMap::new(), more, names)
 }
 
 /// Returns the functions or kernels of one device.

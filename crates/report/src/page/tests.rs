@@ -186,6 +186,26 @@ fn a_page_has_the_energy_of_waiting() {
 }
 
 #[test]
+fn python_functions_have_the_c_functions_that_they_call_on_a_page_live_and_at_the_end() {
+    let attributor = crate::tests::active_of(crate::tests::BASELINE, "main (a.py)");
+    let whole = Page::of(&Summary::new(&attributor, None, Run::default(), Losses::default()));
+    let outline = Summary::outline(&attributor, Run::default(), Losses::default());
+    let mut live = live::LiveTables::default();
+    let known = whole.tables.expect("tables");
+    let of_a_rank = live.tables(&attributor, &outline, Some(9));
+    for tables in [&*known, &live.tables(&attributor, &outline, None), &of_a_rank] {
+        let Rows { name, joules, dynamic_joules, seconds, calls, .. } = &tables.python;
+        let names: Vec<&str> = name.iter().map(|at| tables.names[*at as usize].as_str()).collect();
+        assert_eq!(names, ["main (a.py)"], "the only function of Python");
+        let of_functions: f64 = tables.functions.joules.iter().sum();
+        assert_eq!(joules[..], [rows::rounded(of_functions)], "all functions are below it");
+        assert_eq!((&dynamic_joules[..], &seconds[..], calls.len()), (&[4.0][..], &[9.0][..], 0));
+    }
+    let other = Page::of(&Summary::new(&crate::tests::attributor(), None, Run::default(), Losses::default()));
+    assert!(other.tables.is_some_and(|tables| tables.python.name.is_empty()));
+}
+
+#[test]
 fn an_update_has_only_new_parts() {
     let page = Page::of(&Summary::new(&crate::tests::attributor(), None, Run::default(), Losses::default()));
     assert!(!page.power[0].segments[0].watts.is_empty());
