@@ -29,6 +29,9 @@ pub struct CompareArguments {
     /// Divide each run's sums, to compare runs of different sizes
     #[arg(long, value_enum, default_value_t = Per::Run)]
     per: Per,
+    /// Functions and call paths have the joules of the functions that they call, too
+    #[arg(long)]
+    inclusive: bool,
     #[arg(short, long, value_enum, default_value_t = Form::Table)]
     format: Form,
     /// The same as -f json
@@ -40,7 +43,7 @@ pub struct CompareArguments {
 }
 
 pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
-    let CompareArguments { directories, others, per, format, json, output } = arguments;
+    let CompareArguments { directories, others, per, inclusive, format, json, output } = arguments;
     let format = if json { Form::Json } else { format };
     refuse_options_among(&directories, &others);
     if others.is_empty() && directories.len() < 2 {
@@ -76,7 +79,8 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         groups
     };
     bar.end();
-    let comparison = Comparison::of(groups, per);
+    let comparison =
+        if inclusive { Comparison::of_inclusive(groups, per) } else { Comparison::of(groups, per) };
     let screen = || if given(&output).is_none() { screen_of(&std::io::stdout()) } else { Screen::FILE };
     let comparison = match format {
         Form::Table => comparison.table(screen().width),

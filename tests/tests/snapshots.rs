@@ -62,20 +62,20 @@ fn the_summary_as_a_table() {
 fn rows_for_a_spreadsheet() {
     let (place, _) = attributed();
     expect![[r#"
-        node,device,energy,unit,view,location_group,location,path,region,calls,exclusive_joules,inclusive_joules,resolved_joules,possible_joules,exclusive_seconds,mean_watts,sampled_error_joules,static_joules,dynamic_joules,waited_joules,caused_waiting_joules
-        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,175.0,194.0,0.0,0.0,1.8,97.22222222222221,,175.0,0.0,,
-        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,19.0,19.0,0.0,0.0,0.2,,,19.0,0.0,,
-        node0,GPU-0,measured,J,ranks,,,,(idle),,0.0,0.0,,,,,,0.0,0.0,,
-        node0,GPU-0,measured,J,ranks,,,,(lost),,0.0,0.0,,,,,,,,,
-        node0,GPU-0,measured,J,kernels,Context of HIP[0:0],HIP[0:0],kernel,kernel,15,91.5,91.5,0.0,0.0,0.96,95.3125,,91.5,0.0,,
-        node0,GPU-0,measured,J,kernels,,,,(idle),,102.49999999999997,102.49999999999997,,,,,,102.49999999999997,0.0,,
-        node0,GPU-0,measured,J,kernels,,,,(lost),,0.0,0.0,,,,,,,,,
-        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,99.45,110.565,0.0,221.13,1.8,,,,,,
-        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main,main,1,98.3385,110.565,0.0,221.13,1.78,,,,,,
-        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main > solve,solve,20,12.2265,12.2265,0.0,44.46,0.22,,,,,,
-        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,11.115,11.115,0.0,44.46,0.2,,,,,,
-        node0,cpu_energy,measured,J,ranks,,,,(idle),,0.0,0.0,,,,,,,,,
-        node0,cpu_energy,measured,J,ranks,,,,(lost),,0.0,0.0,,,,,,,,,
+        node,device,energy,unit,view,location_group,location,path,region,calls,exclusive_joules,inclusive_joules,resolved_joules,possible_joules,exclusive_seconds,mean_watts,sampled_error_joules,static_joules,dynamic_joules,inclusive_dynamic_joules,waited_joules,caused_waiting_joules
+        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,175.0,194.0,0.0,0.0,1.8,97.22222222222221,,175.0,0.0,0.0,,
+        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,19.0,19.0,0.0,0.0,0.2,,,19.0,0.0,0.0,,
+        node0,GPU-0,measured,J,ranks,,,,(idle),,0.0,0.0,,,,,,0.0,0.0,0.0,,
+        node0,GPU-0,measured,J,ranks,,,,(lost),,0.0,0.0,,,,,,,,,,
+        node0,GPU-0,measured,J,kernels,Context of HIP[0:0],HIP[0:0],kernel,kernel,15,91.5,91.5,0.0,0.0,0.96,95.3125,,91.5,0.0,0.0,,
+        node0,GPU-0,measured,J,kernels,,,,(idle),,102.49999999999997,102.49999999999997,,,,,,102.49999999999997,0.0,0.0,,
+        node0,GPU-0,measured,J,kernels,,,,(lost),,0.0,0.0,,,,,,,,,,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,99.45,110.565,0.0,221.13,1.8,,,,,,,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main,main,1,98.3385,110.565,0.0,221.13,1.78,,,,,,,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main > solve,solve,20,12.2265,12.2265,0.0,44.46,0.22,,,,,,,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,11.115,11.115,0.0,44.46,0.2,,,,,,,
+        node0,cpu_energy,measured,J,ranks,,,,(idle),,0.0,0.0,,,,,,,,,,
+        node0,cpu_energy,measured,J,ranks,,,,(lost),,0.0,0.0,,,,,,,,,,
     "#]].assert_eq(&report(&place, "csv"));
 }
 

@@ -21,6 +21,8 @@ pub struct CallpathRow {
     pub inclusive_joules: f64,
     /// The part of the exclusive joules in addition to those that the device always draws; 0 unless the policy is *active*.
     pub dynamic_joules: f64,
+    /// The same part of the inclusive joules.
+    pub inclusive_dynamic_joules: f64,
     /// The least that its exclusive joules can be: see [`ViewReport`].
     pub resolved_joules: f64,
     /// The most that its exclusive joules can be.
@@ -42,6 +44,8 @@ pub struct RegionRow {
     pub inclusive_joules: f64,
     /// The part of the exclusive joules in addition to those that the device always draws: see [`CallpathRow`].
     pub dynamic_joules: f64,
+    /// The same part of the inclusive joules.
+    pub inclusive_dynamic_joules: f64,
     pub resolved_joules: f64,
     /// The most that the joules can be. A sample interval counts once, even if several of the region's call paths ran in it.
     pub possible_joules: f64,
@@ -131,25 +135,31 @@ impl Engine {
         regions: &mut BTreeMap<RegionRef, RegionRow>,
     ) {
         let paths = &self.location(consumer.location).paths;
-        let mut inclusive = vec![0.0; paths.len()];
+        // All joules, and their dynamic part.
+        let mut inclusive = vec![[0.0; 2]; paths.len()];
         // Children come after their parents: in reverse order, every subtree is summed before its parent is.
         for (at, node) in paths.nodes().rev() {
-            inclusive[at.0 as usize] += consumer.account(at).joules;
-            inclusive[node.parent.0 as usize] += inclusive[at.0 as usize];
+            let own = [consumer.account(at).joules, seen.dynamic_joules(number, at)];
+            for (part, joules) in own.into_iter().enumerate() {
+                inclusive[at.0 as usize][part] += joules;
+                inclusive[node.parent.0 as usize][part] += inclusive[at.0 as usize][part];
+            }
         }
         for (at, node) in paths.nodes() {
             let (account, resolved) = (
                 consumer.account(at),
                 seen.resolved.get(&(consumer.location, at)).copied().unwrap_or_default(),
             );
+            let [inclusive_joules, inclusive_dynamic_joules] = inclusive[at.0 as usize];
             let row = CallpathRow {
                 location: LocationIndex(consumer.location),
                 node: at,
                 path: Vec::new(),
                 calls: node.calls,
                 exclusive_joules: account.joules,
-                inclusive_joules: inclusive[at.0 as usize],
+                inclusive_joules,
                 dynamic_joules: seen.dynamic_joules(number, at),
+                inclusive_dynamic_joules,
                 resolved_joules: resolved.joules,
                 possible_joules: account.possible,
                 exclusive_ticks: node.exclusive_ticks,
@@ -171,6 +181,7 @@ impl RegionRow {
             exclusive_joules: 0.0,
             inclusive_joules: 0.0,
             dynamic_joules: 0.0,
+            inclusive_dynamic_joules: 0.0,
             resolved_joules: 0.0,
             possible_joules: 0.0,
             exclusive_ticks: 0,
@@ -188,6 +199,7 @@ impl RegionRow {
         self.resolved_ticks = self.resolved_ticks.saturating_add(row.resolved_ticks);
         if outermost {
             self.inclusive_joules += row.inclusive_joules;
+            self.inclusive_dynamic_joules += row.inclusive_dynamic_joules;
         }
         self.joules_per_tick = match (self.joules_per_tick, row.joules_per_tick) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),

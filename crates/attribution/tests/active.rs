@@ -250,6 +250,9 @@ proptest! {
             let (fixed, dynamic) = (of(&expected.fixed), of(&expected.dynamic));
             prop_assert!(close_to(row.exclusive_joules, fixed + dynamic), "{key:?} {row:?} {fixed} {dynamic}");
             prop_assert!(close_to(row.dynamic_joules, dynamic), "{key:?} {row:?} {dynamic}");
+            let is_below = |path: &(usize, Vec<u32>)| path.0 == key.0 && path.1.starts_with(&key.1);
+            let below = expected.dynamic.iter().filter(|(path, _)| is_below(path)).map(|(_, joules)| joules);
+            prop_assert!(close_to(row.inclusive_dynamic_joules, below.sum()), "{row:?}");
             prop_assert!(close_to(row.resolved_joules, of(&expected.resolved)), "{row:?} {}", of(&expected.resolved));
             prop_assert!(close_to(row.possible_joules, of(&expected.possible)), "{row:?} {}", of(&expected.possible));
         }

@@ -449,7 +449,7 @@ impl Tables<'_> {
             .filter_map(|(region, spent)| {
                 let Spent { joules, dynamic_joules } = spent?;
                 let figures = Figures { exclusive_joules: joules, ..Figures::default() };
-                let figures = with_dynamic(figures, dynamic_joules, is_active);
+                let figures = with_dynamic(figures, [dynamic_joules, 0.0], is_active);
                 let (watts, sampled_error_joules) = Default::default();
                 Some(Region { region: region.name.as_str().into(), figures, sampled_error_joules, watts })
             })
@@ -524,7 +524,8 @@ impl Tables<'_> {
     fn callpath(&self, row: &CallpathRow, is_active: bool, is_time: bool) -> Callpath {
         let joules = [row.exclusive_joules, row.inclusive_joules, row.resolved_joules, row.possible_joules];
         let figures = self.figures(row.calls, joules, [row.exclusive_ticks, row.resolved_ticks], is_time);
-        let figures = with_dynamic(figures, row.dynamic_joules, is_active);
+        let dynamic = [row.dynamic_joules, row.inclusive_dynamic_joules];
+        let figures = with_dynamic(figures, dynamic, is_active);
         Callpath { path: row.node.0, location_group: 0, location: row.location.0, figures }
     }
 
@@ -540,6 +541,7 @@ impl Tables<'_> {
             possible_joules: Some(if is_time { exclusive_joules } else { possible_joules }),
             static_joules: None,
             dynamic_joules: None,
+            inclusive_dynamic_joules: None,
             waited_joules: None,
             caused_waiting_joules: None,
             exclusive_seconds,
@@ -551,7 +553,8 @@ impl Tables<'_> {
         let is_time = device.unit == Unit::Seconds.as_str();
         let joules = [row.exclusive_joules, row.inclusive_joules, row.resolved_joules, row.possible_joules];
         let figures = self.figures(row.calls, joules, [row.exclusive_ticks, row.resolved_ticks], is_time);
-        let figures = with_dynamic(figures, row.dynamic_joules, view.policy == Policy::Active.as_str());
+        let dynamic = [row.dynamic_joules, row.inclusive_dynamic_joules];
+        let figures = with_dynamic(figures, dynamic, view.policy == Policy::Active.as_str());
         let per_second = self.attributor.ticks_per_second as f64;
         let bounds = row.joules_per_tick.filter(|_| !is_time);
         let watts = Watts {
@@ -566,11 +569,12 @@ impl Tables<'_> {
     }
 }
 
-/// Adds the static and dynamic parts to figures, if the policy is *active*.
-fn with_dynamic(figures: Figures, dynamic: f64, is_active: bool) -> Figures {
+/// Adds the static and dynamic parts to figures, if the policy is *active*. `dynamic`: exclusive, inclusive.
+fn with_dynamic(figures: Figures, [dynamic, inclusive]: [f64; 2], is_active: bool) -> Figures {
     Figures {
         static_joules: is_active.then(|| (figures.exclusive_joules - dynamic).max(0.0)),
         dynamic_joules: is_active.then_some(dynamic),
+        inclusive_dynamic_joules: is_active.then_some(inclusive),
         ..figures
     }
 }

@@ -26,6 +26,9 @@ pub struct Figures {
     /// The dynamic part, known when `static_joules` is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_joules: Option<f64>,
+    /// The dynamic part of the inclusive joules. Summaries of older versions do not have this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inclusive_dynamic_joules: Option<f64>,
     /// The least that the exclusive joules can be (under the policy *active*, the dynamic joules).
     pub resolved_joules: f64,
     /// The most that the exclusive joules can be. Summaries of older versions do not have this.
@@ -387,6 +390,10 @@ impl Serialize for Callpaths {
             column("static_joules", |figures| figures.static_joules.unwrap_or_default())?;
             column("dynamic_joules", |figures| figures.dynamic_joules.unwrap_or_default())?;
         }
+        if rows.own.iter().all(|row| row.figures.inclusive_dynamic_joules.is_some()) {
+            let of = |figures: &Figures| figures.inclusive_dynamic_joules.unwrap_or_default();
+            column("inclusive_dynamic_joules", of)?;
+        }
         if rows.own.iter().all(|row| row.figures.possible_joules.is_some()) {
             column("possible_joules", |figures| figures.possible_joules.unwrap_or_default())?;
         }
@@ -416,6 +423,8 @@ struct Columns {
     #[serde(default)]
     dynamic_joules: Option<Vec<f64>>,
     #[serde(default)]
+    inclusive_dynamic_joules: Option<Vec<f64>>,
+    #[serde(default)]
     waited_joules: Option<Vec<f64>>,
     #[serde(default)]
     caused_waiting_joules: Option<Vec<f64>>,
@@ -434,6 +443,7 @@ impl Columns {
             self.possible_joules.as_ref().unwrap_or(&self.exclusive_joules),
             self.static_joules.as_ref().unwrap_or(&self.exclusive_joules),
             self.dynamic_joules.as_ref().unwrap_or(&self.exclusive_joules),
+            self.inclusive_dynamic_joules.as_ref().unwrap_or(&self.exclusive_joules),
             self.waited_joules.as_ref().unwrap_or(&self.exclusive_joules),
             self.caused_waiting_joules.as_ref().unwrap_or(&self.exclusive_joules),
             &self.exclusive_seconds,
@@ -453,6 +463,7 @@ impl Columns {
                 possible_joules: self.possible_joules.as_ref().map(|column| column[at]),
                 static_joules: self.static_joules.as_ref().map(|column| column[at]),
                 dynamic_joules: self.dynamic_joules.as_ref().map(|column| column[at]),
+                inclusive_dynamic_joules: self.inclusive_dynamic_joules.as_ref().map(|column| column[at]),
                 waited_joules: self.waited_joules.as_ref().map(|column| column[at]),
                 caused_waiting_joules: self.caused_waiting_joules.as_ref().map(|column| column[at]),
                 exclusive_seconds: self.exclusive_seconds[at],

@@ -19,7 +19,7 @@ pub fn write(out: &mut dyn Write, summary: &Summary) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Writes a summary whose tables are copied from an earlier one of the same run, because with a million call paths they have 80
+/// Writes a summary whose tables are copied from an earlier one of the same run, because with a million call paths they have 90
 /// MB.
 ///
 /// # Errors

@@ -190,7 +190,11 @@ fn keep_dynamic(summary: &mut Summary) -> Result<(), ReportError> {
         for view in device.views.iter_mut().chain(&mut device.other_ranks) {
             let regions = view.regions.iter_mut().map(|row| &mut row.figures);
             let rows = view.callpaths.iter_mut().map(|row| &mut row.figures).chain(regions);
-            rows.for_each(|figures| figures.exclusive_joules = figures.own_joules());
+            rows.for_each(|figures| {
+                figures.exclusive_joules = figures.own_joules();
+                figures.inclusive_joules =
+                    figures.inclusive_dynamic_joules.unwrap_or(figures.inclusive_joules);
+            });
         }
         device.total_joules = device.dynamic_joules.unwrap_or_default();
     }

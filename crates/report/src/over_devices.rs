@@ -15,8 +15,9 @@ pub struct Sum {
     /// The exclusive seconds.
     pub seconds: f64,
     pub calls: f64,
-    /// The dynamic part of the exclusive joules.
+    /// The dynamic part of the exclusive and of the inclusive joules.
     pub dynamic: f64,
+    pub inclusive_dynamic: f64,
 }
 
 impl Sum {
@@ -24,6 +25,7 @@ impl Sum {
         self.joules += figures.exclusive_joules;
         self.inclusive += figures.inclusive_joules;
         self.dynamic += figures.dynamic_joules.unwrap_or_default();
+        self.inclusive_dynamic += figures.inclusive_dynamic_joules.unwrap_or_default();
     }
 
     /// Adds the exclusive figures of another one, without its calls.

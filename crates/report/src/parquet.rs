@@ -57,6 +57,7 @@ const ALL: [(&str, Column); COLUMNS.len()] = [
     column!(Figure sampled_error_joules),
     column!(Figure static_joules),
     column!(Figure dynamic_joules),
+    column!(Figure inclusive_dynamic_joules),
     column!(Figure waited_joules),
     column!(Figure caused_waiting_joules),
 ];

@@ -45,6 +45,8 @@ row! {
     /// The parts of the exclusive joules, under the policy *active*.
     static_joules: Option<f64>,
     dynamic_joules: Option<f64>,
+    /// The dynamic part of the inclusive joules.
+    inclusive_dynamic_joules: Option<f64>,
     /// The part of the exclusive joules that this row used while it waited in MPI.
     waited_joules: Option<f64>,
     /// The joules that other rows used while they waited for this one.
@@ -90,6 +92,7 @@ fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl I
             sampled_error_joules: samples.and_then(|samples| samples.error_joules(figures)),
             static_joules: figures.static_joules,
             dynamic_joules: figures.dynamic_joules,
+            inclusive_dynamic_joules: figures.inclusive_dynamic_joules,
             waited_joules: figures.waited_joules,
             caused_waiting_joules: figures.caused_waiting_joules,
             ..of(device, view)
@@ -127,6 +130,7 @@ fn rest<'a>(device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>>
         inclusive_joules: joules,
         static_joules: parts.map(|(fixed, _)| fixed),
         dynamic_joules: parts.map(|(_, dynamic)| dynamic),
+        inclusive_dynamic_joules: parts.map(|(_, dynamic)| dynamic),
         ..of(device, view)
     })
 }

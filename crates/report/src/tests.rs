@@ -698,6 +698,68 @@ fn dynamic_joules_are_compared_where_all_runs_have_them() {
     assert!(!csv.contains("dynamic") && csv.contains("function,work,exclusive_joules,"), "{csv}");
 }
 
+#[test]
+fn functions_are_compared_with_the_functions_that_they_call() {
+    let compared = |runs: [Summary; 2], form| {
+        let groups = runs.map(|summary| vec![compare::Named { name: "run".to_owned(), summary }]);
+        String::from_utf8(Comparison::of_inclusive(groups.into(), Per::Run).render(form)).unwrap()
+    };
+    let runs = || [active_summary(BASELINE), active_summary("")];
+    let table = compared(runs(), Form::Table);
+    let rows = |kind: &str| -> Vec<String> {
+        let table = table.split(&format!("\n{kind}\n")).nth(1).unwrap_or_else(|| panic!("{kind}: {table}"));
+        let rows = table.lines().take_while(|line| !line.is_empty());
+        rows.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    // 3 of the 4 dynamic joules are those of `work`.
+    let functions = rows("inclusive dynamic joules by function");
+    for row in ["4.000 7.000 +75.0 % main", "3.000 4.800 +60.0 % work"] {
+        assert!(functions.iter().any(|known| known == row), "{row}: {table}");
+    }
+    assert_eq!(rows("inclusive dynamic joules by call path")[0], "4.000 7.000 +75.0 % main");
+    let verdict = table.lines().next().unwrap_or_default();
+    assert!(!verdict.contains("main") && !verdict.contains("work"), "parts do not overlap: {verdict}");
+    assert!(compared(runs(), Form::Html).contains("Inclusive dynamic joules by function"));
+    assert!(compared(runs(), Form::Csv).contains("function,main,inclusive_dynamic_joules,2,1,7"));
+    // Figures of older versions do not have them.
+    let mut older = runs();
+    for row in older.iter_mut().flat_map(|run| &mut run.devices[0].views).flat_map(|view| &mut view.regions) {
+        row.figures.inclusive_dynamic_joules = None;
+    }
+    let table = compared(older, Form::Table);
+    assert!(table.contains("\ninclusive joules by function\n") && !table.contains("dynamic"), "{table}");
+}
+
+#[test]
+fn inclusive_dynamic_joules_are_in_every_form_with_inclusive_joules() {
+    let summary = active_summary(BASELINE);
+    let close = |a: Option<f64>, b: f64| a.is_some_and(|a| (a - b).abs() < 1e-9);
+    let view = &summary.devices[0].views[0];
+    let of_region = |name: &str| view.regions.iter().find(|row| &*row.region == name).unwrap().figures;
+    let main = of_region("main");
+    assert!(close(main.inclusive_dynamic_joules, 4.0) && close(main.dynamic_joules, 0.0), "{main:?}");
+    let json = serde_json::to_string(&summary).unwrap();
+    let read: Summary = serde_json::from_str(&json).unwrap();
+    let path = read.devices[0].views[0].callpaths.iter().find(|row| row.path == 0).unwrap();
+    assert!(close(path.figures.inclusive_dynamic_joules, 4.0), "{json}");
+    let older = json.replace("\"inclusive_dynamic_joules\"", "\"unknown\"");
+    let older: Summary = serde_json::from_str(&older).unwrap();
+    assert_eq!(older.devices[0].views[0].callpaths[0].figures.inclusive_dynamic_joules, None);
+    let csv = String::from_utf8(render(&summary, Format::Csv, Screen::FILE).unwrap()).unwrap();
+    let mut reader = ::csv::Reader::from_reader(csv.as_bytes());
+    let at =
+        reader.headers().unwrap().iter().position(|column| column == "inclusive_dynamic_joules").unwrap();
+    let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
+    assert!(
+        rows.iter()
+            .any(|row| &row[8] == "main" && row[at].parse::<f64>().is_ok_and(|sum| close(Some(sum), 4.0)))
+    );
+    let mut only_dynamic = summary.clone();
+    Choice { dynamic_only: true, ..Choice::default() }.apply(&mut only_dynamic).unwrap();
+    let main = only_dynamic.devices[0].views[0].regions.iter().find(|row| &*row.region == "main").unwrap();
+    assert!(close(Some(main.figures.inclusive_joules), 4.0), "{main:?}");
+}
+
 /// Returns a run of several ranks, in which `work` has these joules more.
 fn varied(name: &str, ranks: u32, more: f64) -> compare::Named {
     let mut summary = summary();

@@ -27,6 +27,15 @@ pub enum By {
     CallPath,
 }
 
+/// The kind of joules that tables show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kind {
+    /// Whether all runs have dynamic joules, which tables then show.
+    pub has_dynamic: bool,
+    /// Whether functions and call paths have the joules of the functions that they call.
+    pub is_inclusive: bool,
+}
+
 /// The number by which the sums of a run are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Per {
@@ -55,9 +64,12 @@ const OF_RUNS: [&str; 11] = [
     WAITING,
 ];
 const OF_DEVICES: [&str; 2] = ["joules", "watts"];
-const OF_CALLS: [&str; 5] = ["exclusive_joules", "inclusive_joules", "exclusive_seconds", "calls", DYNAMIC];
+const OF_CALLS: [&str; 6] =
+    ["exclusive_joules", INCLUSIVE, "exclusive_seconds", "calls", DYNAMIC, INCLUSIVE_DYNAMIC];
 const OF_PYTHON: [&str; 3] = ["joules", "seconds", DYNAMIC];
 const DYNAMIC: &str = "dynamic_joules";
+const INCLUSIVE: &str = "inclusive_joules";
+const INCLUSIVE_DYNAMIC: &str = "inclusive_dynamic_joules";
 /// The dynamic joules of MPI functions.
 pub const DYNAMIC_MPI: &str = "mpi_dynamic_joules";
 const WAITING: &str = "waiting_joules";
@@ -73,14 +85,22 @@ impl By {
             By::Device => &OF_DEVICES,
             By::Python => &OF_PYTHON,
             By::Function | By::CallPath => &OF_CALLS,
-            By::Kernel => &OF_CALLS[..OF_CALLS.len() - 1],
+            By::Kernel => &OF_CALLS[..4],
         }
     }
 
-    /// Returns the index of the figure that tables show. `has_dynamic`: all runs have dynamic joules.
-    pub fn shown(self, has_dynamic: bool) -> usize {
-        let dynamic = self.figures().iter().position(|figure| *figure == DYNAMIC);
-        dynamic.filter(|_| has_dynamic).unwrap_or_default()
+    /// Returns the index of the figure that tables show.
+    pub fn shown(self, kind: Kind) -> usize {
+        let known = |figure: &&str| kind.has_dynamic || !is_of_activity(figure);
+        let wanted: &[&str] =
+            if kind.is_inclusive { &[INCLUSIVE_DYNAMIC, INCLUSIVE, DYNAMIC] } else { &[DYNAMIC] };
+        let at = |figure: &str| self.figures().iter().position(|known| *known == figure);
+        wanted.iter().copied().filter(known).find_map(at).unwrap_or_default()
+    }
+
+    /// Returns the kind of joules that tables show, in words.
+    pub fn head(self, kind: Kind) -> String {
+        self.figures()[self.shown(kind)].trim_start_matches("exclusive_").replace('_', " ")
     }
 
     /// Returns the name as it is written in files.
@@ -130,7 +150,7 @@ pub fn leads(summary: &Summary) -> bool {
 
 /// Whether a figure is known only for runs that record which locations were active.
 pub fn is_of_activity(figure: &str) -> bool {
-    ["static_joules", DYNAMIC, DYNAMIC_MPI].contains(&figure)
+    ["static_joules", DYNAMIC, INCLUSIVE_DYNAMIC, DYNAMIC_MPI].contains(&figure)
 }
 
 /// Whether a figure is known only for runs in which waits were looked for.
@@ -138,9 +158,15 @@ pub fn is_of_waiting(figure: &str) -> bool {
     figure == WAITING
 }
 
-/// Whether a run's dynamic joules are known.
-pub fn has_dynamic(summary: &Summary, all_lead: bool) -> bool {
-    sums_of(summary, all_lead).dynamic.is_some()
+/// Whether a run's dynamic joules are known; `is_inclusive`: also those of functions with the functions that they call, which
+/// runs of older versions do not have.
+pub fn has_dynamic(summary: &Summary, all_lead: bool, is_inclusive: bool) -> bool {
+    let is_known = |view: &View| {
+        let rows = || view.own_regions().map(|row| &row.figures);
+        !view.is_active() || rows().all(|row| row.inclusive_dynamic_joules.is_some())
+    };
+    let mut views = topmost(summary).flat_map(|device| &device.views);
+    sums_of(summary, all_lead).dynamic.is_some() && (!is_inclusive || views.all(is_known))
 }
 
 fn sums_of(summary: &Summary, all_lead: bool) -> Sums<'_> {
@@ -170,8 +196,8 @@ pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Val
             topmost(summary).flat_map(|device| of_kind(device).map(move |view| (device, view))).collect();
         let (functions, paths) = over_devices::sums(summary, &shown);
         let of_calls = |sum: Sum| {
-            let Sum { joules, inclusive, seconds, calls, dynamic } = sum;
-            values([joules, inclusive, seconds, calls, dynamic], divisor)
+            let Sum { joules, inclusive, seconds, calls, dynamic, inclusive_dynamic } = sum;
+            values([joules, inclusive, seconds, calls, dynamic, inclusive_dynamic], divisor)
         };
         all.extend(functions.into_iter().map(|(name, sum)| ((by, name.to_owned()), of_calls(sum))));
         if by == By::Function {

@@ -24,6 +24,7 @@ use crate::first::names::{paths, shortened};
 use ampere_figures::summary::Summary;
 use ampere_model::digits::{self, MEASURED, column};
 use ampere_model::text::{printable, short};
+use figures::Kind;
 pub use figures::{By, Per};
 use statistics::{Difference, Sample};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,8 +69,7 @@ struct About {
 
 /// The groups of runs that are compared.
 pub struct Comparison {
-    /// Whether all runs have dynamic joules, which tables then show.
-    has_dynamic: bool,
+    kind: Kind,
     per: Per,
     groups: Vec<Vec<About>>,
     /// The reason why the joules of these runs may differ even if the programs use the same energy.
@@ -103,9 +103,20 @@ impl Row {
 }
 
 impl Comparison {
+    /// Compares the joules of functions themselves.
     pub fn of(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
+        Comparison::of_kind(groups, per, false)
+    }
+
+    /// Compares the joules of functions with those of the functions that they call.
+    pub fn of_inclusive(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
+        Comparison::of_kind(groups, per, true)
+    }
+
+    fn of_kind(groups: Vec<Vec<Named>>, per: Per, is_inclusive: bool) -> Comparison {
         let all_lead = groups.iter().flatten().all(|run| figures::leads(&run.summary));
-        let has_dynamic = groups.iter().flatten().all(|run| figures::has_dynamic(&run.summary, all_lead));
+        let mut runs = groups.iter().flatten();
+        let has_dynamic = runs.all(|run| figures::has_dynamic(&run.summary, all_lead, is_inclusive));
         let has_waiting = groups.iter().flatten().all(|run| run.summary.run.waiting.is_some());
         let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
         let programs = programs::of(groups.iter().flatten().map(|run| &run.summary));
@@ -139,7 +150,8 @@ impl Comparison {
         let rows = rows.filter(|row| has_waiting || !figures::is_of_waiting(row.figure()));
         let incomparable = why_incomparable(&described);
         let rows = rows.collect();
-        let mut comparison = Comparison { per, has_dynamic, groups: described, incomparable, notes, rows };
+        let kind = Kind { has_dynamic, is_inclusive };
+        let mut comparison = Comparison { per, kind, groups: described, incomparable, notes, rows };
         comparison.correct();
         comparison
     }
@@ -416,7 +428,7 @@ mod tests {
         let groups = vec![Vec::new(), Vec::new()];
         let comparison = Comparison {
             per: Per::Run,
-            has_dynamic: false,
+            kind: Kind::default(),
             groups,
             incomparable: None,
             notes: Vec::new(),

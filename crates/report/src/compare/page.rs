@@ -1,7 +1,7 @@
 //! A comparison as one page, which needs no server and no network. The template escapes all names, because they come from
 //! applications.
 
-use super::figures::By;
+use super::figures::{By, Kind};
 use super::ranked::Ranked;
 use super::{Comparison, Row, change, shown, text, uncertainty, verdict};
 use ampere_model::regions::is_mpi;
@@ -46,7 +46,7 @@ fn head(comparison: &Comparison) -> Markup {
             h1 { "ampere: runs compared" }
             @let verdicts = verdict::verdicts(comparison);
             @for (number, verdict) in (2..).zip(&verdicts) {
-                p.verdict { @if verdicts.len() > 1 { (number) ": " } (sentence(verdict)) }
+                p.verdict { @if verdicts.len() > 1 { (number) ": " } (with_capital(verdict)) "." }
             }
             @for (number, runs) in comparison.groups.iter().enumerate() {
                 p {
@@ -66,9 +66,9 @@ fn head(comparison: &Comparison) -> Markup {
     }
 }
 
-fn sentence(text: &str) -> String {
+fn with_capital(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+    letters.next().map_or_else(String::new, |first| format!("{}{}", first.to_uppercase(), letters.as_str()))
 }
 
 /// Makes a table of the rows that differ. Rows without a clear difference, and those above the maximum number, are folded below it.
@@ -84,7 +84,7 @@ fn section(comparison: &Comparison, by: By, ranked: &Ranked) -> Markup {
     let is_unclear = shown_max == ranked.differ.len();
     html! {
         section {
-            h2 { (heading(by, comparison.has_dynamic)) }
+            h2 { (heading(by, comparison.kind)) }
             @if first.is_empty() { p.small { "Nothing differs clearly." } }
             @else { (table(comparison, first, by)) }
             @if !rest.is_empty() {
@@ -175,10 +175,9 @@ fn bar(difference: f64, interval: Option<(f64, f64)>, most: f64, unclear: bool) 
     }
 }
 
-fn heading(by: By, has_dynamic: bool) -> String {
-    if by == By::Run {
-        return "The runs".to_owned();
+fn heading(by: By, kind: Kind) -> String {
+    match by {
+        By::Run => "The runs".to_owned(),
+        by => with_capital(&format!("{} by {}", by.head(kind), by.name())),
     }
-    let what = if by.shown(has_dynamic) > 0 { "Dynamic joules" } else { "Joules" };
-    format!("{what} by {}", by.name())
 }

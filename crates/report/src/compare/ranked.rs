@@ -53,7 +53,7 @@ impl Row {
 impl Comparison {
     /// Returns the row with all joules of each group.
     pub(super) fn whole(&self) -> Option<&Row> {
-        let figure = if self.has_dynamic { "dynamic_joules" } else { "joules" };
+        let figure = if self.kind.has_dynamic { "dynamic_joules" } else { "joules" };
         self.of_run(figure)
     }
 
@@ -77,7 +77,7 @@ impl Comparison {
     }
 
     fn is_tested(&self, row: &Row) -> bool {
-        let is_shown = row.by == By::Run || row.figure == row.by.shown(self.has_dynamic);
+        let is_shown = row.by == By::Run || row.figure == row.by.shown(self.kind);
         is_shown && !self.is_small(row) && (self.incomparable.is_none() || !row.is_in_joules())
     }
 
@@ -94,8 +94,7 @@ impl Comparison {
 
     /// Returns the rows of a table, in the figure that tables show.
     pub(super) fn ranked(&self, by: By) -> Ranked<'_> {
-        let is_shown =
-            |row: &&Row| row.by == by && (by == By::Run || row.figure == by.shown(self.has_dynamic));
+        let is_shown = |row: &&Row| row.by == by && (by == By::Run || row.figure == by.shown(self.kind));
         let rows = self.rows.iter().filter(is_shown);
         let (small, mut rows): (Vec<&Row>, Vec<&Row>) = rows.partition(|row| self.is_small(row));
         if by != By::Run {
@@ -115,7 +114,7 @@ impl Comparison {
         };
         let groups: Vec<Sample> = (0..self.groups.len()).map(group).collect();
         let differences = groups[1..].iter().map(|group| Difference::between(&groups[0], group)).collect();
-        Row { by, name: String::new(), figure: by.shown(self.has_dynamic), groups, differences }
+        Row { by, name: String::new(), figure: by.shown(self.kind), groups, differences }
     }
 
     /// Returns the name of the sum of `count` small rows, as far as it fits into `room` characters.

@@ -148,8 +148,7 @@ fn tables<'a>(comparison: &'a Comparison, layout: &Layout, out: &mut String) -> 
             continue;
         }
         if by != By::Run {
-            let dynamic = if by.shown(comparison.has_dynamic) > 0 { "dynamic " } else { "" };
-            writeln!(out, "\n{dynamic}joules by {}", by.name())?;
+            writeln!(out, "\n{} by {}", by.head(comparison.kind), by.name())?;
         }
         let unclear_max = if by == By::Run { ROWS_MAX } else { UNCLEAR_MAX };
         let first = |rows: &[&'a Row], most: usize| rows.iter().take(most).copied().collect::<Vec<_>>();

@@ -57,7 +57,7 @@ fn energy(comparison: &Comparison, group: usize) -> String {
         }
     }
     // Without dynamic joules there is only the time, which needs no mention if it is the same.
-    if comparison.has_dynamic && !same.is_empty() {
+    if comparison.kind.has_dynamic && !same.is_empty() {
         differ.push(format!("{} the same", listed(&same)));
     }
     if let Some(noise) = unknown.iter().map(|(_, noise)| *noise).reduce(f64::max) {
@@ -122,7 +122,7 @@ fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
     let differs = |difference: &Difference| {
         difference.is_significant().unwrap_or(difference.of_means.abs() >= CHANGE_MIN * whole)
     };
-    let (mpi, name) = match comparison.has_dynamic {
+    let (mpi, name) = match comparison.kind.has_dynamic {
         true => (DYNAMIC_MPI, "MPI's dynamic joules"),
         false => ("mpi_joules", "MPI's joules"),
     };
@@ -130,7 +130,10 @@ fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
     // The functions in C of a Python program belong to its own functions.
     let has_python = comparison.rows.iter().any(|row| row.by == By::Python);
     let of_hosts = if has_python { By::Python } else { By::Function };
-    let functions = [of_hosts, By::Kernel].map(|by| comparison.ranked(by).differ);
+    // The joules of a function with those that it calls are no part beside theirs.
+    let is_part = |by: &By| *by != By::Function || !comparison.kind.is_inclusive;
+    let parts = [of_hosts, By::Kernel].into_iter().filter(is_part);
+    let functions: Vec<_> = parts.map(|by| comparison.ranked(by).differ).collect();
     let functions = functions.iter().flatten().filter(|row| !is_mpi(&row.name)).map(|row| (*row, shown(row)));
     let mut parts: Vec<(&Row, String)> =
         of_run.chain(functions).filter(|(row, _)| differs(&row.differences[group - 1])).collect();
