@@ -664,7 +664,7 @@
     const totals = page.totals, job = gathered();
     const functions = job ? ofJob(job.functions, totals.joules - totals.idle_joules - totals.lost_joules) : tables.functions;
     const kernels = job ? ofJob(job.kernels, totals.kernel_joules) : tables.kernels;
-    for (const [id, of, what, whole, idle, lost] of [['python', tables.python, 'Python function with C code', totals.joules, 0, 0], ['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.joules, 0, 0]]) {
+    for (const [id, of, what, whole, idle, lost] of [['python', tables.python, 'Python function', totals.joules, 0, 0], ['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.joules, 0, 0]]) {
       show(id, of.name.length);
       if (!of.name.length) continue;
       tableOf(id + '-table', rowColumns(of, what, 'J', baseOf(of)), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, id === 'functions' ? totals.other_jobs_joules : 0, lost, tables.dynamic_joules));
