@@ -2,11 +2,13 @@
 
 use crate::attribute_ranks::LaunchedProcess;
 use crate::report::write_summary;
+use crate::run::{looks, tree_words};
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{eprint_warning, given, path_parser, print, print_in_colour, screen_of};
 use ampere_collector::finish;
 use ampere_collector::run_directory::output;
+use ampere_figures::summary::Summary;
 use ampere_report::{Format, first, json};
 use ampere_ring::files::unfinished;
 use ampere_settings::{Config, Policy};
@@ -124,7 +126,7 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
             print("the summary", |out| json::write(&mut BufWriter::with_capacity(1 << 16, out), &summary))?
         }
         Format::Table => {
-            let lines = first::render(&summary, screen_of(&std::io::stdout()), &more(&arguments));
+            let lines = first::render(&summary, screen_of(&std::io::stdout()), &more(&arguments, &summary));
             print_in_colour("the summary", |out| out.write_all(lines.as_bytes()))?;
         }
         other => return write_summary(&summary, other, None, None),
@@ -133,14 +135,12 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
 }
 
 /// Returns lines that say where the remaining tables and the page are.
-fn more(arguments: &AttributeArguments) -> Vec<String> {
-    match &arguments.output {
-        Some(directory) => {
-            let page = directory.join(output::PAGE);
-            vec![page.display().to_string(), format!("ampere report {}", directory.display())]
-        }
-        None => vec!["for all tables and the page, use -o DIR and then ampere report DIR".to_owned()],
-    }
+fn more(arguments: &AttributeArguments, summary: &Summary) -> Vec<String> {
+    let Some(directory) = &arguments.output else {
+        let all = "for all tables and the page, use -o DIR and then ampere report DIR".to_owned();
+        return std::iter::once(all).chain(tree_words(summary)).collect();
+    };
+    looks(directory, summary)
 }
 
 /// Returns the trace in the named directory, or the named file itself.

@@ -48,6 +48,19 @@ fn large_trace(place: &Place) -> (PathBuf, String) {
 }
 
 #[test]
+fn the_tree_is_named_where_functions_that_others_call_have_most_joules() {
+    let place = Place::new();
+    let (trace, config) = large_trace(&place);
+    for more in [&[][..], &["-o", "out"]] {
+        let mut command = place.ampere(["attribute", "--config", &config]);
+        // Narrower screens have no room for these lines.
+        let lines = good(command.arg(&trace).args(more).env("COLUMNS", "200")).stdout;
+        let look = lines.split("\nlook ").nth(1).unwrap_or_default();
+        assert!(look.contains("-f tree: inclusive joules"), "{lines}");
+    }
+}
+
+#[test]
 fn the_number_of_threads_changes_no_digit() {
     let place = Place::new();
     let mut traces: Vec<_> = (0..50).map(|seed| random_trace(&place, seed)).collect();

@@ -14,7 +14,7 @@ mod launcher;
 mod outcome;
 mod signals;
 
-pub use outcome::{Expected, looks, report, show};
+pub use outcome::{Expected, looks, report, show, tree_words};
 pub use signals::witness;
 
 use crate::collector::keeper::Keeper;

@@ -79,9 +79,15 @@ pub fn looks(output: &Path, summary: &Summary) -> Vec<String> {
     let page = output.join(PAGE);
     let has_page = page.exists() && !holds_foreign_page(output, &summary.run.id);
     let mut look: Vec<String> = has_page.then(|| shown(&page)).into_iter().collect();
-    let more: Vec<String> = first::notes(&summary.run).into_iter().chain([TREE.to_owned()]).collect();
-    look.push(format!("ampere report {} ({})", shown(output), more.join("; ")));
+    let more: Vec<String> = first::notes(&summary.run).into_iter().chain(tree_words(summary)).collect();
+    let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
+    look.push(format!("ampere report {}{more}", shown(output)));
     look
+}
+
+/// Returns the words about the tree of call paths, if it says more than the first lines.
+pub fn tree_words(summary: &Summary) -> Option<String> {
+    ampere_report::has_most_joules_in_callees(summary).then(|| TREE.to_owned())
 }
 
 /// Returns a path relative to the working directory, if it is inside of that.

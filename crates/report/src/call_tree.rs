@@ -3,7 +3,7 @@
 use crate::first::names;
 use crate::first::screen::{Column, Names, Screen, Table};
 use crate::text::own_unit;
-use crate::tree::{Frames, ROOT, Tree};
+use crate::tree::{Frames, ROOT, Tree, whole_views};
 use ampere_figures::shares::{self, Whole};
 use ampere_figures::summary::Summary;
 use ampere_model::digits::{self, column, percent};
@@ -15,6 +15,21 @@ const PART_MIN: f64 = 0.01;
 const STEP: usize = 2;
 /// The maximum indentation of a name.
 const INDENT_MAX: usize = 40;
+
+/// Functions that others call have most joules if they have at least this part.
+const CALLED_PART_MIN: f64 = 0.5;
+
+/// Whether functions that others call have most joules. Then the tree says more than the first lines, which have no inclusive
+/// joules.
+pub fn has_most_joules_in_callees(summary: &Summary) -> bool {
+    let (mut all, mut called) = (0.0, 0.0);
+    for row in whole_views(summary).iter().flat_map(|(_, view)| view.callpaths.iter()) {
+        let joules = row.figures.own_joules();
+        all += joules;
+        called += if summary.paths.parent[row.path as usize].is_some() { joules } else { 0.0 };
+    }
+    all > 0.0 && called >= CALLED_PART_MIN * all
+}
 
 /// A line of the tree.
 struct Shown {

@@ -51,6 +51,7 @@ use crate::first::screen::Screen;
 use crate::highlights::Sums;
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_model::text::{joules, printable};
+pub use call_tree::has_most_joules_in_callees;
 pub use html::{live_page, page_mark};
 use std::collections::BTreeSet;
 

@@ -100,6 +100,14 @@ fn the_functions_of_a_python_program_come_first_with_the_c_functions_that_they_c
 }
 
 #[test]
+fn the_tree_is_named_where_functions_that_others_call_have_most_joules() {
+    let mut summary = summary("python");
+    assert!(ampere_report::has_most_joules_in_callees(&summary));
+    summary.paths.parent.fill(None);
+    assert!(!ampere_report::has_most_joules_in_callees(&summary));
+}
+
+#[test]
 fn the_time_of_sampled_functions_is_explained_where_there_are_some() {
     let mut summary = summary("several_nodes");
     let explained = |summary: &Summary| {
