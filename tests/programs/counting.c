@@ -1,7 +1,9 @@
 /* Counts its calls in a file that a test can read afterwards, whatever happens to the process, and then ends or fails in one of
  * the ways in which programs do. It is built with -DWITH_MPI and without, and with -finstrument-functions.
  *
- *     counting FAULT STEPS [WHO AT]    the fault happens in rank WHO (default 0) after AT (default STEPS / 2) steps
+ *     counting FAULT STEPS [WHO AT [PAUSE]]    the fault happens in rank WHO (default 0) after AT (default STEPS / 2) steps
+ *
+ * After PAUSE steps, rank 0 makes the file `waits` and waits until there is a file `go`.
  *
  * `calls.<rank>` has the number of calls of step() that have returned, as 64 bits. It is written through a mapping, so that it
  * survives a killed process. */
@@ -54,19 +56,19 @@ PLAIN static volatile uint64_t *counter(const char *name) {
     return at;
 }
 
-PLAIN static void *go_on(void *seconds) {
-    struct timespec now, begun;
-    clock_gettime(CLOCK_MONOTONIC, &begun);
-    do {
+static int calls_in_thread;
+
+PLAIN static void *go_on(void *calls) {
+    while (__atomic_load_n(&calls_in_thread, __ATOMIC_SEQ_CST) < *(int *)calls) {
         in_thread();
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (now.tv_sec - begun.tv_sec + (now.tv_nsec - begun.tv_nsec) * 1e-9 < *(double *)seconds);
+        __atomic_fetch_add(&calls_in_thread, 1, __ATOMIC_SEQ_CST);
+    }
     return NULL;
 }
 
 /* The last thread calls this, after the main thread has ended. */
-PLAIN static void *outlive(void *seconds) {
-    go_on(seconds);
+PLAIN static void *outlive(void *calls) {
+    go_on(calls);
     puts("the thread is the last");
     return NULL;
 }
@@ -202,7 +204,6 @@ PLAIN static void fault(const char *name) {
         munmap(stack, bytes);
     }
     if (!strcmp(name, "threads")) all_threads(40);
-    if (!strcmp(name, "wait")) { fclose(fopen("waits", "w")); wait_for("go"); }
 }
 
 int main(int argc, char **argv) {
@@ -211,6 +212,7 @@ int main(int argc, char **argv) {
     long steps = argc > 2 ? atol(argv[2]) : 1000;
     int who = argc > 3 ? atoi(argv[3]) : 0;
     long at = argc > 4 ? atol(argv[4]) : steps / 2;
+    long pause = argc > 5 ? atol(argv[5]) : -1;
 #ifdef WITH_MPI
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -221,6 +223,7 @@ int main(int argc, char **argv) {
     done = counter(strcmp(name, "execed") ? file : "calls.execed");
     for (long i = 0; i < steps; i++) {
         if (i == at && rank == who) fault(name);
+        if (i == pause && rank == 0) { fclose(fopen("waits", "w")); wait_for("go"); }
         if (!strcmp(name, "execed")) after_exec();
         one_step();
 #ifdef WITH_MPI
@@ -232,15 +235,15 @@ int main(int argc, char **argv) {
     MPI_Finalize();
 #endif
     if (rank == 0) printf("done %ld\n", steps);
-    static double seconds = 0.3, long_seconds = 30;
+    static int calls = 200, many_calls = 1000000;
     static pthread_t thread;
     if (!strcmp(name, "outlive")) {
-        pthread_create(&thread, NULL, outlive, &seconds);
+        pthread_create(&thread, NULL, outlive, &calls);
         pthread_exit(NULL);
     }
     if (!strcmp(name, "running-threads")) {
-        pthread_create(&thread, NULL, go_on, &long_seconds);
-        usleep(100000);
+        pthread_create(&thread, NULL, go_on, &many_calls);
+        while (__atomic_load_n(&calls_in_thread, __ATOMIC_SEQ_CST) < 50) usleep(100);
     }
     return 0;
 }

@@ -49,6 +49,12 @@ pub fn until_counted(place: &Place, name: &str, least: u64) {
     until("the program is under way", || counted(place, name) >= least);
 }
 
+/// Waits until rank 0 of the program pauses. A file `go` lets it continue.
+#[track_caller]
+pub fn until_paused(place: &Place) {
+    until("the program pauses", || place.path("waits").exists());
+}
+
 /// Runs the command without ampere in the same place.
 pub fn without_ampere(place: &Place, words: &[OsString]) -> Done {
     let done = run(place.command(&words[0]).args(&words[1..]));

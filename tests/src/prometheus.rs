@@ -54,7 +54,7 @@ impl Prometheus {
                 .stdout(Stdio::null())
                 .stderr(log),
         );
-        wait_for("Prometheus", Duration::from_secs(20), || {
+        wait_for("Prometheus", Duration::from_secs(60), || {
             http::get(address, "/-/ready").ok().filter(|reply| reply.status == 200)
         });
         Prometheus { address, _process: process }
@@ -84,7 +84,7 @@ impl Prometheus {
                 return;
             }
             // A rate needs two scrapes, and a rule with a rate needs its second evaluation.
-            wait_for(&format!("data for {what}: {expression}"), Duration::from_secs(10), || {
+            wait_for(&format!("data for {what}: {expression}"), Duration::from_secs(60), || {
                 let found = self.query(expression);
                 let found = found.unwrap_or_else(|why| panic!("{what}: {expression}: {why}"));
                 (!found.is_empty()).then_some(())

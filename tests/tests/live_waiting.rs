@@ -15,10 +15,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// In each round, one rank is slow before each kind of operation, also in a communicator of its own.
+/// In each round, one rank is slow before each kind of operation, also in a communicator of its own. There are 25 rounds, and more
+/// until there is the file in the first argument, if there is one.
 const ROUNDS: &str = r#"
 #include <mpi.h>
 #include <time.h>
+#include <unistd.h>
 static void delay(void) __attribute__((no_instrument_function, noinline));
 static void delay(void) { struct timespec t = {0, 20000000}; while (nanosleep(&t, &t)) {} }
 void slow_to_send(void) { delay(); }
@@ -31,16 +33,16 @@ int main(int c, char **v) {
     int rank, size, number = 0, all[8];
     MPI_Init(&c, &v); MPI_Comm_rank(world, &rank); MPI_Comm_size(world, &size);
     MPI_Comm_split(world, rank < 2 ? 0 : MPI_UNDEFINED, rank, &pair);
-    for (int round = 0; round < 25; round++) {
+    for (int round = 0; round < 25 || number; round++) {
         if (rank == 0) { slow_to_send(); MPI_Send(&number, 1, MPI_INT, 1, 1, world); }
-        if (rank == 1) MPI_Recv(&number, 1, MPI_INT, 0, 1, world, MPI_STATUS_IGNORE);
-        if (rank == 0) { slow_to_receive(); MPI_Recv(&number, 1, MPI_INT, 1, 3, pair, MPI_STATUS_IGNORE); }
+        if (rank == 1) MPI_Recv(all, 1, MPI_INT, 0, 1, world, MPI_STATUS_IGNORE);
+        if (rank == 0) { slow_to_receive(); MPI_Recv(all, 1, MPI_INT, 1, 3, pair, MPI_STATUS_IGNORE); }
         if (rank == 1) MPI_Ssend(&number, 1, MPI_INT, 0, 3, pair);
         MPI_Irecv(all, 1, MPI_INT, (rank + size - 1) % size, 5, world, &request);
         MPI_Barrier(world);
         MPI_Send(&number, 1, MPI_INT, (rank + 1) % size, 5, world);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
-        if (rank == 2) slow_to_bcast();
+        if (rank == 2) { slow_to_bcast(); number = c > 1 && access(v[1], F_OK); }
         MPI_Bcast(&number, 1, MPI_INT, 2, world);
         if (rank == 1) slow_to_reduce();
         MPI_Reduce(&number, all, 1, MPI_INT, MPI_SUM, 0, world);
@@ -72,8 +74,13 @@ fn sums(of: &Scrape, counter: &str, label: &str) -> BTreeMap<String, f64> {
     sums
 }
 
+/// Returns how often the counters of a scrape differ from those of the scrape before it.
+fn changes(scrapes: &[Scrape]) -> usize {
+    scrapes.windows(2).filter(|pair| pair[0] != pair[1]).count()
+}
+
 /// Scrapes until the collector of a run has ended. No counter may decrease. `each` is called after each scrape.
-fn scrapes_of(output: &Path, mut each: impl FnMut(SocketAddr, &[Scrape])) -> Vec<Scrape> {
+fn scrapes_of(output: &Path, pause: Duration, mut each: impl FnMut(SocketAddr, &[Scrape])) -> Vec<Scrape> {
     until("it serves", || announced(output).is_some());
     let address = announced(output).expect("it serves").address();
     let mut scrapes = vec![BTreeMap::new()];
@@ -84,10 +91,9 @@ fn scrapes_of(output: &Path, mut each: impl FnMut(SocketAddr, &[Scrape])) -> Vec
         }
         scrapes.push(next);
         each(address, &scrapes);
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(pause);
     }
-    let different = scrapes.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    assert!(different >= 3, "it is counted while the ranks run: {scrapes:#?}");
+    assert!(changes(&scrapes) >= 3, "it is counted while the ranks run: {scrapes:#?}");
     scrapes
 }
 
@@ -111,13 +117,18 @@ fn waiting_is_counted_while_ranks_run_and_ends_with_what_their_trace_has() {
     let program = place.compile(compiler, "rounds", ROUNDS, &["-finstrument-functions"]);
     let words = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"];
     let mut run = place.ampere_run("out", words);
-    run.arg(&program).env("AMPERE_LISTEN", "127.0.0.1:0");
+    run.arg(&program).arg("enough").env("AMPERE_LISTEN", "127.0.0.1:0");
     let running = start(with_rocm_smi(&mut run, "watts=300"));
     let mut page = Value::Null;
-    let scrapes = scrapes_of(&place.path("out"), |address, scrapes| {
+    // The last figures are served for twice this time.
+    let pause = Duration::from_millis(1200);
+    let scrapes = scrapes_of(&place.path("out"), pause, |address, scrapes| {
         if page.is_null() && scrapes.iter().filter(|scrape| !scrape.is_empty()).count() == 2 {
             let answer = http::get(address, "/page.json").expect("a page");
             page = serde_json::from_str(&answer.body).expect("JSON");
+        }
+        if changes(scrapes) >= 3 && !page.is_null() {
+            place.write("enough", "");
         }
     });
     let done = running.wait();
@@ -153,7 +164,7 @@ fn a_replay_counts_waiting_and_ends_with_what_attribute_finds() {
     replay.arg("replay").arg(&trace).arg("-o").arg(place.path("again"));
     replay.args(["--speed", "0.5", "--hold", "1", "--listen", "127.0.0.1:0"]);
     let running = start(&mut replay);
-    let scrapes = scrapes_of(&place.path("again"), |_, _| {});
+    let scrapes = scrapes_of(&place.path("again"), Duration::from_millis(150), |_, _| {});
     let done = running.wait();
     assert_eq!(done.code, 0, "{done:#?}");
     let last = scrapes.last().expect("a scrape");

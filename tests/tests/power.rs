@@ -31,9 +31,10 @@ fn the_integral_of_a_ranks_power_is_its_joules() {
         let run = run(output, "on", locations);
         let (with_power, values) = assert_power_matches_summary(&run);
         assert_eq!(with_power, 2);
-        // There is at most one value per 10 ms and rank, and at least as many as changing counters require.
+        // There is at most one value per 10 ms and rank, and at least as many as changing counters require, even if the counters
+        // are not read for a while.
         let seconds = json(&run.join("summary.json"))["run"]["seconds"].as_f64().expect("seconds");
-        assert!((2.0 * seconds / 0.06..2.0 * seconds / 0.0099 + 4.0).contains(&(values as f64)), "{values}");
+        assert!((2.0 * seconds / 0.5..2.0 * seconds / 0.0099 + 4.0).contains(&(values as f64)), "{values}");
     }
     let without = run("without", "off", "main");
     assert!(!has_power(&without.join("traces.otf2")));

@@ -104,7 +104,7 @@ fn the_published_figures_are_in_the_last_scrape() {
         std::fs::write(&config, CONFIG).expect("room");
         let address = http::free_address();
         let mut command = replay(&place, recorded.as_ref().expect("checked"), "busy_only", &[]);
-        command.arg("--config").arg(&config).args(["--speed", speed, "--hold", "1"]);
+        command.arg("--config").arg(&config).args(["--speed", speed, "--hold", "3"]);
         command.args(["--listen", &address.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
         let mut running = Running::start(&mut command);
         let samples = last_scrape(&mut running, address);
@@ -125,12 +125,18 @@ fn the_published_figures_are_in_the_last_scrape() {
     }
 }
 
+fn interrupt(running: &Running) {
+    let pid = rustix::process::Pid::from_raw(running.id() as i32).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+}
+
 /// Plays a trace, and checks that its kernels are on the page and in the metrics that the dashboards use.
 fn kernels_are_shown(place: &Place, trace: &Path, config: &str, timing: &[&str], kernels: [&str; 2]) {
-    let options = [&["--config", config, "--gpu-lag", "0.1", "--listen", "127.0.0.1:0"], timing].concat();
+    let options = ["--config", config, "--gpu-lag", "0.1", "--listen", "127.0.0.1:0", "--hold", "600"];
+    let options = [&options, timing].concat();
     let mut command = replay(place, trace, "busy_only", &options);
     let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    let limit = Duration::from_secs(20);
+    let limit = Duration::from_secs(60);
     let target = wait_for("a collector", limit, || announced(&place.path("out"))).address();
     let prometheus =
         program("prometheus").map(|server| Prometheus::start(&server, target, place.directory()));
@@ -167,7 +173,12 @@ fn kernels_are_shown(place: &Place, trace: &Path, config: &str, timing: &[&str],
         wait_for("the rule of kernels", limit, || (of_rule().len() >= 2).then_some(()));
         assert!(checked >= 2, "{checked}");
     }
-    assert!(running.wait(Duration::from_secs(60)).is_some_and(|status| status.success()), "it ends well");
+    interrupt(&running);
+    assert_eq!(
+        running.wait(limit).and_then(|status| status.code()),
+        Some(1),
+        "it says that it was interrupted"
+    );
     skip_unless!(browser::is_there(), browser::WHY);
     skip_unless!(prometheus.is_some(), "no prometheus");
 }
@@ -186,7 +197,7 @@ fn kernels_of_a_recorded_trace_are_on_page_and_dashboards() {
     let config = place.write("ampere.toml", CONFIG).display().to_string();
     let kernels = PUBLISHED.map(|(_, kernel, ..)| kernel);
     // Each kernel is one long call, which ends when the trace does.
-    kernels_are_shown(&place, &recorded.expect("checked"), &config, &["--hold", "25"], kernels);
+    kernels_are_shown(&place, &recorded.expect("checked"), &config, &[], kernels);
 }
 
 /// The generated trace, settings for it with additional lines, and the result of `ampere attribute`.
@@ -244,10 +255,10 @@ fn two_ranks_with_gpu_streams_equal_offline() {
 fn live_figures_of_gpus_do_not_wait_for_kernels() {
     let MadeUp { _place: made_up, trace, config, .. } = MadeUp::new("");
     let place = Place::new();
-    let options = ["--config", &config, "--speed", "30", "--gpu-lag", "end", "--listen", "127.0.0.1:0"];
+    let options = ["--config", &config, "--speed", "10", "--gpu-lag", "end", "--listen", "127.0.0.1:0"];
     let mut command = replay(&place, &trace, "active", &options);
     let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    let limit = Duration::from_secs(20);
+    let limit = Duration::from_secs(60);
     let target = wait_for("a collector", limit, || announced(&place.path("out"))).address();
     let answer =
         |path: &str| -> Option<Value> { serde_json::from_str(&http::get(target, path).ok()?.body).ok() };
@@ -296,7 +307,7 @@ fn recorded_calls_of_a_sampled_trace_have_their_names_while_it_is_played() {
     let address = http::free_address();
     let mut command = place.command(artifact("ampere"));
     command.arg("replay").arg(sampled_trace(&place)).arg("-o").arg(place.path("out"));
-    command.args(["--speed", "5", "--hold", "1", "--listen", &address.to_string()]);
+    command.args(["--speed", "5", "--hold", "3", "--listen", &address.to_string()]);
     let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
     let samples = last_scrape(&mut running, address);
     let regions: BTreeSet<&str> = samples.iter().map(|sample| sample.label("region")).collect();
@@ -407,20 +418,26 @@ fn ring_of_a_host(place: &Place) -> Option<PathBuf> {
 #[test]
 fn events_that_wait_in_a_ring_are_not_late() {
     use rustix::process::Signal;
-    let place = Place::new();
+    let made_up = Place::new();
     let shape = synthetic_trace::Shape { calls: 200_000, ..synthetic_trace::Shape::default() };
-    let trace = synthetic_trace::write(&place.path("made-up"), &shape);
-    let mut command = replay(&place, &trace, "time_sliced", &["--speed", "1e9"]);
-    command.env("AMPERE_RING_BYTES", "33554432").stdout(Stdio::null()).stderr(Stdio::null());
-    let mut running = Running::start(&mut command);
-    while ring_of_a_host(&place).is_none() && !running.has_ended() {
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    let collector = announced(&place.path("out")).expect("it is announced");
-    collector.signal(Signal::STOP);
-    std::thread::sleep(Duration::from_secs(1));
-    collector.signal(Signal::CONT);
-    assert!(running.wait(Duration::from_secs(30)).expect("it ends").success());
+    let trace = synthetic_trace::write(&made_up.path("made-up"), &shape);
+    // The whole trace is played within a moment. If this process gets no CPU just then, it is played again.
+    let play = || {
+        let place = Place::new();
+        let mut command = replay(&place, &trace, "time_sliced", &["--speed", "1e9"]);
+        command.env("AMPERE_RING_BYTES", "33554432").stdout(Stdio::null()).stderr(Stdio::null());
+        let mut running = Running::start(&mut command);
+        while ring_of_a_host(&place).is_none() && !running.has_ended() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let collector = announced(&place.path("out"))?;
+        collector.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_secs(1));
+        collector.signal(Signal::CONT);
+        assert!(running.wait(Duration::from_secs(60)).expect("it ends").success());
+        Some(place)
+    };
+    let place = (0..20).find_map(|_| play()).expect("a collector that was stopped");
     let live = place.summary("out");
     assert_eq!(number(&live["quality"], "late_events"), 0.0);
     assert_same_figures(&live, &by_time(&trace, &[]));
@@ -430,15 +447,15 @@ fn events_that_wait_in_a_ring_are_not_late() {
 #[test]
 fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
     let MadeUp { trace, config, offline, .. } = &MadeUp::new("");
-    for kills in [[300], [1100], [1900]].iter().map(Vec::from).chain([vec![200, 400, 900]]) {
+    for kills in [[600], [2200], [3800]].iter().map(Vec::from).chain([vec![400, 800, 1800]]) {
         let place = Place::new();
-        let options = ["--config", config, "--speed", "20", "--gpu-lag", "10"];
+        let options = ["--config", config, "--speed", "10", "--gpu-lag", "10"];
         let mut command = replay(&place, trace, "time_sliced", &options);
         let output = place.path("words");
         let words = std::fs::File::create(&output).expect("a file");
         let mut running = Running::start(command.stdout(Stdio::null()).stderr(words));
         let collector = || announced(&place.path("out"));
-        let limit = Duration::from_secs(10);
+        let limit = Duration::from_secs(60);
         let mut known = wait_for("the collector", limit, collector);
         for milliseconds in &kills {
             std::thread::sleep(Duration::from_millis(*milliseconds));
@@ -530,15 +547,14 @@ fn an_interrupt_leaves_what_was_played() {
     let trace = synthetic_trace::write(&place.path("made-up"), &synthetic_trace::Shape::default());
     let mut command = replay(&place, &trace, "time_sliced", &["--speed", "10"]);
     let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    wait_for("joules", Duration::from_secs(20), || {
+    wait_for("joules", Duration::from_secs(60), || {
         let address = announced(&place.path("out"))?.address();
         let samples = openmetrics::parse(&http::get(address, "/metrics").ok()?.body).ok()?;
         let spent = |s: &openmetrics::Sample| s.name == "ampere_device_energy_joules_total" && s.value > 0.0;
         samples.iter().any(spent).then_some(())
     });
-    let pid = rustix::process::Pid::from_raw(running.id() as i32).expect("a process");
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-    let status = running.wait(Duration::from_secs(10)).expect("it ends");
+    interrupt(&running);
+    let status = running.wait(Duration::from_secs(60)).expect("it ends");
     assert_eq!(status.code(), Some(1));
     let summary = json(&place.path("out/summary.json"));
     assert_eq!(summary["run"]["complete"], false);

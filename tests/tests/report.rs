@@ -50,13 +50,15 @@ fn each_format_of_a_running_and_of_an_ended_run() {
         done.said_once(&["belongs to another run", "ampere recover dead"]);
     }
     // `ampere top` finds the same run and shows it until it ends.
-    let watching = start(&mut place.ampere(["top"]));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let script = format!("{} top > shown", artifact("ampere").display());
+    let watching = start(place.command("sh").args(["-c", &script]));
+    let shown = || std::fs::read_to_string(place.path("shown")).unwrap_or_default();
+    until("it is shown", || shown().contains("top: "));
     place.write("go", "");
     assert_eq!(running.wait().code, 0);
     let watched = watching.wait();
     assert_eq!(watched.code, 0, "{watched:#?}");
-    assert!(watched.stdout.contains("top: ") && watched.stderr.contains("the run has ended"), "{watched:#?}");
+    assert!(watched.stderr.contains("the run has ended"), "{watched:#?}");
 
     let formats = [
         ("table", "ampere  "),

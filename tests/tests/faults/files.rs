@@ -1,7 +1,7 @@
 //! Files and disks that are full, and files that are gone.
 
 use ampere_tests::counting_program::{
-    assert_conserved, assert_trace_readable, build_serial, calls, check, total_calls, until_counted,
+    assert_conserved, assert_trace_readable, build_serial, calls, check, total_calls, until_paused,
     without_ampere,
 };
 use ampere_tests::jobs::{Done, Place, Running, Tiny, files_below, run, start};
@@ -38,10 +38,10 @@ fn a_disk_that_fills_up_cuts_the_trace_and_not_the_figures() {
 
 /// Makes a run that writes to a disk, which is filled during the run, and runs the same program without ampere.
 fn fill_while_it_runs(place: &Place, tiny: &Tiny) -> (Running, Done) {
-    let words = [build_serial(place).into(), "none".into(), "20000".into()];
+    let words = [build_serial(place).into(), "none".into(), "20000".into(), "0".into(), "0".into()];
     let without = without_ampere(place, &words);
-    let running = start(&mut place.ampere_run("disk/out", &words));
-    until_counted(place, "0", 2000);
+    let running = start(place.ampere_run("disk/out", &words).arg("2000"));
+    until_paused(place);
     tiny.fill();
     (running, without)
 }
@@ -52,6 +52,7 @@ fn a_disk_that_is_full_has_room_for_the_summary() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("disk"), "16m") else { return };
     let (running, without) = fill_while_it_runs(&place, &tiny);
+    place.write("go", "");
     let done = running.wait();
     done.as_without(&without);
     done.no_panic();
@@ -69,12 +70,13 @@ fn an_output_directory_that_is_removed_is_made_again() {
     let program = build_serial(&place);
     let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
     let without = without_ampere(&place, &words);
-    let running = start(&mut place.ampere_run("out", &words));
-    until_counted(&place, "0", 2000);
+    let running = start(place.ampere_run("out", &words).arg("2000"));
+    until_paused(&place);
     // The collector may make a file there in the meantime.
     while let Err(error) = std::fs::remove_dir_all(place.path("out")) {
         assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty, "{error}");
     }
+    place.write("go", "");
     let done = running.wait();
     done.as_without(&without);
     done.said_nothing();
@@ -98,10 +100,11 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     let without = without_ampere(&place, &words);
     let temporary = place.path("temporary");
     std::fs::create_dir(&temporary).expect("a directory");
-    let running = start(place.ampere_run("out", &words).env("TMPDIR", &temporary));
-    until_counted(&place, "0", 2000);
+    let running = start(place.ampere_run("out", &words).arg("2000").env("TMPDIR", &temporary));
+    until_paused(&place);
     std::fs::remove_dir_all(place.path("out")).expect("the output directory");
     std::fs::write(place.path("out"), "another user's").expect("a file in its place");
+    place.write("go", "");
     let done = running.wait();
     done.as_without(&without);
     done.said_once(&["the collector failed: cannot write", "the figures without a trace are in"]);
@@ -132,9 +135,10 @@ fn when_shared_memory_fills_up_only_later_threads_are_unrecorded() {
     let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
     let without = without_ampere(&place, &words);
     let mut command = place.ampere_run("out", &words);
-    let running = start(command.env("AMPERE_SHM", &tiny.at));
-    until_counted(&place, "0", 2000);
+    let running = start(command.arg("2000").env("AMPERE_SHM", &tiny.at));
+    until_paused(&place);
     tiny.fill();
+    place.write("go", "");
     let done = running.wait();
     done.as_without(&without);
     done.said_once(&["no room for", "threads without a ring are not recorded"]);
@@ -152,6 +156,7 @@ fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
     let (running, without) = fill_while_it_runs(&place, &tiny);
     let first = place.collectors();
     first.iter().for_each(|collector| ampere_tests::jobs::signal(*collector, rustix::process::Signal::KILL));
+    place.write("go", "");
     let done = running.wait();
     assert_eq!((done.code, &done.stdout), (without.code, &without.stdout), "{done:#?}");
     done.said_once(&["killed by signal 9", "another one takes over"]);
@@ -170,10 +175,11 @@ fn recovering_keeps_figures_that_cover_more_than_the_trace() {
     let Some(tiny) = Tiny::mount(place.path("disk"), "600k") else { return };
     let program = build_serial(&place);
     let words = [program.as_os_str(), "none".as_ref(), "40000".as_ref()];
-    let running = start(&mut place.ampere_run("disk/out", words));
-    until_counted(&place, "0", 100);
+    let running = start(place.ampere_run("disk/out", words).args(["0", "0", "100"]));
+    until_paused(&place);
     // The trace cannot be written from these records either.
     std::fs::create_dir(place.path("disk/out/traces.def")).expect("a directory");
+    place.write("go", "");
     let done = running.wait();
     assert_eq!(done.code, 0, "{done:#?}");
     let before = place.summary("disk/out");

@@ -52,12 +52,11 @@ fn a_collector_of_a_program_that_ignores_its_children_is_replaced() {
     let first = place.collectors();
     assert_eq!(first.len(), 1, "{first:?}");
     // This kills the collector, and not its supervisor.
+    until("it is announced", || announced(&place.path("out")).is_some());
     let collecting = announced(&place.path("out")).expect("it is announced");
-    let begun = Instant::now();
     collecting.kill();
     let another = || announced(&place.path("out")).is_some_and(|now| now.pid != collecting.pid);
     until("another collector", another);
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     place.write("go", "");
     as_ever(&running.wait(), "done\n");
     assert_eq!(whole(&place, "out"), 2);
@@ -123,16 +122,20 @@ fn programs_one_after_the_other_keep_no_shared_memory() {
     let place = Place::new();
     let program = guest(&place);
     let shared = place.path("shm");
+    // The collector removes rings of processes that have ended some time later.
     let script = format!(
-        "for i in $(seq 40); do '{}'; echo $i > count; done; sleep 1; ls '{}'/*/s-run*/*.0.ring | wc -l",
-        program.display(),
-        shared.display()
+        "rings() {{ ls '{}'/*/s-run*/*.0.ring | wc -l; }}\n\
+         for i in $(seq 40); do '{}'; [ $i != 20 ] || touch half; [ $i != 25 ] || until [ -e go ]; do sleep 0.01; done; done\n\
+         for i in $(seq 600); do [ $(rings) -gt 4 ] || break; sleep 0.1; done\n\
+         rings",
+        shared.display(),
+        program.display()
     );
     let running = start(&mut place.ampere_run("out", ["sh", "-c", &script]));
-    let count = || std::fs::read_to_string(place.path("count")).unwrap_or_default();
-    until("half of them have ended", || count().trim().parse::<u32>().is_ok_and(|count| count >= 20));
+    until("half of them have ended", || place.path("half").exists());
     // The collector that takes over finds the records of the processes that have ended.
     announced(&place.path("out")).expect("it is announced").kill();
+    place.write("go", "");
     let done = running.wait();
     assert_eq!(done.code, 0, "{done:#?}");
     let rings: u32 = done.stdout.lines().last().and_then(|line| line.trim().parse().ok()).expect("a number");
@@ -147,13 +150,13 @@ fn a_library_that_hangs_does_not_delay_the_results() {
     let place = Place::new();
     let program = guest(&place);
     // The tenth read hangs, so the command must not end before it.
-    let script = format!("'{}'; status=$?; sleep 1; exit $status", program.display());
+    let script = format!("'{}'; status=$?; sleep 3; exit $status", program.display());
     let mut command = place.ampere_run("out", ["sh", "-c", &script]);
     command.env("AMPERE_COUNTERS", "rocm_smi").env("STAND_IN_ROCM_SMI", "watts=300;hang=read");
     let begun = Instant::now();
     let done = run(command.env("AMPERE_ROCM_SMI_LIBRARY", built().join("libstand_in_rocm_smi64.so")));
     as_ever(&done, "done\n");
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     let summary = place.summary("out");
     assert_eq!((&summary["run"]["complete"], worked(&summary)), (&false.into(), 2));
     assert!(summary["run"]["notes"].to_string().contains("no longer answers"), "{}", summary["run"]);

@@ -237,7 +237,7 @@ fn metrics_that_cannot_be_recorded_are_named_in_one_line() {
 fn a_killed_collector_is_replaced_and_its_series_continues() {
     let host = Host::new();
     for (pattern, watts) in [("rocm_smi:::energy_count:device=1", 150.0), ("estimate:::energy", 100.0)] {
-        let mut command = host.simulated("usual", "2", "ns", &[pattern], "watts=300,150");
+        let mut command = host.simulated("usual", "4", "ns", &[pattern], "watts=300,150");
         command.env("AMPERE_COUNTERS", pattern.split(':').next().unwrap());
         command.env("AMPERE_ESTIMATE_WATTS_PER_CORE", "0");
         let child = start(&mut command);
@@ -250,7 +250,7 @@ fn a_killed_collector_is_replaced_and_its_series_continues() {
         assert!((measured - watts).abs() < 0.02 * watts, "{measured} W, not {watts}");
         // The gap was short, and its energy is in the sample after it.
         let longest = metric.samples.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap();
-        assert!((40_000_000..1_000_000_000).contains(&longest), "{longest} ns");
+        assert!((40_000_000..3_000_000_000).contains(&longest), "{longest} ns");
         host.place.assert_clean();
     }
 }
@@ -263,7 +263,7 @@ fn start(command: &mut Command) -> std::process::Child {
 #[test]
 fn without_a_replacement_a_killed_collectors_series_ends_early() {
     let host = Host::new();
-    let mut child = start(&mut host.command("usual", "1.5", "ns", &["*"]));
+    let mut child = start(&mut host.command("usual", "4", "ns", &["*"]));
     std::thread::sleep(Duration::from_millis(700));
     assert!(child.try_wait().unwrap().is_none());
     kill_collectors(&host, |arguments| arguments.contains("--supervise"));

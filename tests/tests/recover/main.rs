@@ -23,7 +23,8 @@ use std::time::Duration;
 const GPUS: &str = "watts=300,90; epoch=0";
 const WATTS: [f64; 2] = [300.0, 90.0];
 
-/// A program that makes a known number of steps. Each has a known number of calls, and takes half a millisecond.
+/// A program that makes a known number of steps. Each has a known number of calls, and takes half a millisecond. After the number
+/// of steps in its third argument, it waits until there is a file `go`.
 pub const STEPS: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
@@ -31,8 +32,11 @@ pub const STEPS: &str = r#"
     __attribute__((noinline)) void tiny(void) { __asm__ volatile(""); }
     __attribute__((noinline)) void step(int calls) { for (int i = 0; i < calls; i++) tiny(); usleep(500); }
     int main(int argc, char **argv) {
-        int steps = atoi(argv[1]), calls = atoi(argv[2]);
-        for (int i = 0; i < steps; i++) step(calls);
+        int steps = atoi(argv[1]), calls = atoi(argv[2]), pause = argc > 3 ? atoi(argv[3]) : -1;
+        for (int i = 0; i < steps; i++) {
+            while (i == pause && access("go", F_OK)) usleep(1000);
+            step(calls);
+        }
         printf("%d steps\n", steps);
         return 7;
     }
