@@ -32,9 +32,9 @@ fn gauges_are_in_the_metrics_and_in_the_summary() {
     let place = Place::new();
     let script = "watts=300/100@0.5,150;gauge=1:edge:71.5,1:busy:5;gauge_error=1:junction:2,1:socket:2";
     let mut run = Running::start(&mut run_on(&place, script, "5"));
-    let collector = wait_for("a collector", Duration::from_secs(20), || announced(&place.path("out")));
+    let collector = wait_for("a collector", Duration::from_secs(60), || announced(&place.path("out")));
     let address = collector.address();
-    let samples = wait_for("gauges", Duration::from_secs(20), || {
+    let samples = wait_for("gauges", Duration::from_secs(60), || {
         let body = http::get(address, "/metrics").ok()?.body;
         let samples = openmetrics::parse(&body).unwrap_or_else(|why| panic!("{why}"));
         let last = |s: &openmetrics::Sample| {
@@ -64,7 +64,8 @@ fn gauges_are_in_the_metrics_and_in_the_summary() {
     assert_eq!((number(busy, "min"), number(busy, "max")), (0.05, 0.05));
     assert!((number(busy, "mean") - 0.05).abs() < 1e-12, "a sum is rounded: {busy}");
     let readings = number(busy, "readings");
-    assert!((2.0..=8.0).contains(&readings), "about once a second for 5 s: {readings}");
+    let seconds = number(&summary["run"], "seconds");
+    assert!((2.0..=seconds + 3.0).contains(&readings), "about once a second for {seconds} s: {readings}");
     // The square wave is read once a second: readings have either level, and the mean is between them.
     let power = gauge(&devices[0], "power_watts", "average").unwrap();
     let (min, mean, max) = (number(power, "min"), number(power, "mean"), number(power, "max"));
@@ -96,7 +97,9 @@ fn a_slow_library_keeps_no_counter_waiting_for_long() {
     succeed(&mut run_on(&place, "watts=300;gauge_us=20000", "3"));
     let summary = place.summary("out");
     let sampler = &summary["overhead"]["sampler"];
-    let asked = number(sampler, "gauges_seconds");
-    assert!(asked >= 0.02 && number(sampler, "longest_gauge_seconds") >= 0.02, "{sampler}");
-    assert!(asked < 0.15, "{asked} s of 3 s");
+    let [asked, longest] = ["gauges_seconds", "longest_gauge_seconds"].map(|key| number(sampler, key));
+    assert!(asked >= 0.02 && longest >= 0.02, "{sampler}");
+    // A reading takes longer if the machine runs something else meanwhile.
+    let seconds = number(&summary["run"], "seconds");
+    assert!(asked < seconds / 50.0 + 0.05 + 2.0 * longest, "{asked} s of {seconds} s: {sampler}");
 }

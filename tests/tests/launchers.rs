@@ -7,14 +7,27 @@ use ampere_tests::skip_unless;
 use serde_json::Value;
 use std::process::Command;
 
-/// The program works until both ranks have started.
+/// The program works for three seconds, and until as many processes as its argument says have started.
 const PROGRAM: &str = "
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-__attribute__((noinline)) void works(void) {
-    for (time_t end = time(0) + 3; time(0) < end;) usleep(1000);
+__attribute__((noinline)) void works(size_t count) {
+    char name[32];
+    snprintf(name, sizeof name, \"started.%d\", (int)getpid());
+    close(open(name, O_CREAT | O_WRONLY, 0600));
+    for (time_t end = time(0) + 3;; usleep(1000)) {
+        glob_t all = {0};
+        glob(\"started.*\", 0, NULL, &all);
+        size_t found = all.gl_pathc;
+        globfree(&all);
+        if (found >= count && time(0) >= end) return;
+    }
 }
-int main(void) { works(); return 0; }
+int main(int count, char **words) { works(count > 1 ? atoi(words[1]) : 1); return 0; }
 ";
 
 type Variables = &'static [(&'static str, &'static str)];
@@ -133,7 +146,7 @@ fn the_ranks_of_each_launcher_are_one_run() {
     for launcher in LAUNCHERS {
         let place = Place::new();
         let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
-        let command = || place.ampere_run("out", [program.as_os_str()]);
+        let command = || place.ampere_run("out", [program.as_os_str(), "2".as_ref()]);
         ranks(&place, command, launcher);
     }
 }
@@ -146,7 +159,7 @@ fn ranks_that_a_script_starts_separately_are_one_run() {
     let ampere = ampere_tests::jobs::built().join("ampere");
     let script = place.script(
         "rank",
-        &format!("#!/bin/sh\n{} run -o out -- {}\nexit $?\n", ampere.display(), program.display()),
+        &format!("#!/bin/sh\n{} run -o out -- {} 2\nexit $?\n", ampere.display(), program.display()),
     );
     let command = || place.command(&script);
     ranks(&place, command, LAUNCHERS.iter().find(|launcher| launcher.0 == "MPT").expect("a launcher"));
@@ -169,7 +182,7 @@ fn runs_of_an_unknown_launcher_are_not_complete() {
     let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
     let running = [0, 1].map(|rank| {
         let mut command = place.ampere(["run", "--"]);
-        start(command.arg(&program).env("UNKNOWN_LAUNCHER_RANK", rank.to_string()))
+        start(command.arg(&program).arg("2").env("UNKNOWN_LAUNCHER_RANK", rank.to_string()))
     });
     for run in running {
         assert_eq!(run.wait().code, 0);
@@ -200,7 +213,8 @@ fn nodes_with_the_same_name_are_separate_nodes_of_the_run() {
         let ampere = ampere_tests::jobs::built().join("ampere");
         let running: Vec<_> = (nodes.iter().enumerate())
             .map(|(rank, node)| {
-                let words = format!("{} run -o out -- {}", ampere.display(), program.display());
+                let words =
+                    format!("{} run -o out -- {} {}", ampere.display(), program.display(), nodes.len());
                 // This command runs with the boot ID and the memory of the other node, and with the same name.
                 let shell = place.on_another_node(node, &words);
                 let shell = shell.replace(&format!("hostname {node}"), &format!("hostname {name}"));

@@ -3,13 +3,14 @@
 use ampere_tests::jobs::{Place, files_below, run, start, until};
 use std::path::PathBuf;
 
-/// A program that makes a number of steps of a millisecond.
+/// A program that makes a number of steps of a millisecond. With three arguments, it continues until there is the file in the third.
 const STEPS: &str = r#"
     #include <stdlib.h>
     #include <unistd.h>
     __attribute__((noinline)) void step(void) { usleep(1000); }
     int main(int argc, char **argv) {
         for (int i = atoi(argv[1]); i > 0; i--) step();
+        while (argc > 3 && access(argv[3], F_OK)) step();
         return 7;
     }
 "#;
@@ -19,7 +20,7 @@ fn the_rings_of_a_full_node_are_256_mib_at_most() {
     const RANKS: u64 = 128;
     let place = Place::new();
     let program = place.compile("cc", "steps", STEPS, &["-finstrument-functions"]);
-    let mut command = place.ampere_run("out", [program.to_str().expect("UTF-8"), "1000"]);
+    let mut command = place.ampere_run("out", [program.to_str().expect("UTF-8"), "0", "0", "go"]);
     command.env("OMPI_COMM_WORLD_LOCAL_RANK", "3").env("OMPI_COMM_WORLD_LOCAL_SIZE", RANKS.to_string());
     let running = start(&mut command);
     let is_ring = |path: &PathBuf| {
@@ -32,6 +33,7 @@ fn the_rings_of_a_full_node_are_256_mib_at_most() {
     };
     until("there is a ring", || bytes() > 1 << 20);
     assert!(bytes() * RANKS <= 256 << 20, "{} bytes each", bytes());
+    place.write("go", "");
     running.wait();
     place.assert_clean();
 }
@@ -67,13 +69,14 @@ fn records_are_on_the_disk_of_the_node_and_nothing_of_them_stays() {
     let place = Place::new();
     let disk = tempfile::tempdir_in("/var/tmp").expect("a directory");
     let program = place.compile("cc", "steps", STEPS, &["-finstrument-functions"]);
-    let mut command = place.ampere_run("out", [program.to_str().expect("UTF-8"), "1500", "10"]);
+    let mut command = place.ampere_run("out", [program.to_str().expect("UTF-8"), "1500", "0", "go"]);
     command.env_remove("AMPERE_SPOOL_DIRECTORY");
     let running = start(command.env("TMPDIR", disk.path()));
     let is_records = |path: &PathBuf| path.ends_with("records");
     until("there are records", || files_below(disk.path()).iter().any(is_records));
     let claim = files_below(&place.path("out"));
     assert!(claim.len() < 8 && !claim.iter().any(is_records), "{claim:?}");
+    place.write("go", "");
     running.wait();
     assert!(place.path("out/traces.otf2").exists());
     assert!(std::fs::read_dir(disk.path()).expect("a directory").next().is_none());

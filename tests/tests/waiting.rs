@@ -234,6 +234,12 @@ fn delays_cause_waiting(
     succeed(compile.arg("-O1").args(options).arg("-o").arg(&program).arg(place.write(file, source)));
     let is_sampled = options == SAMPLED;
     let mut unseen: Vec<(usize, &str)> = slow.to_vec();
+    let (messages, kinds) = match file {
+        "delays.f90" => (MESSAGES_IN_FORTRAN, &["late sender", "n-to-n"][..]),
+        "groups.c" => (1.0, &["late sender", "barrier", "n-to-n", "1-to-n", "n-to-1"][..]),
+        _ => (MESSAGES, &KINDS[..]),
+    };
+    let mut unseen_kinds: Vec<&str> = kinds.to_vec();
     for number in 0..RUNS_MAX {
         let output = format!("out{number}");
         let mut run = place.ampere_run(&output, launch.iter().copied());
@@ -244,31 +250,35 @@ fn delays_cause_waiting(
         succeed(with_rocm_smi(&mut run, &format!("watts={WATTS}")));
         let trace = place.path(&output).join("traces.otf2");
         let summary = attribute(&trace, &["--policy", "time_sliced"]);
-        let (messages, kinds) = match file {
-            "delays.f90" => (MESSAGES_IN_FORTRAN, &["late sender", "n-to-n"][..]),
-            "groups.c" => (1.0, &["late sender", "barrier", "n-to-n", "1-to-n", "n-to-1"][..]),
-            _ => (MESSAGES, &KINDS[..]),
-        };
-        check_sums(&summary, messages, kinds);
+        check_sums(&summary, messages);
+        unseen_kinds.retain(|kind| joules_of_kind(&summary, kind) < 0.5 * DELAY * WATTS / RANKS as f64);
         let rows = waits(&summary, Frames::All);
         unseen.retain(|(rank, function)| {
             let key = |suffix| (format!("MPI Rank {rank}"), format!("{function}{suffix}"));
             let row = rows.get(&key("")).or_else(|| rows.get(&key("_")));
-            let [seconds, waited, caused] = *row.expect("a row of the function");
-            assert!(seconds > 0.9 * DELAY && waited == 0.0, "{function}: {seconds} s, {waited} J");
+            let [seconds, waited, caused] = *match row {
+                None if is_sampled => return true,
+                row => row.expect("a row of the function"),
+            };
+            let is_whole = seconds > 0.9 * DELAY;
+            assert!((is_whole || is_sampled) && waited == 0.0, "{function}: {seconds} s, {waited} J");
             let joules = (RANKS - 1) as f64 * seconds * WATTS / RANKS as f64;
             assert!(
                 caused < 1.02 * joules,
                 "{function} caused {caused} J, and at most {joules} J are possible"
             );
             println!("{function} caused {caused} J of {joules} J");
-            relative(caused, joules) > 0.02
+            !is_whole || relative(caused, joules) > 0.02
         });
-        if unseen.is_empty() {
+        if unseen.is_empty() && unseen_kinds.is_empty() {
             break;
         }
     }
     assert!(unseen.is_empty(), "in {RUNS_MAX} runs, others waited for less than the delay of {unseen:?}");
+    assert!(
+        unseen_kinds.is_empty(),
+        "in {RUNS_MAX} runs, others waited for less than half of {unseen_kinds:?}"
+    );
     place.assert_clean();
 }
 
@@ -299,7 +309,7 @@ fn a_run_finds_at_its_end_what_ranks_used_waiting() {
         let page = std::fs::read_to_string(directory.join("report.html")).expect("a page");
         assert_eq!(page.contains(") were used waiting in MPI"), is_wanted);
         if is_wanted {
-            check_sums(&own, MESSAGES, &KINDS);
+            check_sums(&own, MESSAGES);
             let notes = own["run"]["notes"].to_string();
             assert!(!notes.contains("the trace lacks"), "{notes}");
             assert_eq!(own["run"]["waiting"], of_trace["run"]["waiting"]);
@@ -331,8 +341,8 @@ fn check_page(place: &Place, output: &str, waiting: &Value) {
     let all: f64 = list(pairs, "joules").iter().filter_map(Value::as_f64).sum();
     assert!(relative(all, number(waiting, "joules")) < 1e-8, "{waiting}");
     assert!(
-        pair(1, 0) > pair(2, 1) && pair(2, 1) > pair(0, 0),
-        "rank 0 is late more often than rank 1: {pairs}"
+        pair(1, 0) > pair(0, 0) && pair(2, 1) > pair(0, 0),
+        "ranks 0 and 1 are late before operations of others: {pairs}"
     );
     if !browser::is_there() {
         return;
@@ -372,22 +382,24 @@ fn check_times(place: &Place, output: &str, waiting: &Value) {
         assert!(relative(sum, number(&waiting["kinds"], kind)) < 1e-8, "{kind}: {bins:?} {waiting}");
     }
     assert_eq!(kinds.len(), 6, "{table}");
+    // A rank that waits is charged a third of the device. On a busy machine, ranks wait for less or more than the delay.
     let bins = kinds["1-to-n"].iter().filter(|joules| **joules > 0.0).count();
-    assert!((2..=6).contains(&bins), "{kinds:?}");
+    let seconds = number(&waiting["kinds"], "1-to-n") / (WATTS / RANKS as f64);
+    let [least, most] = [seconds / (RANKS - 1) as f64, seconds].map(|seconds| seconds / 0.1);
+    assert!((least..=most + 2.0).contains(&(bins as f64)), "{kinds:?}");
 }
 
-/// Checks that as much was caused as was used waiting, that only MPI functions waited, that each message was matched, and that
-/// there were waits of each of these kinds.
-fn check_sums(summary: &Value, messages: f64, kinds: &[&str]) {
+fn joules_of_kind(summary: &Value, kind: &str) -> f64 {
+    summary["run"]["waiting"]["kinds"][kind].as_f64().unwrap_or_default()
+}
+
+/// Checks that as much was caused as was used waiting, that only MPI functions waited, and that each message was matched.
+fn check_sums(summary: &Value, messages: f64) {
     let (rows, waiting) = (waits(summary, Frames::Own), &summary["run"]["waiting"]);
     let [waited, caused] = [1, 2].map(|at| rows.values().map(|row| row[at]).sum::<f64>());
     assert!(relative(waited, caused) < 1e-8, "{waited} J are not {caused} J");
     assert!(relative(waited, number(waiting, "joules")) < 1e-8, "{waiting}");
     assert_eq!((number(waiting, "matched_messages"), number(waiting, "unmatched_messages")), (messages, 0.0));
-    for kind in kinds {
-        let joules = number(&waiting["kinds"], kind);
-        assert!(joules > 0.5 * DELAY * WATTS / RANKS as f64, "{kind}: {joules} J");
-    }
     for ((rank, function), [_, waited, _]) in &rows {
         assert!(function.starts_with("MPI_") || *waited == 0.0, "{function} on {rank} waited");
     }

@@ -146,7 +146,7 @@ fn a_library_that_hangs_is_not_waited_for() {
     let [rocm_smi, _, nvml] = STAND_INS;
     let begun = Instant::now();
     let found = ask(stand_in(nvml, "hang=read", stand_in(rocm_smi, "hang=init", doctor(&place))));
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     found.says(
         "counters",
         "rocm_smi",
@@ -202,26 +202,32 @@ fn the_kernels_files_show_their_devices() {
     // The counter increases by 100 J every 50 ms, which is 2 kW.
     let (over, file) =
         (AtomicBool::new(false), std::fs::File::options().write(true).open(&moving).expect("open"));
-    let found = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let begun = Instant::now();
+    let (found, late) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (begun, mut last, mut late) = (Instant::now(), Instant::now(), Duration::ZERO);
             while !over.load(Ordering::Relaxed) {
+                // On a busy machine, the counter changes late.
+                late += last.elapsed().saturating_sub(Duration::from_millis(10));
+                last = Instant::now();
                 let steps = begun.elapsed().as_millis() as u64 / 50;
                 // It is written in place with a constant length, so that there is always a number in it.
                 file.write_at((100_000_000_000 + steps * 100_000_000).to_string().as_bytes(), 0)
                     .expect("write");
                 std::thread::sleep(Duration::from_millis(1));
             }
+            late.as_secs_f64()
         });
         let found = ask(command);
         over.store(true, Ordering::Relaxed);
-        found
+        (found, writer.join().expect("a thread"))
     });
+    // The doctor looks at the counter for a second.
+    let within = 0.15 + 1.5 * late;
     assert_eq!(found.used(), ["cray_pm", "rapl", "hwmon"]);
     let package = &found.source("rapl")["devices"][0];
     assert_eq!((&package["name"], &package["library"]), (&"package-0".into(), &Value::Null));
-    assert_near(number(package, "update_seconds"), 0.050, 0.15);
-    assert_near(number(package, "watts"), 2000.0, 0.15);
+    assert_near(number(package, "update_seconds"), 0.050, within);
+    assert_near(number(package, "watts"), 2000.0, within);
     found.says("counters", "rapl package-0-dram", "note", &["did not move in 1 s", "in steps of 1 uJ"]);
     found.says("counters", "cray_pm node", "note", &["did not move in 1 s", "measured", "in steps of 1 J"]);
     // A power that stays constant is not an error.
