@@ -82,9 +82,9 @@ impl Location {
         }
     }
 
-    /// Returns the views in which it is a consumer.
-    pub fn views(&self) -> impl Iterator<Item = ViewIndex> + '_ {
-        self.draws_from.iter().map(|(view, _)| *view)
+    /// Returns the views in which it is a consumer, with its number in each.
+    pub fn draws_from(&self) -> impl Iterator<Item = (ViewIndex, u32)> + '_ {
+        self.draws_from.iter().copied()
     }
 
     /// Makes the location the consumer of this number in the view.

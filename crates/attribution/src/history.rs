@@ -191,16 +191,17 @@ impl Engine {
         entered.or_else(|| before.map(|(_, node)| *node).filter(is_it))
     }
 
-    /// Returns the joules that a view charged to a location from `start` to `end`, as far as they are recorded. The location must
-    /// have had a frame open during all of that time. Joules between two samples with the same timestamp count for the time before.
+    /// Returns the joules that a view charged to a location, with its number there, from `start` to `end`, as far as they are
+    /// recorded. The location must have had a frame open during all of that time. Joules between two samples with the same
+    /// timestamp count for the time before.
     pub fn joules_during(
         &self,
         view: ViewIndex,
+        consumer: u32,
         location: LocationIndex,
         start: Timestamp,
         end: Timestamp,
     ) -> f64 {
-        let Some(consumer) = self.consumer_of(view, location) else { return 0.0 };
         self.view(view).joules_during(consumer, start, end, self.cpu_time_of(location))
     }
 
@@ -210,9 +211,9 @@ impl Engine {
         Some(cpu_time.at(end).since(cpu_time.at(start)))
     }
 
-    /// Returns the views in which a location is a consumer and of which prices are recorded.
-    pub fn priced_views(&self, location: LocationIndex) -> impl Iterator<Item = ViewIndex> + '_ {
-        let views = self.location(location.0).views();
-        views.filter(|view| self.view(*view).prices.is_some())
+    /// Returns the views in which a location is a consumer and of which prices are recorded, with the location's number in each.
+    pub fn priced_views(&self, location: LocationIndex) -> impl Iterator<Item = (ViewIndex, u32)> + '_ {
+        let views = self.location(location.0).draws_from();
+        views.filter(|(view, _)| self.view(*view).prices.is_some())
     }
 }

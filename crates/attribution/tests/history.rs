@@ -50,11 +50,12 @@ fn joules(
     }
     let mut of_history: BTreeMap<(u32, u32), f64> = BTreeMap::new();
     for location in &locations {
+        let (view, consumer) = engine.priced_views(*location).next().expect("its prices are recorded");
         let mut stays = Vec::new();
         engine.each_stay(*location, 0, time, |stay| stays.push(stay));
         for stay in stays.into_iter().filter(|stay| !stay.node.is_root()) {
             let middle = stay.start + (stay.end - stay.start) / 3;
-            let part = |start, end| engine.joules_during(view, *location, start, end);
+            let part = |start, end| engine.joules_during(view, consumer, *location, start, end);
             *of_history.entry((location.0, stay.node.0)).or_default() +=
                 part(stay.start, middle) + part(middle, stay.end);
         }

@@ -665,14 +665,14 @@ fn waiting(attributor: &Attributor, labels: &Labels, limits: &mut Limits) -> Wai
     let mut waited: BTreeMap<(usize, Kind), f64> = BTreeMap::new();
     let mut caused: BTreeMap<(usize, RegionRef), f64> = BTreeMap::new();
     for waits in waits::of_devices(attributor) {
-        for ((location, _), joules) in &waits.waited {
+        for ((location, _), joules) in waits.waited.iter() {
             for kind in Kind::ALL.into_iter().filter(|kind| joules.get(*kind) > 0.0) {
-                *waited.entry((label(*location), kind)).or_default() += joules.get(kind);
+                *waited.entry((label(location), kind)).or_default() += joules.get(kind);
             }
         }
-        for ((location, node), joules) in &waits.caused {
-            let (_, region) = attributor.engine.caller_of(*location, *node);
-            *caused.entry((label(*location), region)).or_default() += joules.sum();
+        for ((location, node), joules) in waits.caused.iter() {
+            let (_, region) = attributor.engine.caller_of(location, node);
+            *caused.entry((label(location), region)).or_default() += joules.sum();
         }
     }
     let mut named: BTreeMap<(String, String), f64> = BTreeMap::new();

@@ -3,6 +3,7 @@
 use crate::callpaths::{Callpath, Callpaths, Figures, Name, rounded};
 use crate::summary::Region;
 use ampere_attribution::{LocationIndex, ViewIndex};
+use ampere_model::numbers::NumberMap;
 use ampere_timeline::attributor::{Attributor, Unit};
 use ampere_timeline::waiting::{ByKind, GROUPS_MAX, Kind, ViewWaits};
 use serde::{Deserialize, Serialize};
@@ -156,14 +157,14 @@ impl Waiting {
         let mut pairs: BTreeMap<(u32, u32), f64> = BTreeMap::new();
         for waits in of_devices(attributor) {
             all.not_on_cpu_joules.iter_mut().for_each(|joules| *joules += waits.not_on_cpu);
-            for joules in waits.waited.values() {
+            for (_, joules) in waits.waited.iter() {
                 all.joules += joules.sum();
                 for kind in Kind::ALL {
                     *all.kinds.entry(kind.as_str().to_owned()).or_default() += joules.get(kind);
                 }
             }
-            for ((location, node), joules) in &waits.caused {
-                let (_, region) = attributor.engine.caller_of(*location, *node);
+            for ((location, node), joules) in waits.caused.iter() {
+                let (_, region) = attributor.engine.caller_of(location, node);
                 *causes.entry((location.0, region.0)).or_default() += joules.sum();
             }
             for (waiting, row) in (0..).zip(&waits.pairs) {
@@ -244,11 +245,11 @@ pub fn of_devices(attributor: &Attributor) -> impl Iterator<Item = &ViewWaits> {
 pub(crate) fn add_to_rows(attributor: &Attributor, view: ViewIndex, rows: &mut Callpaths) {
     let Some(waiting) = &attributor.waiting else { return };
     let waits = waiting.of_view(view);
-    let mut caused = waits.map(|waits| waits.caused.clone()).unwrap_or_default();
-    let sum = |joules: Option<ByKind>| Some(joules.map_or(0.0, |joules| joules.sum()));
+    let mut caused: NumberMap<_, &ByKind> = waits.into_iter().flat_map(|waits| waits.caused.iter()).collect();
+    let sum = |joules: Option<&ByKind>| Some(joules.map_or(0.0, ByKind::sum));
     for row in rows.iter_mut() {
         let key = (ampere_attribution::LocationIndex(row.location), ampere_attribution::NodeIndex(row.path));
-        row.figures.waited_joules = sum(waits.and_then(|waits| waits.waited.get(&key).copied()));
+        row.figures.waited_joules = sum(waits.and_then(|waits| waits.waited.get(key)));
         row.figures.caused_waiting_joules = sum(caused.remove(&key));
     }
     let elsewhere = caused.into_iter().map(|((location, node), joules)| Callpath {
@@ -266,8 +267,8 @@ pub(crate) fn add_to_regions(attributor: &Attributor, view: ViewIndex, regions: 
     let mut sums: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     if let Some(waits) = waiting.of_view(view) {
         for (which, rows) in [&waits.waited, &waits.caused].into_iter().enumerate() {
-            for ((location, node), joules) in rows {
-                let (_, region) = attributor.engine.caller_of(*location, *node);
+            for ((location, node), joules) in rows.iter() {
+                let (_, region) = attributor.engine.caller_of(location, node);
                 sums.entry(attributor.regions.name(region)).or_default()[which] += joules.sum();
             }
         }

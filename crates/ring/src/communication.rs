@@ -125,6 +125,7 @@ impl Communication {
         }
     }
 
+    #[inline]
     fn of_numbers(numbers: Numbers) -> Option<Communication> {
         let Numbers { event, first, payloads: [one, two, three] } = numbers;
         let message = Message { peer: two.1, communicator: first, tag: one.1, bytes: one.0 };
@@ -210,12 +211,31 @@ pub(crate) fn records_of(records: &[Record]) -> Option<usize> {
 /// Decodes the event that these records begin with, which must be complete.
 #[inline]
 pub(crate) fn decode_whole(records: &[Record]) -> Option<Communication> {
+    if let Some(message) = short_message(records) {
+        return Some(message);
+    }
     let payload = |at: usize| {
         let record = records.get(at).filter(|record| record.is_payload());
         record.map_or((0, 0), |record| (record.word0, record.argument()))
     };
     let payloads = [payload(1), payload(2), payload(3)];
     Communication::of_numbers(Numbers::of_records(*records.first()?, payloads))
+}
+
+/// Decodes a short message, as most events are, if these records begin with one.
+#[inline]
+fn short_message(records: &[Record]) -> Option<Communication> {
+    let [head, payload, ..] = records else { return None };
+    let (peer, communicator, tag) = (payload.argument(), head.argument(), head.communication_bits().into());
+    let message = Message { peer, communicator, tag, bytes: payload.word0 & u64::from(u32::MAX) };
+    let request = payload.word0 >> 32;
+    Some(match head.communication_event() ^ SHORT_EVENT {
+        1 => Communication::MpiSend(message),
+        2 => Communication::MpiRecv(message),
+        3 => Communication::MpiIsend(message, request),
+        6 => Communication::MpiIrecv(message, request),
+        _ => return None,
+    })
 }
 
 /// An event whose records have been read only in part.

@@ -200,7 +200,7 @@ impl View {
         let group = self.consumers.all[consumer as usize].group;
         let first = log.hint.partition_point(&log.pieces, |piece| piece.end <= start);
         let pieces = log.pieces[first..].iter().take_while(|piece| piece.start < end);
-        let joules = |piece: &Piece| {
+        let of_piece = |piece: &Piece| {
             let (start, end) = (piece.start.max(start), piece.end.min(end));
             let of_consumer = piece.of_consumers.as_ref().and_then(|all| all.get(consumer as usize).copied());
             let price = of_consumer.unwrap_or(piece.price);
@@ -213,9 +213,13 @@ impl View {
             };
             share * price.share + active * price.active + ticks * price.open
         };
+        let joules: f64 = pieces.map(of_piece).sum();
+        if log.at_once.is_empty() {
+            return joules;
+        }
         let first = log.at_once.partition_point(|(time, _)| *time <= start);
         let at_once = log.at_once.range(first..).take_while(|(time, _)| *time <= end);
         let own = at_once.flat_map(|(_, charges)| charges).filter(|(other, _)| *other == consumer);
-        pieces.map(joules).chain(own.map(|(_, joules)| *joules)).sum()
+        own.fold(joules, |sum, (_, joules)| sum + joules)
     }
 }

@@ -388,13 +388,13 @@ impl LiveTables {
             sum.seconds += *ticks as f64 / attributor.ticks_per_second as f64;
         }
         for of_device in waits::of_devices(attributor) {
-            let name = |(location, node): &(LocationIndex, NodeIndex)| {
-                attributor.regions.name(attributor.engine.caller_of(*location, *node).1)
+            let name = |(location, node): (LocationIndex, NodeIndex)| {
+                attributor.regions.name(attributor.engine.caller_of(location, node).1)
             };
-            for (path, joules) in &of_device.waited {
+            for (path, joules) in of_device.waited.iter() {
                 all.entry(name(path)).or_default().waited_joules += joules.sum();
             }
-            for (path, joules) in &of_device.caused {
+            for (path, joules) in of_device.caused.iter() {
                 all.entry(name(path)).or_default().caused_waiting_joules += joules.sum();
             }
         }

@@ -2,7 +2,6 @@
 
 use ampere_attribution::{LocationIndex, NodeIndex, Stay, ViewIndex};
 use ampere_model::Timestamp;
-use ampere_model::numbers::NumberMap;
 
 /// The kinds of waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,8 +64,47 @@ impl ByKind {
     }
 }
 
-/// The joules of call paths, by location.
-pub type ByPath = NumberMap<(LocationIndex, NodeIndex), ByKind>;
+/// A call path of a location.
+type Path = (LocationIndex, NodeIndex);
+
+/// The joules of call paths.
+#[derive(Clone, Debug, Default)]
+pub struct ByPath {
+    all: Vec<(Path, ByKind)>,
+    /// By the numbers of the location and the call path: the number of entries in `all` up to that of the call path; 0 if it has none.
+    places: Vec<Vec<u32>>,
+}
+
+impl ByPath {
+    /// Adds joules to those of a call path.
+    #[inline]
+    pub(super) fn add(&mut self, path: Path, kind: Kind, joules: f64) {
+        let [location, node] = [path.0.0, path.1.0].map(|number| number as usize);
+        if location >= self.places.len() {
+            self.places.resize_with(location + 1, Vec::new);
+        }
+        let places = &mut self.places[location];
+        if node >= places.len() {
+            places.resize(node + 1, 0);
+        }
+        if places[node] == 0 {
+            self.all.push((path, ByKind::default()));
+            places[node] = self.all.len() as u32;
+        }
+        self.all[places[node] as usize - 1].1.add(kind, joules);
+    }
+
+    /// Returns the joules of a call path, if it has any.
+    pub fn get(&self, (location, node): Path) -> Option<&ByKind> {
+        let place = *self.places.get(location.0 as usize)?.get(node.0 as usize)?;
+        self.all.get((place as usize).checked_sub(1)?).map(|(_, joules)| joules)
+    }
+
+    /// Iterates over the call paths that have joules.
+    pub fn iter(&self) -> impl Iterator<Item = (Path, &ByKind)> {
+        self.all.iter().map(|(path, joules)| (*path, joules))
+    }
+}
 
 /// The waits of one device. Both sums are the same.
 #[derive(Clone, Debug, Default)]

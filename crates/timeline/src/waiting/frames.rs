@@ -47,6 +47,8 @@ struct Frame {
     enter: Timestamp,
     /// `None` while it is open.
     leave: Option<Timestamp>,
+    /// Whether it has called other frames, or may still do that.
+    has_inner: bool,
     /// The number of its events whose other side is not known yet.
     undecided: u32,
     /// The receiver, if the only such event is a blocking send.
@@ -65,6 +67,7 @@ struct Open {
     is_mpi: bool,
     /// Whether it is a call that waits for a message without receiving it.
     is_probe: bool,
+    has_inner: bool,
     id: Option<Id>,
 }
 
@@ -96,15 +99,18 @@ impl Frames {
         if at >= self.open.len() {
             self.open.resize_with(at + 1, Vec::new);
         }
-        self.open[at].push(Open { enter, region, is_mpi, is_probe, id: None });
+        let open = &mut self.open[at];
+        open.last_mut().into_iter().for_each(|outer| outer.has_inner = true);
+        open.push(Open { enter, region, is_mpi, is_probe, has_inner: false, id: None });
     }
 
     /// Leaves the innermost frame. Returns it if its wait can be taken.
     #[inline]
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) -> Option<Id> {
-        let id = self.open.get_mut(location.0 as usize)?.pop()?.id?;
+        let Open { id, has_inner, .. } = self.open.get_mut(location.0 as usize)?.pop()?;
+        let id = id?;
         let frame = self.get(id)?;
-        frame.leave = Some(time);
+        (frame.leave, frame.has_inner) = (Some(time), has_inner);
         (frame.undecided == 0).then_some(id)
     }
 
@@ -208,11 +214,11 @@ impl Frames {
     pub fn take_wait(&mut self, id: Id, node_of: impl Fn(u32) -> u32) -> Option<(LocationIndex, Wait)> {
         let Tolerance { clock_error, within_node } = self.tolerance;
         let frame = self.get(id)?;
-        let (place, region, start) = (frame.place, frame.region, frame.enter);
+        let (place, region, start, has_inner) = (frame.place, frame.region, frame.enter, frame.has_inner);
         let leave = frame.leave.unwrap_or(start);
         let end_of = |arrival: &Arrival| {
-            let is_near = node_of(arrival.rank) == node_of(place.rank);
-            let doubt = if is_near { 0 } else { clock_error.saturating_mul(2) };
+            let is_exact = clock_error == 0 || node_of(arrival.rank) == node_of(place.rank);
+            let doubt = if is_exact { 0 } else { clock_error.saturating_mul(2) };
             let after = arrival.time.saturating_sub(leave);
             let is_within = match arrival.kind {
                 Kind::LateReceiver => after <= tolerance_of_send(start, leave),
@@ -231,6 +237,7 @@ impl Frames {
             kind: arrival.kind,
             late: arrival.rank,
             region,
+            has_inner,
             node: None,
             latest_end: end,
             is_settled: false,
@@ -320,6 +327,7 @@ fn take_slot(all: &mut Vec<Frame>, free: &mut Vec<u32>) -> Id {
             region: RegionRef(0),
             enter: 0,
             leave: None,
+            has_inner: true,
             undecided: 0,
             receiver: None,
             arrivals: Vec::new(),
@@ -330,6 +338,7 @@ fn take_slot(all: &mut Vec<Frame>, free: &mut Vec<u32>) -> Id {
     });
     let frame = &mut all[slot as usize];
     frame.generation += 1;
-    (frame.leave, frame.undecided, frame.receiver, frame.events) = (None, 0, None, 0);
+    (frame.leave, frame.has_inner, frame.undecided) = (None, true, 0);
+    (frame.receiver, frame.events) = (None, 0);
     Id { slot, generation: frame.generation }
 }

@@ -171,6 +171,7 @@ impl Messages {
             Some(request) => {
                 self.cancellable.insert((place.location, request), channel);
             }
+            None if queue.receives.is_empty() => {}
             None => pair_up(queue, frames, channel, &mut self.waiting, &mut self.matched),
         }
     }

@@ -28,7 +28,7 @@ mod ranks;
 #[cfg(test)]
 mod tests;
 
-pub use figures::{ByKind, Counts, Kind, Span, ViewWaits};
+pub use figures::{ByKind, ByPath, Counts, Kind, Span, ViewWaits};
 pub use ranks::{CollectiveKind, Comm, ELSEWHERE, GROUPS_MAX, Message, Operation, Rank, Ranks, Root};
 
 use ampere_attribution::{Engine, Hint, LocationIndex, NodeIndex, Stay, ViewIndex};
@@ -53,6 +53,8 @@ struct Wait {
     /// The rank that came late.
     late: u32,
     region: RegionRef,
+    /// Whether the frame has called other frames.
+    has_inner: bool,
     /// The call path of the frame, once the engine has reached it.
     node: Option<NodeIndex>,
     /// The latest end among this wait and all that start before it on its location, once the waits are in order.
@@ -314,13 +316,20 @@ impl Waiting {
         if found.causes.is_empty() {
             return;
         }
-        for view in engine.priced_views(location) {
-            engine.each_stay(location, wait.start, wait.end, |stay| {
-                if self.is_in_frame(engine, location, stay.node, &wait) {
-                    let joules = engine.joules_during(view, location, stay.start, stay.end);
-                    found.own.push((stay, joules));
-                }
-            });
+        let only = wait.node.filter(|_| !wait.has_inner && !self.ranks.has_samples(location));
+        for (view, consumer) in engine.priced_views(location) {
+            let mut add = |stay: Stay| {
+                let joules = engine.joules_during(view, consumer, location, stay.start, stay.end);
+                found.own.push((stay, joules));
+            };
+            match only {
+                Some(node) => add(Stay { start: wait.start, end: wait.end, node }),
+                None => engine.each_stay(location, wait.start, wait.end, |stay| {
+                    if self.is_in_frame(engine, location, stay.node, &wait) {
+                        add(stay);
+                    }
+                }),
+            }
             self.charge(view, location, wait.kind, found);
             found.own.clear();
         }
@@ -339,12 +348,12 @@ impl Waiting {
         }
         let view = self.figures.of_mut(view);
         for (stay, joules) in &found.own {
-            view.waited.entry((location, stay.node)).or_default().add(kind, *joules);
+            view.waited.add((location, stay.node), kind, *joules);
         }
         view.not_on_cpu += joules * (found.not_on_cpu / all as f64);
         for (cause, ticks) in &found.causes {
             let part = joules * (*ticks as f64 / all as f64);
-            view.caused.entry(*cause).or_default().add(kind, part);
+            view.caused.add(*cause, kind, part);
             if let (Some(waiting), Some(cause)) = (group, self.ranks.group(cause.0)) {
                 view.add_pair(waiting, cause, part);
             }

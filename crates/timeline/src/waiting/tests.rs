@@ -1,7 +1,6 @@
 use super::*;
 use ampere_attribution::{Increase, Policy, Sharing};
 use ampere_model::Region;
-use ampere_model::numbers::NumberMap;
 use ampere_model::regions::Regions;
 
 /// One device that draws one joule per tick and rank, and ranks of one thread each, in one communicator (0).
@@ -105,14 +104,14 @@ impl Run {
         self.sample(1000);
         self.waiting.end(&mut self.engine);
         let waits = self.waiting.of_view(self.view).cloned().unwrap_or_default();
-        let kinds = |(key, joules): (&_, &ByKind)| {
-            let (key, joules) = (self.path(*key), *joules);
+        let kinds = |(key, joules): (_, &ByKind)| {
+            let (key, joules) = (self.path(key), *joules);
             let known = Kind::ALL.into_iter().filter(move |kind| joules.get(*kind) > 0.0);
             known.map(move |kind| (key.clone(), kind.as_str(), joules.get(kind))).collect::<Vec<_>>()
         };
         let mut waited: Vec<_> = waits.waited.iter().flat_map(kinds).collect();
         let mut caused: Vec<_> =
-            waits.caused.iter().map(|(key, joules)| (self.path(*key), joules.sum())).collect();
+            waits.caused.iter().map(|(key, joules)| (self.path(key), joules.sum())).collect();
         waited.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
         caused.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
         let (a, b): (f64, f64) = (waited.iter().map(|row| row.2).sum(), caused.iter().map(|row| row.1).sum());
@@ -558,7 +557,7 @@ fn waits_are_settled_in_constant_memory() {
         run.waiting.end(&mut run.engine);
         assert_eq!(run.waiting.counts().cut_calls, 0);
         let waits = run.waiting.of_view(run.view).cloned().unwrap_or_default();
-        let sum = |rows: &NumberMap<_, ByKind>| rows.values().map(ByKind::sum).sum::<f64>();
+        let sum = |rows: &ByPath| rows.iter().map(|(_, joules)| joules.sum()).sum::<f64>();
         (sum(&waits.waited), sum(&waits.caused), kept)
     });
     let [all, often, bounded] = figures;
