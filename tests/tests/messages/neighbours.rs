@@ -48,11 +48,13 @@ fn requests_of_collectives_among_neighbours() {
         let own = 4 * (rank + 1);
         for (to, all_to_all) in [((rank + 1) % RANKS, [12, 12]), ((rank + 2) % RANKS, [16, 8])] {
             expected.add(rank, to, (NON_BLOCKING, 3), &[own, all_to_all[0], all_to_all[1], 20]);
+            expected.add(rank, to, (NON_BLOCKING, 1), &[24]);
             expected.add(rank, to, (PERSISTENT, 4), &[4, own, 8, all_to_all[0], all_to_all[1]]);
         }
         for to in [rank.wrapping_sub(1), rank + 1].into_iter().filter(|to| *to < RANKS) {
             expected.add(rank, to, (BLOCKING, 3), &[4]);
-            expected.add(rank, to, (NON_BLOCKING, 3), &[4, 8, 24]);
+            expected.add(rank, to, (NON_BLOCKING, 3), &[4, 8]);
+            expected.add(rank, to, (NON_BLOCKING, 2), &[24]);
         }
     }
     for mpi in [OPEN_MPI, MPICH] {

@@ -1,10 +1,11 @@
 //! The communicators that are defined in the trace, by MPI's handles: those of the program, and one for the ranks of each window.
 
-use super::library::{Library, Membership, RemoteGroup};
+use super::library::{Library, Membership, Neighbours, RemoteGroup};
 use crate::communication;
 use crate::guard::on_own_stack;
 use scorep_abi::AnyHandle;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A communicator. The plugin knows the members of both groups of an inter-communicator as those of one communicator.
 #[derive(Clone, Copy)]
@@ -47,6 +48,8 @@ struct Entry {
     /// The size of the remote group; 0 if there is none.
     remote_size: AtomicU32,
     first_remote: AtomicU32,
+    /// This process's neighbours, once a collective has asked for them.
+    neighbours: Mutex<Option<Arc<Neighbours>>>,
 }
 
 impl Entry {
@@ -58,6 +61,7 @@ impl Entry {
             rank: AtomicU32::new(0),
             remote_size: AtomicU32::new(0),
             first_remote: AtomicU32::new(0),
+            neighbours: Mutex::new(None),
         }
     }
 
@@ -99,11 +103,28 @@ type FindMembers = fn(&Library, usize) -> Option<Membership>;
 #[inline]
 fn known(library: &Library, argument: usize, find: FindMembers) -> Option<Communicator> {
     let mpi_handle = library.handle(argument);
-    let has_handle = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
-    let Some(entry) = COMMUNICATORS.iter().find(has_handle) else {
+    let Some(entry) = entries_of(mpi_handle).next() else {
         return on_own_stack(None, || define(library, mpi_handle, find));
     };
     entry.communicator()
+}
+
+/// Returns the entries with MPI's handle.
+#[inline]
+fn entries_of(mpi_handle: usize) -> impl Iterator<Item = &'static Entry> {
+    COMMUNICATORS.iter().filter(move |entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle)
+}
+
+/// Returns the handle of the communicator in an argument, and this process's neighbours there. `None` if the communicator is unknown
+/// or has no topology.
+pub fn neighbours_in(library: &Library, argument: usize) -> Option<(AnyHandle, Arc<Neighbours>)> {
+    let handle = communicator(library, argument)?.handle;
+    let mpi_handle = library.handle(argument);
+    let mut known = entries_of(mpi_handle).next()?.neighbours.lock().ok()?;
+    if known.is_none() {
+        *known = on_own_stack(None, || library.neighbours(mpi_handle).map(Arc::new));
+    }
+    Some((handle, known.clone()?))
 }
 
 /// Returns the handle of the communicator in an argument.
@@ -136,8 +157,10 @@ fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Com
 
 /// Called when a communicator or a window is freed.
 pub fn forget(mpi_handle: usize) {
-    let has_handle = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
-    for entry in COMMUNICATORS.iter().filter(has_handle) {
+    for entry in entries_of(mpi_handle) {
+        if let Ok(mut neighbours) = entry.neighbours.lock() {
+            *neighbours = None;
+        }
         entry.handle.store(UNKNOWN, Ordering::Release);
         entry.mpi_handle.store(NO_COMMUNICATOR, Ordering::Release);
     }

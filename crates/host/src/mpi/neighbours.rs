@@ -3,16 +3,16 @@
 //! as a group of requests, with one for each message.
 
 use super::collectives::arguments;
-use super::communicators::{UNKNOWN, handle_of};
+use super::communicators::neighbours_in;
 use super::completions;
 use super::frame::Frame;
 use super::library::{Library, Neighbours};
 use super::requests::{self, Inserted, Operation, Request, Stage};
 use crate::communication::{self, Message, RequestEvent};
-use crate::guard::on_own_stack;
 use crate::thread::Thread;
 use scorep_abi::{AnyHandle, Location, collective};
 use std::ffi::c_int;
+use std::sync::Arc;
 
 /// How a collective among neighbours is called. MPI matches only calls of one form, so each has messages with a tag of its own, which
 /// is its number here. No program can use these tags, because they are negative.
@@ -63,7 +63,7 @@ struct Exchange<'a> {
     of: c_int,
     frame: Frame,
     communicator: AnyHandle,
-    neighbours: Neighbours,
+    neighbours: Arc<Neighbours>,
 }
 
 /// The position of the argument that is the number of elements for all neighbours, or of the array of those for each.
@@ -75,9 +75,7 @@ enum Counts {
 
 impl Exchange<'_> {
     fn find(library: &Library, (form, of): (Form, c_int), frame: Frame) -> Option<Exchange<'_>> {
-        let argument = frame.word(arguments(of).0);
-        let communicator = Some(handle_of(library, argument)).filter(|handle| *handle != UNKNOWN)?;
-        let neighbours = on_own_stack(None, || library.neighbours(library.handle(argument)))?;
+        let (communicator, neighbours) = neighbours_in(library, frame.word(arguments(of).0))?;
         Some(Exchange { library, form, of, frame, communicator, neighbours })
     }
 
