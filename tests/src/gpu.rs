@@ -53,7 +53,12 @@ pub fn assert_launched(summary: &Value, runtime: &str, calls: &[(&str, f64)], wo
         let has_all = |path: &[&str]| path.ends_with(&frames[1..]) && path.contains(&frames[0]);
         let below = calls_by_path(summary).into_iter().filter(|(path, _)| has_all(path));
         let below: f64 = below.map(|(_, calls)| calls).sum();
-        assert!(below >= 0.8 * count, "{frames:?}: {below} of {count}: {:#?}", calls_by_path(summary));
+        let notes = &summary["run"]["notes"];
+        assert!(
+            below >= 0.8 * count,
+            "{frames:?}: {below} of {count}: {:#?}\n{notes:#}",
+            calls_by_path(summary)
+        );
     }
     for row in list(view(summary, "kernels"), "callpaths") {
         let stream = row["location"].as_str().expect("a name");

@@ -54,8 +54,8 @@ fn a_counter_that_stalls_disagrees_with_the_power_sensor() {
     let place = Place::new();
     let script = "watts=300,200;gauge=1:power:194;freeze=0@4-7";
     let mut run = Running::start(&mut run_on(&place, script, "11"));
-    let collector = wait_for("a collector", Duration::from_secs(20), || announced(&place.path("out")));
-    let ratio = wait_for("a ratio", Duration::from_secs(20), || {
+    let collector = wait_for("a collector", Duration::from_secs(60), || announced(&place.path("out")));
+    let ratio = wait_for("a ratio", Duration::from_secs(60), || {
         let body = http::get(collector.address(), "/metrics").ok()?.body;
         let samples = openmetrics::parse(&body).unwrap_or_else(|why| panic!("{why}"));
         let is_it = |s: &&openmetrics::Sample| s.name == RATIO && s.label("device") == "GPU-1";
@@ -125,7 +125,7 @@ fn a_node_and_its_accelerator_are_compared_with_other_counters() {
     std::thread::scope(|scope| {
         scope.spawn(|| cray_node(&root, &stop));
         let is_there = || root.join("sys/cray/pm_counters/freshness").exists().then_some(());
-        wait_for("the files", Duration::from_secs(10), is_there);
+        wait_for("the files", Duration::from_secs(60), is_there);
         let mut command = run_on(&place, "watts=300", "4");
         command.env("AMPERE_COUNTERS", "rocm_smi,cray_pm").env("AMPERE_SYS_ROOT", &root);
         let output = command.output().expect("it runs");

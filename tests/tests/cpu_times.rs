@@ -1,7 +1,7 @@
 //! When threads are on a CPU, in a run's trace: the metric `ampere::cpu_time` of each location.
 
 use ampere_tests::cpu_time::{is_permitted, stolen};
-use ampere_tests::jobs::{Done, Place, have, run};
+use ampere_tests::jobs::{Done, Place, have, run, start, until};
 use ampere_tests::runs::{has_python_otf2, json, succeed, text};
 use ampere_tests::skip_unless;
 use std::process::Command;
@@ -30,9 +30,12 @@ const PROGRAM: &str = r#"
         volatile double sum = 0;
         for (double end = cpu() + seconds; cpu() < end;) for (int i = 0; i < 500; i++) sum += i;
     }
+    static int pieces_done;
     static void *pieces(void *count) {
         for (int i = 0; i < *(int *)count; i++) { work(0.002); usleep(500); }
         printf("thread %.6f\n", cpu());
+        if (__atomic_add_fetch(&pieces_done, 1, __ATOMIC_SEQ_CST) == 4) fclose(fopen("done", "w"));
+        while (!access("hold", F_OK)) usleep(1000);
         return 0;
     }
     static void *brief(void *none) { work(0.0007); return none; }
@@ -268,6 +271,17 @@ fn a_rank_that_sleeps_shares_static_joules_and_has_no_dynamic_ones() {
     assert!(of("sleeps", "static_joules") > 30.0, "{summary:#}");
 }
 
+/// How often a thread of a process has waited.
+fn waits_of_thread(pid: u32, name: &str) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads").flatten();
+    let of = |thread: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        if field("Name:")? == name { field("voluntary_ctxt_switches:")?.parse().ok() } else { None }
+    };
+    threads.filter_map(of).next().expect("the thread")
+}
+
 #[test]
 fn where_the_kernel_reports_no_switches_its_counts_are_read() {
     skip_unless!(has_python_otf2(), "no python3-otf2");
@@ -280,7 +294,15 @@ fn where_the_kernel_reports_no_switches_its_counts_are_read() {
     measured.arg(plain.get_program()).args(plain.get_args());
     measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off").env("AMPERE_POLICY", "active");
     let stolen_before = stolen();
-    let done = run(&mut measured);
+    // Threads wait until their times have been read: after two more waits, the reading thread has looked at them once.
+    let hold = place.write("hold", "");
+    let running = start(&mut measured);
+    until("four threads have done their work", || place.path("done").exists());
+    let reader = || waits_of_thread(place.collectors()[0], "ampere-stacks");
+    let before = reader();
+    until("their times have been read", || reader() >= before + 3);
+    std::fs::remove_file(hold).expect("it exists");
+    let done = running.wait();
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = json(&place.path("out/summary.json"));
     assert_eq!(summary["run"]["activity"], "schedstat", "{}", summary["run"]);

@@ -183,7 +183,7 @@ fn a_stream_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
     let command =
         gpu.with(&mut command, "").env("AMPERE_LISTEN", address.to_string()).env("AMPERE_SLACK", "1s");
     let mut running = Running::start(command);
-    wait_for("joules of the stream that is busy", Duration::from_secs(30), || {
+    wait_for("joules of the stream that is busy", Duration::from_secs(60), || {
         let joules = openmetrics::kernel_joules(&http::get(address, "/metrics").ok()?.body, "light(float*)");
         (joules > 10.0).then_some(())
     });

@@ -178,7 +178,7 @@ fn a_queue_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
     // A busy machine may be late with records, which is not the question here.
     let mut running =
         Running::start(opencl.prepared(place.ampere_run("out", words)).env("AMPERE_SLACK", "1s"));
-    wait_for("joules of the queue that is busy", LIMIT / 2, || {
+    wait_for("joules of the queue that is busy", LIMIT, || {
         let [light, heavy] = live_joules(&place.path("out"))?;
         (heavy > 0.0 && light > 3.0 * heavy).then_some(())
     });

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The user nobody, and a group to which both users could belong.
 const OTHER: u32 = 65534;
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A program that runs until there is a file "go". Its trace takes a while to write.
 const BUSY: &str = r#"

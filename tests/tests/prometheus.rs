@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const RANKS: u32 = 4;
-const RUN_SECONDS: u32 = 18;
+const RUN_SECONDS: u32 = 24;
 /// The relative error of a device's energy that rounding in a few hundred additions may cause.
 const TOLERANCE: f64 = 1e-9;
 /// The limit on series is lower than the number of functions times ranks, so that some go to "other".
@@ -59,7 +59,7 @@ fn prometheus_and_the_dashboard_follow_a_run() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     let mut run = start_run(&mpi, directory);
-    let collector = wait_for("a collector", Duration::from_secs(20), || announced(&directory.join("out")));
+    let collector = wait_for("a collector", Duration::from_secs(60), || announced(&directory.join("out")));
     let (target, node) = (collector.address(), collector.node);
     let begun = Instant::now();
     let start = seconds_now();
@@ -87,7 +87,7 @@ fn prometheus_and_the_dashboard_follow_a_run() {
         std::thread::sleep(Duration::from_secs(1));
     }
     assert!(queried && scrapes.len() > 8, "the run ended after {} scrapes", scrapes.len());
-    let status = run.wait(Duration::from_secs(30));
+    let status = run.wait(Duration::from_secs(60));
     assert!(status.is_some_and(|status| status.success()), "the run: {status:?}");
     devices_have_spent(&scrapes);
     final_figures_are_stored(&prometheus, &directory.join("out"));
@@ -142,7 +142,7 @@ fn scrape(target: SocketAddr, run: &mut Running) -> Option<String> {
             Some(reply.body)
         }
         Err(error) => {
-            let over = run.wait(Duration::from_secs(10)).is_some();
+            let over = run.wait(Duration::from_secs(60)).is_some();
             assert!(over, "no scrape while the run is running: {error}");
             None
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 /// Checks the fields of summary.json that are promised.
@@ -229,9 +229,9 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
     succeed(&mut command);
     let summary = place.summary("out");
     assert_eq!(summary["run"]["energy"], "measured");
-    let seconds = number(&summary["run"], "seconds");
-    assert!(seconds > 4.0, "{seconds}");
     for (device, watts) in list(&summary, "devices").iter().zip([300.0, 150.0]) {
+        let seconds = number(device, "sampled_seconds");
+        assert!(seconds > 4.0, "{seconds}");
         assert_eq!(
             (&device["source"], &device["energy"]),
             (&Value::from("rocm_smi"), &Value::from("measured"))
@@ -248,6 +248,8 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
 /// A made-up Cray node, whose counters run for as long as this exists.
 struct MovingNode {
     root: tempfile::TempDir,
+    /// The milliseconds by which its files were late, because the machine was busy.
+    late: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -281,14 +283,18 @@ impl MovingNode {
             }
         };
         write();
-        let stopped = stop.clone();
+        let (stopped, late) = (stop.clone(), Arc::new(AtomicU64::new(0)));
+        let of_writer = late.clone();
         let thread = std::thread::spawn(move || {
+            let mut last = std::time::Instant::now();
             while !stopped.load(Ordering::Relaxed) {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 write();
+                of_writer.fetch_add(last.elapsed().as_millis() as u64 / 5 * 5, Ordering::Relaxed);
+                last = std::time::Instant::now();
             }
         });
-        MovingNode { root, stop, thread: Some(thread) }
+        MovingNode { root, late, stop, thread: Some(thread) }
     }
 }
 
@@ -306,6 +312,7 @@ fn devices_within_a_node_are_not_added_to_it() {
     let (place, node) = (Place::new(), MovingNode::new());
     let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), "3"]);
     succeed(command.env("AMPERE_COUNTERS", "auto").env("AMPERE_SYS_ROOT", node.root.path()));
+    let late = node.late.load(Ordering::Relaxed) as f64 * 1e-3;
     let summary = place.summary("out");
     assert_eq!(summary["run"]["energy"], "measured");
     let notes = summary["run"]["notes"].to_string();
@@ -324,13 +331,20 @@ fn devices_within_a_node_are_not_added_to_it() {
         assert!(number(&device["readings"], "readings") > 10.0, "{}", device["readings"]);
         let joules = number(device, "total_joules");
         // The tolerance is a tenth of a second at either end, because the counter changes ten times a second.
-        assert!((joules - watts * seconds).abs() < watts * 0.25, "{name}: {joules} J in {seconds} s");
+        assert!(
+            (joules - watts * seconds).abs() < watts * (0.25 + late),
+            "{name}: {joules} J in {seconds} s"
+        );
     }
     // The program sleeps from time to time, so each counter shows the static power of its device.
     for (name, watts) in [("package-0", 400.0), ("package-1", 200.0)] {
         let baseline = &named(name)["baseline"];
         assert_eq!(baseline["kind"], "idle intervals", "{baseline}");
-        assert!((number(baseline, "watts") - watts).abs() < 0.05 * watts, "{baseline}");
+        let within = 0.05 + late / seconds;
+        assert!(
+            (number(baseline, "watts") - watts).abs() < within * watts,
+            "{baseline}, files {late} s late"
+        );
     }
     let notes = |output: &str| place.summary(output)["run"]["notes"].to_string();
     let learned = "the static power of a device became known only during the run";
@@ -489,20 +503,40 @@ fn results_that_cannot_be_written_are_not_promised_to_ranks() {
 fn every_timer_gives_the_same_seconds() {
     skip_unless!(on_path("gcc"), "no gcc");
     let place = Place::new();
-    let source = "#include <time.h>
-        void half_a_second(void) { struct timespec t = {0, 500000000}; nanosleep(&t, 0); }
-        int main(void) { half_a_second(); return 0; }";
+    // It prints the least and the most seconds that the call can have taken.
+    let source = "#include <stdio.h>
+        #include <time.h>
+        double least;
+        __attribute__((no_instrument_function)) double now(void) {
+            struct timespec t;
+            clock_gettime(CLOCK_MONOTONIC, &t);
+            return t.tv_sec + 1e-9 * t.tv_nsec;
+        }
+        void half_a_second(void) {
+            double begin = now();
+            struct timespec t = {0, 500000000};
+            nanosleep(&t, 0);
+            least = now() - begin;
+        }
+        int main(void) {
+            double begin = now();
+            half_a_second();
+            double most = now() - begin;
+            printf(\"%.9f %.9f\", least, most);
+            return 0;
+        }";
     let program = compile(&place, &["gcc", "-O0", "-g", "-finstrument-functions"], "nap", source);
     for (timer, ticks) in [("tsc", 0), ("gettimeofday", 1_000_000), ("clock_gettime", 1_000_000_000)] {
         let place = Place::new();
-        succeed(place.ampere_run("out", [program.to_str().unwrap()]).env("SCOREP_TIMER", timer));
+        let done = succeed(place.ampere_run("out", [program.to_str().unwrap()]).env("SCOREP_TIMER", timer));
+        let took: Vec<f64> = text(&done.stdout).split(' ').map(|word| word.parse().unwrap()).collect();
         let summary = place.summary("out");
         let known = summary["run"]["ticks_per_second"].as_u64().unwrap();
         assert!(known == ticks || (ticks == 0 && known > 1_000_000), "{timer}: {known}");
         let regions = list(&summary["devices"][0]["views"][0], "regions");
         let nap = regions.iter().find(|r| r["region"] == "half_a_second").unwrap();
         let seconds = number(nap, "exclusive_seconds");
-        assert!((0.5..0.6).contains(&seconds), "{timer}: {seconds}");
+        assert!((0.99 * took[0]..1.01 * took[1]).contains(&seconds), "{timer}: {seconds}, {took:?}");
         let timer_name = summary["run"]["timer"].as_str().unwrap();
         assert!(timer_name.starts_with(timer), "{timer}: {timer_name}");
     }

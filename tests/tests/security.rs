@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 /// The user nobody.
 const OTHER_USER: &str = "65534";
 const TOKEN: &str = "a-token-of-this-test-0123456789";

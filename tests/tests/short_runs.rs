@@ -7,7 +7,6 @@ use ampere_tests::skip_unless;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 /// Works for the number of milliseconds in its first argument. If there is a second one, it then makes the file of this name, and
 /// works until it is killed.
@@ -37,6 +36,11 @@ const WORK: &str = r#"
         if (argc > 1) spin(atof(argv[1]) * 1e-3);
         puts("ok");
         fflush(stdout);
+        if (getenv("PRINTS_CPU_SECONDS")) {
+            struct timespec used;
+            clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+            fprintf(stderr, "used %.6f\n", used.tv_sec + used.tv_nsec * 1e-9);
+        }
         if (argc > 2) { fclose(fopen(argv[2], "w")); for (;;) spin(0.01); }
     #ifdef WITH_MPI
         MPI_Finalize();
@@ -111,10 +115,15 @@ fn the_joules_of_a_short_run_are_those_of_its_cpu_time() {
     for (output, command) in
         [("one", vec![text(&plain), "6"]), ("many", vec!["sh", "-c", "./plain 2; ./plain 2; ./plain 2"])]
     {
-        let joules = total_joules(&assert_complete(&place, output, &command, 3));
+        let done = run(measured(&place, output, &command).env("PRINTS_CPU_SECONDS", "1"));
+        assert_eq!(done.code, 3, "{done:#?}");
+        let joules = total_joules(&place.summary(output));
+        let used = done.stderr.lines().filter_map(|line| line.strip_prefix("used ")?.parse::<f64>().ok());
+        let used: f64 = used.sum();
+        // The end of the program and the shell use some milliseconds, too.
         assert!(
-            (0.06..0.20).contains(&joules),
-            "{output}: {joules} J for 6 ms of 10 W, and the starts of programs"
+            used >= 0.006 && (9.9 * used..10.0 * used + 0.12).contains(&joules),
+            "{output}: {joules} J for {used} s of 10 W"
         );
     }
 }
@@ -133,11 +142,8 @@ fn a_process_that_the_command_leaves_running_does_not_delay_the_end_and_is_named
         );
         let running = start(&mut measured(&place, output, &["sh", "-c", &script]));
         until("the program is under way", || place.path(&ready).exists());
-        let begun = std::time::Instant::now();
         let done = running.wait();
         assert_eq!(done.code, 5, "{done:#?}");
-        // 0.1 s of it are the script's.
-        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
         let summary = place.summary(output);
         let left = place.processes();
         let (pid, _) =
@@ -155,8 +161,16 @@ fn a_process_that_the_command_leaves_running_does_not_delay_the_end_and_is_named
 fn a_process_without_samples_that_still_runs_is_named() {
     let place = Place::new();
     for (output, script) in [
-        ("sleeps", "sleep 60 >/dev/null 2>&1 & sleep 0.3; exit 5"),
-        ("waits", "sh -c 'sleep 60; true' >/dev/null 2>&1 & sleep 0.3; exit 5"),
+        (
+            "sleeps",
+            "sleep 170 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do :; done; sleep 0.3; exit 5",
+        ),
+        (
+            "waits",
+            "sh -c 'sleep 170; true' >/dev/null 2>&1 & \
+             until { read child < /proc/$!/task/$!/children; grep -qs sleep /proc/$child/comm; }; do :; done; \
+             sleep 0.3; exit 5",
+        ),
     ] {
         let done = run(&mut measured(&place, output, &["sh", "-c", script]));
         assert_eq!(done.code, 5, "{done:#?}");
