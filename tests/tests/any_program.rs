@@ -72,6 +72,10 @@ fn sampled(place: &Place, command: &[&str]) -> Command {
     run
 }
 
+/// A period of samples for which the kernel has room for those of most of a second. A run in which samples are lost, because the
+/// collector got no CPU for longer, is not complete.
+const RARELY: &str = "10ms";
+
 /// Returns a command with default settings, which sample stacks.
 fn as_it_is(place: &Place, command: &[&str]) -> Command {
     let mut run = place.ampere_run("out", command);
@@ -195,8 +199,11 @@ fn samples_cost_at_most_one_percent(summary: &Value, text: &str) {
         ["period_seconds", "sample_seconds", "cost_seconds", "program_seconds"]
             .map(|figure| number(stacks, figure));
     assert!(sample > 0.0 && (sample <= 0.01 * period || period > 0.0098), "{stacks}");
-    assert!((period / 0.0000983).fract().min(1.0 - (period / 0.0000983).fract()) < 1e-6, "{stacks}");
-    assert!(period > 0.00098 && (period < 0.00099 || sample > 0.01 * (period - 0.0000984)), "{stacks}");
+    // In a run of more than ten seconds, the period becomes longer.
+    if number(&summary["run"], "seconds") < 10.0 {
+        assert!((period / 0.0000983).fract().min(1.0 - (period / 0.0000983).fract()) < 1e-6, "{stacks}");
+        assert!(period > 0.00098 && (period < 0.00099 || sample > 0.01 * (period - 0.0000984)), "{stacks}");
+    }
     let [samples, switches] = ["samples", "switches"].map(|figure| number(stacks, figure));
     assert!(samples > 10.0 && switches > 0.0, "{stacks}");
     assert!(relative(cost, samples * sample + switches * 5e-7) < 1e-6, "{stacks}");
@@ -495,17 +502,12 @@ fn a_collector_that_replaces_a_killed_one_puts_samples_on_the_same_ranks() {
     let [program, enough, begun] =
         [program, place.path("enough"), place.path("begun")].map(|path| path.to_string_lossy().into_owned());
     let command = ["mpirun", "--oversubscribe", "-n", "2", &program, &enough, &begun];
-    let running = start(&mut sampled(&place, &command));
-    // The locations of sampled threads.
-    let sampled = |of: &str| {
-        let files = files_below(&place.path("shm"));
-        files.iter().filter(|path| path.to_string_lossy().ends_with(&format!("-{of}.0.ring"))).count()
-    };
-    until("ranks are sampled", || sampled("s1") >= 2 && Path::new(&begun).exists());
+    let running = start(as_it_is(&place, &command).env("AMPERE_SAMPLE", RARELY));
+    until("ranks are sampled", || sampled_processes(&place, "s1") >= 2 && Path::new(&begun).exists());
     let [collector] = place.collectors()[..] else { panic!("{:?}", place.collectors()) };
     let killed = Instant::now();
     kill(collector);
-    until("they are sampled again", || sampled("s2") >= 2);
+    until("they are sampled again", || sampled_processes(&place, "s2") >= 2);
     std::thread::sleep(Duration::from_secs(1) + 5 * killed.elapsed());
     std::fs::write(&enough, "").unwrap();
     let done = running.wait();
@@ -558,6 +560,12 @@ fn assert_kernel_pids(node: &Path) {
     std::os::unix::fs::symlink("pid:[4026531836]", node.join("proc/self/ns/pid")).expect("a link");
 }
 
+/// Returns the number of processes that a collector samples: its rings for their first threads. `of` is its number.
+fn sampled_processes(place: &Place, of: &str) -> usize {
+    let files = files_below(&place.path("shm"));
+    files.iter().filter(|path| path.to_string_lossy().ends_with(&format!("-{of}.0.ring"))).count()
+}
+
 /// Returns which program draws from which GPU, and why.
 fn gpu_links(summary: &Value) -> BTreeSet<String> {
     let links = list(summary, "topology").iter().map(|link| {
@@ -600,12 +608,7 @@ fn each_process_draws_from_the_gpus_on_which_it_has_queues() {
     until("one has ended", || place.path("one-has-ended").exists());
     let collectors = place.collectors();
     collectors.iter().for_each(|collector| kill(*collector));
-    // A ring is made after the file that describes the process.
-    let is_sampled = |path: &std::path::PathBuf| {
-        let name = path.to_string_lossy();
-        name.contains("-s2.") && name.ends_with(".ring")
-    };
-    until("the other is sampled again", || files_below(&place.path("shm")).iter().any(is_sampled));
+    until("both others are sampled again", || sampled_processes(&place, "s2") >= 2);
     place.write("other-ends", "");
     assert_eq!(running.wait().code, 0);
     let summary = json(&place.path("out/summary.json"));
@@ -650,7 +653,7 @@ fn each_process_draws_from_the_gpus_where_nvidias_driver_lists_it() {
     let is_known = || {
         manifests().any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.contains("0000:c2:00.0")))
     };
-    until("it is known", is_known);
+    until("it is known, and both are sampled", || is_known() && sampled_processes(&place, "s1") >= 2);
     place.write("end", "");
     assert_eq!(running.wait().code, 0);
     let summary = json(&place.path("out/summary.json"));
@@ -689,9 +692,11 @@ const RECORDED: &str = r#"
     __attribute__((noinline)) void setup(void) { __asm__ volatile(""); }
     __attribute__((noinline, no_instrument_function)) void plain(double seconds) {
         struct timespec begin, now;
-        clock_gettime(CLOCK_MONOTONIC, &begin);
-        do clock_gettime(CLOCK_MONOTONIC, &now);
-        while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < seconds);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+        do {
+            for (volatile int i = 0; i < 20000; i++);
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        } while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < seconds);
     }
     __attribute__((constructor, no_instrument_function)) void before(void) { plain(0.05); }
     int main(void) { setup(); usleep(300000); plain(0.7); return 0; }
@@ -703,9 +708,9 @@ fn a_program_that_records_its_functions_leaves_the_samples_of_others_as_they_are
     let place = Place::new();
     let program = place.compile("cc", "work", RECORDED, &["-O1", "-finstrument-functions", "-rdynamic"]);
     let other = place.compile("cc", "other", WORK, &["-O2", "-lm"]);
-    let script = format!("{} & {} 1000 & wait %1; kill %2", program.display(), other.display());
+    let script = format!("{} & {} 200 & wait %1 && wait %2", program.display(), other.display());
     let done = run(&mut as_it_is(&place, &["bash", "-c", &script]));
-    assert_eq!(done.code, 0, "{done:#?}");
+    assert_eq!(done.code, 3, "{done:#?}");
     let summary = json(&place.path("out/summary.json"));
     let rows = rows(&summary);
     let of_process = |name: &str| {
@@ -715,7 +720,7 @@ fn a_program_that_records_its_functions_leaves_the_samples_of_others_as_they_are
     // The work before its first recorded function is sampled.
     let of_main = rows.get(&("Process".to_owned(), "main".to_owned())).copied().unwrap_or_default();
     assert!(joules(&rows, "work > ") < 0.3 * of_main, "{rows:#?}");
-    // It ran for the same time.
+    // It has about as much to do.
     assert!(of_process("(other)") > 0.6 * of_main, "{rows:#?}");
     agrees_with_its_trace(&place.path("out"), &summary);
 }
@@ -760,9 +765,11 @@ const RANGES: &str = r#"
     volatile double sink;
     __attribute__((noinline)) void work(double seconds) {
         struct timespec begin, now;
-        clock_gettime(CLOCK_MONOTONIC, &begin);
-        do clock_gettime(CLOCK_MONOTONIC, &now);
-        while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < seconds);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+        do {
+            for (volatile int i = 0; i < 20000; i++);
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        } while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < seconds);
         sink++;
     }
     int main(void) {
@@ -779,7 +786,7 @@ const RANGES: &str = r#"
         void *own = domain("own");
         struct event event = { 2, sizeof event, 0, 0, 0, 0, 0, 0, 3, string(own, "registered") };
         if (event.message != string(own, "registered")) return 2;
-        for (int round = 0; round < 10; round++) {
+        for (int round = 0; round < 4; round++) {
             push("outer");
             work(0.02);
             push_in(own, &event);
@@ -816,8 +823,9 @@ fn ranges_that_a_program_marks_are_around_what_is_sampled() {
                  int roctxRangePop(void) { return --depth; }";
     let library = place.compile("cc", "libroctx64.so", roctx, &["-shared", "-fPIC"]);
     let program = place.compile("cc", "marked", RANGES, &[&library.to_string_lossy(), "-ldl"]);
-    let done = run(&mut as_it_is(&place, &[&program.to_string_lossy()]));
-    assert_eq!((done.code, done.stdout.as_str()), (0, &*"00".repeat(10)), "{done:#?}");
+    // There are four samples in each piece of work. The kernel has room for all of them, however late they are read.
+    let done = run(as_it_is(&place, &[&program.to_string_lossy()]).env("AMPERE_SAMPLE", "5ms"));
+    assert_eq!((done.code, done.stdout.as_str()), (0, &*"00".repeat(4)), "{done:#?}");
     let summary = json(&place.path("out/summary.json"));
     let rows = rows(&summary);
     for path in ["outer", "outer > registered", "größer", "roc", "(range)"] {
@@ -828,7 +836,7 @@ fn ranges_that_a_program_marks_are_around_what_is_sampled() {
         let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
         regions.iter().find(|row| row["region"] == region).map(|row| row["calls"].as_u64().expect("calls"))
     };
-    assert_eq!(["outer", "registered", "größer", "roc"].map(calls), [Some(10); 4]);
+    assert_eq!(["outer", "registered", "größer", "roc"].map(calls), [Some(4); 4]);
     assert_eq!(calls("(other ranges)"), Some(5000 - (4096 - 5)), "{rows:#?}");
     agrees_with_its_trace(&place.path("out"), &summary);
     place.assert_clean();
@@ -844,7 +852,8 @@ fn pythons_ranges_are_frames() {
         with nvtx.annotate('forward', domain='model'): sum(range(1000000))\n    \
         nvtx.push_range('backward'); sum(range(1000000)); nvtx.pop_range()\n";
     let python = python.expect("one with nvtx");
-    let done = run(&mut as_it_is(&place, &[&python.to_string_lossy(), "-c", script]));
+    let command = [&*python.to_string_lossy(), "-c", script];
+    let done = run(as_it_is(&place, &command).env("AMPERE_SAMPLE", "1ms"));
     assert_eq!(done.code, 0, "{done:#?}");
     let rows = rows(&json(&place.path("out/summary.json")));
     let [forward, backward] =
@@ -872,7 +881,8 @@ fn functions_of_python_are_called_as_in_the_script() {
          for _ in range(40): larger(50000), smaller(50000)\n",
     )
     .expect("a script");
-    let done = run(&mut as_it_is(&place, &[python.expect("a Python"), "-X", "perf", "work.py"]));
+    let command = [python.expect("a Python"), "-X", "perf", "work.py"];
+    let done = run(as_it_is(&place, &command).env("AMPERE_SAMPLE", "1ms"));
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = json(&place.path("out/summary.json"));
     let rows = rows(&summary);
@@ -916,21 +926,32 @@ fn waits(pid: u32) -> BTreeMap<String, u64> {
 fn a_job_that_does_nothing_is_seldom_checked() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
-    let run = start(&mut as_it_is(&place, &["sleep", "6"]));
+    assert_eq!(run(place.command("mkfifo").arg("pipe")).code, 0);
+    // It waits until the pipe is opened to write.
+    let running = start(&mut as_it_is(&place, &["cat", "pipe"]));
     until("the collector runs", || place.collectors().len() == 1);
-    let collector = place.collectors()[0];
+    let processes = [place.collectors()[0], running.pid().as_raw_nonzero().get() as u32];
     // The sampler finds after a second that nothing happens.
-    std::thread::sleep(Duration::from_millis(2500));
-    let before = [collector, run.pid().as_raw_nonzero().get() as u32].map(waits);
-    std::thread::sleep(Duration::from_secs(2));
-    let after = [collector, run.pid().as_raw_nonzero().get() as u32].map(waits);
-    let most = [("ampere-collecto", 25), ("ampere-stacks", 20), ("ampere-sampler", 10), ("ampere-keeper", 2)];
-    for (thread, most) in most {
-        let of = |all: &[BTreeMap<String, u64>; 2]| all.iter().find_map(|waits| waits.get(thread)).copied();
-        let waits = of(&after).expect("the thread") - of(&before).expect("the thread");
-        assert!(waits <= 2 * most, "{thread}: {waits} in 2 s");
-    }
-    assert_eq!(run.wait().code, 0);
+    until("its threads hardly run", || {
+        let (begun, before) = (Instant::now(), processes.map(waits));
+        std::thread::sleep(Duration::from_secs(2));
+        let (after, seconds) = (processes.map(waits), begun.elapsed().as_secs_f64());
+        let most = [
+            ("ampere-collecto", 25.0),
+            ("ampere-stacks", 20.0),
+            ("ampere-sampler", 10.0),
+            ("ampere-keeper", 2.0),
+        ];
+        most.iter().all(|(thread, most)| {
+            let of =
+                |all: &[BTreeMap<String, u64>; 2]| all.iter().find_map(|waits| waits.get(*thread)).copied();
+            let waits = of(&after).expect("the thread") - of(&before).expect("the thread");
+            println!("{thread}: {waits} waits in {seconds} s");
+            waits as f64 <= most * seconds
+        })
+    });
+    drop(std::fs::OpenOptions::new().write(true).open(place.path("pipe")).expect("the pipe"));
+    assert_eq!(running.wait().code, 0);
 }
 
 /// Functions that are each large compared with the hooks at their start and end. The library's functions are not instrumented.
@@ -1234,7 +1255,7 @@ fn goroutines_have_their_functions() {
     assert_eq!(built.code, 0, "{built:#?}");
     let program = place.path("work").display().to_string();
     let plain = run(&mut place.command(&program));
-    let done = run(&mut as_it_is(&place, &[&program]));
+    let done = run(as_it_is(&place, &[&program]).env("AMPERE_SAMPLE", "1ms"));
     done.as_without(&plain);
     done.no_panic();
     let rows = rows(&json(&place.path("out/summary.json")));
