@@ -12,7 +12,7 @@
 //! call of the function was sampled, the program itself counts as the caller, because the function that was sampled last outside
 //! of calls may never make this call. The call paths of kernels begin with those of calls of a GPU's runtime. For such a call,
 //! only the part that all sampled calls of the function have in common is assumed, because a program launches different kernels
-//! by one function.
+//! by one function. Stacks without a common frame do not count for this: the outermost frames of one of them are unknown.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.
 //! The program may be recorded in parts, for example if one of its files is instrumented: between its recorded functions, the
@@ -313,6 +313,21 @@ impl Thread {
         }
     }
 
+    /// Keeps the frames that are shown around a call of this function, in which a sample was taken.
+    fn learn_caller(&mut self, call: RegionRef) {
+        // Without any function, the sample shows nothing about the caller.
+        let of_program = 1 - self.program;
+        if self.shown.len() <= of_program {
+            return;
+        }
+        let caller = self.callers.entry(call).or_default();
+        let same = caller.iter().zip(&self.shown).take_while(|(one, other)| one == other).count();
+        caller.truncate(same);
+        if !self.is_of_runtime || same <= of_program {
+            caller.extend_from_slice(&self.shown[same..]);
+        }
+    }
+
     fn leave(&mut self, recorded: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let time = step.time;
         if self.own.len() == self.base {
@@ -328,12 +343,7 @@ impl Thread {
             self.stack.iter().for_each(|region| each(self.samples, Step::enter(time, *region, 0)));
         } else if self.own.len() == self.base {
             if let Some(call) = left.filter(|_| self.caller_is_known) {
-                let caller = self.callers.entry(call).or_insert_with(|| self.shown.clone());
-                let same = caller.iter().zip(&self.shown).take_while(|(one, other)| one == other).count();
-                caller.truncate(same);
-                if !self.is_of_runtime {
-                    caller.extend_from_slice(&self.shown[same..]);
-                }
+                self.learn_caller(call);
             }
             self.caller_is_known = false;
             self.show(None, time, recorded, each);
@@ -460,6 +470,17 @@ mod tests {
         assert_eq!(last(&format!("{other} - +31")), [vec![0, 1, 3, 31], vec![]]);
         // A caller that was seen again does not become the only one.
         assert_eq!(last(&format!("{other} - +31 s-,s-,s+5,s+49 - +31")), [vec![0, 1, 3, 31], vec![]]);
+    }
+
+    #[test]
+    fn a_runtime_call_keeps_its_known_caller_when_the_outer_functions_of_a_sample_are_unknown() {
+        let one = "both +0 s+0,s+1,s+2 +31 s-,s+3,s+4,s+49 -";
+        let without_functions = format!("{one} +31 s-,s-,s-,s-,s+49 -");
+        assert_eq!(last(&format!("{without_functions} +31")), [vec![0, 1, 3, 4, 31], vec![]]);
+        // The next sample with all functions counts again.
+        let only_inner = format!("{one} +31 s-,s-,s-,s-,s+4,s+49 -");
+        let whole = format!("{only_inner} +31 s-,s-,s+1,s+3,s+4,s+49 -");
+        assert_eq!(last(&format!("{whole} +31")), [vec![0, 1, 3, 4, 31], vec![]]);
     }
 
     #[test]
