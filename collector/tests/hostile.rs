@@ -39,7 +39,7 @@ fn bytes_that_change_while_they_are_read_do_no_harm() {
     let scribblers: Vec<_> = (0..2)
         .map(|number| {
             let (paths, stop, written) = (paths.clone(), stop.clone(), written.clone());
-            std::thread::spawn(move || scribble(&paths, 0x9e37_79b9 + number, &stop, &written))
+            std::thread::spawn(move || overwrite(&paths, 0x9e37_79b9 + number, &stop, &written))
         })
         .collect();
     let (begun, mut longest) = (Instant::now(), Duration::ZERO);
@@ -59,7 +59,7 @@ fn bytes_that_change_while_they_are_read_do_no_harm() {
     assert!(resident_megabytes() < 1500, "{} MB", resident_megabytes());
 }
 
-fn scribble(paths: &[PathBuf], seed: u64, stop: &AtomicBool, written: &AtomicU64) {
+fn overwrite(paths: &[PathBuf], seed: u64, stop: &AtomicBool, written: &AtomicU64) {
     let open = |path: &PathBuf| OpenOptions::new().read(true).write(true).open(path).ok();
     let maps: Vec<MmapRaw> =
         paths.iter().filter_map(open).filter_map(|file| MmapRaw::map_raw(&file).ok()).collect();

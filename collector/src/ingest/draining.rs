@@ -254,7 +254,7 @@ impl Ingest {
     /// Reduces the number of events that wait in the pipeline. If they wait for a silent GPU stream, the wait for streams is
     /// halved. Otherwise, rings that were not emptied are no longer waited for. A location with events in the future, which would
     /// wait until then, is not read any further.
-    pub fn relieve(
+    pub fn reduce_waiting_events(
         &mut self,
         timeline: &mut LiveTimeline,
         now: Timestamp,

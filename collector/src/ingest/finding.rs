@@ -123,7 +123,7 @@ pub fn unknown_logs(ingest: &Ingest, session: &Session) -> usize {
 }
 
 /// Adds new regions, locations and ranks to the attributor.
-pub fn introduce(ingest: &mut Ingest, timeline: &mut LiveTimeline, notes: &mut Notes) {
+pub fn add_new_definitions(ingest: &mut Ingest, timeline: &mut LiveTimeline, notes: &mut Notes) {
     find_ranks_of_sampled(ingest);
     for (number, process) in ingest.processes.iter_mut().enumerate() {
         process.define_new_regions(&mut timeline.pipeline.attributor.regions);

@@ -98,7 +98,7 @@ pub(crate) fn find_clock(run: &mut LiveRun) {
     }
     run.timeline.iter_mut().for_each(|timeline| timeline.clock_is_certain = true);
     remember_clock(run);
-    run.introduce();
+    run.add_new_definitions();
 }
 
 /// Uses this clock from now on. Samples with times of another clock are discarded; all of them are older than the first event.

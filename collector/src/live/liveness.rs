@@ -23,7 +23,7 @@ pub(super) fn check(run: &mut LiveRun) {
         {
             // The records that it wrote before it ended are in its log and its rings.
             run.ingest.processes[at].read_log(&run.ingest.spool);
-            run.introduce();
+            run.add_new_definitions();
             if run.ingest.processes[at].life.state == State::Running {
                 process_ends::mark_dead(&mut run.ingest, at);
             }
@@ -80,7 +80,7 @@ fn look_at_queues(run: &mut LiveRun, process: usize) {
         if has_queues {
             run.options.save_manifest(&run.ingest.spool, &mut run.notes);
         }
-        run.introduce();
+        run.add_new_definitions();
     }
 }
 
@@ -88,7 +88,7 @@ fn look_at_queues(run: &mut LiveRun, process: usize) {
 pub(crate) fn close_locations(run: &mut LiveRun, process: usize) {
     while run.clock_is_certain() && run.ingest.processes[process].locations.iter().any(|l| !l.closed) {
         // Locations that the attributor does not know are not read.
-        run.introduce();
+        run.add_new_definitions();
         let known = run.ingest.processes[process].locations.len();
         (0..known).for_each(|location| drain_to_its_end(run, Place { process, location }));
         run.spool_taken();
@@ -141,7 +141,7 @@ pub(crate) fn take_over_ended_processes(run: &mut LiveRun) {
             continue;
         }
         run.ingest.processes[at].read_log(&run.ingest.spool);
-        run.introduce();
+        run.add_new_definitions();
         if run.ingest.processes[at].life.state == State::Running {
             process_ends::mark_dead(&mut run.ingest, at);
         }

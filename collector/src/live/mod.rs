@@ -267,7 +267,7 @@ impl LiveRun {
         timeline.pipeline.attributor.judge_devices(false);
         if timeline.pipeline.waiting() > limits::WAITING_MAX {
             let future = now.saturating_add(timeline.clock.ticks(limits::FUTURE));
-            self.ingest.relieve(timeline, now, future, &mut self.notes);
+            self.ingest.reduce_waiting_events(timeline, now, future, &mut self.notes);
         }
         let is_replayed = timeline.clock.is_replayed();
         let slack = if is_replayed { 0 } else { timeline.clock.ticks(self.options.config.attribution.slack) };
@@ -304,7 +304,7 @@ impl LiveRun {
     pub(crate) fn read_definitions(&mut self) {
         let (node, replay) = (self.node.as_ref(), self.options.replay.as_ref());
         if finding::read_logs(&mut self.ingest, &self.session, node, replay, &mut self.notes) {
-            self.introduce();
+            self.add_new_definitions();
             stacks::sample_found(self);
             catching_up::look_for_lost_beginnings(self);
             stacks::sample_unrecorded(self);
@@ -312,7 +312,7 @@ impl LiveRun {
     }
 
     /// Adds new definitions to the attributor, once the clock is certain. Until then, the attributor may be replaced.
-    pub(crate) fn introduce(&mut self) {
+    pub(crate) fn add_new_definitions(&mut self) {
         let Some(timeline) = self.timeline.as_mut().filter(|timeline| timeline.clock_is_certain) else {
             return;
         };
@@ -334,7 +334,7 @@ impl LiveRun {
         if has_queues {
             self.options.save_manifest(&self.ingest.spool, &mut self.notes);
         }
-        finding::introduce(&mut self.ingest, timeline, &mut self.notes);
+        finding::add_new_definitions(&mut self.ingest, timeline, &mut self.notes);
     }
 
     pub(crate) fn clock_is_certain(&self) -> bool {

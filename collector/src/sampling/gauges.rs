@@ -171,7 +171,7 @@ impl GaugeSchedule {
     }
 
     /// Records how long the readings at a tick took.
-    pub fn took(&mut self, tick: u64, time: Duration, period: Duration) {
+    pub fn record_duration(&mut self, tick: u64, time: Duration, period: Duration) {
         let pause = TIME_SHARE * (time.as_nanos() / period.as_nanos().max(1)) as u64;
         self.due = tick + self.step.max(pause);
     }
@@ -193,7 +193,7 @@ mod tests {
             let now = schedule.count_at(tick);
             if now > 0 {
                 assert_eq!((0..now).filter_map(|_| schedule.next_gauge()).count(), now);
-                schedule.took(tick, time, Duration::from_millis(1));
+                schedule.record_duration(tick, time, Duration::from_millis(1));
                 at.push(tick);
                 most = most.max(now);
             }

@@ -85,7 +85,7 @@ pub struct UpdateInterval {
     count: usize,
     learned: Option<u64>,
     /// The number of early changes: each doubles the window, and many changes in their windows halve it.
-    surprises: u32,
+    early_changes: u32,
 }
 
 impl UpdateInterval {
@@ -99,7 +99,7 @@ impl UpdateInterval {
         self.recent[self.count % LEARNED_FROM] = interval;
         self.count += 1;
         if self.count.is_multiple_of(FORGOTTEN_AFTER) {
-            self.surprises = self.surprises.saturating_sub(1);
+            self.early_changes = self.early_changes.saturating_sub(1);
         }
         if self.count.is_multiple_of(LEARNED_FROM) {
             let mean = self.recent.iter().sum::<u64>() / LEARNED_FROM as u64;
@@ -109,14 +109,16 @@ impl UpdateInterval {
         }
     }
 
-    fn surprise(&mut self) {
-        *self = UpdateInterval { surprises: (self.surprises + 1).min(8), ..UpdateInterval::default() };
+    /// Counts an early change, after which the interval must be learned again.
+    fn add_early_change(&mut self) {
+        *self =
+            UpdateInterval { early_changes: (self.early_changes + 1).min(8), ..UpdateInterval::default() };
     }
 
     /// Returns interval and window, if it is worth waiting for a change.
     fn worth_waiting(&self) -> Option<(u64, u64)> {
         let interval = self.learned.filter(|interval| *interval >= INTERVAL_MIN)?;
-        let window = (interval / WINDOWS_PER_INTERVAL).max(WINDOW_MIN) << self.surprises;
+        let window = (interval / WINDOWS_PER_INTERVAL).max(WINDOW_MIN) << self.early_changes;
         (2 * window < interval).then_some((interval, window))
     }
 }
@@ -192,7 +194,7 @@ impl ReadSchedule {
         self.early += 1;
         if certain || self.early >= EARLY_MAX {
             self.early = 0;
-            interval.surprise();
+            interval.add_early_change();
         }
     }
 }

@@ -406,7 +406,7 @@ impl SamplerThread {
         let took = begun.elapsed();
         add(&figures.gauges_ns, took.as_nanos() as u64);
         raise(&figures.longest_gauge_ns, took.as_nanos() as u64);
-        self.gauges.took(tick, took, self.period);
+        self.gauges.record_duration(tick, took, self.period);
     }
 
     /// Asks the next GPU's library which processes use it, if that is due.

@@ -44,11 +44,11 @@ impl History {
 
     /// Adds a device's last sample: its time in seconds, and the joules until then. The joules between two samples are spread
     /// evenly.
-    pub fn see(&mut self, device: usize, seconds: f64, joules: f64) {
+    pub fn add_sample(&mut self, device: usize, seconds: f64, joules: f64) {
         if self.devices.len() <= device {
             self.devices.resize_with(device + 1, || None);
         }
-        self.devices[device].get_or_insert_with(|| Series::new(seconds, joules)).see(seconds, joules);
+        self.devices[device].get_or_insert_with(|| Series::new(seconds, joules)).add_sample(seconds, joules);
     }
 
     /// Returns the power of a device in time order; empty if it has no samples.
@@ -64,7 +64,7 @@ impl Series {
         Series { begin, last: (0.0, joules), rings: (0..LENGTHS).map(ring).collect() }
     }
 
-    fn see(&mut self, seconds: f64, joules: f64) {
+    fn add_sample(&mut self, seconds: f64, joules: f64) {
         let (from, before) = self.last;
         let to = seconds - self.begin;
         if !(to > from && joules.is_finite()) {
@@ -135,10 +135,10 @@ mod tests {
     #[test]
     fn a_short_run_is_kept_in_short_steps() {
         let mut history = History::default();
-        history.see(0, 100.0, 5.0);
-        history.see(0, 101.0, 15.0);
-        history.see(0, 101.0, 15.0);
-        history.see(0, 101.5, 35.0);
+        history.add_sample(0, 100.0, 5.0);
+        history.add_sample(0, 101.0, 15.0);
+        history.add_sample(0, 101.0, 15.0);
+        history.add_sample(0, 101.5, 35.0);
         let segments = history.segments(0);
         let watts = [10.0, 10.0, 10.0, 10.0, 40.0, 40.0].map(Some).to_vec();
         assert_eq!(segments, [Segment { begin: 0.0, step: 0.25, watts }]);
@@ -153,7 +153,7 @@ mod tests {
         let joules =
             |seconds: f64| 100.0 * seconds + if seconds > 3600.0 { 50.0 * (seconds - 3600.0) } else { 0.0 };
         while seconds < hours * 3600.0 {
-            history.see(0, seconds, joules(seconds));
+            history.add_sample(0, seconds, joules(seconds));
             seconds += 0.4;
         }
         let segments = history.segments(0);
@@ -172,8 +172,8 @@ mod tests {
     #[test]
     fn a_pause_costs_no_more_than_the_rings() {
         let mut history = History::default();
-        history.see(0, 0.0, 0.0);
-        history.see(0, 1e9, 1e9);
+        history.add_sample(0, 0.0, 0.0);
+        history.add_sample(0, 1e9, 1e9);
         let segments = history.segments(0);
         assert!(segments.iter().flat_map(|segment| &segment.watts).all(|watts| *watts == Some(1.0)));
         assert!(segments.len() <= LENGTHS);

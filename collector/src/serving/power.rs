@@ -22,7 +22,7 @@ impl Power {
 
     /// Adds a device's last sample; a sample that was added before is ignored. Averages are over `window` ticks, or over the time
     /// between two samples if that is longer.
-    pub fn see(&mut self, device: usize, time: Timestamp, joules: f64, window: u64) {
+    pub fn add_sample(&mut self, device: usize, time: Timestamp, joules: f64, window: u64) {
         if self.devices.len() <= device {
             self.devices.resize_with(device + 1, VecDeque::new);
         }
@@ -56,15 +56,15 @@ mod tests {
     fn power_is_joules_divided_by_the_time_between_samples() {
         let mut power = Power::default();
         assert_eq!(power.per_tick(0, 0, SECOND), None);
-        power.see(0, 100, 1.0, SECOND);
+        power.add_sample(0, 100, 1.0, SECOND);
         assert_eq!(power.per_tick(0, 100, SECOND), None, "one sample gives no power");
         // The device uses 2 J per tick and is sampled every 100 ticks, then not for 3 s.
         for time in (200..2000).step_by(100) {
-            power.see(0, time, 1.0 + 2.0 * (time - 100) as f64, SECOND);
+            power.add_sample(0, time, 1.0 + 2.0 * (time - 100) as f64, SECOND);
             assert_eq!(power.per_tick(0, time + 50, SECOND), Some(2.0));
         }
         assert_eq!(power.per_tick(0, 4900, SECOND), Some(2.0), "a late sample does not lower it");
-        power.see(0, 4900, 1.0 + 2.0 * 4800.0, SECOND);
+        power.add_sample(0, 4900, 1.0 + 2.0 * 4800.0, SECOND);
         assert_eq!(power.per_tick(0, 4900, SECOND), Some(2.0));
         assert_eq!(power.per_tick(0, 50_000, SECOND), None, "the last sample is too old");
     }
@@ -74,7 +74,7 @@ mod tests {
         let mut power = Power::default();
         for time in (0..5000u64).step_by(100) {
             let joules = if time <= 3000 { time as f64 } else { 3000.0 + 5.0 * (time - 3000) as f64 };
-            power.see(0, time, joules, SECOND);
+            power.add_sample(0, time, joules, SECOND);
         }
         assert_eq!(power.per_tick(0, 5000, SECOND), Some(5.0));
     }
@@ -83,7 +83,7 @@ mod tests {
     fn the_power_of_a_slow_counter_is_that_between_its_samples() {
         let mut power = Power::default();
         for time in [0, 3000, 6000] {
-            power.see(0, time, time as f64, SECOND);
+            power.add_sample(0, time, time as f64, SECOND);
         }
         assert_eq!(power.per_tick(0, 7000, SECOND), Some(1.0));
     }

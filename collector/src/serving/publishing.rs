@@ -120,8 +120,8 @@ impl Publisher {
         let (attributor, clock) = (&timeline.pipeline.attributor, timeline.clock);
         for (number, device) in attributor.devices.iter().enumerate() {
             if let Some((time, joules)) = attributor.engine.last_sample(device.views.ranks) {
-                self.power.see(number, time, joules, clock.ticks(POWER_WINDOW));
-                self.history.see(number, clock.seconds(time), joules);
+                self.power.add_sample(number, time, joules, clock.ticks(POWER_WINDOW));
+                self.history.add_sample(number, clock.seconds(time), joules);
             }
         }
     }

@@ -63,8 +63,8 @@ pub struct RegionRow {
 /// independent sharing, where each consumer is given all joules, an interval is possible for a region once for each consumer (a
 /// group counts as one).
 ///
-/// Under the policy *active* both are dynamic joules: those of the intervals in which nothing else was active, and of those in
-/// which the frame was active at all.
+/// Under the policy *active* both are dynamic joules. Resolved joules are then those of the intervals in which nothing else was
+/// active, and possible joules those of all intervals in which the frame was active at all.
 ///
 /// # Least and most power
 /// Under the policy *time sliced*, the power of a sample interval is the device's (joules / length), however many frames shared it.

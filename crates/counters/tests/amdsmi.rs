@@ -105,7 +105,7 @@ fn a_missing_or_invalid_library_is_noted() {
     let text = tempfile::NamedTempFile::new().unwrap();
     let answer = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", text.path().to_str().unwrap())]);
     assert!(answer.notes[0].contains("file too short"), "{:?}", answer.notes);
-    // Without a sign of a GPU, and not named, the library is not even loaded.
+    // If there is no sign of a GPU and the library is not named, it is not even loaded.
     let node = bare_node();
     let variables = [("AMPERE_SYS_ROOT", node.path().to_str().unwrap()), ("AMPERE_COUNTERS", "amdsmi")];
     let answer = probe_under(&[], "read", &variables);

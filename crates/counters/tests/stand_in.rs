@@ -206,7 +206,7 @@ fn the_sources_asked_for_are_the_ones_opened() {
         "{:?}",
         answer.notes
     );
-    // With nothing but mistakes, the result is as if nothing had been named.
+    // If all names are mistakes, the result is as if nothing had been named.
     let node = bare_node();
     let root = ("AMPERE_SYS_ROOT", node.path().to_str().unwrap());
     let answer = probe("devices=1", "read", &[("AMPERE_COUNTERS", "rappel"), root]);

@@ -506,7 +506,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
         .into_iter()
         .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
         .collect();
-    // Devices have the order of their sources, but those of a trace that of its locations.
+    // Devices are in the order of their sources, or in a trace in the order of its locations. GPUs come last, by their numbers.
     let number_of = |gpu: &DeviceFigures| (gpu.device.len(), gpu.device.clone());
     snapshot.devices.sort_by_cached_key(|device| (device.kind == "gpu").then(|| number_of(device)));
     region_time(attributor, &labels, limits, &mut snapshot);

@@ -253,7 +253,7 @@ pub fn looks_like_energy(name: &str) -> bool {
     })
 }
 
-/// Whether one name is that of a power supply's input, and the other one that of its output.
+/// Whether `input` is the name of a power supply's input, and `output` the name of its output.
 pub fn is_output_of(input: &str, output: &str) -> bool {
     let of_output = |(word, number): (String, Option<u32>)| match word.as_str() {
         "in" => ("out".to_owned(), number),

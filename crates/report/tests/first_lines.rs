@@ -221,7 +221,7 @@ fn other_programs_on_the_node_are_named_and_may_be_the_cause_of_an_imbalance() {
             assert_eq!(is_named, words == others, "{lines}");
         });
     }
-    // Each node of several runs programs of its own operating system. The stored run has more than that.
+    // On several nodes, each node runs the programs of its operating system. The stored run has more than that.
     assert_hint("several_nodes", work, (false, true), |summary| {
         let nodes = summary.run.nodes.len() as f64;
         assert!(nodes > 1.0);

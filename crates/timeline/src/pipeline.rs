@@ -138,7 +138,7 @@ impl Stream {
         self.put(Step::enter(time, region, calls));
     }
 
-    /// Adds the enter of a call with a correlation id: on a thread, that of a launch; on a GPU's stream, that of what was
+    /// Adds the enter of a call with a correlation id. On a thread, the call is a launch; on a GPU's stream, it is what was
     /// launched.
     pub fn enter_correlated(&mut self, time: Timestamp, region: RegionRef, calls: u32, id: u64) {
         self.expects_ids = false;
@@ -246,7 +246,7 @@ impl Stream {
     }
 
     /// Releases the steps that have been handed over, once they are the greater part.
-    fn tidy(&mut self) {
+    fn release_steps(&mut self) {
         if self.done > self.steps.len() / 2 {
             self.last_released = self.steps[self.done - 1].time;
             self.steps.drain(..self.done);
@@ -602,7 +602,7 @@ impl Pipeline {
                 breaks.set(place, stream.first_break_time());
             }
         }
-        merger.streams.iter().for_each(|stream| streams[*stream].tidy());
+        merger.streams.iter().for_each(|stream| streams[*stream].release_steps());
         let done_until = merger.done_until.max(watermark);
         if number == RANKS {
             attributor.engine.release_cpu_times(done_until);

@@ -76,7 +76,7 @@ impl Names {
 }
 
 impl IdlePart {
-    fn see(&mut self, now: Instant, totals: &Totals) {
+    fn update(&mut self, now: Instant, totals: &Totals) {
         let (since, joules, idle) = *self.since.get_or_insert((now, totals.joules, totals.idle_joules));
         if now.duration_since(since) >= IDLE_WINDOW && totals.joules > joules {
             self.ratio = Some(((totals.idle_joules - idle) / (totals.joules - joules)).clamp(0.0, 1.0));
@@ -108,7 +108,7 @@ impl Node {
         self.totals.raise(&report.totals);
         self.losses.raise(&report.losses);
         self.totals.watts = report.totals.watts.filter(|_| !report.is_last);
-        self.idle.see(now, &self.totals);
+        self.idle.update(now, &self.totals);
         for (rank, joules) in &report.ranks {
             raise_in(&mut self.ranks, rank.clone(), *joules, 4 * NODE_ROWS_MAX);
         }

@@ -130,7 +130,7 @@ impl Comparison {
                 let mut own = BTreeSet::new();
                 for (mut key, figures) in figures::of(&run.summary, all_lead, per) {
                     if let Some(program) = programs.get(at) {
-                        program.generalise(&mut key);
+                        program.replace_name(&mut key);
                     }
                     if matches!(key.0, By::Function | By::Kernel) {
                         own.insert(key.1.clone());

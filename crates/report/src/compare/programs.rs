@@ -43,7 +43,7 @@ pub(super) fn note(programs: &[Program]) -> Option<String> {
 
 impl Program {
     /// Replaces the program's name in the name of a row.
-    pub(super) fn generalise(&self, (by, name): &mut (By, String)) {
+    pub(super) fn replace_name(&self, (by, name): &mut (By, String)) {
         let Program(program) = self;
         match by {
             By::Function if *name == *program => *name = PROGRAM.to_owned(),

@@ -274,7 +274,7 @@ pub struct Tables {
     pub flames: Vec<Flame>,
     /// The division of the joules of each shown device.
     pub views: Vec<ViewRows>,
-    /// What ran over time on GPUs and ranks: the time that [`Page::power`] is about.
+    /// What ran on GPUs and ranks, over the time of [`Page::power`].
     #[serde(default)]
     pub lanes: Vec<Lane>,
     /// The dynamic joules of all devices, if the joules of ranks, of [`Tables::heat`] and of [`Tables::paths`] are dynamic ones.
