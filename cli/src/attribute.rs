@@ -2,7 +2,7 @@
 
 use crate::attribute_ranks::LaunchedProcess;
 use crate::report::write_summary;
-use crate::run::{looks, tree_words};
+use crate::run::{places_to_look, tree_words};
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{eprint_warning, given, path_parser, print, print_in_colour, screen_of};
@@ -140,7 +140,7 @@ fn more(arguments: &AttributeArguments, summary: &Summary) -> Vec<String> {
         let all = "for all tables and the page, use -o DIR and then ampere report DIR".to_owned();
         return std::iter::once(all).chain(tree_words(summary)).collect();
     };
-    looks(directory, summary)
+    places_to_look(directory, summary)
 }
 
 /// Returns the trace in the named directory, or the named file itself.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! run/  recover.rs  attribute.rs  report.rs  compare.rs  top/  replay.rs  calibrate/  doctor/      the commands
-//! attribute_ranks.rs  lets a launcher start `ampere attribute` several times
+//! attribute_ranks.rs  shares the nodes of a trace among processes: `mpirun -n 8 ampere attribute`
 //! calls.rs            `ampere attribute --calls`
 //! timeline.rs         `ampere report -f timeline`
 //! usage.rs            examples of each command, and messages about wrong usage

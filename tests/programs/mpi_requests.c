@@ -1,4 +1,4 @@
-/* Uses every kind of request, and every kind of function that completes requests. */
+/* Uses requests of sends, receives, persistent ones and collectives, and every kind of function that completes requests. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ int main(int c, char **v) {
         MPI_Isend(out, 6, MPI_DOUBLE, next, 22, WORLD, &r[0]); MPI_Request_free(&r[0]);
         MPI_Recv(in, 6, MPI_DOUBLE, before, 22, WORLD, &status);
         /* matched probes, which Score-P does not record */
-#ifndef WITHOUT_FOUND
+#ifndef WITHOUT_MATCHED_PROBES
         MPI_Isend(out, 6, MPI_DOUBLE, next, 23, WORLD, &r[0]);
         MPI_Mprobe(MPI_ANY_SOURCE, 23, WORLD, &message, &status); MPI_Mrecv(in, 6, MPI_DOUBLE, &message, i ? &status : MPI_STATUS_IGNORE);
         MPI_Wait(&r[0], &status);
@@ -102,7 +102,7 @@ int main(int c, char **v) {
         MPI_Waitall(3, r, MPI_STATUSES_IGNORE);
         MPI_Igather(out, 2, MPI_DOUBLE, in, 2, MPI_DOUBLE, 2, WORLD, &r[0]); MPI_Wait(&r[0], &status);
     }
-    /* many sends that complete at once */
+    /* many sends and receives that complete at once */
     MPI_Request *many = malloc(2000 * sizeof *many);
     for (int k = 0; k < 1000; k++) MPI_Irecv(&in[k % 64], 1, MPI_INT, before, 30, WORLD, &many[k]);
     for (int k = 0; k < 1000; k++) MPI_Isend(out, 1, MPI_INT, next, 30, WORLD, &many[1000 + k]);

@@ -51,7 +51,7 @@ for directory in open(sys.argv[1]).read().split():
             assert close(of[of.depth == 1].inclusive_joules.sum(), view["attributed_joules"], whole), where
             devices += 1
             with_calls += len(of) > 0 and view["attributed_joules"] > 0
-            # A stream's rank is that of its process, and not its group.
+            # In the table, a stream has the rank of its process; in the summary, its location group is the GPU's context.
             of = of.assign(rank=of["rank"] if view["view"] == "ranks" else "")
             place = ["rank", "thread", "path"]
             other = calls[(calls.device != device["name"]) & (calls.node == device["node"])]
@@ -154,7 +154,7 @@ fn calls_of_random_traces_add_up_to_the_summary() {
 #[test]
 fn the_books_lines_read_the_table() {
     let python = python_with(&["pandas", "pyarrow", "duckdb"]);
-    skip_unless!(python.is_some(), "no Python with pandas and pyarrow");
+    skip_unless!(python.is_some(), "no Python with pandas, pyarrow and duckdb");
     let place = Place::new();
     let trace = long_trace(&place.path("trace"), 100, 100);
     assert_eq!(attribute(&place, &trace, &["--calls", "calls.parquet"]).code, 0);

@@ -164,7 +164,7 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     assert_eq!((page.code, page.stdout.as_str()), (0, ""), "{page:#?}");
     let page = std::fs::read_to_string(place.path("page.html")).expect("a page");
     assert!(page.contains(">varied</code>") && page.contains("class=\"verdict\"") && !page.contains("://"));
-    // The devices' rows have a total per device and per node.
+    // Each device has a row: two GPUs, and the estimate's device, which is called node.
     let devices: BTreeSet<&str> =
         rows.iter().filter(|row| row["by"] == "device").filter_map(|row| row["name"].as_str()).collect();
     assert_eq!(devices, ["GPU-0", "GPU-1", "node"].into());

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The time limit for a program to print its version.
-pub const VERSION_LIMIT: Duration = Duration::from_secs(5);
+/// The time limit for a program that answers at once, such as with its version.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// The time to wait for the last output after the end, and for the end after a kill. A process that waits for a device may not
 /// end even when killed.
 const AFTERWARDS: Duration = Duration::from_millis(500);

@@ -1,6 +1,6 @@
-//! Checks the parts of ampere itself: whether all are there, of one version, and whether the collector can be started.
+//! Checks that all parts of ampere are there, and that the collector starts and is of this version.
 
-use super::child::{self, VERSION_LIMIT};
+use super::child::{self, ANSWER_TIME_MAX};
 use super::findings::{Check, Group};
 use crate::installation::{self, Installation};
 use ampere_model::text::one_line;
@@ -19,7 +19,7 @@ pub fn check() -> (Vec<Check>, Option<Installation>) {
     group.ok("plugin", installation.plugin.display().to_string());
     group.ok("host", installation.host.display().to_string());
     let collector = installation.collector.display();
-    match child::run_within(Command::new(&installation.collector).arg("--version"), VERSION_LIMIT) {
+    match child::run_within(Command::new(&installation.collector).arg("--version"), ANSWER_TIME_MAX) {
         Ok(finished)
             if finished.succeeded() && finished.first_line().split_whitespace().last() == Some(version) =>
         {

@@ -1,6 +1,6 @@
 //! Finds launchers of MPI programs and which MPI they belong to.
 
-use super::child::{self, End, VERSION_LIMIT};
+use super::child::{self, ANSWER_TIME_MAX, End};
 use super::findings::{Check, Group};
 use super::version_in;
 use crate::installation;
@@ -26,13 +26,13 @@ pub fn check() -> Vec<Check> {
     for name in LAUNCHERS {
         let Ok(path) = installation::program(OsStr::new(name)) else { continue };
         let shown = path.display();
-        match child::run_within(Command::new(&path).arg("--version"), VERSION_LIMIT) {
+        match child::run_within(Command::new(&path).arg("--version"), ANSWER_TIME_MAX) {
             Ok(finished) if finished.succeeded() => {
                 group.ok(name, format!("{}, {shown}", mpi_of(&finished.stdout, finished.first_line())))
             }
             Ok(finished) if finished.end == End::TimedOut => group.note(
                 name,
-                format!("{shown} does not print its version within {} s", VERSION_LIMIT.as_secs()),
+                format!("{shown} does not print its version within {} s", ANSWER_TIME_MAX.as_secs()),
                 None,
             ),
             Ok(finished) => {

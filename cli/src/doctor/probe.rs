@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(motion.changes, 3);
         assert!((motion.update_seconds.unwrap() - 0.010).abs() < 1e-9, "{motion:?}");
         assert!((motion.watts.unwrap() - 150.0).abs() < 1e-6, "{motion:?}");
-        // In the first case there are 25 ms without a reading. In the second, the counter changes with every reading.
+        // In `missed`, 25 ms pass without a reading; in `quick`, the counter changes with every reading.
         let missed = watched(&[(0, 0), (10, 1), (20, 2), (30, 3), (55, 5), (60, 6), (70, 7)]);
         assert!((missed.update_seconds.unwrap() - 0.00875).abs() < 1e-9, "{missed:?}");
         let quick = watched(&[(0, 0), (1, 1), (3, 2), (4, 3), (6, 4), (7, 5)]);

@@ -1,6 +1,6 @@
 //! Checks Score-P, and whether its loader would find the plugins: another process loads them by name, as Score-P does.
 
-use super::child::{self, End, VERSION_LIMIT, signal_name};
+use super::child::{self, ANSWER_TIME_MAX, End, signal_name};
 use super::findings::{Check, Group};
 use super::probe::{self, Message};
 use super::version_in;
@@ -61,7 +61,7 @@ fn look_for_score_p(group: &mut Group) {
         return;
     };
     let shown = path.display();
-    match child::run_within(Command::new(&path).arg("--version"), VERSION_LIMIT) {
+    match child::run_within(Command::new(&path).arg("--version"), ANSWER_TIME_MAX) {
         Ok(finished) if finished.succeeded() => {
             let version =
                 version_in(finished.first_line()).unwrap_or_else(|| finished.first_line().to_owned());
@@ -82,7 +82,7 @@ fn look_for_score_p(group: &mut Group) {
 pub fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<PathBuf>> {
     let mut command = Command::new(program);
     command.args(["probe", "library", file, function]);
-    let finished = child::run_within(&mut command, VERSION_LIMIT)?;
+    let finished = child::run_within(&mut command, ANSWER_TIME_MAX)?;
     match probe::messages(&finished.stdout).pop() {
         Some(Message::Loaded(path)) => Ok(path),
         // The loader's message starts with the name.
@@ -91,14 +91,14 @@ pub fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option
         }
         _ => match finished.end {
             End::Signal(signal) => bail!("loading it crashed with {}", signal_name(signal)),
-            End::TimedOut => bail!("loading it took more than {} s", VERSION_LIMIT.as_secs()),
+            End::TimedOut => bail!("loading it took more than {} s", ANSWER_TIME_MAX.as_secs()),
             End::Exit(code) => bail!("loading it ended the process with status {code}"),
         },
     }
 }
 
-/// Whether programs that are not installed next to this library find it. ampere's own programs are installed there, and look
-/// there first.
+/// Whether programs other than ampere's find this library: through LD_LIBRARY_PATH or the loader's cache. ampere's own find it
+/// in their own installation.
 fn is_found_by_others(library: &Path) -> bool {
     let directory = library.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -109,7 +109,7 @@ fn is_found_by_others(library: &Path) -> bool {
 /// Whether the library is in the loader's cache.
 fn is_in_cache(library: &Path) -> bool {
     let known = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"].iter().find_map(|program| {
-        child::run_within(Command::new(program).arg("-p"), VERSION_LIMIT)
+        child::run_within(Command::new(program).arg("-p"), ANSWER_TIME_MAX)
             .ok()
             .filter(|finished| finished.succeeded())
     });

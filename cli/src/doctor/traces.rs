@@ -1,6 +1,6 @@
 //! Checks OTF2, the format of traces.
 
-use super::child::{self, VERSION_LIMIT};
+use super::child::{self, ANSWER_TIME_MAX};
 use super::findings::{Check, Group};
 use super::probe::mapped;
 use super::version_in;
@@ -16,7 +16,7 @@ pub fn check() -> Vec<Check> {
     group.ok("library", format!("built with {built}, {library}"));
     match installation::program(OsStr::new("otf2-print")) {
         Ok(path) => {
-            let finished = child::run_within(Command::new(&path).arg("--version"), VERSION_LIMIT).ok();
+            let finished = child::run_within(Command::new(&path).arg("--version"), ANSWER_TIME_MAX).ok();
             let version =
                 finished.and_then(|finished| version_in(&finished.stdout)).unwrap_or_else(|| "of an unknown version".to_owned());
             group.ok("otf2-print", format!("{version}, {}", path.display()));

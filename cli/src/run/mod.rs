@@ -14,7 +14,7 @@ mod launcher;
 mod outcome;
 mod signals;
 
-pub use outcome::{Expected, looks, report, show, tree_words};
+pub use outcome::{Expected, places_to_look, report, show, tree_words};
 pub use signals::witness;
 
 use crate::collector::keeper::Keeper;

@@ -68,14 +68,14 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
 /// Shows the first lines of a run's result, and where the rest is.
 pub fn show(summary: &Summary, output: &Path) {
     print_missing_nodes(&summary.run, output);
-    let lines = first::render(summary, screen_of(&std::io::stderr()), &looks(output, summary));
+    let lines = first::render(summary, screen_of(&std::io::stderr()), &places_to_look(output, summary));
     // This line lets readers and scripts tell the program's lines from ampere's.
     let nodes = printable(&first::names::nodes_of(&summary.run.nodes));
     eprint_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
 }
 
 /// Returns the places of further information about a run.
-pub fn looks(output: &Path, summary: &Summary) -> Vec<String> {
+pub fn places_to_look(output: &Path, summary: &Summary) -> Vec<String> {
     let page = output.join(PAGE);
     let has_page = page.exists() && !holds_foreign_page(output, &summary.run.id);
     let mut look: Vec<String> = has_page.then(|| shown(&page)).into_iter().collect();

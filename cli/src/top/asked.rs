@@ -3,7 +3,7 @@
 use crate::collector::announced::Announced;
 use crate::recover::finish_if_cut_off;
 use crate::report::summary_of;
-use crate::run::looks;
+use crate::run::places_to_look;
 use crate::terminal::words::{print_in_colour, screen_of};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::nodes::head;
@@ -107,7 +107,7 @@ impl Asked {
         let summary: Summary = serde_json::from_slice(&summary).ok()?;
         // Lines start with a blank, and there is a margin of one column.
         let screen = Screen::new(columns.saturating_sub(2), false).with_rows(rows);
-        let lines = first::render(&summary, screen, &looks(directory, &summary));
+        let lines = first::render(&summary, screen, &places_to_look(directory, &summary));
         Some(lines.lines().map(str::to_owned).collect())
     }
 

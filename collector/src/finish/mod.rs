@@ -112,12 +112,13 @@ impl Finish {
         if are_written {
             self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
         }
-        let is_settled = self.unsettled(&summary).is_empty();
-        let mut traced = self.write_trace(has_ended, is_settled);
+        let needs_no_settling = self.unsettled(&summary).is_empty();
+        let mut traced = self.write_trace(has_ended, needs_no_settling);
         self.explain_incomplete(has_ended, traced.is_whole);
-        let (summary, is_settled) = self.complete_summary(summary, has_ended && traced.is_whole, &mut traced);
+        let (summary, is_recomputed) =
+            self.complete_summary(summary, has_ended && traced.is_whole, &mut traced);
         // If the tables on disk are complete, only their description is written again.
-        match self.write_final_figures(&summary, are_written && !is_settled) {
+        match self.write_final_figures(&summary, are_written && !is_recomputed) {
             Err(why) if are_written => {
                 eprintln!("ampere-collector: {why}: the figures are those from before the trace was written");
             }
@@ -161,7 +162,8 @@ impl Finish {
             });
         }
         let left = self.run.options.left.iter().map(|left| &left.run);
-        // The earlier summary gives the missing trace as a reason, which no longer holds. The saved losses do not contain it.
+        // The earlier summary lists the missing trace among the reasons why the run is incomplete, which is no longer true. The
+        // saved losses do not list it.
         match &manifest.progress.losses {
             Some(before) => {
                 before.missing.iter().for_each(|loss| self.run.notes.add_loss(loss));
@@ -334,7 +336,7 @@ impl Finish {
     }
 
     /// Writes the trace, or notes why there is none.
-    fn write_trace(&mut self, has_ended: bool, is_settled: bool) -> Traced {
+    fn write_trace(&mut self, has_ended: bool, needs_no_settling: bool) -> Traced {
         let is_empty = self.is_empty();
         if is_empty {
             self.run.notes.add("the run ended before anything could be recorded: there is no trace");
@@ -343,7 +345,7 @@ impl Finish {
         if is_wanted && !output::holds_trace(&self.run.options.output) {
             self.announce_trace();
         }
-        let power = self.power(is_settled);
+        let power = self.power(needs_no_settling);
         let written = match is_wanted {
             true => self.write_archive(has_ended, Power::OfRun(&power)),
             false => Ok(0),
@@ -395,13 +397,13 @@ impl Finish {
     }
 
     /// Returns the power that is attributed to each location; empty if it is known only after the trace is attributed again.
-    fn power(&mut self, is_settled: bool) -> Recorded {
+    fn power(&mut self, needs_no_settling: bool) -> Recorded {
         let is_whole = !self.run_summary().trace_is_cut();
         let Some(timeline) = &mut self.run.timeline else { return Recorded::default() };
         if let Err(why) = timeline.pipeline.attributor.end_recording() {
             self.run.notes.add(format!("the trace lacks the attributed power: {why}"));
         }
-        if !is_settled && is_whole {
+        if !needs_no_settling && is_whole {
             return Recorded::default();
         }
         std::mem::take(&mut timeline.power.lock().unwrap_or_else(PoisonError::into_inner))
@@ -484,15 +486,15 @@ impl Finish {
         let unsettled = self.unsettled(&summary);
         let has_trace = traced.is_whole && self.run.ingest.spool.wanted;
         let waits = has_trace && self.wants_waits(&mut summary);
-        let is_settled = has_trace && !unsettled.is_empty();
-        if is_settled {
+        let is_recomputed = has_trace && !unsettled.is_empty();
+        if is_recomputed {
             self.settle(&mut summary, &unsettled, waits, traced);
         }
         if let Some(played) = played {
             take_played(&mut summary, played);
             return (summary, true);
         }
-        if is_settled {
+        if is_recomputed {
             return (summary, true);
         }
         if waits {

@@ -1,24 +1,25 @@
-//! The times on a CPU of all threads of a process, as records of CPU time. A thread that has a location has a ring of its own for
-//! them. All other threads of the process, and children without rows, share one.
+//! The spans in which the threads of a process were on a CPU, as records of CPU time. A thread that has a location has a ring of
+//! its own for them. All other threads of the process, and child processes that have no row of their own in the figures, share
+//! one.
 
 use super::clock::EventClock;
 use ampere_model::Timestamp;
 use ampere_ring::{EventWriter, RING_RECORDS_MIN};
 use rustc_hash::FxHashMap;
 
-/// If a thread is switched more often than this in a second, its short times on a CPU are merged.
+/// If a thread is switched more often than this in a second, its short spans on a CPU are merged.
 const SWITCHES_MAX: u32 = 2000;
-/// The length of a time, on a CPU or between two such times, from which on it is not merged.
+/// In nanoseconds: a span on a CPU, or a gap between two spans, of at least this length is not merged.
 const SHORT: u64 = 20_000;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
-/// Times are not written while their ring has space for fewer records than this. That space is kept for the last ones.
+/// Spans are not written while their ring has space for fewer records than this. That space is kept for the last ones.
 const ROOM_MIN: u64 = 16;
-/// Times are also merged if their ring would afterwards have space for fewer records than this.
+/// Spans are also merged if their ring would afterwards have space for fewer records than this.
 const AMPLE_ROOM: u64 = RING_RECORDS_MIN / 2;
-/// The maximum number of times of a process, in all its threads, that are kept until they are written.
+/// The maximum number of spans of a process, in all its threads, that are kept until they are written.
 const SPANS_MAX: usize = 1 << 18;
-/// The maximum number of threads of a process whose times are known at once.
+/// The maximum number of threads of a process whose spans are known at once.
 const THREADS_MAX: usize = 1 << 14;
 
 /// A time in which CPU time rises evenly, in nanoseconds of the kernel's clock.
@@ -144,7 +145,7 @@ pub(super) struct CpuRing {
 /// What is written to a ring.
 struct Points {
     writer: EventWriter,
-    /// The times for which there was no space, merged into one.
+    /// The spans for which there was no space, merged into one.
     held: Option<Span>,
     used: u64,
     last: Timestamp,
@@ -165,7 +166,7 @@ impl CpuRing {
         }
     }
 
-    /// Ends the ring. All times must have been written before.
+    /// Ends the ring. All spans must have been written before.
     fn end(mut self, clock: &EventClock) {
         self.write(Vec::new(), clock);
         self.points.write_held(clock);
@@ -209,7 +210,6 @@ struct ThreadTime {
     /// The CPU time so far. `began` is the CPU time that the kernel had counted when `used` was 0; `None` if that is unknown.
     used: u64,
     began: Option<u64>,
-    until: u64,
     has_ended: bool,
     ring: Option<CpuRing>,
 }
@@ -218,7 +218,7 @@ struct ThreadTime {
 #[derive(Default)]
 pub(super) struct CpuTimes {
     threads: FxHashMap<u32, ThreadTime>,
-    /// The times of children without rows.
+    /// The spans of child processes that have no row of their own in the figures.
     children: Vec<Span>,
     ring_of_others: Option<CpuRing>,
     waiting: usize,
@@ -228,7 +228,7 @@ pub(super) struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Adds a time in which a thread was on a CPU.
+    /// Adds a span in which a thread was on a CPU.
     pub fn add(&mut self, thread: u32, from: u64, until: u64) {
         self.add_span(thread, Span { from, until, used: until.saturating_sub(from) });
     }
@@ -238,7 +238,7 @@ impl CpuTimes {
             return;
         }
         let of = self.threads.entry(thread).or_default();
-        (of.used, of.until, of.has_ended) = (of.used + span.used, span.until, false);
+        (of.used, of.has_ended) = (of.used + span.used, false);
         self.used += span.used;
         add_or_merge(&mut of.waiting, span, self.waiting < SPANS_MAX);
         self.waiting += 1;
@@ -297,16 +297,16 @@ impl CpuTimes {
                 || self.threads.values().any(|of| of.waiting.first().is_some_and(is_due)))
     }
 
-    /// Adds times of a child that has no row of its own.
-    pub fn take_over(&mut self, times: Vec<Span>) {
-        for span in times {
+    /// Adds spans of a child process that has no row of its own in the figures.
+    pub fn take_over(&mut self, spans: Vec<Span>) {
+        for span in spans {
             add_or_merge(&mut self.children, span, self.waiting < SPANS_MAX);
             self.waiting += 1;
         }
         self.children.sort_unstable_by_key(|span| span.from);
     }
 
-    /// Removes and returns all times before this one.
+    /// Removes and returns all spans, or parts of them, before this time.
     pub fn split_off(&mut self, until: u64) -> Vec<Span> {
         let mut all = take_before(&mut self.children, until);
         self.threads.values_mut().for_each(|of| all.extend(take_before(&mut of.waiting, until)));
@@ -319,7 +319,7 @@ impl CpuTimes {
         self.waiting = self.children.len() + self.threads.values().map(|of| of.waiting.len()).sum::<usize>();
     }
 
-    /// Writes all times before `until`. `is_located` is whether a thread has a location; `make` makes the ring of a thread, or
+    /// Writes all spans before `until`. `is_located` is whether a thread has a location; `make` makes the ring of a thread, or
     /// with `None` that of all others.
     pub fn write<E>(
         &mut self,
@@ -360,19 +360,19 @@ impl CpuTimes {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Returns the time since which times wait because a ring has no room.
+    /// Returns the start of the earliest span that is not written yet because its ring has no room.
     pub fn held_since(&self) -> Option<u64> {
         let rings = self.threads.values().filter_map(|of| of.ring.as_ref()).chain(&self.ring_of_others);
         rings.filter_map(|ring| ring.points.held.as_ref()).map(|held| held.from).min()
     }
 
-    /// Ends the rings of threads that no longer have a location. Their further times go into the ring of all other threads.
+    /// Ends the rings of threads that no longer have a location. Their further spans go into the ring of all other threads.
     pub fn end_rings(&mut self, clock: &EventClock, is_gone: impl Fn(u32) -> bool) {
         let gone = self.threads.iter_mut().filter(|(thread, _)| is_gone(**thread));
         gone.filter_map(|(_, of)| of.ring.take()).for_each(|ring| ring.end(clock));
     }
 
-    /// Ends all rings. All times must have been written before.
+    /// Ends all rings. All spans must have been written before.
     pub fn end(&mut self, clock: &EventClock) {
         let rings = self.threads.drain().filter_map(|(_, of)| of.ring);
         rings.chain(self.ring_of_others.take()).for_each(|ring| ring.end(clock));

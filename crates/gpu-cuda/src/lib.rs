@@ -115,7 +115,7 @@ fn attach(host: Host) -> Result<(), Refused> {
     clock::start(host);
     let cupti = CUPTI.get_or_init(|| cupti);
     let _ = HOST.set(host);
-    LOSSES.clock_error_is_at_least(CLOCK_ERROR);
+    LOSSES.raise_clock_error_to(CLOCK_ERROR);
     let mut subscriber: Subscriber = std::ptr::null_mut();
     // SAFETY: the callback has the required type and lives as long as the process.
     let status = unsafe { (cupti.subscribe)(&mut subscriber, calls::on_call, std::ptr::null_mut()) };

@@ -235,7 +235,7 @@ impl Records {
         let (mut begin, mut end) = (clock::ticks(work.start), clock::ticks(work.end));
         // No work begins before its launch. If it seems to, the device's clock has at least that error.
         if let Some(launch) = calls::LAUNCHES.at(work.correlation.into()).filter(|launch| begin <= *launch) {
-            LOSSES.clock_error_is_at_least(clock::nanoseconds_in(launch - begin));
+            LOSSES.raise_clock_error_to(clock::nanoseconds_in(launch - begin));
             begin = launch + 1;
             end = end.max(begin);
         }

@@ -1,5 +1,5 @@
-/* Prints, as JSON, what CUPTI's headers define for the names in names.h: offsets of fields, and values of constants.
- * tests/layout.rs writes names.h from the crate's own tables. */
+/* Prints, as JSON, what CUPTI's headers define for the names in names.h: sizes of types, offsets of fields, and values of
+ * constants. tests/layout.rs writes names.h from the crate's own tables. */
 #include <cupti.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -128,7 +128,7 @@ impl Streams {
         // While the drift is not known, times are only as exact as this rate.
         self.clock.set_rate(host.ticks_per_nanosecond());
         self.clock.add(before, time, after);
-        losses.of_clock(&self.clock);
+        losses.record_clock(&self.clock);
     }
 
     /// Records a batch. `dropped` records were dropped since the start.
@@ -157,7 +157,7 @@ impl Streams {
         self.dropped = dropped;
         self.seen += newly_dropped;
         losses.count(impossible + left_out + newly_dropped);
-        losses.of_clock(&self.clock);
+        losses.record_clock(&self.clock);
     }
 
     /// Remembers this moment before a delivery.
@@ -192,7 +192,7 @@ impl Streams {
         };
         // No command begins before its launch. If it seems to, the device's clock has at least that error.
         if let Some(launch) = LAUNCHES.at(command.correlation).filter(|launch| begin <= *launch) {
-            losses.clock_error_is_at_least(((launch - begin) as f64 / self.clock.nominal()) as u64);
+            losses.raise_clock_error_to(((launch - begin) as f64 / self.clock.nominal()) as u64);
             begin = launch + 1;
         }
         let Some(known) = self.stream_of(command.place) else { return false };

@@ -407,7 +407,7 @@ fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<F
         let rate = host.ticks_per_nanosecond();
         WAIT_TICKS.store((WAIT_MAX * rate) as u64, Ordering::Relaxed);
         clock.set_rate(rate);
-        LOSSES.of_clock(clock);
+        LOSSES.record_clock(clock);
         LOSSES.report(host);
     }
     let is_possible = times.begin.saturating_add(EARLY_MAX) >= times.queued && times.begin <= times.end;
@@ -462,7 +462,7 @@ pub extern "C" fn flush() {
             frames.for_each(|(frame, _)| records.take(&host, frame));
             LOSSES.count(records.stream.flush(&host));
         }
-        lock(&CLOCKS).iter().for_each(|clock| LOSSES.of_clock(clock));
+        lock(&CLOCKS).iter().for_each(|clock| LOSSES.record_clock(clock));
         LOSSES.report(&host);
     });
 }

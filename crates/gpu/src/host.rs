@@ -47,7 +47,7 @@ fn own_directory() -> Option<PathBuf> {
 
 impl Host {
     /// Opens the host in the adapter's directory. `runtime` is CUDA, HIP or OpenCL. `None` if nothing in this process is to be
-    /// recorded: ampere or GPUs are switched off, the program was started without `ampere run`, or Score-P measures it. In the
+    /// recorded: ampere, or its recording of GPUs, is switched off, the program was started without `ampere run`, or Score-P measures it. In the
     /// last case, a message is printed.
     pub fn open(runtime: &str) -> Option<Host> {
         if ampere_model::is_switched_off() || !are_gpus_recorded() {

@@ -29,14 +29,14 @@ impl Losses {
     }
 
     /// Takes the error and the drift of a device's clock.
-    pub fn of_clock(&self, clock: &DeviceClock) {
+    pub fn record_clock(&self, clock: &DeviceClock) {
         self.clock_error.fetch_max(clock.error(), Ordering::Relaxed);
         self.clock_drift.fetch_max(clock.drift(), Ordering::Relaxed);
     }
 
     /// Takes a lower bound of the error of a device's clock, in nanoseconds, from a record that contradicts the times of the
     /// program's calls.
-    pub fn clock_error_is_at_least(&self, nanoseconds: u64) {
+    pub fn raise_clock_error_to(&self, nanoseconds: u64) {
         if nanoseconds > 0 {
             self.clock_error.fetch_max(nanoseconds, Ordering::Relaxed);
         }

@@ -11,9 +11,9 @@ use crate::ranges::roctx;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::Ordering;
 
-/// Returns the wrapper of a function, or null. The wrapper calls `target`, the definition that the program uses now: after
-/// a library was closed, it may be a different one. This is called under the loader's lock, and neither allocates nor calls the
-/// loader.
+/// Returns the wrapper of a function, or null. Except for the function hooks, which replace the function, the wrapper calls
+/// `target`, the definition that the program uses now: after a library was closed, it may be a different one. This is called
+/// under the loader's lock, and neither allocates nor calls the loader.
 type Wrap = unsafe extern "C" fn(name: *const c_char, target: *mut c_void) -> *mut c_void;
 
 /// The preloaded library calls this once. `None` means that nothing in this process is to be measured.

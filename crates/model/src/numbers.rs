@@ -1,5 +1,5 @@
-//! Maps from numbers (handles and references). Their keys come from measurement systems, not from an attacker who could provoke
-//! collisions, and a lookup is made for every event.
+//! Maps from numbers (handles and references). A lookup is made for every event, so the hash is fast, and collisions can be
+//! provoked: whoever chooses colliding numbers in a run or a trace slows only the processes that read it.
 
 use crate::RegionRef;
 use std::collections::HashMap;
@@ -105,7 +105,7 @@ impl Handles {
         self.recent[Self::place(handle)] = (handle, region);
     }
 
-    /// Maps a handle to a region only temporarily: [`Handles::find`] does not find it.
+    /// Maps a handle to a region until another handle takes its place in the table; [`Handles::find`] does not find it.
     pub fn insert_temporarily(&mut self, handle: u32, region: RegionRef) {
         self.recent[Self::place(handle)] = (handle, region);
     }
@@ -126,7 +126,7 @@ impl Handles {
         Some(region)
     }
 
-    /// Like [`Handles::get`], without changing the table.
+    /// Like [`Handles::get`], but looks only into the map.
     pub fn find(&self, handle: u32) -> Option<RegionRef> {
         self.all.get(&handle).copied()
     }

@@ -104,7 +104,8 @@ fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
             Ok(()) => at += piece,
             // A single page can be allocated between two signals.
             Err(rustix::io::Errno::INTR) => piece = (piece / 2).max(PAGE),
-            // File systems on disk, where dead runs are finished, may not support it (NFS before 4.2).
+            // A spool, in which a session is made to recover a killed run, may be on a file system without fallocate (such as NFS
+            // before 4.2).
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
                 return write_zeros(fd, at, bytes);
             }

@@ -18,9 +18,9 @@ const BYTES_MAX: u64 = 64 << 20;
 /// The number of bytes that are read at a time.
 const STEP_MAX: u64 = 8 << 20;
 /// The maximum number of functions in the maps of all processes; further ones have no name.
-const LINES_MAX: usize = 1 << 18;
-/// The maximum number of bytes of a line.
-const NAME_MAX: usize = 1 << 10;
+const FUNCTIONS_MAX: usize = 1 << 18;
+/// Only this many bytes of a line are used.
+const LINE_BYTES_MAX: usize = 1 << 10;
 /// The interval at which a map is checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The prefix of the names of Python functions; name and file follow.
@@ -79,7 +79,8 @@ struct ReadState {
 }
 
 impl Maps {
-    /// Returns the function at an address of a process, if the address is in no file.
+    /// Returns the function that the process' map has at this address. The caller has checked that no file that could be read has
+    /// code there.
     pub(crate) fn at(&mut self, process: u32, address: u64, functions: &mut Functions) -> Option<FunctionId> {
         let name = self.name_at(process, address)?;
         let known = self.functions.get(&name).copied();
@@ -110,7 +111,7 @@ impl Maps {
             if is_due {
                 // Most programs have no such map. A damaged map is read up to the damage.
                 let path = layer.path_for(process);
-                let room = LINES_MAX.saturating_sub(self.lines) + layer.functions.len();
+                let room = FUNCTIONS_MAX.saturating_sub(self.lines) + layer.functions.len();
                 let _ = layer.read_appended(path, room);
             }
             layer.at(address)
@@ -216,7 +217,7 @@ impl Layer {
                 self.read.is_given_up = true;
                 break;
             }
-            add(functions, &String::from_utf8_lossy(&line[..line.len().min(NAME_MAX)]));
+            add(functions, &String::from_utf8_lossy(&line[..line.len().min(LINE_BYTES_MAX)]));
         }
         self.read.is_given_up |= whole == 0 && bytes.len() as u64 >= STEP_MAX; // a line without end
         self.read.add(&bytes[..whole]);
@@ -333,7 +334,7 @@ mod tests {
         }
 
         fn read_appended(&mut self) {
-            self.layer.read_appended(self.path.clone(), LINES_MAX).expect("read");
+            self.layer.read_appended(self.path.clone(), FUNCTIONS_MAX).expect("read");
         }
 
         fn append(&mut self, text: &[u8]) {
@@ -416,7 +417,7 @@ mod tests {
         maps.processes.get_mut(&7).expect("known").layers[0].since = None;
         let read_appended = |maps: &mut Maps| {
             let layer = &mut maps.processes.get_mut(&7).expect("known").layers[0];
-            layer.read_appended(path.clone(), LINES_MAX).expect("read");
+            layer.read_appended(path.clone(), FUNCTIONS_MAX).expect("read");
             [0x1000, 0x2000].map(|address| layer.at(address).map(|name| name.to_string()))
         };
         assert_eq!(read_appended(&mut maps), [None, None]);
@@ -453,7 +454,7 @@ mod tests {
         std::fs::write(&real, "1000 20 work\n").expect("written");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
         let mut layer = Layer::new(1, None);
-        assert!(layer.read_appended(link, LINES_MAX).is_err());
+        assert!(layer.read_appended(link, FUNCTIONS_MAX).is_err());
         assert!(layer.functions.is_empty());
     }
 
@@ -474,7 +475,7 @@ mod tests {
         map.layer = Layer::new(1, None);
         map.layer.read_appended(map.path.clone(), 10_000).expect("read");
         assert_eq!(map.layer.functions.len(), 5001);
-        assert!(map.at(0x900_0000).is_some_and(|name| name.len() <= NAME_MAX));
+        assert!(map.at(0x900_0000).is_some_and(|name| name.len() <= LINE_BYTES_MAX));
         // A line that is longer than one step's bytes is never complete.
         std::fs::File::create(&map.path).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
         map.layer = Layer::new(1, None);

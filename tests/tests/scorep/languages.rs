@@ -74,7 +74,8 @@ fn with_bindings(place: &Place) -> Option<PathBuf> {
 
 #[test]
 fn functions_of_python_have_joules() {
-    skip_unless!(on_path("scorep") && on_path("python3"), "no scorep on the PATH");
+    skip_unless!(on_path("scorep"), "no scorep on the PATH");
+    skip_unless!(on_path("python3"), "no python3");
     let place = Place::new();
     let python = with_bindings(&place);
     skip_unless!(python.is_some(), "Score-P's Python bindings are not available");
@@ -95,7 +96,8 @@ fn functions_of_python_have_joules() {
 
 #[test]
 fn a_procedure_of_a_fortran_module_is_named_as_in_fortran() {
-    skip_unless!(on_path("scorep") && on_path("gfortran"), "no scorep on the PATH");
+    skip_unless!(on_path("scorep"), "no scorep on the PATH");
+    skip_unless!(on_path("gfortran"), "no gfortran");
     let place = Place::new();
     let source = place.write("work.f90", FORTRAN);
     let program = place.path("work");

@@ -215,7 +215,7 @@ fn a_program_without_score_p_has_the_same_messages() {
     let place = Place::new();
     let source = std::fs::read_to_string(root().join("tests/programs/mpi_requests.c")).unwrap();
     // Score-P does not record messages that MPI_Mprobe has found.
-    let options = ["mpicc", "-O1", "-w", "-DWITHOUT_FOUND"];
+    let options = ["mpicc", "-O1", "-w", "-DWITHOUT_MATCHED_PROBES"];
     let plain = compile(&place, &options, "plain", &source);
     let with_score_p = compile(&place, &[&["scorep"], &options[..]].concat(), "with_score_p", &source);
     let (ours, theirs) = (place.path("out"), place.path("scorep"));

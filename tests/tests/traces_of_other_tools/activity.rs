@@ -50,20 +50,23 @@ fn a_rank_that_sleeps_uses_what_the_node_draws_in_any_case() {
     let device = &summary["devices"][0];
     assert_eq!(device["views"][0]["policy"], "active");
     assert_eq!(device["baseline"], serde_json::json!({"watts": 100.0, "kind": "set", "samples": 0}));
-    are(&parts(&summary, "solve"), &[400.0, 200.0, 200.0]);
-    are(&parts(&summary, "sleep"), &[200.0, 200.0, 0.0]);
-    are(&[number(device, "static_joules"), number(device, "dynamic_joules")], &[400.0, 200.0]);
+    assert_joules_are(&parts(&summary, "solve"), &[400.0, 200.0, 200.0]);
+    assert_joules_are(&parts(&summary, "sleep"), &[200.0, 200.0, 0.0]);
+    assert_joules_are(&[number(device, "static_joules"), number(device, "dynamic_joules")], &[400.0, 200.0]);
     // A baseline above the reading leaves nothing that is dynamic.
-    are(&parts(&with("1000"), "solve"), &[300.0, 300.0, 0.0]);
+    assert_joules_are(&parts(&with("1000"), "solve"), &[300.0, 300.0, 0.0]);
     // Without a setting, the baseline is learnt from the first and the last second, in which no rank ran.
     let learnt = attribute(&trace, &[]);
     let baseline = &learnt["devices"][0]["baseline"];
     assert_eq!((&baseline["kind"], &baseline["samples"]), (&"idle intervals".into(), &200.into()));
-    are(&[number(baseline, "watts")], &[100.0]);
-    are(&parts(&learnt, "solve"), &[400.0, 200.0, 200.0]);
+    assert_joules_are(&[number(baseline, "watts")], &[100.0]);
+    assert_joules_are(&parts(&learnt, "solve"), &[400.0, 200.0, 200.0]);
     // By time alone, both have used the same.
     let by_time = attribute(&trace, &["--policy", "time_sliced"]);
-    are(&[of_region(&by_time, "ranks", "solve"), of_region(&by_time, "ranks", "sleep")], &[300.0, 300.0]);
+    assert_joules_are(
+        &[of_region(&by_time, "ranks", "solve"), of_region(&by_time, "ranks", "sleep")],
+        &[300.0, 300.0],
+    );
     assert!(by_time["devices"][0]["baseline"].is_null());
 }
 
@@ -94,7 +97,7 @@ fn threads_without_frames_work_for_the_main_thread() {
     let summary = trace.attribute(&[]);
     let device = &summary["devices"][0];
     assert_eq!(device["baseline"]["kind"], "none");
-    are(&parts(&summary, "wait"), &[400.0, 0.0, 400.0]);
+    assert_joules_are(&parts(&summary, "wait"), &[400.0, 0.0, 400.0]);
 }
 
 /// A worker runs for 2 s before the main thread enters its first function, and then both sleep.

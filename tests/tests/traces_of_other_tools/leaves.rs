@@ -40,9 +40,9 @@ fn kernels_that_overlap_end_when_they_are_left() {
     for (events, expected, rest) in cases {
         for summary in with_stream(&rank, events).attribute_and_replay() {
             for (kernel, joules) in expected {
-                are(&[of_region(&summary, "kernels", kernel)], &[*joules]);
+                assert_joules_are(&[of_region(&summary, "kernels", kernel)], &[*joules]);
             }
-            are(&[idle(&summary, "kernels"), total(&summary)], &[rest, 400.0]);
+            assert_joules_are(&[idle(&summary, "kernels"), total(&summary)], &[rest, 400.0]);
             assert!(notes(&summary).contains("were not the innermost ones"), "{}", notes(&summary));
             assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
         }
@@ -84,7 +84,7 @@ fn a_call_without_length_takes_nothing_from_its_caller() {
     for events in cases {
         let summary = with_stream(events, &[]).everywhere();
         let of = |region| of_region(&summary, "ranks", region);
-        are(&[of("main"), of("get"), of("set"), of("solve")], &[300.0, 0.0, 0.0, 100.0]);
+        assert_joules_are(&[of("main"), of("get"), of("set"), of("solve")], &[300.0, 0.0, 0.0, 100.0]);
         assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
     }
 }
@@ -99,7 +99,7 @@ fn enters_and_leaves_that_are_missing_make_a_run_incomplete() {
         for summary in with_stream(events, &[]).attribute_and_replay() {
             assert_eq!(summary["run"]["complete"], false, "{}", notes(&summary));
             assert!(notes(&summary).contains("enters or leaves are missing"), "{}", notes(&summary));
-            are(&[total(&summary), idle(&summary, "ranks")], &[400.0, 0.0]);
+            assert_joules_are(&[total(&summary), idle(&summary, "ranks")], &[400.0, 0.0]);
         }
     }
 }
@@ -118,6 +118,6 @@ fn regions_have_any_numbers() {
         a_second(&trace, &mut writer, class, 1_000_000, 0);
         writer.close().expect("a location");
         let summary = trace.everywhere();
-        are(&[of_region(&summary, "ranks", "solve")], &[100.0]);
+        assert_joules_are(&[of_region(&summary, "ranks", "solve")], &[100.0]);
     }
 }

@@ -353,7 +353,7 @@ fn notes(summary: &Value) -> String {
 }
 
 #[track_caller]
-fn are(joules: &[f64], expected: &[f64]) {
+fn assert_joules_are(joules: &[f64], expected: &[f64]) {
     assert_eq!(joules.len(), expected.len(), "{joules:?}");
     let close = joules.iter().zip(expected).all(|(is, should)| (is - should).abs() < 1e-6);
     assert!(close, "{joules:?} and not {expected:?}");

@@ -46,7 +46,7 @@ fn crays_counters_are_found_and_no_joule_is_counted_twice() {
         names.sort_unstable();
         let expected = ["GPU-0", "GPU-2", "accel0", "accel1", "cpu", "memory", "node"];
         assert_eq!(names, expected[..expected.len() - from]);
-        are(&[number(&summary["run"], "total_joules")], &[total]);
+        assert_joules_are(&[number(&summary["run"], "total_joules")], &[total]);
         let accelerator =
             list(&summary, "devices").iter().find(|d| d["name"] == "accel1").expect("it exists");
         assert_eq!((&accelerator["kind"], &accelerator["contains"][0]), (&"gpu".into(), &"GPU-2".into()));
@@ -131,7 +131,7 @@ fn parts_are_not_added_to_their_whole() {
     ];
     for (watts, expected) in cases {
         let summary = of_watts(watts);
-        are(&[total(&summary)], &[4.0 * expected]);
+        assert_joules_are(&[total(&summary)], &[4.0 * expected]);
         assert_eq!(names(&summary).len(), watts.len(), "all are shown");
         assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
     }
@@ -143,14 +143,14 @@ fn a_whole_that_its_parts_disprove_does_not_count() {
         [("rapl:::PSYS_ENERGY:PACKAGE0", 10.0), ("system/energy", 0.0), ("hdeem/BLADE/E", 90.0)]
     {
         let summary = of_watts(&[(whole, watts), ("package0 energy", 40.0), ("package1 energy", 60.0)]);
-        are(&[total(&summary)], &[400.0]);
+        assert_joules_are(&[total(&summary)], &[400.0]);
         assert_eq!(names(&summary), ["package0 energy", "package1 energy"]);
         assert_eq!(summary["run"]["complete"], false);
         assert!(notes(&summary).contains(&format!("{whole} on a is left out")), "{}", notes(&summary));
     }
     // In a chain of three devices, the wrong counter is that of the package, in the middle.
     let summary = of_watts(&[("system/energy", 200.0), ("package/energy", 30.0), ("core/energy", 70.0)]);
-    are(&[total(&summary)], &[800.0]);
+    assert_joules_are(&[total(&summary)], &[800.0]);
     assert_eq!((names(&summary).len(), &summary["run"]["complete"]), (2, &false.into()));
 }
 
@@ -166,7 +166,7 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
         (&[("Energy", 100.0), ("Energy PP0", 60.0)][..], 160.0),
     ] {
         let summary = of_watts(watts);
-        are(&[total(&summary)], &[4.0 * expected]);
+        assert_joules_are(&[total(&summary)], &[4.0 * expected]);
         assert_eq!(summary["run"]["complete"], false, "{}", notes(&summary));
     }
 }

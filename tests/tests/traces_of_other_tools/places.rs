@@ -27,7 +27,7 @@ fn instances_about_two_packages_are_two_devices() {
         let summary = trace.everywhere();
         assert_eq!(names(&summary), ["energy@package 0", "energy@package 1"]);
         let expected: f64 = rises.iter().map(|(_, watts)| 4.0 * watts).sum();
-        are(&[total(&summary), of_region(&summary, "ranks", "work")], &[expected, expected]);
+        assert_joules_are(&[total(&summary), of_region(&summary, "ranks", "work")], &[expected, expected]);
         assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
     }
 }
@@ -55,7 +55,7 @@ fn members_of_a_class_are_each_a_device_of_their_part() {
     };
     assert_eq!(named("package energy@package 1")["contains"], serde_json::json!(["core energy@package 1"]));
     assert_eq!(named("memory energy")["kind"], "memory");
-    are(&[total(&summary)], &[4.0 * (50.0 + 60.0 + 10.0)]);
+    assert_joules_are(&[total(&summary)], &[4.0 * (50.0 + 60.0 + 10.0)]);
 }
 
 /// The metric of a node includes the same metric of its packages, unless the values disprove it.
@@ -70,7 +70,7 @@ fn the_metric_of_a_node_contains_those_of_its_parts() {
         let at = |watts: f64| [(0.0, watts)];
         trace.reads(reader, &[(node, &at(of_node)), (first, &at(50.0)), (second, &at(60.0))]);
         let summary = trace.everywhere();
-        are(&[total(&summary)], &[4.0 * expected]);
+        assert_joules_are(&[total(&summary)], &[4.0 * expected]);
         let is_whole = of_node > 110.0;
         assert_eq!(names(&summary).contains(&"energy"), is_whole);
         assert_eq!(summary["run"]["complete"], is_whole, "{}", notes(&summary));
@@ -110,7 +110,7 @@ fn joules_belong_to_the_ranks_that_the_values_are_about() {
             trace.reads(reader, &metrics);
             let summary = trace.everywhere();
             let of = |region| of_region(&summary, "ranks", region);
-            are(&[of("first"), of("second")], &watts.map(|watts| 4.0 * watts));
+            assert_joules_are(&[of("first"), of("second")], &watts.map(|watts| 4.0 * watts));
         }
     }
 }
@@ -147,7 +147,7 @@ fn what_shares_memory_is_a_node() {
             trace.reads(reader, &[(class.into(), &[(100.0, 0.0)])]);
         }
         let summary = trace.everywhere();
-        are(&joules(&summary), &[400.0, 400.0]);
+        assert_joules_are(&joules(&summary), &[400.0, 400.0]);
         assert_eq!(summary["run"]["nodes"], serde_json::json!(["n1", "n2"]));
     }
 }
@@ -174,7 +174,7 @@ fn nodes_with_the_same_name_are_distinguished_and_parts_of_an_unknown_class_make
             trace.reads(reader, &[(counter.into(), &[(0.0, 100.0)])]);
         }
         let summary = trace.everywhere();
-        are(&joules(&summary), expected);
+        assert_joules_are(&joules(&summary), expected);
         assert_eq!(summary["run"]["complete"], complete, "{class}: {}", notes(&summary));
         assert_eq!(notes(&summary).contains("whether these are nodes"), !complete, "{}", notes(&summary));
         if class == "node" {
@@ -227,6 +227,6 @@ fn ranks_are_those_of_their_communicator() {
         let first = world.is_none_or(|members| members[0] == 0);
         let of = |region| of_region(&summary, "ranks", region);
         let expected = if first { [400.0, 0.0] } else { [0.0, 400.0] };
-        are(&[of("first"), of("second")], &expected);
+        assert_joules_are(&[of("first"), of("second")], &expected);
     }
 }

@@ -42,7 +42,7 @@ fn a_power_is_integrated_in_its_own_unit() {
         std::fs::write(&config, setting).expect("room");
         let configured = trace.attribute(&["--config", config.to_str().expect("text")]);
         for summary in [configured, made().everywhere()] {
-            are(&joules(&summary), &[100.0]);
+            assert_joules_are(&joules(&summary), &[100.0]);
             assert_eq!(summary["run"]["energy"], "integrated", "{unit}");
             assert_eq!(summary["devices"][0]["energy"], "integrated", "{unit}");
         }
@@ -68,8 +68,8 @@ fn a_power_applies_to_the_interval_that_its_mode_names() {
         writer.leave(3 * SECOND, trace.main).expect("an event");
         writer.close().expect("a location");
         let summary = trace.everywhere();
-        are(&joules(&summary), &[expected]);
-        are(&[number(&summary["devices"][0]["views"][0], "attributed_joules")], &[expected]);
+        assert_joules_are(&joules(&summary), &[expected]);
+        assert_joules_are(&[number(&summary["devices"][0]["views"][0], "attributed_joules")], &[expected]);
     }
 }
 
@@ -86,7 +86,7 @@ fn powers_of_known_names_are_powers_where_there_is_no_energy() {
     power(&mut trace, class, 1e6);
     let summary = trace.everywhere();
     assert_eq!(names(&summary), ["GPU-0"]);
-    are(&joules(&summary), &[100.0]);
+    assert_joules_are(&joules(&summary), &[100.0]);
     assert_eq!(summary["run"]["energy"], "integrated");
     assert!(summary["run"]["notes"].to_string().contains("current_socket_power:device=0 is left out"));
 
@@ -105,7 +105,7 @@ fn powers_of_known_names_are_powers_where_there_is_no_energy() {
     }
     writer.close().expect("a location");
     let summary = trace.attribute(&[]);
-    are(&joules(&summary), &[70.0]);
+    assert_joules_are(&joules(&summary), &[70.0]);
     assert_eq!(summary["run"]["energy"], "measured");
 }
 
@@ -155,7 +155,7 @@ fn units_of_energy_and_power_are_known_however_they_are_written() {
         ("J/s", 100.0),
     ] {
         let summary = recorded(&[("supply", unit, value)]).everywhere();
-        are(&[total(&summary)], &[400.0]);
+        assert_joules_are(&[total(&summary)], &[400.0]);
         assert_eq!(summary["run"]["complete"], true, "{unit}: {}", notes(&summary));
     }
 }
@@ -211,7 +211,7 @@ fn energies_of_papis_components_and_others_are_found_by_name() {
     ];
     for (metrics, watts) in cases {
         let summary = recorded(metrics).everywhere();
-        are(&[total(&summary)], &[4.0 * watts]);
+        assert_joules_are(&[total(&summary)], &[4.0 * watts]);
         assert_eq!(names(&summary).len(), metrics.len());
         assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
     }
@@ -230,7 +230,7 @@ fn powers_are_powers_by_the_names_of_papi() {
         let class = trace.metric_in(name, unit, (MetricBase::Decimal, 0), MetricMode::AbsolutePoint);
         power(&mut trace, class, watts / 100.0);
         let summary = trace.everywhere();
-        are(&joules(&summary), &[100.0]);
+        assert_joules_are(&joules(&summary), &[100.0]);
     }
 }
 
@@ -239,7 +239,7 @@ fn powers_are_powers_by_the_names_of_papi() {
 fn a_power_is_integrated_if_its_device_has_no_energy_metric() {
     let summary = recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), ("package 1 power", "W", 80.0)]);
     let summary = summary.everywhere();
-    are(&joules(&summary), &[200.0, 320.0]);
+    assert_joules_are(&joules(&summary), &[200.0, 320.0]);
     assert_eq!(summary["run"]["energy"], "integrated", "as its least accurate device");
 }
 
@@ -261,7 +261,7 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
         let summary =
             recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), (name, unit, 80.0)]).everywhere();
         let notes = notes(&summary);
-        are(&[total(&summary)], &[200.0]);
+        assert_joules_are(&[total(&summary)], &[200.0]);
         assert!(notes.contains(said) && notes.contains(name), "{name}: {notes}");
         assert_eq!(summary["run"]["complete"], complete, "{name}: {notes}");
     }
@@ -273,7 +273,7 @@ fn the_watts_of_a_power_that_is_left_out_decide_whether_the_run_is_complete() {
     for (watts, complete) in [(48.0, true), (0.2, true), (80.0, false)] {
         let sensor = ("A2coretemp:::hwmon2:power1_input", "#", watts * 1e6);
         let summary = recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), sensor]).everywhere();
-        are(&[total(&summary)], &[200.0]);
+        assert_joules_are(&[total(&summary)], &[200.0]);
         assert!(notes(&summary).contains(sensor.0), "{}", notes(&summary));
         assert_eq!(summary["run"]["complete"], complete, "{watts} W: {}", notes(&summary));
     }

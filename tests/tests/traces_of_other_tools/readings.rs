@@ -37,7 +37,7 @@ fn misreadings_add_no_joules() {
         writer.leave(2 * SECOND, trace.main).expect("an event");
         writer.close().expect("a location");
         let summary = trace.everywhere();
-        are(&joules(&summary), &[expected]);
+        assert_joules_are(&joules(&summary), &[expected]);
         assert_eq!(summary["quality"]["unusable_samples"], misreadings, "{wrong:?}");
         let found = number(&summary["devices"][0], "uncovered_seconds");
         assert!((found - uncovered).abs() < 1e-9, "{wrong:?}: {found} s");
@@ -55,7 +55,7 @@ fn metrics_of_one_name_have_each_their_own_unit() {
         a_second(&trace, &mut writer, class, 10u64.pow(-exponent as u32), 0);
         writer.close().expect("a location");
     }
-    are(&joules(&trace.attribute(&[])), &[100.0, 100.0]);
+    assert_joules_are(&joules(&trace.attribute(&[])), &[100.0, 100.0]);
 }
 
 /// The frame ends with the location's last enter or leave, and not with its last sample.
@@ -77,9 +77,9 @@ fn a_frame_that_is_never_left_is_not_charged_with_what_follows() {
     (10..=90).for_each(|tenth| sample(tenth, &mut writer));
     writer.close().expect("a location");
     let summary = trace.attribute(&[]);
-    are(&joules(&summary), &[900.0]);
+    assert_joules_are(&joules(&summary), &[900.0]);
     let view = &summary["devices"][0]["views"][0];
-    are(&[number(view, "attributed_joules"), number(view, "idle_joules")], &[100.0, 800.0]);
+    assert_joules_are(&[number(view, "attributed_joules"), number(view, "idle_joules")], &[100.0, 800.0]);
     assert_eq!(summary["quality"]["late_events"], 0);
 }
 
@@ -109,8 +109,8 @@ fn a_delay_applies_from_the_first_sample_on() {
         let view = &summary["devices"][0]["views"][0];
         figures.push([number(view, "attributed_joules"), number(view, "idle_joules")]);
     }
-    are(&figures[0], &figures[1]);
-    are(&figures[0], &[10.0, 17.5]);
+    assert_joules_are(&figures[0], &figures[1]);
+    assert_joules_are(&figures[0], &[10.0, 17.5]);
 }
 
 /// Two files have static functions of the same name, one of which calls the other.
@@ -137,7 +137,7 @@ fn functions_of_one_name_are_one_row() {
     let rows = list(view, "regions");
     assert_eq!(rows.len(), 1, "{rows:?}");
     let figures = ["calls", "exclusive_joules", "inclusive_joules"].map(|key| number(&rows[0], key));
-    are(&figures, &[2.0, 100.0, 100.0]);
+    assert_joules_are(&figures, &[2.0, 100.0, 100.0]);
     assert_eq!(list(view, "callpaths").len(), 2);
 }
 
@@ -152,7 +152,7 @@ fn a_metric_of_differences_is_left_out_with_a_note() {
     writer.metric(3 * SECOND, odd, &[MetricValue::U64(7)]).expect("a sample");
     writer.close().expect("a location");
     let summary = trace.attribute(&[]);
-    are(&joules(&summary), &[100.0]);
+    assert_joules_are(&joules(&summary), &[100.0]);
     let notes = summary["run"]["notes"].to_string();
     assert!(notes.contains("metric steps is recorded as differences"), "{notes}");
 }
@@ -236,7 +236,7 @@ fn a_counter_that_is_not_read_while_functions_run_makes_a_run_incomplete() {
         (200, 500, 50, false),
     ] {
         let summary = read_between(from, until, every);
-        are(&joules(&summary), &[(until - from) as f64]);
+        assert_joules_are(&joules(&summary), &[(until - from) as f64]);
         assert_eq!(summary["run"]["complete"], is_complete, "{from} to {until}: {}", notes(&summary));
         assert_eq!(notes(&summary).contains("energy on a: its energy is known for"), !is_complete);
     }

@@ -15,7 +15,7 @@ fn a_counter_that_each_rank_records_is_one_counter() {
         writer.close().expect("a location");
     }
     let summary = trace.attribute(&[]);
-    are(&joules(&summary), &[100.0]);
+    assert_joules_are(&joules(&summary), &[100.0]);
     assert_eq!(summary["quality"]["counter_resets"], 0);
     let notes = summary["run"]["notes"].to_string();
     assert!(
@@ -39,12 +39,12 @@ fn gpus_that_each_rank_sees_as_number_0_are_each_a_device() {
     }
     let summary = trace.everywhere();
     assert_eq!(names(&summary), [0, 1, 2, 3, 4].map(|rank| format!("GPU-0@rank {rank}")));
-    are(&joules(&summary), &watts);
-    are(&[number(&summary["run"], "total_joules")], &[1000.0]);
+    assert_joules_are(&joules(&summary), &watts);
+    assert_joules_are(&[number(&summary["run"], "total_joules")], &[1000.0]);
     for (rank, device) in list(&summary, "devices").iter().enumerate() {
         assert_eq!(by_rank(device).len(), 1);
         assert_eq!(by_rank(device)[0].0, format!("MPI Rank {rank}"));
-        are(
+        assert_joules_are(
             &[by_rank(device)[0].1, number(&list(device, "views")[1], "attributed_joules")],
             &[watts[rank], watts[rank] / 2.0],
         );
@@ -60,10 +60,10 @@ fn ranks_that_share_a_gpu_are_distinguished_from_those_that_do_not() {
     ranks_with(&mut trace, GPU, &[100.0, 100.0, 300.0, 300.0]);
     let summary = trace.everywhere();
     assert_eq!(names(&summary), ["GPU-0@rank 0", "GPU-0@rank 2"]);
-    are(&joules(&summary), &[100.0, 300.0]);
+    assert_joules_are(&joules(&summary), &[100.0, 300.0]);
     let of = |device: usize| by_rank(&list(&summary, "devices")[device]);
     assert_eq!(of(0).iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), ["MPI Rank 0", "MPI Rank 1"]);
-    are(&of(1).iter().map(|(_, joules)| *joules).collect::<Vec<_>>(), &[150.0, 150.0]);
+    assert_joules_are(&of(1).iter().map(|(_, joules)| *joules).collect::<Vec<_>>(), &[150.0, 150.0]);
     assert_eq!(summary["run"]["complete"], true);
 }
 
@@ -165,7 +165,7 @@ fn a_die_whose_counter_stays_0_is_no_device() {
     ranks_with(&mut trace, GPU, &[100.0, 0.0]);
     let summary = trace.everywhere();
     assert_eq!(names(&summary), ["GPU-0"]);
-    are(&joules(&summary), &[100.0]);
+    assert_joules_are(&joules(&summary), &[100.0]);
     let notes = summary["run"]["notes"].to_string();
     assert!(notes.contains("rank 1 recorded nothing but 0, which is not a device"), "{notes}");
 }
@@ -205,7 +205,7 @@ fn what_others_recorded_is_used_by_all() {
             }
             trace.calls(thread, &[(0, "+work"), (40, "-work")]);
             let summary = trace.everywhere();
-            are(&[total(&summary), of_region(&summary, "ranks", "work")], &[520.0, 520.0]);
+            assert_joules_are(&[total(&summary), of_region(&summary, "ranks", "work")], &[520.0, 520.0]);
         }
     }
 }
@@ -229,6 +229,6 @@ fn who_recorded_a_processor_need_not_have_used_it() {
         }
         let summary = trace.everywhere();
         let of = |region| of_region(&summary, "ranks", region);
-        are(&[total(&summary), of("first"), of("second")], &[400.0, 200.0, 200.0]);
+        assert_joules_are(&[total(&summary), of("first"), of("second")], &[400.0, 200.0, 200.0]);
     }
 }

@@ -186,7 +186,7 @@ fn dynamic_joules_are_those_that_each_function_has_used() {
             for summary in summaries {
                 let baseline = &summary["devices"][0]["baseline"];
                 assert_eq!(baseline["kind"], "idle intervals", "{step} ms: {baseline}");
-                are(&[number(baseline, "watts")], &[BASELINE_WATTS as f64]);
+                assert_joules_are(&[number(baseline, "watts")], &[BASELINE_WATTS as f64]);
                 for (joules, [least, found, most]) in compared(&summary, &truth) {
                     assert!((found - joules).abs() <= 1e-6 * joules, "{step} ms: {found} J of {joules} J");
                     assert!(least <= joules * (1.0 + 1e-6) && joules <= most * (1.0 + 1e-6), "{step} ms");

@@ -13,7 +13,8 @@ const PART_MIN: f64 = 0.01;
 pub(super) struct Ranked<'a> {
     /// Rows whose difference is not explained by the scatter of the runs, or whose scatter is not known.
     pub differ: Vec<&'a Row>,
-    /// Rows whose intervals do not contain zero, but among many rows some do so by chance.
+    /// Rows with an interval that excludes zero, but which are not significant after the correction: among many rows, some
+    /// intervals exclude zero by chance.
     pub by_chance: Vec<&'a Row>,
     /// The other rows whose difference is not significant.
     pub unclear: Vec<&'a Row>,

@@ -19,7 +19,7 @@
 //! | `early_us=40` | the GPU's clock is behind by this |
 //! | `launch_us=2000` | a launch keeps its thread busy for this many microseconds of CPU time |
 //! | `timed=1` | prints how long the tool's functions took for a launch and for a record |
-//! | `gpus=2` | the number of devices. The default stream belongs to the first one. Streams that the program makes belong to the others in turn, from the second on. `mig=1`: the devices are parts of one GPU; `swapped=1`: they are numbered in the opposite order to the counters |
+//! | `gpus=2` | the number of devices. The default stream belongs to the first one. Streams that the program makes belong to all devices in turn, beginning with the second. `mig=1`: the devices are parts of one GPU; `swapped=1`: they are numbered in the opposite order to the counters |
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
 mod cuda;
