@@ -6,6 +6,7 @@ use ampere_tests::jobs::{Place, have, run};
 use ampere_tests::runs::{json, list, number, on_path};
 use ampere_tests::skip_unless;
 use serde_json::Value;
+use std::sync::{Mutex, PoisonError};
 
 const WATTS_PER_CORE: f64 = 10.0;
 
@@ -142,6 +143,9 @@ const LAMMPS: &str = "units lj\natom_style atomic\nprocessors 2 1 1\nlattice fcc
 
 /// Returns the summary of a command whose joules are estimated as 10 W for each busy CPU, and its output.
 fn measured(place: &Place, command: &[&str]) -> (Value, String) {
+    // Commands that use the same cores at the same time would be measured less exactly.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = std::fs::remove_dir_all(place.path("out"));
     let mut measured = place.ampere_run("out", command);
     measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_ESTIMATE_IDLE_WATTS", "0");
