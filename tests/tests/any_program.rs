@@ -1442,14 +1442,14 @@ fn where_no_memory_is_left_to_sample_a_note_reports_it() {
     assert_eq!(summary["run"]["complete"], false, "{:#?}", summary["run"]);
 }
 
-/// A program that spends most of its time in the kernel.
+/// A program that spends most of its time in the kernel. It calls `read` seldom, so that hardly any sample is taken outside the kernel.
 const KERNEL_WORK: &str = r#"
     #include <fcntl.h>
     #include <math.h>
     #include <unistd.h>
     volatile double sum;
-    static char bytes[1 << 20];
-    __attribute__((noinline)) void reads(int file) { for (int i = 0; i < 300; i++) sum += read(file, bytes, sizeof bytes); }
+    static char bytes[32 << 20];
+    __attribute__((noinline)) void reads(int file) { for (int i = 0; i < 10; i++) sum += read(file, bytes, sizeof bytes); }
     __attribute__((noinline)) void computes(void) { for (int i = 0; i < 100000000; i++) sum += sqrt(i); }
     int main(void) { reads(open("/dev/urandom", O_RDONLY)); computes(); return 23; }
 "#;
