@@ -83,8 +83,6 @@ pub(super) struct SampledProcess {
     pub cpu: CpuTimes,
     /// The threads that have locations of samples, or have had them.
     sampled_threads: HashSet<u32>,
-    /// The time at which each thread without a sample began its first interval on a CPU.
-    pub first_runs: FxHashMap<u32, u64>,
     /// Whether the regions are defined that do not depend on samples.
     has_regions: bool,
 }
@@ -139,7 +137,6 @@ impl SampledProcess {
             in_functions: Vec::new(),
             cpu: CpuTimes::default(),
             sampled_threads: HashSet::new(),
-            first_runs: FxHashMap::default(),
             has_regions: false,
         }
     }
@@ -288,11 +285,7 @@ impl SampledProcess {
                 let named = named.map_or_else(|| program.to_string(), |stat| stat.name);
                 let named = format!("{named} (thread {}, sampled)", sample.thread);
                 let of = Made { kind: LocationKind::CpuThread, id, named, thread: sample.thread };
-                let thread = new.insert(SampledThread::new(make_location(session, log, name, of)?));
-                if let Some(first) = self.first_runs.remove(&sample.thread) {
-                    thread.begin(first.max(watermark).min(sample.time), timing);
-                }
-                thread
+                new.insert(SampledThread::new(make_location(session, log, name, of)?))
             }
         };
         let since = sample.runs_since.unwrap_or(sample.time).max(watermark);
@@ -397,7 +390,6 @@ impl SampledProcess {
 
     pub fn end_thread(&mut self, thread: u32, timing: &Timing) {
         self.cpu.end_thread(thread);
-        self.first_runs.remove(&thread);
         let Some(mut thread) = self.threads.remove(&thread) else { return };
         thread.end(timing);
         self.in_functions.append(&mut thread.in_functions);
@@ -525,19 +517,11 @@ impl SampledThread {
         }
     }
 
-    /// Enters the program, in which the thread was before its first sample.
-    fn begin(&mut self, first: u64, timing: &Timing) {
-        (self.since, self.last_event) = (first, timing.clock.at(first));
-        self.writer.enter(self.last_event, PROGRAM);
-        self.stack = vec![PROGRAM];
-    }
-
     /// Makes the stack of a sample the thread's stack. The thread is assumed to have had it since its last sample, but only for
     /// one period after a pause, or if it is known to have done something else.
     fn change_to(&mut self, stack: Vec<u32>, time: u64, runs_since: u64, timing: &Timing, is_recorded: bool) {
         let Timing { clock, period, pause, .. } = timing;
-        let is_first = self.last == 0;
-        if !is_first && time.saturating_sub(self.last) > *pause && !self.runs {
+        if time.saturating_sub(self.last) > *pause && !self.runs {
             self.pause(timing);
         }
         if self.stack.is_empty() {
@@ -552,7 +536,7 @@ impl SampledThread {
         // A sample inside a recorded call does not show what the thread did before.
         let since = match stack.last() {
             Some(&IN_CALL) => clock.at(time).max(self.last_event),
-            _ if self.stack.is_empty() || is_first || is_recorded => period_ago,
+            _ if self.stack.is_empty() || is_recorded => period_ago,
             _ => self.last_event,
         };
         self.runs = true;

@@ -509,9 +509,6 @@ impl Writer {
         }
         let Some(sampled) = self.processes.get_mut(&process) else { return };
         let records_calls = sampled.records_calls_of(thread);
-        if !sampled.threads.contains_key(&thread) {
-            sampled.first_runs.entry(thread).or_insert(from);
-        }
         match sampled.threads.get_mut(&thread) {
             Some(thread) if thread.runs => (thread.runs, thread.ran_until) = (false, until),
             Some(_) => {}
