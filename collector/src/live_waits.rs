@@ -193,11 +193,7 @@ impl LiveWaits {
             waiting.add_comm(*number, self.members(key));
         }
         for Held(location, time, event) in held {
-            match event {
-                Event::Enter(region, is_mpi) => waiting.enter(location, time, region, is_mpi),
-                Event::Leave => waiting.leave(location, time),
-                Event::Communication(operation) => waiting.communicate(location, time, operation),
-            }
+            pass(waiting, location, time, event);
         }
     }
 
@@ -299,6 +295,16 @@ fn rank_of(process: &Process, rank: u32, attributor: &Attributor) -> Rank {
     }
 }
 
+/// It is inlined so that an event that is not held is passed on without being stored first.
+#[inline(always)]
+fn pass(waiting: &mut Waiting, location: LocationIndex, time: Timestamp, event: Event) {
+    match event {
+        Event::Enter(region, is_mpi) => waiting.enter(location, time, region, is_mpi),
+        Event::Leave => waiting.leave(location, time),
+        Event::Communication(operation) => waiting.communicate(location, time, operation),
+    }
+}
+
 /// Passes on the events of one location.
 pub(crate) struct Feeder<'a> {
     location: LocationIndex,
@@ -311,21 +317,23 @@ pub(crate) struct Feeder<'a> {
 }
 
 impl Feeder<'_> {
-    #[inline]
-    pub fn enter(&mut self, time: Timestamp, region: RegionRef) {
-        let is_mpi = self.is_mpi.get(region.0 as usize).copied().unwrap_or_default();
+    #[inline(always)]
+    fn put(&mut self, time: Timestamp, event: Event) {
         match &mut self.held {
-            Some(held) => held.push(Held(self.location, time, Event::Enter(region, is_mpi))),
-            None => self.waiting.enter(self.location, time, region, is_mpi),
+            Some(held) => held.push(Held(self.location, time, event)),
+            None => pass(self.waiting, self.location, time, event),
         }
     }
 
     #[inline]
+    pub fn enter(&mut self, time: Timestamp, region: RegionRef) {
+        let is_mpi = self.is_mpi.get(region.0 as usize).copied().unwrap_or_default();
+        self.put(time, Event::Enter(region, is_mpi));
+    }
+
+    #[inline]
     pub fn leave(&mut self, time: Timestamp) {
-        match &mut self.held {
-            Some(held) => held.push(Held(self.location, time, Event::Leave)),
-            None => self.waiting.leave(self.location, time),
-        }
+        self.put(time, Event::Leave);
     }
 
     /// Takes an event of communication. Returns `false` if its communicator must be looked up first.
@@ -340,12 +348,8 @@ impl Feeder<'_> {
             is_new.set(is_new.get() || known.is_none());
             known?.1
         });
-        match (operation, &mut self.held) {
-            (None, _) => {}
-            (Some(operation), Some(held)) => {
-                held.push(Held(self.location, time, Event::Communication(operation)))
-            }
-            (Some(operation), None) => self.waiting.communicate(self.location, time, operation),
+        if let Some(operation) = operation {
+            self.put(time, Event::Communication(operation));
         }
         !is_new.get()
     }

@@ -52,6 +52,8 @@ int main(int c, char **v) {
 }
 "#;
 
+const COMPILER: &str = "mpicc.openmpi";
+const LAUNCHER: &str = "mpirun.openmpi";
 const COUNTERS: [&str; 2] =
     ["ampere_waiting_energy_joules_total", "ampere_caused_waiting_energy_joules_total"];
 
@@ -97,6 +99,15 @@ fn scrapes_of(output: &Path, pause: Duration, mut each: impl FnMut(SocketAddr, &
     scrapes
 }
 
+/// Returns `ampere run` with `ROUNDS`, to which the caller may add arguments. The figures are in `out`.
+fn measured_rounds(place: &Place) -> Command {
+    let program = place.compile(COMPILER, "rounds", ROUNDS, &["-finstrument-functions"]);
+    let words = [LAUNCHER, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"];
+    let mut run = place.ampere_run("out", words);
+    with_rocm_smi(run.arg(program), "watts=300");
+    run
+}
+
 /// Compares the last scrape of a run of `ROUNDS` with a summary.
 fn assert_same_waiting(last: &Scrape, summary: &Value) {
     let found = &summary["run"]["waiting"];
@@ -111,14 +122,9 @@ fn assert_same_waiting(last: &Scrape, summary: &Value) {
 
 #[test]
 fn waiting_is_counted_while_ranks_run_and_ends_with_what_their_trace_has() {
-    let (compiler, launcher) = ("mpicc.openmpi", "mpirun.openmpi");
-    skip_unless!(on_path(compiler) && on_path(launcher), "no {compiler} on the PATH");
+    skip_unless!(on_path(COMPILER) && on_path(LAUNCHER), "no {COMPILER} on the PATH");
     let place = Place::new();
-    let program = place.compile(compiler, "rounds", ROUNDS, &["-finstrument-functions"]);
-    let words = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"];
-    let mut run = place.ampere_run("out", words);
-    run.arg(&program).arg("enough").env("AMPERE_LISTEN", "127.0.0.1:0");
-    let running = start(with_rocm_smi(&mut run, "watts=300"));
+    let running = start(measured_rounds(&place).arg("enough").env("AMPERE_LISTEN", "127.0.0.1:0"));
     let mut page = Value::Null;
     // The last figures are served for twice this time.
     let pause = Duration::from_millis(1200);
@@ -153,12 +159,9 @@ fn waiting_is_counted_while_ranks_run_and_ends_with_what_their_trace_has() {
 
 #[test]
 fn a_replay_counts_waiting_and_ends_with_what_attribute_finds() {
-    let (compiler, launcher) = ("mpicc.openmpi", "mpirun.openmpi");
-    skip_unless!(on_path(compiler) && on_path(launcher), "no {compiler} on the PATH");
+    skip_unless!(on_path(COMPILER) && on_path(LAUNCHER), "no {COMPILER} on the PATH");
     let place = Place::new();
-    let program = place.compile(compiler, "rounds", ROUNDS, &["-finstrument-functions"]);
-    let words = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"];
-    succeed(with_rocm_smi(place.ampere_run("out", words).arg(&program), "watts=300"));
+    succeed(&mut measured_rounds(&place));
     let trace = place.path("out").join("traces.otf2");
     let mut replay = place.command(artifact("ampere"));
     replay.arg("replay").arg(&trace).arg("-o").arg(place.path("again"));
@@ -207,13 +210,10 @@ for key in expected.keys() | sums.keys():
 
 #[test]
 fn the_trace_has_what_each_location_has_used_waiting() {
-    let (compiler, launcher) = ("mpicc.openmpi", "mpirun.openmpi");
-    skip_unless!(on_path(compiler) && on_path(launcher), "no {compiler} on the PATH");
+    skip_unless!(on_path(COMPILER) && on_path(LAUNCHER), "no {COMPILER} on the PATH");
     skip_unless!(has_python_otf2(), "no python3-otf2");
     let place = Place::new();
-    let program = place.compile(compiler, "rounds", ROUNDS, &["-finstrument-functions"]);
-    let words = [launcher, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3"];
-    succeed(with_rocm_smi(place.ampere_run("out", words).arg(&program), "watts=300"));
+    succeed(&mut measured_rounds(&place));
     succeed(Command::new("/usr/bin/python3").args(["-c", SUMS]).arg(place.path("out")));
     // The metric is not one of the devices.
     let own = place.summary("out");

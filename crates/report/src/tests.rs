@@ -671,12 +671,15 @@ fn differences_are_relative_to_the_first_run() {
     assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
 }
 
+/// Returns the comparison of two runs, made by `of`.
+fn compared(of: fn(Vec<Vec<compare::Named>>, Per) -> Comparison, runs: [Summary; 2], form: Form) -> String {
+    let groups = runs.map(|summary| vec![compare::Named { name: "run".to_owned(), summary }]);
+    String::from_utf8(of(groups.into(), Per::Run).render(form)).unwrap()
+}
+
 #[test]
 fn dynamic_joules_are_compared_where_all_runs_have_them() {
-    let compared = |runs: [Summary; 2], form| {
-        let groups = runs.map(|summary| vec![compare::Named { name: "run".to_owned(), summary }]);
-        String::from_utf8(Comparison::of(groups.into(), Per::Run).render(form)).unwrap()
-    };
+    let compared = |runs, form| compared(Comparison::of, runs, form);
     // Without its baseline all joules of a run are dynamic.
     let runs = || [active_summary(BASELINE), active_summary("")];
     let table = compared(runs(), Form::Table);
@@ -700,10 +703,7 @@ fn dynamic_joules_are_compared_where_all_runs_have_them() {
 
 #[test]
 fn functions_are_compared_with_the_functions_that_they_call() {
-    let compared = |runs: [Summary; 2], form| {
-        let groups = runs.map(|summary| vec![compare::Named { name: "run".to_owned(), summary }]);
-        String::from_utf8(Comparison::of_inclusive(groups.into(), Per::Run).render(form)).unwrap()
-    };
+    let compared = |runs, form| compared(Comparison::of_inclusive, runs, form);
     let runs = || [active_summary(BASELINE), active_summary("")];
     let table = compared(runs(), Form::Table);
     let rows = |kind: &str| -> Vec<String> {

@@ -318,10 +318,11 @@ impl Processes {
         }
         for (process, entry) in &self.by_number {
             let (compared_at, intervals) = entry.on_cpu.compared;
+            if entry.on_cpu.intervals - intervals < COMPARED_INTERVALS_MIN {
+                continue;
+            }
             let time = now();
-            if entry.on_cpu.intervals - intervals < COMPARED_INTERVALS_MIN
-                || time.saturating_sub(compared_at) < COMPARED_NS_MIN
-            {
+            if time.saturating_sub(compared_at) < COMPARED_NS_MIN {
                 continue;
             }
             let Some(kernel) = cpu_of_process(*process) else { continue };

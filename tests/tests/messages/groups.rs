@@ -1,17 +1,14 @@
 //! Messages and collectives between two groups of ranks.
 
-use super::requests::{MPICH, OPEN_MPI, compiled, recorded};
+use super::requests::{MPICH, OPEN_MPI, compiled, place_for, recorded};
 use super::*;
 use serde_json::Value;
 
 /// The groups are ranks 0 and 1, and ranks 4, 3 and 2.
 #[test]
 fn messages_and_collectives_between_groups() {
-    skip_unless!(has_python_otf2(), "no python3-otf2");
     for mpi in [OPEN_MPI, MPICH] {
-        let compiler = format!("mpicc.{}", mpi.0);
-        skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
-        let place = Place::new();
+        let Some((place, compiler)) = place_for(mpi) else { return };
         let program = compiled(&place, &compiler, "mpi_groups.c", &[]);
         let (read, _) = recorded(&place, mpi.1, "5", &program);
         // Each rank sends to rank 0 of the other group, and two of each group exchange a message.

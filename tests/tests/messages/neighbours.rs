@@ -1,6 +1,6 @@
 //! Collectives among neighbours, whose data are messages.
 
-use super::requests::{MPICH, OPEN_MPI, compiled, recorded};
+use super::requests::{MPICH, OPEN_MPI, compiled, place_for, recorded};
 use super::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -42,7 +42,6 @@ fn check(place: &Place, read: &Value, expected: &Messages) {
 
 #[test]
 fn requests_of_collectives_among_neighbours() {
-    skip_unless!(has_python_otf2(), "no python3-otf2");
     let mut expected = Messages::default();
     for rank in 0..RANKS {
         let own = 4 * (rank + 1);
@@ -58,9 +57,7 @@ fn requests_of_collectives_among_neighbours() {
         }
     }
     for mpi in [OPEN_MPI, MPICH] {
-        let compiler = format!("mpicc.{}", mpi.0);
-        skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
-        let place = Place::new();
+        let Some((place, compiler)) = place_for(mpi) else { return };
         let program = compiled(&place, &compiler, "mpi_neighbours.c", &[]);
         let (read, printed) = recorded(&place, mpi.1, &RANKS.to_string(), &program);
         assert!(!printed.contains("failed"), "{printed}");
@@ -135,11 +132,8 @@ int main(int c, char **v) {
 
 #[test]
 fn a_hundred_thousand_open_collectives_among_neighbours_are_recorded_or_counted() {
-    skip_unless!(has_python_otf2(), "no python3-otf2");
     for mpi in [OPEN_MPI, MPICH] {
-        let compiler = format!("mpicc.{}", mpi.0);
-        skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
-        let place = Place::new();
+        let Some((place, compiler)) = place_for(mpi) else { return };
         let program = compile(&place, &[&compiler, "-O1"], "many", MANY);
         let (read, _) = recorded(&place, mpi.1, "2", &program);
         let messages = json!([[NON_BLOCKING, 4, 2], [PERSISTENT, 4, 2]]);

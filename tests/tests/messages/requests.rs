@@ -19,6 +19,18 @@ pub fn compiled(place: &Place, compiler: &str, file: &str, options: &[&str]) -> 
     program
 }
 
+/// Returns a place for a test, and the C compiler of an MPI. Returns `None`, and the test is skipped, if something is missing.
+pub fn place_for(mpi: (&str, &[&str])) -> Option<(Place, String)> {
+    let compiler = format!("mpicc.{}", mpi.0);
+    let missing = match () {
+        () if !has_python_otf2() => "no python3-otf2".to_owned(),
+        () if !on_path(&compiler) || !on_path(mpi.1[0]) => format!("no {compiler} on the PATH"),
+        () => return Some((Place::new(), compiler)),
+    };
+    println!("skipped: {missing}");
+    None
+}
+
 /// Runs a program with this number of ranks, and returns the messages, collectives and requests in its trace, and its output.
 pub fn recorded(place: &Place, launcher: &[&str], ranks: &str, program: &Path) -> (Value, String) {
     recorded_with(place, launcher, ranks, program, "10ms")
@@ -182,11 +194,8 @@ fn in_fortran(read: &Value) {
 /// A thread completes the requests of another one while all make new ones.
 #[test]
 fn threads_complete_requests_of_others() {
-    skip_unless!(has_python_otf2(), "no python3-otf2");
     for mpi in [OPEN_MPI, MPICH] {
-        let compiler = format!("mpicc.{}", mpi.0);
-        skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
-        let place = Place::new();
+        let Some((place, compiler)) = place_for(mpi) else { return };
         let program = compiled(&place, &compiler, "mpi_threads.c", &[]);
         let (read, printed) = recorded(&place, mpi.1, "2", &program);
         skip_unless!(!printed.contains("no threads"), "no MPI_THREAD_MULTIPLE");
@@ -199,11 +208,8 @@ fn threads_complete_requests_of_others() {
 /// Partitioned messages and large counts are those of MPI 4, which not every library has.
 #[test]
 fn a_hundred_thousand_open_requests_are_recorded() {
-    skip_unless!(has_python_otf2(), "no python3-otf2");
     for (mpi, newer) in [(OPEN_MPI, vec![]), (MPICH, vec![json!([2, 32, 3]), json!([3, 16, 1])])] {
-        let compiler = format!("mpicc.{}", mpi.0);
-        skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
-        let place = Place::new();
+        let Some((place, compiler)) = place_for(mpi) else { return };
         let program = compiled(&place, &compiler, "mpi_many_requests.c", &[]);
         let (read, printed) = recorded(&place, mpi.1, "2", &program);
         assert!(!printed.contains("wrong"), "{printed}");

@@ -1,6 +1,6 @@
 //! One-sided communication, whose synchronization is recorded as messages and barriers.
 
-use super::requests::{MPICH, OPEN_MPI, recorded};
+use super::requests::{MPICH, OPEN_MPI, place_for, recorded};
 use super::*;
 
 /// Rank 0 has the window, and rank 1 accesses it.
@@ -29,11 +29,8 @@ int main(int c, char **v) {
 
 #[test]
 fn one_sided_communication_is_recorded_as_messages_and_barriers() {
-    skip_unless!(has_python_otf2(), "no python3-otf2");
     for mpi in [OPEN_MPI, MPICH] {
-        let compiler = format!("mpicc.{}", mpi.0);
-        skip_unless!(on_path(&compiler) && on_path(mpi.1[0]), "no {compiler} on the PATH");
-        let place = Place::new();
+        let Some((place, compiler)) = place_for(mpi) else { return };
         let program = compile(&place, &[&compiler, "-O1"], "windows", WINDOWS);
         let (read, _) = recorded(&place, mpi.1, "2", &program);
         let without_data = |tag: i32| json!([[tag as u32, 0, 2]]);
