@@ -254,8 +254,9 @@ fn programs_without_a_path_have_their_functions() {
         for script in [
             "./from_memory ./in_a 0.4".into(),
             format!("{started}; rm p; wait"),
-            // Like `make`: another file with that name, or with another inode.
-            format!("{started}; cp in_b q; mv q p; wait"),
+            // Like `make`: another file with that name, or with another inode. It may have the same build id, and is then
+            // distinguished only if it was written more than a millisecond later.
+            format!("{started}; sleep 0.01; cp in_b q; mv q p; wait"),
             format!("{started}; mkdir -p d; mv p d; wait; rm -r d"),
         ] {
             let Some(run) = place.script(&script) else { return };
