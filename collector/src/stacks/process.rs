@@ -229,7 +229,7 @@ impl SampledProcess {
         watermark: u64,
     ) -> Result<bool, ampere_ring::Error> {
         self.define_regions();
-        let is_recorded = self.is_recorded();
+        let is_recorded = self.records_calls_of(sample.thread);
         let Log::Open { log, name } = &mut self.log else { return Ok(false) };
         let mut stack = vec![PROGRAM];
         let before = (self.defined.len(), self.next_id);
@@ -518,7 +518,8 @@ impl SampledThread {
     }
 
     /// Makes the stack of a sample the thread's stack. The thread is assumed to have had it since its last sample, but only for
-    /// one period after a pause, or if it is known to have done something else.
+    /// one period after a pause, or if its calls are recorded: it is known to have done something else. Then every sample is
+    /// written, by leaving and entering its innermost function, because the time between calls is divided by samples.
     fn change_to(&mut self, stack: Vec<u32>, time: u64, runs_since: u64, timing: &Timing, is_recorded: bool) {
         let Timing { clock, period, pause, .. } = timing;
         if time.saturating_sub(self.last) > *pause && !self.runs {
@@ -540,7 +541,10 @@ impl SampledThread {
             _ => self.last_event,
         };
         self.runs = true;
-        let same = self.stack.iter().zip(&stack).take_while(|(before, now)| before == now).count();
+        let mut same = self.stack.iter().zip(&stack).take_while(|(before, now)| before == now).count();
+        if is_recorded && stack.last() != Some(&IN_CALL) {
+            same = same.min(stack.len() - 1);
+        }
         self.stack[same..].iter().rev().for_each(|region| self.writer.leave(since, *region));
         stack[same..].iter().for_each(|region| self.writer.enter(since, *region));
         (self.stack, self.last, self.last_event) = (stack, time, clock.at(time).max(since));

@@ -2,7 +2,7 @@
 
 use crate::callpaths::CallPaths;
 use crate::counter::Increase;
-use crate::cpu_time::{CpuTime, CpuTimes, OtherJobs};
+use crate::cpu_time::{CpuTime, CpuTimes, OtherJobs, Ticks};
 use crate::history::History;
 use crate::policy::{Policy, Sharing};
 use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex, Step, ViewIndex};
@@ -255,6 +255,11 @@ impl Engine {
     /// Whether the CPU time of a location is known.
     pub fn knows_cpu_time(&self, location: LocationIndex) -> bool {
         self.cpu_times.of(location.0).is_some()
+    }
+
+    /// Returns the CPU time that a location has used up to a time, in ticks, if it is known.
+    pub fn cpu_time_at(&self, location: LocationIndex, time: Timestamp) -> Option<f64> {
+        Some(self.cpu_times.of(location.0)?.at(time).since(Ticks::default()))
     }
 
     /// Releases CPU times before `time`: no earlier step or sample will come.

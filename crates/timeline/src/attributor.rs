@@ -13,7 +13,7 @@ use crate::lanes::{Lane, Lanes};
 use crate::launches::AllLaunches;
 use crate::linking::{Links, Run, ThreadSeconds};
 use crate::other_jobs::NodesJobs;
-use crate::sampled::{Role, SampledStacks};
+use crate::sampled::{Known, Role, SampledStacks};
 use crate::time_device;
 use crate::topology::visible::variable;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
@@ -43,6 +43,22 @@ fn role_of(regions: &Regions, region: RegionRef) -> Role {
         paradigm::CUDA | paradigm::HIP if region_type == region_type::USER => Role::Range,
         paradigm::CUDA | paradigm::HIP | paradigm::OPENCL => Role::RuntimeCall,
         _ => Role::Call,
+    }
+}
+
+/// What is known about the regions and threads of a run.
+struct KnownOfRun<'a> {
+    regions: &'a Regions,
+    engine: &'a Engine,
+}
+
+impl Known for KnownOfRun<'_> {
+    fn role(&self, region: RegionRef) -> Role {
+        role_of(self.regions, region)
+    }
+
+    fn cpu_time(&self, location: LocationIndex, time: Timestamp) -> Option<f64> {
+        self.engine.cpu_time_at(location, time)
     }
 }
 
@@ -532,8 +548,8 @@ impl Attributor {
 
     /// Translates a step for the engine, for a location some or all of whose frames are samples.
     pub fn pass(&mut self, location: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
-        let regions = &self.regions;
-        self.sampled.pass(location, step, |region| role_of(regions, region), each);
+        let known = KnownOfRun { regions: &self.regions, engine: &self.engine };
+        self.sampled.pass(location, step, &known, each);
     }
 
     #[inline]

@@ -9,6 +9,7 @@
 //! threads.rs         ranks whose other threads run more than their main thread
 //! pipeline.rs        events and samples in time order, on their way to the engine
 //! sampled.rs         call paths that are sampled, around calls that are recorded
+//! credits.rs         which sampled call path is shown between two recorded calls
 //! launches.rs        the call paths of launches, with which those of kernels begin
 //! counter_traits.rs  what a counter counts, and which others it contains
 //! baseline.rs        what a device draws without the job
@@ -31,6 +32,7 @@ pub mod attributor;
 pub mod baseline;
 pub mod conflicts;
 pub mod counter_traits;
+mod credits;
 pub mod curve;
 mod device;
 pub mod gaps;

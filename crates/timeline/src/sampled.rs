@@ -7,8 +7,8 @@
 //! alone, so that a trace gives the same result as the run.
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls. That
-//! time is divided by the samples that were taken outside, so that no function is charged for what its calls did. Most calls are
-//! too short for a sample. Such a call is assumed to come from the same place as the last sampled call of its function. Until a
+//! time is divided by the samples that were taken outside (`credits.rs`), so that no function is charged for what its calls did. Most
+//! calls are too short for a sample. Such a call is assumed to come from the same place as the last sampled call of its function. Until a
 //! call of the function was sampled, the program itself counts as the caller, because the function that was sampled last outside
 //! of calls may never make this call. The call paths of kernels begin with those of calls of a GPU's runtime. For such a call,
 //! only the part that all sampled calls of the function have in common is assumed, because a program launches different kernels
@@ -20,6 +20,7 @@
 //!
 //! If another collector continues the samples of a killed one, a thread has several locations of samples, one after the other.
 
+use crate::credits::Credits;
 use ampere_attribution::{LocationIndex, Step};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::HashMap;
@@ -40,10 +41,13 @@ struct Thread {
     in_call: bool,
     /// The number of frames of `stack` outside the first recorded function, if there is one.
     recorded_at: Option<usize>,
-    /// The stack that was last sampled outside of calls and of recorded functions.
-    outside: Vec<RegionRef>,
-    /// The time when a sample last changed the stack.
-    changed: Timestamp,
+    /// The stacks that were sampled outside of calls and of recorded functions.
+    outside: Credits,
+    /// The time of the last sample, and whether `outside` has it.
+    sampled: Timestamp,
+    is_counted: bool,
+    /// While the thread is outside of calls and of recorded functions: the time up to which this is counted.
+    counted_until: Option<Moment>,
     /// Whether a sample was taken inside the call that is open.
     caller_is_known: bool,
     /// Whether the outermost open call is one of a GPU's runtime.
@@ -62,6 +66,28 @@ struct Thread {
     shown: Vec<RegionRef>,
     /// The number of frames of `own` outside the first recorded function, while one is open. Samples are ignored then.
     function_at: Option<usize>,
+}
+
+/// A time, and the thread's CPU time up to then, if it is known.
+#[derive(Clone, Copy)]
+struct Moment {
+    time: Timestamp,
+    cpu_time: Option<f64>,
+}
+
+impl Moment {
+    /// Returns the ticks of CPU time since an earlier moment. If they are not known, they are the time that has passed.
+    fn since(self, earlier: Moment) -> f64 {
+        let passed = (self.time - earlier.time) as f64;
+        self.cpu_time.zip(earlier.cpu_time).map_or(passed, |(now, before)| now - before)
+    }
+}
+
+/// What is known about regions and threads.
+pub(crate) trait Known {
+    fn role(&self, region: RegionRef) -> Role;
+    /// Returns the ticks of CPU time that a location has used up to a time.
+    fn cpu_time(&self, location: LocationIndex, time: Timestamp) -> Option<f64>;
 }
 
 /// The role of a region in the stack of a thread.
@@ -89,8 +115,10 @@ impl SampledStacks {
             stack: Vec::new(),
             in_call: false,
             recorded_at: None,
-            outside: Vec::new(),
-            changed: 0,
+            outside: Credits::default(),
+            sampled: 0,
+            is_counted: true,
+            counted_until: None,
             caller_is_known: false,
             is_of_runtime: false,
             callers: HashMap::new(),
@@ -159,21 +187,23 @@ impl SampledStacks {
         &mut self,
         location: LocationIndex,
         step: Step,
-        role: impl Fn(RegionRef) -> Role,
+        known: &impl Known,
         each: &mut impl FnMut(LocationIndex, Step),
     ) {
         let Some(thread) = self.thread(location) else { return each(location, step) };
         let thread = &mut self.threads[thread];
         if thread.recorded == Some(location) {
-            return thread.call(location, step, role, each);
-        }
-        if location != thread.samples {
-            if !step.is_enter() {
-                return; // it leaves a frame of the earlier location
+            thread.call(location, step, known, each);
+        } else {
+            if location != thread.samples {
+                if !step.is_enter() {
+                    return; // it leaves a frame of the earlier location
+                }
+                thread.sample_at(location, step.time, each);
             }
-            thread.sample_at(location, step.time, each);
+            thread.sample(step, known, each);
         }
-        thread.sample(step, role, each);
+        thread.begin_or_end_count(step.time, known);
     }
 }
 
@@ -189,21 +219,14 @@ impl Thread {
             self.stack.iter().for_each(|_| each(self.samples, Step::leave(time)));
         }
         self.stack.clear();
-        self.outside.clear();
+        self.outside = Credits::default();
         (self.samples, self.in_call, self.recorded_at) = (samples, false, None);
     }
 
-    fn sample(
-        &mut self,
-        step: Step,
-        role: impl Fn(RegionRef) -> Role,
-        each: &mut impl FnMut(LocationIndex, Step),
-    ) {
-        // All changes at one moment are one sample.
-        if step.time > self.changed && !self.is_inside() {
-            self.outside.clone_from(&self.stack);
-        }
-        self.changed = step.time;
+    fn sample(&mut self, step: Step, known: &impl Known, each: &mut impl FnMut(LocationIndex, Step)) {
+        let role = |region| known.role(region);
+        self.count(step.time, known);
+        (self.sampled, self.is_counted) = (step.time, false);
         let was_in_call = self.in_call;
         // A recorded call has a caller, so the stack is not empty.
         let is_in_call = |region| role(region) == Role::InCall && !self.stack.is_empty();
@@ -235,14 +258,38 @@ impl Thread {
         }
     }
 
-    /// Whether the last sample was taken inside a recorded call or function.
-    fn is_inside(&self) -> bool {
-        self.in_call || self.recorded_at.is_some()
+    /// Counts the last sample before a time, and the time outside of calls up to then.
+    fn count(&mut self, time: Timestamp, known: &impl Known) {
+        // All changes at one moment are one sample.
+        if time > self.sampled && !std::mem::replace(&mut self.is_counted, true) && self.is_outside_sample() {
+            self.outside.add(&self.stack);
+        }
+        if let (Some(before), Some(recorded)) = (&mut self.counted_until, self.recorded) {
+            let now = Moment { time, cpu_time: known.cpu_time(recorded, time) };
+            self.outside.spend(now.since(*before));
+            *before = now;
+        }
+    }
+
+    /// Time outside of calls is counted from the first moment there on, and no longer after the last one.
+    fn begin_or_end_count(&mut self, time: Timestamp, known: &impl Known) {
+        let is_outside = self.own.len() == self.base && self.function_at.is_none() && !self.stack.is_empty();
+        let recorded = self.recorded.filter(|_| is_outside && !self.own.is_empty());
+        if recorded.is_some() != self.counted_until.is_some() {
+            let moment = |recorded| Moment { time, cpu_time: known.cpu_time(recorded, time) };
+            self.counted_until = recorded.map(moment);
+        }
+    }
+
+    /// Whether the last sample was taken outside of recorded calls and functions.
+    fn is_outside_sample(&self) -> bool {
+        !self.in_call && self.recorded_at.is_none() && !self.stack.is_empty()
     }
 
     /// Returns the sampled frames that are to be shown, around `call` if there is one.
     fn wanted(&self, call: Option<RegionRef>) -> &[RegionRef] {
-        let outside = if self.is_inside() { &self.outside } else { &self.stack };
+        let is_new = !self.is_counted && self.is_outside_sample();
+        let outside = if is_new || self.stack.is_empty() { &self.stack } else { self.outside.shown() };
         let sampled = match call {
             _ if self.function_at.is_some() => return &[],
             None => outside,
@@ -283,11 +330,12 @@ impl Thread {
         &mut self,
         recorded: LocationIndex,
         step: Step,
-        role: impl Fn(RegionRef) -> Role,
+        known: &impl Known,
         each: &mut impl FnMut(LocationIndex, Step),
     ) {
+        self.count(step.time, known);
         let Some(region) = step.region() else { return self.leave(recorded, step, each) };
-        let role = role(region);
+        let role = known.role(region);
         if self.own.is_empty() {
             self.stack.iter().for_each(|_| each(self.samples, Step::leave(step.time)));
             self.program = usize::from(role == Role::Program);
@@ -330,7 +378,8 @@ impl Thread {
 
     fn leave(&mut self, recorded: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let time = step.time;
-        if self.own.len() == self.base {
+        let is_call = self.own.len() > self.base;
+        if !is_call {
             // The shown frames are inside the one that is left.
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
             self.base = self.base.saturating_sub(1);
@@ -346,6 +395,9 @@ impl Thread {
                 self.learn_caller(call);
             }
             self.caller_is_known = false;
+            if is_call {
+                self.outside.choose();
+            }
             self.show(None, time, recorded, each);
         }
     }
@@ -362,15 +414,23 @@ mod tests {
     const PROGRAM: RegionRef = RegionRef(0);
     const IN_CALL: RegionRef = RegionRef(49);
 
-    fn role(region: RegionRef) -> Role {
-        match region {
-            PROGRAM => Role::Program,
-            IN_CALL => Role::InCall,
-            RegionRef(30..40) => Role::RuntimeCall,
-            RegionRef(40..49) => Role::Function,
-            RegionRef(50..) => Role::Range,
-            // These are MPI functions, and functions that are only sampled.
-            _ => Role::Call,
+    struct Numbered;
+
+    impl Known for Numbered {
+        fn role(&self, region: RegionRef) -> Role {
+            match region {
+                PROGRAM => Role::Program,
+                IN_CALL => Role::InCall,
+                RegionRef(30..40) => Role::RuntimeCall,
+                RegionRef(40..49) => Role::Function,
+                RegionRef(50..) => Role::Range,
+                // These are MPI functions, and functions that are only sampled.
+                _ => Role::Call,
+            }
+        }
+
+        fn cpu_time(&self, _: LocationIndex, _: Timestamp) -> Option<f64> {
+            None
         }
     }
 
@@ -388,7 +448,7 @@ mod tests {
                 [("both", SAMPLED), ("on", SAMPLED_ON)].iter().find(|known| known.0 == word)
             {
                 let own: Vec<RegionRef> = seen[0].iter().map(|region| RegionRef(*region)).collect();
-                stacks.put_on(samples.1, RECORDED, own, role);
+                stacks.put_on(samples.1, RECORDED, own, |region| Numbered.role(region));
             } else {
                 let samples = [("s", SAMPLED), ("t", SAMPLED_ON)].into_iter();
                 let mut samples =
@@ -398,7 +458,7 @@ mod tests {
                     Some(region) => Step::enter(time, RegionRef(region.parse().expect("a number")), 1),
                     None => Step::leave(time),
                 };
-                stacks.pass(location, step, role, &mut |location, step| {
+                stacks.pass(location, step, &Numbered, &mut |location, step| {
                     let stack = &mut seen[location.0 as usize];
                     match step.region() {
                         Some(region) => stack.push(region.0),
@@ -537,6 +597,75 @@ mod tests {
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s- s-"), [vec![0, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s- s- -"), [vec![0], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 s- s- s-"), [vec![0], vec![]]);
+    }
+
+    /// A thread that is sampled while it runs.
+    struct Sampled {
+        stacks: SampledStacks,
+        time: Timestamp,
+        next_sample: Timestamp,
+        /// The recorded location's frames as they are shown, the time of the last step, and the time in each region.
+        open: Vec<u32>,
+        since: Timestamp,
+        shown: [Timestamp; 10],
+    }
+
+    impl Sampled {
+        fn pass(&mut self, location: LocationIndex, step: Step) {
+            let Sampled { stacks, open, since, shown, .. } = self;
+            stacks.pass(location, step, &Numbered, &mut |location, step| {
+                assert_eq!(location, RECORDED);
+                open.last().into_iter().for_each(|region| shown[*region as usize] += step.time - *since);
+                *since = step.time;
+                match step.region() {
+                    Some(region) => open.push(region.0),
+                    None => drop(open.pop()),
+                }
+            });
+        }
+
+        /// Runs a function for a time, in a call if it is `CALLED`.
+        fn run(&mut self, function: u32, length: Timestamp) {
+            let end = self.time + length;
+            if function == CALLED {
+                self.pass(RECORDED, Step::enter(self.time, RegionRef(CALLED), 1));
+            }
+            while self.next_sample < end {
+                let time = self.next_sample;
+                self.pass(SAMPLED, Step::leave(time));
+                let sampled = if function == CALLED { IN_CALL } else { RegionRef(function) };
+                self.pass(SAMPLED, Step::enter(time, sampled, 1));
+                // The period is varied so that the program's rounds do not follow it.
+                self.next_sample += 4_000 + time * 7_919 % 2_003;
+            }
+            if function == CALLED {
+                self.pass(RECORDED, Step::leave(end));
+            }
+            self.time = end;
+        }
+    }
+
+    const CALLED: u32 = 9;
+
+    #[test]
+    fn a_function_without_calls_gets_as_much_for_a_sample_as_one_between_calls() {
+        let mut stacks = SampledStacks::default();
+        stacks.add(SAMPLED);
+        stacks.put_on(SAMPLED, RECORDED, Vec::new(), |region| Numbered.role(region));
+        let (open, shown) = (Vec::new(), [0; 10]);
+        let mut thread = Sampled { stacks, time: 2, next_sample: 5_000, open, since: 0, shown };
+        thread.pass(RECORDED, Step::enter(0, PROGRAM, 1));
+        thread.pass(SAMPLED, Step::enter(1, PROGRAM, 1));
+        thread.pass(SAMPLED, Step::enter(1, RegionRef(1), 1));
+        for _ in 0..20_000 {
+            for _ in 0..20 {
+                thread.run(1, 200);
+                thread.run(CALLED, 800);
+            }
+            thread.run(2, 3_600);
+        }
+        let [of_1, of_2] = [1, 2].map(|region| thread.shown[region] as f64);
+        assert!((of_1 / of_2 * 3_600.0 / 4_000.0 - 1.0).abs() < 0.03, "{of_1} and {of_2}");
     }
 
     #[test]
