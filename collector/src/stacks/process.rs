@@ -542,7 +542,8 @@ impl SampledThread {
         };
         self.runs = true;
         let mut same = self.stack.iter().zip(&stack).take_while(|(before, now)| before == now).count();
-        if is_recorded && stack.last() != Some(&IN_CALL) {
+        // A sample inside a recorded call may be in another call from the same place as the sample before.
+        if is_recorded || stack.last() == Some(&IN_CALL) {
             same = same.min(stack.len() - 1);
         }
         self.stack[same..].iter().rev().for_each(|region| self.writer.leave(since, *region));
@@ -734,6 +735,31 @@ mod tests {
             let expected = period.as_secs_f64() / 0.007;
             assert!((share / expected - 1.0).abs() < 1e-3, "{share} instead of {expected}");
         }
+    }
+
+    #[test]
+    fn each_sample_inside_a_recorded_call_is_written_although_the_stack_stays_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ring");
+        let producer = RingProducer::create(&path, RING_RECORDS, 0).unwrap();
+        let mut thread = SampledThread::new(EventWriter::new(producer));
+        let timing = Timing::new(EventClock::new(), Duration::from_millis(1), Duration::from_millis(20));
+        let began = timing.clock.now();
+        let times: Vec<u64> = (1..=3).map(|sample| began + sample * timing.period).collect();
+        for time in &times {
+            thread.change_to(vec![PROGRAM, 7, IN_CALL], *time, *time - timing.period, &timing, true);
+        }
+        thread.end(&timing);
+        let mut records = Vec::new();
+        RingConsumer::open(&path).unwrap().copy_out(&mut records, usize::MAX).unwrap();
+        let times_of = |function| -> Vec<Timestamp> {
+            let is_enter =
+                |record: &&Record| record.kind() == Some(Kind::Enter) && record.argument() == function;
+            records.iter().filter(is_enter).map(|record| record.word0).collect()
+        };
+        let expected: Vec<Timestamp> = times.iter().map(|time| timing.clock.at(*time)).collect();
+        assert_eq!(times_of(IN_CALL), expected);
+        assert_eq!((times_of(PROGRAM).len(), times_of(7).len()), (1, 1));
     }
 
     /// A location without a known CPU time counts as active while a frame is open, and the CPU time of the other threads is

@@ -544,6 +544,14 @@ mod tests {
     }
 
     #[test]
+    fn a_runtime_call_has_a_known_caller_although_the_first_sample_came_just_before_it() {
+        let before = "both +0 s+0,s+1,s+2,s+49 +31";
+        assert_eq!(last(before), [vec![0, 31], vec![]]);
+        assert_eq!(last(&format!("{before} - +31 s-,s+49")), [vec![0, 1, 2, 31], vec![]]);
+        assert_eq!(last(&format!("{before} - +31 s-,s+49 - +31")), [vec![0, 1, 2, 31], vec![]]);
+    }
+
+    #[test]
     fn ranges_are_around_sampled_frames_and_these_around_calls() {
         assert_eq!(last("both +0 s+0 s+1 s+2 +50"), [vec![0, 50, 1, 2], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +50 +51 s- +9"), [vec![0, 50, 51, 9], vec![]]);
