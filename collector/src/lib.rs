@@ -34,3 +34,5 @@ pub mod serving;
 pub mod signals;
 mod stacks;
 pub mod supervise;
+
+pub use ampere_stacks::files_max;

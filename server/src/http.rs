@@ -8,6 +8,7 @@ use crate::events::{Events, Pages, Reader};
 use crate::gather::{self, Gathering, gather};
 use crate::metrics::encode;
 use crate::text_format::{TextFormat, classic};
+use ampere_collector::files_max;
 use ampere_collector::serving::latest::Latest;
 use ampere_endpoint::access::{Access, Ends, Refusal};
 use ampere_endpoint::linger::{Scraper, Scrapers};
@@ -44,7 +45,7 @@ const HEAD_BYTES: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// A connection is closed after this time, even if it still waits for something.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
-/// Further connections wait in the kernel until one ends.
+/// Further connections wait in the kernel until one ends. At most an eighth of the files that may be open are connections.
 const CONNECTIONS_MAX: usize = 128;
 /// The time between a failed accept and the next one.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -171,7 +172,7 @@ async fn accept(listener: Listener, service: Rc<Service>) {
         Listener::Tcp(listener) => return accept_on(listener, service).await,
         Listener::Unix(listener) => listener,
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(connections_max()));
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -184,7 +185,7 @@ async fn accept(listener: Listener, service: Rc<Service>) {
 
 /// Serves on a further address.
 pub(crate) async fn accept_on(listener: std::net::TcpListener, service: Rc<Service>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(connections_max()));
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -200,9 +201,13 @@ pub(crate) async fn accept_on(listener: std::net::TcpListener, service: Rc<Servi
     }
 }
 
+fn connections_max() -> usize {
+    CONNECTIONS_MAX.min(files_max() / 8)
+}
+
 /// Returns the time limit for the head of the next connection's request.
 fn head_limit(places: &Semaphore) -> Duration {
-    let is_crowded = places.available_permits() < CONNECTIONS_MAX / 2;
+    let is_crowded = places.available_permits() < connections_max() / 2;
     if is_crowded { CROWDED_HEAD_LIMIT } else { HEAD_LIMIT }
 }
 

@@ -67,13 +67,14 @@ fn find_processes(
                     process.info.hostname = node;
                 }
                 ingest.known_logs.insert(path);
-                if ingest.processes.len() >= limits::WITH_DESCRIPTORS_MAX {
+                if ingest.processes.len() >= limits::with_descriptors_max() {
                     process.release_descriptors();
                 }
                 node.iter().for_each(|node| node.add_process(process.info.pid, process.info.start_time));
                 ingest.processes.push(process);
             }
             Ok(None) => ingest.generation = u64::MAX, // look again
+            Err(why) if why.is_a_limit() => ingest.generation = u64::MAX,
             Err(why) => {
                 ingest.known_logs.insert(path);
                 notes.add_loss(format!("{why}; that process is not measured"));

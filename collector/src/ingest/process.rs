@@ -175,6 +175,13 @@ pub(crate) enum OpenError {
     OfAnother { log: PathBuf, pid: u32 },
 }
 
+impl OpenError {
+    /// Whether the log cannot be opened because descriptors or memory are short, so that it may be opened later.
+    pub fn is_a_limit(&self) -> bool {
+        matches!(self, OpenError::Log(why) if why.is_a_limit())
+    }
+}
+
 impl Process {
     /// Returns `None` while the log has no first entry yet.
     pub fn open(
@@ -210,9 +217,10 @@ impl Process {
         };
         process.read_log(spool);
         process.replayed = replay.and_then(|replay| replay.process(process.info.pid)).cloned();
-        let is_visible = process.has_pid_here();
-        process.handle =
-            ProcessHandle::open(process.info.pid, process.info.start_time).filter(|_| is_visible);
+        // A sampled process is alive while its log is held: see `is_alive`.
+        if process.has_pid_here() && !process.is_sampled() {
+            process.handle = ProcessHandle::open(process.info.pid, process.info.start_time);
+        }
         process.life.holds_log = process.log.is_held();
         let named = path.file_stem().and_then(|stem| stem.to_str()?.split('-').next()?.parse::<u32>().ok());
         match process.info.pid {

@@ -85,7 +85,10 @@ impl LiveRun {
         latest: Latest,
     ) -> Result<LiveRun, ampere_ring::Error> {
         let rings_are_lost = options.mode == Mode::RecoveryFromDisk;
-        let store = options.manifest.store(&options.spool);
+        let mut store = options.manifest.store(&options.spool);
+        if options.mode == Mode::Collector && options.config.trace {
+            let _ = store.begin(); // if that fails, the first records are written elsewhere, or the failure is noted then
+        }
         let spool = SpoolDirectory::new(&options.spool, store, options.config.trace, rings_are_lost);
         let clocks = options.manifest.started();
         let begins = options.mode == Mode::Collector && options.manifest.clock().is_none();

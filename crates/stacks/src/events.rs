@@ -197,14 +197,20 @@ pub(crate) struct Events {
     attributes: Attributes,
     /// The events of each process.
     sampled: HashMap<u32, Opened>,
+    /// The number of files that were open before.
+    other_files: usize,
 }
 
 impl Events {
     /// Makes a ring for each of these CPUs.
     pub(crate) fn open(options: &Options, cpus: &[u32]) -> Result<Events, StacksError> {
         let attributes = known_attributes(attributes(options));
-        let mut events =
-            Events { of_cpus: Vec::new(), rings: Vec::new(), attributes, sampled: HashMap::new() };
+        let other_files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        let (of_cpus, rings, sampled) = (Vec::new(), Vec::new(), HashMap::new());
+        let mut events = Events { of_cpus, rings, attributes, sampled, other_files };
+        if cpus.len() > events.files_max() / 2 {
+            return Err(StacksError::Files { process: std::process::id(), needed: cpus.len() });
+        }
         for cpu in cpus {
             if let Some(file) = events.open_cpu(*cpu)? {
                 events.of_cpus.push((*cpu, file));
@@ -255,7 +261,7 @@ impl Events {
                 continue;
             };
             let begin = if process == root { begin } else { SamplingStart::Now };
-            if self.used() + threads.len() > files_max() / 2 {
+            if self.used() + threads.len() > self.files_max() / 2 {
                 return Err(StacksError::Files { process: *process, needed: threads.len() });
             }
             // Threads that have ended in the meantime need no event.
@@ -269,7 +275,12 @@ impl Events {
         Ok(true)
     }
 
-    /// Returns the number of open files.
+    /// Returns the number of files that may be open for events and for everything else that begins later.
+    fn files_max(&self) -> usize {
+        files_max().saturating_sub(self.other_files)
+    }
+
+    /// Returns the number of open files of events.
     fn used(&self) -> usize {
         self.of_cpus.len() + self.sampled.values().map(|opened| opened.files.len()).sum::<usize>()
     }
@@ -347,7 +358,7 @@ impl Events {
         threads: &[u32],
         recorded: Recorded,
     ) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
-        let (used, limit) = (self.used(), files_max());
+        let (used, limit) = (self.used(), self.files_max());
         if used + threads.len() * self.of_cpus.len() <= limit / 4 {
             return Ok(vec![self.of_cpus.iter().collect(); threads.len()]);
         }
@@ -416,7 +427,7 @@ pub fn cpu_of_process(process: u32) -> Option<u64> {
 }
 
 /// Returns the number of files that this process may have open.
-fn files_max() -> usize {
+pub fn files_max() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize)
 }
 

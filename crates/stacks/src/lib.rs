@@ -73,7 +73,7 @@ mod task_clock;
 mod walker;
 
 pub use cost::sample_cost;
-pub use events::cpu_of_process;
+pub use events::{cpu_of_process, files_max};
 pub use figures::{CutOff, CutReason, Figures, Unnamed, UnnamedReason};
 pub use functions::{Function, FunctionId};
 pub use options::{Options, StacksError};

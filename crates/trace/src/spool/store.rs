@@ -204,14 +204,7 @@ impl Store {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        let result = match self.parts.last().filter(|_| self.parts.len() > self.read_only) {
-            Some(part) => {
-                let written = part.file.write_all_at(&self.buffer, self.written - part.from);
-                written.map_err(|why| (part.path.clone(), why))
-            }
-            None => Err((PathBuf::new(), io::ErrorKind::NotFound.into())),
-        };
-        let result = result.or_else(|failed| self.write_elsewhere(failed));
+        let result = self.write_buffer();
         self.writes += 1;
         match &result {
             Ok(()) => self.written += self.buffer.len() as u64,
@@ -219,6 +212,22 @@ impl Store {
         }
         self.buffer.clear();
         result
+    }
+
+    /// Opens the file for new pieces. Otherwise it is opened when the first pieces are written, and descriptors may be short then.
+    pub fn begin(&mut self) -> io::Result<()> {
+        self.write_buffer()
+    }
+
+    fn write_buffer(&mut self) -> io::Result<()> {
+        let result = match self.parts.last().filter(|_| self.parts.len() > self.read_only) {
+            Some(part) => {
+                let written = part.file.write_all_at(&self.buffer, self.written - part.from);
+                written.map_err(|why| (part.path.clone(), why))
+            }
+            None => Err((PathBuf::new(), io::ErrorKind::NotFound.into())),
+        };
+        result.or_else(|failed| self.write_elsewhere(failed))
     }
 
     /// Leaves the existing files unchanged. New pieces are written to the next file.
