@@ -456,6 +456,26 @@ fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_start() {
     place.assert_clean();
 }
 
+/// Three other programs use most of the thread's CPU: before its third sample, with which it gets a location, its CPU time is that
+/// of the other threads of the process.
+#[test]
+fn cpu_time_of_a_thread_that_has_no_location_yet_agrees_with_its_trace() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let work = place.compile("cc", "work", WORK, &["-O2", "-lm"]).display().to_string();
+    let allowed = rustix::thread::sched_getaffinity(None).expect("the CPUs");
+    let cpu = (0..).find(|cpu| allowed.is_set(*cpu)).expect("a CPU").to_string();
+    let others = [(); 3].map(|()| start(place.command("taskset").args(["-c", &cpu, &work, "1000000"])));
+    let mut command = place.ampere(["run", "--sample", RARELY, "-o", "out", "--"]);
+    command.args(["taskset", "-c", &cpu, &work, "20"]).env("AMPERE_COUNTERS", "estimate");
+    let done = run(&mut command);
+    others.iter().for_each(|other| other.signal(rustix::process::Signal::KILL));
+    assert_eq!(done.code, 3, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    assert!(joules(&rows(&summary), "work > main") > 0.0, "{:#?}", rows(&summary));
+    agrees_with_its_trace(&place.path("out"), &summary);
+}
+
 #[test]
 fn a_collector_that_replaces_a_killed_one_continues_sampling() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");

@@ -7,6 +7,7 @@
 //! | the GPUs on which the driver has had queues of a process | the same, by the name [`QUEUES`] |
 //! | the running time of a process' main thread and of the others | a property of its location group, [`THREAD_SECONDS`] |
 //! | that a location's frames are samples, and the location where calls of the thread are recorded | a property, [`SAMPLES_ON`] |
+//! | that a location has only the CPU time of the threads without a location | a property, [`OTHER_THREADS`] |
 //! | the process of a GPU stream | the creating location group of its context, as Score-P writes it |
 //! | a stream's device | the system tree node that contains its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
 //! | that a part of the run is missing | a property of the machine, [`INCOMPLETE`] |
@@ -22,8 +23,8 @@ use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence, metric_number};
 use otf2::{
-    Definitions, LocationGroupRef, LocationRef, Property, PropertyValue, SystemTreeDomain, SystemTreeNode,
-    SystemTreeNodeRef,
+    Definitions, Location, LocationGroupRef, LocationRef, Property, PropertyValue, SystemTreeDomain,
+    SystemTreeNode, SystemTreeNodeRef,
 };
 use std::collections::HashMap;
 
@@ -38,6 +39,8 @@ const OWN: &str = "ampere own of ";
 const THREAD_SECONDS: &str = "ampere::thread_seconds";
 /// The property of a location with samples. Its value is the reference of another location, or empty.
 const SAMPLES_ON: &str = "ampere::samples_on";
+/// The property of a location that has only the CPU time of threads without a location of their own.
+const OTHER_THREADS: &str = "ampere::other_threads";
 const KIND: &str = "kind";
 const KIND_OF: &str = "ampere kind of ";
 const PARTS_OF: &str = "ampere parts of ";
@@ -151,6 +154,16 @@ pub fn samples_properties(on: Option<LocationRef>) -> Vec<Property> {
 pub fn samples(definitions: &Definitions, location: LocationRef) -> Option<Option<LocationRef>> {
     let on = text(&definitions.locations.get(location)?.properties, SAMPLES_ON)?;
     Some(on.parse().ok().map(LocationRef))
+}
+
+/// Returns the properties of a location that has only the CPU time of threads without a location of their own.
+pub fn other_threads_properties() -> Vec<Property> {
+    vec![property(OTHER_THREADS, "true")]
+}
+
+/// Whether a location has only the CPU time of threads without a location of their own.
+pub fn is_of_other_threads(location: &Location) -> bool {
+    text(&location.properties, OTHER_THREADS).is_some()
 }
 
 /// Returns the running time of the threads of a process, if the trace has it.
@@ -283,7 +296,7 @@ pub fn traits_properties(traits: &CounterTraits, counter: &str) -> Vec<Property>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use otf2::{Location, LocationType};
+    use otf2::LocationType;
 
     #[test]
     fn an_address_comes_back() {

@@ -70,7 +70,8 @@ pub(crate) fn add_locations(
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
         // The first CPU location of a group is the process' main one, even if its events are missing.
         let samples = evidence::samples(definitions, reference);
-        let main = kind == LocationKind::CpuThread && (mains.insert(location.group) || samples.is_some());
+        let is_thread = kind == LocationKind::CpuThread && !evidence::is_of_other_threads(location);
+        let main = is_thread && (mains.insert(location.group) || samples.is_some());
         if missing.contains(&reference) {
             continue;
         }

@@ -547,6 +547,9 @@ impl Definer {
                 LocationKind::Metric => LocationType::Metric,
             };
             let properties = match location.samples {
+                SampledFrames::None if definition.kind == LocationKind::CpuTime => {
+                    evidence::other_threads_properties()
+                }
                 SampledFrames::None => Vec::new(),
                 SampledFrames::Alone => evidence::samples_properties(None),
                 SampledFrames::On(process, id) => {

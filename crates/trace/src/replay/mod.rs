@@ -382,7 +382,7 @@ fn replayed_locations(
     for reference in locations {
         let Some(location) = definitions.locations.get(*reference) else { continue };
         let gpu = location.kind == LocationType::AcceleratorStream;
-        let main = !gpu && !main_is_known;
+        let main = !gpu && !main_is_known && !evidence::is_of_other_threads(location);
         main_is_known |= main;
         if missing.contains(reference) {
             continue;
