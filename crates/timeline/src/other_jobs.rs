@@ -75,7 +75,7 @@ impl Attributor {
     }
 
     /// Converts a CPU time to ticks of this run. Whole nanoseconds are whole ticks of most clocks.
-    pub(crate) fn cpu_ticks_of(&self, seconds: f64) -> f64 {
+    pub fn cpu_ticks_of(&self, seconds: f64) -> f64 {
         (seconds * 1e9).round() * (self.ticks_per_second as f64 / 1e9)
     }
 }

@@ -7,12 +7,13 @@
 //! alone, so that a trace gives the same result as the run.
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls. That
-//! time is divided by the samples that were taken outside (`credits.rs`), so that no function is charged for what its calls did. Most
-//! calls are too short for a sample. Such a call is assumed to come from the same place as the last sampled call of its function. Until a
-//! call of the function was sampled, the program itself counts as the caller, because the function that was sampled last outside
-//! of calls may never make this call. The call paths of kernels begin with those of calls of a GPU's runtime. For such a call,
-//! only the part that all sampled calls of the function have in common is assumed, because a program launches different kernels
-//! by one function. Stacks without a common frame do not count for this: the outermost frames of one of them are unknown.
+//! time is divided by the samples that were taken outside (`credits.rs`), so that no function is charged for what its calls did.
+//! Most calls are too short for a sample. Such a call is assumed to come from the same place as the last sampled call of its
+//! function. Until a call of the function was sampled, the program itself counts as the caller, because the function that was
+//! sampled last outside of calls may never make this call. The call paths of kernels begin with those of calls of a GPU's runtime.
+//! For such a call, only the part that all sampled calls of the function have in common is assumed, because a program launches
+//! different kernels by one function. Stacks without a common frame do not count for this: the outermost frames of one of them are
+//! unknown.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.
 //! The program may be recorded in parts, for example if one of its files is instrumented: between its recorded functions, the

@@ -1,6 +1,7 @@
 //! Passes on the events of a trace in the form in which joules are attributed: sampled frames enclose the recorded calls of their
 //! threads.
 
+use crate::cpu_times::CpuTimes;
 use crate::locations::{LocationState, add_locations, add_regions};
 use ampere_attribution::Step;
 use ampere_model::RegionRef;
@@ -9,8 +10,13 @@ use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
+
+/// After this number of events, those whose CPU time is known by then are passed on.
+const BATCH: usize = 1 << 12;
+/// The maximum number of events that wait until their CPU time is known.
+const HELD_MAX: usize = 1 << 20;
 
 /// Passes events on. An enter event that is sampled, or that continues a call, counts as 0 calls.
 pub(crate) struct Merged<'a, H> {
@@ -22,6 +28,24 @@ pub(crate) struct Merged<'a, H> {
     names: HashMap<RegionRef, otf2::RegionRef>,
     /// For each location, by the attributor's index: its reference in the trace and its open regions.
     open: Vec<(LocationRef, Vec<otf2::RegionRef>)>,
+    cpu_times: CpuTimes,
+    /// The events that wait until their CPU time is known, because it decides which sampled frames are around recorded calls.
+    held: VecDeque<Held>,
+    /// The time of the last event.
+    last: u64,
+}
+
+struct Held {
+    location: LocationRef,
+    time: u64,
+    event: Event,
+}
+
+enum Event {
+    Enter(otf2::RegionRef, Option<u64>),
+    Leave(otf2::RegionRef),
+    Metric(MetricRef, Vec<MetricValue>),
+    End,
 }
 
 impl<'a, H: EventHandler> Merged<'a, H> {
@@ -43,13 +67,70 @@ impl<'a, H: EventHandler> Merged<'a, H> {
             .collect();
         open.sort_by_key(|(index, _)| index.0);
         let open = open.into_iter().map(|(_, open)| open).collect();
-        Merged { inner, attributor, locations, regions, names, open }
+        let cpu_times = CpuTimes::new(definitions, |location| locations.get_mut(location.0).is_some());
+        let held = VecDeque::new();
+        Merged { inner, attributor, locations, regions, names, open, cpu_times, held, last: 0 }
     }
 
     /// Returns the state of a location if some or all of its frames are samples.
     fn sampled(&mut self, location: LocationRef) -> Option<&mut LocationState> {
         let state = self.locations.get_mut(location.0)?;
         self.attributor.has_samples(state.index).then_some(state)
+    }
+
+    fn hold(&mut self, location: LocationRef, time: u64, event: Event) -> Flow {
+        self.last = time;
+        self.held.push_back(Held { location, time, event });
+        if self.held.len().is_multiple_of(BATCH) { self.pass_known() } else { ControlFlow::Continue(()) }
+    }
+
+    /// Passes on the events whose CPU time is known.
+    fn pass_known(&mut self) -> Flow {
+        let known_until = self.cpu_times.known_until();
+        while let Some(held) = self.held.pop_front() {
+            if held.time >= known_until && self.held.len() < HELD_MAX {
+                self.held.push_front(held);
+                break;
+            }
+            self.pass(held)?;
+        }
+        let next = self.held.front().map_or(self.last, |held| held.time);
+        self.attributor.engine.release_cpu_times(next);
+        ControlFlow::Continue(())
+    }
+
+    fn pass(&mut self, Held { location, time, event }: Held) -> Flow {
+        let sampled = self.sampled(location);
+        match (event, sampled) {
+            (Event::Metric(metric, values), _) => self.inner.metric(location, time, metric, &values),
+            (Event::Enter(region, calls), None) => self.inner.enter(location, time, region, calls),
+            (Event::Leave(region), None) => self.inner.leave(location, time, region),
+            (Event::End, None) => self.inner.end(location),
+            (Event::Enter(region, calls), Some(state)) => {
+                (state.last, state.depth) = (time, state.depth + 1);
+                let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
+                let state = *state;
+                let known = self.regions.get_mut(region.0.into()).copied();
+                let known = known.unwrap_or_else(|| {
+                    let unknown = self.attributor.regions.add_unknown(region.0);
+                    self.names.insert(unknown, region);
+                    unknown
+                });
+                self.step(state, Step::enter(time, known, calls))
+            }
+            (Event::Leave(_), Some(state)) => {
+                (state.last, state.depth) = (time, state.depth.saturating_sub(1));
+                let state = *state;
+                self.step(state, Step::leave(time))
+            }
+            (Event::End, Some(state)) => {
+                let state = *state;
+                for _ in 0..state.depth {
+                    self.step(state, Step::leave(state.last))?;
+                }
+                self.inner.end(location)
+            }
+        }
     }
 
     fn step(&mut self, state: LocationState, step: Step) -> Flow {
@@ -86,35 +167,17 @@ impl<H: EventHandler> EventHandler for Merged<'_, H> {
         region: otf2::RegionRef,
         calls: Option<u64>,
     ) -> Flow {
-        let Some(state) = self.sampled(location) else {
-            return self.inner.enter(location, time, region, calls);
-        };
-        (state.last, state.depth) = (time, state.depth + 1);
-        let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
-        let state = *state;
-        let known = self.regions.get_mut(region.0.into()).copied();
-        let known = known.unwrap_or_else(|| {
-            let unknown = self.attributor.regions.add_unknown(region.0);
-            self.names.insert(unknown, region);
-            unknown
-        });
-        self.step(state, Step::enter(time, known, calls))
+        self.hold(location, time, Event::Enter(region, calls))
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> Flow {
-        let Some(state) = self.sampled(location) else { return self.inner.leave(location, time, region) };
-        (state.last, state.depth) = (time, state.depth.saturating_sub(1));
-        let state = *state;
-        self.step(state, Step::leave(time))
+        self.hold(location, time, Event::Leave(region))
     }
 
     fn end(&mut self, location: LocationRef) -> Flow {
-        if let Some(state) = self.sampled(location).copied() {
-            for _ in 0..state.depth {
-                self.step(state, Step::leave(state.last))?;
-            }
-        }
-        self.inner.end(location)
+        self.cpu_times.end(location);
+        self.hold(location, self.last, Event::End)?;
+        self.pass_known()
     }
 
     fn metric(
@@ -124,6 +187,12 @@ impl<H: EventHandler> EventHandler for Merged<'_, H> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> Flow {
-        self.inner.metric(location, time, metric, values)
+        if let Some(seconds) = self.cpu_times.read(location, time, metric, values)
+            && let Some(state) = self.locations.get_mut(location.0)
+        {
+            let ticks = self.attributor.cpu_ticks_of(seconds);
+            self.attributor.engine.add_cpu_time(state.index, time, ticks);
+        }
+        self.hold(location, time, Event::Metric(metric, values.to_vec()))
     }
 }
