@@ -74,19 +74,25 @@ fn a_collector_needs_few_descriptors() {
     let words = mpirun(2, &build_mpi(&place), &["threads", "2000", "1"]);
     let without = without_ampere(&place, &words);
     let collector = built().join("ampere-collector");
-    let script = format!("#!/bin/bash\nulimit -n 40\nexec '{}' \"$@\"\n", collector.display());
-    let few = place.script("few", &script);
-    let mut command = place.bare("out", std::path::Path::new(&words[0]));
-    let done = run(command.args(&words[1..]).env("AMPERE_COLLECTOR", few));
-    done.as_without(&without);
-    done.no_panic();
-    place.no_process_left();
-    let summary = place.summary("out");
-    assert_conserved(&summary);
-    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]["notes"]);
-    let steps = calls(&summary, "step");
-    assert_eq!(steps.values().sum::<u64>(), 4000, "{steps:?}");
-    place.assert_clean();
+    // With samples, the collector also opens a ring for each CPU, and events for each thread and CPU.
+    for (limit, sample) in [(30, "off"), (40, "off"), (40, "1ms")] {
+        let script = format!("#!/bin/bash\nulimit -n {limit}\nexec '{}' \"$@\"\n", collector.display());
+        let few = place.script("few", &script);
+        let output = format!("out-{limit}-{sample}");
+        let mut command = place.bare(&output, std::path::Path::new(&words[0]));
+        command.args(&words[1..]).env("AMPERE_COLLECTOR", few).env("AMPERE_SAMPLE", sample);
+        let done = run(&mut command);
+        done.as_without(&without);
+        done.no_panic();
+        place.no_process_left();
+        let summary = place.summary(&output);
+        assert_conserved(&summary);
+        let notes = &summary["run"]["notes"];
+        assert_eq!(summary["run"]["complete"], true, "{limit} {sample}: {notes}");
+        let steps = calls(&summary, "step");
+        assert_eq!(steps.values().sum::<u64>(), 4000, "{limit} {sample}: {steps:?}");
+        place.assert_clean();
+    }
 }
 
 #[test]
