@@ -136,3 +136,19 @@ fn a_log_is_read_as_it_was_written() {
     let paths = again.store().unpack_logs(&directories[0], |name| name == "17-2").unwrap();
     assert_eq!(std::fs::read(&paths[0]).unwrap(), b"AMPDEFS1abcdefghi");
 }
+
+/// Later, descriptors may be short.
+#[test]
+fn nothing_is_opened_for_the_first_records_of_a_store_that_has_begun() {
+    let place = tempfile::tempdir().unwrap();
+    let [directory, moved] = ["spool", "moved"].map(|name| place.path().join(name));
+    std::fs::create_dir(&directory).unwrap();
+    let spool = spool_in(std::slice::from_ref(&directory));
+    spool.store().begin().unwrap();
+    std::fs::rename(&directory, &moved).unwrap();
+    let mut records_of_ring = spool.open("1.0", 0).unwrap();
+    records_of_ring.write(0, &records(0..100)).unwrap();
+    spool.store().flush().unwrap();
+    assert!(!directory.exists());
+    assert_eq!(spool_in(&[moved]).records("1.0"), 100);
+}
