@@ -55,6 +55,15 @@ impl CpuTime {
         self.points.insert(first, from);
     }
 
+    /// Releases points that are needed neither for `start` nor for `end` and later times.
+    fn release_within(&mut self, start: Timestamp, end: Timestamp) {
+        let first = self.points.partition_point(|point| point.0 <= start) + 1;
+        let last = self.points.partition_point(|point| point.0 <= end).saturating_sub(1);
+        if last >= first + RELEASED_MIN {
+            self.points.drain(first..last);
+        }
+    }
+
     /// Releases the points that are not needed for this time and later ones.
     fn release_before(&mut self, time: Timestamp) {
         let next = self.points.partition_point(|point| point.0 <= time);
@@ -160,9 +169,12 @@ impl CpuTimes {
         all.for_each(|cpu_time| cpu_time.release_between(start, end));
     }
 
-    pub fn release_before(&mut self, time: Timestamp) {
-        let all = self.of_threads.iter_mut().flatten().chain(&mut self.of_other_jobs);
-        all.for_each(|cpu_time| cpu_time.release_before(time));
+    /// Releases the points before the last of these times, which are in order. The CPU times stay known at all of them.
+    pub fn release_before(&mut self, times: &[Timestamp]) {
+        for cpu_time in self.of_threads.iter_mut().flatten().chain(&mut self.of_other_jobs) {
+            times.first().into_iter().for_each(|time| cpu_time.release_before(*time));
+            times.windows(2).for_each(|pair| cpu_time.release_within(pair[0], pair[1]));
+        }
     }
 }
 

@@ -262,10 +262,17 @@ impl Engine {
         Some(self.cpu_times.of(location.0)?.at(time).since(Ticks::default()))
     }
 
-    /// Releases CPU times before `time`: no earlier step or sample will come.
+    /// Releases CPU times before `time`: no earlier step or sample will come. Those at the start of open intervals stay known,
+    /// because a location that becomes a worker in an interval has worked since its start.
     pub fn release_cpu_times(&mut self, time: Timestamp) {
         let kept_since = self.history.as_ref().map(|history| history.kept_since());
-        self.cpu_times.release_before(kept_since.map_or(time, |since| since.min(time)));
+        let time = kept_since.map_or(time, |since| since.min(time));
+        let active = self.views.iter().filter(|view| view.policy == Policy::Active);
+        let starts = active.filter_map(|view| Some(view.last_sample()?.0).filter(|start| *start < time));
+        let mut times: Vec<Timestamp> = starts.chain([time]).collect();
+        times.sort_unstable();
+        times.dedup();
+        self.cpu_times.release_before(&times);
     }
 
     /// Sets the power that the device of a view always draws (its baseline), in joules per tick, for the policy *active*.
@@ -285,7 +292,7 @@ impl Engine {
     pub fn add_worker(&mut self, view: ViewIndex, worker: LocationIndex, location: LocationIndex) {
         let [own, consumer] = [worker, location].map(|location| self.consumer_of(view, location));
         if let Some(consumer) = consumer {
-            self.views[view.0 as usize].add_worker(worker.0, own, consumer, &self.cpu_times);
+            self.views[view.0 as usize].add_worker(worker.0, own, consumer);
         }
     }
 

@@ -173,7 +173,8 @@ fn defined(case: &Case) -> Expected {
 }
 
 /// Runs the engine. Either all points of CPU time are added before the first event, or each as late as is allowed: before an
-/// event, those up to its time and the one after that.
+/// event, those up to its time and the one after that. In the second case, the worker is added only when the consumer that it works
+/// for first has a frame, and CPU times are released as soon as is allowed.
 fn run(case: &Case, points_first: bool) -> (Engine, ViewIndex) {
     run_with(case, points_first, |_, _| {})
 }
@@ -184,7 +185,9 @@ fn run_with(case: &Case, points_first: bool, start: impl Fn(&mut Engine, ViewInd
     start(&mut engine, view);
     let all: Vec<LocationIndex> = (0..LOCATIONS).map(|_| engine.add_location()).collect();
     all[..CONSUMERS].iter().for_each(|location| engine.bind(view, *location));
-    engine.add_worker(view, all[CONSUMERS], all[0]);
+    if points_first {
+        engine.add_worker(view, all[CONSUMERS], all[0]);
+    }
     engine.set_baseline(view, case.baseline);
     let other_jobs = engine.add_other_jobs();
     engine.share_with(view, other_jobs);
@@ -210,15 +213,20 @@ fn run_with(case: &Case, points_first: bool, start: impl Fn(&mut Engine, ViewInd
         let (Event::Enter(time, ..) | Event::Leave(time, ..) | Event::Sample(time, _)) = *event;
         add_until(&mut engine, time);
         match *event {
-            Event::Enter(time, location, region) => engine.enter(all[location], time, RegionRef(region)),
+            Event::Enter(time, location, region) => {
+                if location == 0 {
+                    engine.add_worker(view, all[CONSUMERS], all[0]);
+                }
+                engine.enter(all[location], time, RegionRef(region));
+            }
             Event::Leave(time, location) => engine.leave(all[location], time),
             Event::Sample(time, joules) => {
                 let begun = engine.has_begun(view);
                 engine.sample(view, time, if begun { Increase::Joules(joules) } else { Increase::First });
-                if !points_first {
-                    engine.release_cpu_times(time);
-                }
             }
+        }
+        if !points_first {
+            engine.release_cpu_times(time);
         }
     }
     (engine, view)

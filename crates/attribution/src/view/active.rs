@@ -158,7 +158,7 @@ pub(super) struct Worker {
     consumer: u32,
     /// Its own number, if it is a consumer, too.
     own: Option<u32>,
-    /// Its CPU time at the last sample, if it was known.
+    /// Its CPU time at the last sample, if it was known, and if it was a worker then.
     cpu_ticks: Option<Ticks>,
 }
 
@@ -196,15 +196,12 @@ impl View {
         self.shared_with.get_or_insert(SharedWith { jobs, cpu_ticks: None });
     }
 
-    /// Counts the CPU time of the location `worker` for the frames of a consumer. `own` is its own number, if it is a consumer,
-    /// too.
-    pub fn add_worker(&mut self, worker: u32, own: Option<u32>, consumer: u32, cpu_times: &CpuTimes) {
+    /// Counts the CPU time of the location `worker` for the frames of a consumer, from the start of the open interval on. `own` is
+    /// its own number, if it is a consumer, too.
+    pub fn add_worker(&mut self, worker: u32, own: Option<u32>, consumer: u32) {
         match self.workers.iter_mut().find(|known| known.location == worker) {
             Some(known) => known.own = own.or(known.own),
-            None => {
-                let cpu_ticks = cpu_times.of(worker).map(|cpu| cpu.at(self.clock.reached));
-                self.workers.push(Worker { location: worker, consumer, own, cpu_ticks });
-            }
+            None => self.workers.push(Worker { location: worker, consumer, own, cpu_ticks: None }),
         }
     }
 
