@@ -72,9 +72,11 @@ impl CpuTimes {
         self.known_until.remove(&location);
     }
 
-    /// Returns the time up to which the CPU times of all locations are known.
-    pub fn known_until(&self) -> Timestamp {
-        self.known_until.values().copied().min().unwrap_or(Timestamp::MAX)
+    /// Returns the time up to which the CPU times of all locations are known, if those without a point since `waits_since` have used
+    /// no CPU time after their last point.
+    pub fn known_until(&self, waits_since: Timestamp) -> Timestamp {
+        let known = self.known_until.values().copied().filter(|until| *until >= waits_since);
+        known.min().unwrap_or(Timestamp::MAX)
     }
 }
 
@@ -85,4 +87,30 @@ pub(crate) fn classes_with(definitions: &Definitions, name: &str) -> HashMap<Met
     };
     let classes = definitions.metric_classes.iter();
     classes.filter_map(|(class, found)| Some((class, found.members.iter().position(is_it)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use otf2::{MetricClass, MetricMember};
+
+    #[test]
+    fn a_thread_that_waits_for_long_holds_back_no_other() {
+        let mut definitions = Definitions::default();
+        let member = MetricMember { name: CPU_TIME.to_owned(), ..MetricMember::default() };
+        let members = vec![definitions.metric_members.push(member)];
+        let locations = [1, 2].map(LocationRef);
+        let class = MetricClass { members, recorders: locations.to_vec(), ..MetricClass::default() };
+        let class = definitions.add_metric_class(class);
+        for location in locations {
+            let thread = otf2::Location { kind: LocationType::CpuThread, ..otf2::Location::default() };
+            definitions.locations.insert(location, thread);
+        }
+        let mut times = CpuTimes::new(&definitions, |_| true);
+        for (location, time) in [(1, 10), (2, 20), (2, 5000)] {
+            let metric = MetricRef::from(class);
+            times.read(LocationRef(location), time, metric, &[MetricValue::U64(0)]);
+        }
+        assert_eq!([0, 10, 11, 5001].map(|since| times.known_until(since)), [10, 10, 5000, Timestamp::MAX]);
+    }
 }

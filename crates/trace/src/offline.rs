@@ -97,7 +97,8 @@ impl Readings {
 /// The number of events that are collected before they are put in order.
 const BATCH: u64 = 4096;
 const PASSES_MAX: usize = 4;
-/// The maximum number of events that wait until a counter has confirmed that a large step is no misreading.
+/// The maximum number of events that wait until a counter has confirmed that a large step is no misreading, or for the CPU time of
+/// a thread that seems to wait. Twice as many wait for the CPU time of one that may run.
 const WAITING_MAX: usize = 1 << 22;
 
 /// The options of an attribution.
@@ -669,9 +670,14 @@ impl<'a> Feed<'a> {
     fn put_in_order(&mut self, time: u64) {
         self.waited = 0;
         let until = time.saturating_sub(self.pipeline.attributor.longest_delay_ticks());
-        let mut known_until = self.cpu_times.known_until();
+        let mut waits_since = 0;
         if self.pipeline.waiting() > WAITING_MAX {
             self.pipeline.decide_before(until);
+            // In ampere's traces, a thread that runs has a point several times a second.
+            waits_since = until.saturating_sub(self.pipeline.attributor.ticks_per_second);
+        }
+        let mut known_until = self.cpu_times.known_until(waits_since);
+        if self.pipeline.waiting() > 2 * WAITING_MAX {
             known_until = until;
         }
         let until = until.min(known_until).min(self.pipeline.attributor.undecided_since());
