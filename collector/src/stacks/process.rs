@@ -33,8 +33,10 @@ const IN_CALL: u32 = 1;
 const UNKNOWN: u32 = 2;
 /// The region handle of functions of ampere's own libraries.
 const OWN: u32 = 3;
+/// The region handle that represents a recorded call whose outer callers are not known.
+const IN_CUT_CALL: u32 = 4;
 /// The offset from a function's number to its region handle.
-const FUNCTIONS: u32 = 4;
+const FUNCTIONS: u32 = 5;
 
 /// The clocks, and the times that decide how long a sample counts.
 pub(super) struct Timing {
@@ -200,11 +202,12 @@ impl SampledProcess {
             return;
         }
         let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
-        for (handle, name, paradigm) in [
-            (PROGRAM, program.as_ref(), paradigm::MEASUREMENT),
-            (IN_CALL, "(recorded call)", paradigm::SAMPLING),
-            (UNKNOWN, "(not seen)", paradigm::SAMPLING),
-            (OWN, "ampere", paradigm::SAMPLING),
+        for (handle, name, paradigm, region_type) in [
+            (PROGRAM, program.as_ref(), paradigm::MEASUREMENT, region_type::ARTIFICIAL),
+            (IN_CALL, "(recorded call)", paradigm::SAMPLING, region_type::ARTIFICIAL),
+            (IN_CUT_CALL, "(recorded call, callers unknown)", paradigm::SAMPLING, region_type::WRAPPER),
+            (UNKNOWN, "(not seen)", paradigm::SAMPLING, 0),
+            (OWN, "ampere", paradigm::SAMPLING, 0),
         ] {
             log.append_region(&Region {
                 handle: RegionHandle(handle),
@@ -213,7 +216,7 @@ impl SampledProcess {
                 source_file: "",
                 begin_line: 0,
                 end_line: 0,
-                region_type: if [UNKNOWN, OWN].contains(&handle) { 0 } else { region_type::ARTIFICIAL as u8 },
+                region_type: region_type as u8,
                 paradigm: paradigm as u8,
             });
         }
@@ -238,7 +241,7 @@ impl SampledProcess {
         let call_at = recorded_call(functions, &self.own_logs.runtime_calls);
         for (at, function) in sample.stack.iter().enumerate() {
             if Some(at) == call_at {
-                stack.push(IN_CALL);
+                stack.push(if sample.is_cut_off { IN_CUT_CALL } else { IN_CALL });
                 break;
             }
             let handle = function.0 + FUNCTIONS;
@@ -535,15 +538,16 @@ impl SampledThread {
         };
         let period_ago = clock.at(period_ago).max(self.last_event);
         // A sample inside a recorded call does not show what the thread did before.
-        let since = match stack.last() {
-            Some(&IN_CALL) => clock.at(time).max(self.last_event),
-            _ if self.stack.is_empty() || is_recorded => period_ago,
-            _ => self.last_event,
+        let is_in_call = matches!(stack.last(), Some(&(IN_CALL | IN_CUT_CALL)));
+        let since = match is_in_call {
+            true => clock.at(time).max(self.last_event),
+            false if self.stack.is_empty() || is_recorded => period_ago,
+            false => self.last_event,
         };
         self.runs = true;
         let mut same = self.stack.iter().zip(&stack).take_while(|(before, now)| before == now).count();
         // A sample inside a recorded call may be in another call from the same place as the sample before.
-        if is_recorded || stack.last() == Some(&IN_CALL) {
+        if is_recorded || is_in_call {
             same = same.min(stack.len() - 1);
         }
         self.stack[same..].iter().rev().for_each(|region| self.writer.leave(since, *region));

@@ -32,12 +32,14 @@ pub(super) struct Sample {
     pub runs_since: Option<u64>,
     /// The functions, the outermost first.
     pub stack: Vec<FunctionId>,
+    /// Whether functions outside of these are not known.
+    pub is_cut_off: bool,
 }
 
 impl Sink for Fetched {
-    fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], _is_cut_off: bool) {
+    fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], is_cut_off: bool) {
         let runs_since = self.runs_since.take();
-        let sample = Sample { thread, time: time_ns, runs_since, stack: frames.to_vec() };
+        let sample = Sample { thread, time: time_ns, runs_since, stack: frames.to_vec(), is_cut_off };
         self.events.push(Event::Sample(process, sample));
     }
 

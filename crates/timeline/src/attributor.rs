@@ -40,6 +40,7 @@ fn role_of(regions: &Regions, region: RegionRef) -> Role {
         paradigm::MEASUREMENT => Role::Program,
         paradigm::USER | paradigm::COMPILER => Role::Function,
         paradigm::SAMPLING if region_type == region_type::ARTIFICIAL => Role::InCall,
+        paradigm::SAMPLING if region_type == region_type::WRAPPER => Role::InCutCall,
         paradigm::CUDA | paradigm::HIP if region_type == region_type::USER => Role::Range,
         paradigm::CUDA | paradigm::HIP | paradigm::OPENCL => Role::RuntimeCall,
         _ => Role::Call,

@@ -12,8 +12,8 @@
 //! function. Until a call of the function was sampled, the program itself counts as the caller, because the function that was
 //! sampled last outside of calls may never make this call. The call paths of kernels begin with those of calls of a GPU's runtime.
 //! For such a call, only the part that all sampled calls of the function have in common is assumed, because a program launches
-//! different kernels by one function. Stacks without a common frame do not count for this: the outermost frames of one of them are
-//! unknown.
+//! different kernels by one function. A sample whose outermost functions are unknown does not count for this, and neither do
+//! earlier stacks without any frame in common with the last one.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.
 //! The program may be recorded in parts, for example if one of its files is instrumented: between its recorded functions, the
@@ -51,6 +51,8 @@ struct Thread {
     counted_until: Option<Moment>,
     /// Whether a sample was taken inside the call that is open.
     caller_is_known: bool,
+    /// Whether the outermost functions of the last sample inside a recorded call are not known.
+    is_cut: bool,
     /// Whether the outermost open call is one of a GPU's runtime.
     is_of_runtime: bool,
     /// For each function that is called, the frames that were shown around its last call in which a sample was taken. For one of
@@ -104,6 +106,8 @@ pub(crate) enum Role {
     Range,
     /// The region represents a recorded call in which a sample was taken.
     InCall,
+    /// The same, with a sample whose outermost functions are not known.
+    InCutCall,
     /// The region is one of the program's functions.
     Function,
 }
@@ -121,6 +125,7 @@ impl SampledStacks {
             is_counted: true,
             counted_until: None,
             caller_is_known: false,
+            is_cut: false,
             is_of_runtime: false,
             callers: HashMap::new(),
             own: Vec::new(),
@@ -230,8 +235,12 @@ impl Thread {
         (self.sampled, self.is_counted) = (step.time, false);
         let was_in_call = self.in_call;
         // A recorded call has a caller, so the stack is not empty.
-        let is_in_call = |region| role(region) == Role::InCall && !self.stack.is_empty();
+        let is_in_call =
+            |region| !self.stack.is_empty() && matches!(role(region), Role::InCall | Role::InCutCall);
         self.in_call = step.region().is_some_and(is_in_call);
+        if self.in_call {
+            self.is_cut = step.region().is_some_and(|region| role(region) == Role::InCutCall);
+        }
         match step.region() {
             Some(region) if !self.in_call => {
                 if self.recorded_at.is_none() && role(region) == Role::Function {
@@ -366,7 +375,7 @@ impl Thread {
     fn learn_caller(&mut self, call: RegionRef) {
         // Without any function, the sample shows nothing about the caller.
         let of_program = 1 - self.program;
-        if self.shown.len() <= of_program {
+        if self.shown.len() <= of_program || self.is_cut && self.is_of_runtime {
             return;
         }
         let caller = self.callers.entry(call).or_default();
@@ -414,6 +423,7 @@ mod tests {
     const SAMPLED_ON: LocationIndex = LocationIndex(2);
     const PROGRAM: RegionRef = RegionRef(0);
     const IN_CALL: RegionRef = RegionRef(49);
+    const IN_CUT_CALL: RegionRef = RegionRef(48);
 
     struct Numbered;
 
@@ -422,8 +432,9 @@ mod tests {
             match region {
                 PROGRAM => Role::Program,
                 IN_CALL => Role::InCall,
+                IN_CUT_CALL => Role::InCutCall,
                 RegionRef(30..40) => Role::RuntimeCall,
-                RegionRef(40..49) => Role::Function,
+                RegionRef(40..48) => Role::Function,
                 RegionRef(50..) => Role::Range,
                 // These are MPI functions, and functions that are only sampled.
                 _ => Role::Call,
@@ -538,6 +549,13 @@ mod tests {
         let one = "both +0 s+0,s+1,s+2 +31 s-,s+3,s+4,s+49 -";
         let without_functions = format!("{one} +31 s-,s-,s-,s-,s+49 -");
         assert_eq!(last(&format!("{without_functions} +31")), [vec![0, 1, 3, 4, 31], vec![]]);
+        // Functions without the outermost ones show where the sampled call itself comes from, and nothing about other calls.
+        let cut = format!("{one} +31 s-,s-,s-,s-,s+4,s+48");
+        assert_eq!(last(&cut), [vec![0, 4, 31], vec![]]);
+        assert_eq!(last(&format!("{cut} - +31")), [vec![0, 1, 3, 4, 31], vec![]]);
+        assert_eq!(last("both +0 s+0,s+4,s+48 +31 s-,s+48 - +31"), [vec![0, 31], vec![]]);
+        // A call of MPI is assumed to come from the same place as the last sampled one.
+        assert_eq!(last("both +0 s+0,s+4 +9 s+48 - +9"), [vec![0, 4, 9], vec![]]);
         // The next sample with all functions counts again.
         let only_inner = format!("{one} +31 s-,s-,s-,s-,s+4,s+49 -");
         let whole = format!("{only_inner} +31 s-,s-,s+1,s+3,s+4,s+49 -");
