@@ -102,9 +102,10 @@ install-files:
 	cd $(DESTDIR)$(PREFIX)/share && ln -sf ../../ampere/completions/ampere.bash bash-completion/completions/ampere
 	cd $(DESTDIR)$(PREFIX)/share && ln -sf ../../ampere/completions/_ampere zsh/site-functions/_ampere
 	cd $(DESTDIR)$(PREFIX)/share && ln -sf ../../ampere/completions/ampere.fish fish/vendor_completions.d/ampere.fish
-	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
+	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/hip $(DESTDIR)$(PREFIX)/share/ampere/examples/cuda
 	install -m 644 examples/mpi/Makefile examples/mpi/*.c $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi
 	install -m 644 examples/hip/Makefile examples/hip/README.md examples/hip/*.cpp examples/hip/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
+	install -m 644 examples/cuda/Makefile examples/cuda/README.md examples/cuda/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/cuda
 	@# Environment Modules reads the file without a suffix. Lmod prefers the other one.
 	install -d $(DESTDIR)$(PREFIX)/share/modulefiles/ampere
 	install -m 644 packaging/modulefiles/ampere.lua $(DESTDIR)$(PREFIX)/share/modulefiles/ampere/$(VERSION).lua

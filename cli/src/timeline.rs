@@ -39,7 +39,7 @@ pub struct TimelineArguments {
     /// `timeline`: what joules are summed by [default: rank]
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// `timeline`: only the time in which a device has at least this many watts, and the joules of that time; no parts
+    /// `timeline`: only the time in which a device has at least this many watts, and the joules of that time
     #[arg(long, value_name = "WATTS", conflicts_with_all = ["bins", "every", "region"], value_parser = watts)]
     above: Option<f64>,
     /// `timeline`: the joules of each call of this region, in order, instead of bins; a function's name is enough, without its

@@ -114,20 +114,19 @@ impl NodeWatch {
             return Vec::new();
         }
         let means = if energies.all(|device| device.info.quality == Quality::Estimated) {
-            "this run's joules are estimated from its own CPU time and the idle watts of all CPUs that it may use"
+            "this run's joules do not include them: they are estimated from its own CPU time and the idle watts of all CPUs that it \
+             may use"
         } else {
             match attributor.shares_with_other_jobs() {
-                true => {
-                    "dynamic joules are divided by CPU time, so theirs count as other jobs' joules, not as this run's"
-                }
-                false => "this run's joules include the energy of other programs on the node",
+                true => "their dynamic joules, by CPU time, count as other jobs', not as this run's",
+                false => "this run's joules include their energy",
             }
         };
         let others = self.neighbours.words();
         let others = others.map(|others| format!("other runs on this node at the same time: {others}"));
         let busy = self.cpu.filter(NodeCpu::has_others);
         // The CPU time that they used is shown next to the run's own.
-        let busy = busy.map(|_| "other programs ran on the node at the same time".to_owned());
+        let busy = busy.map(|_| "other programs ran on the node".to_owned());
         let mut notes: Vec<String> = others.into_iter().chain(busy).collect();
         notes.iter_mut().take(1).for_each(|first| *first += &format!("; {means}"));
         notes

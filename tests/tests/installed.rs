@@ -43,7 +43,12 @@ fn check(place: &Place, prefix: &Path, output: &str) {
     let done = run(place.command(&ampere).args(["run", "-o", output, "--"]).arg(program));
     assert_eq!(done.code, 7, "{done:#?}");
     assert!(place.summary(output)["quality"]["events"].as_u64() > Some(0), "{done:#?}");
-    for file in ["man/man1/ampere.1", "ampere/dashboards", "ampere/examples/mpi/stencil.c"] {
+    for file in [
+        "man/man1/ampere.1",
+        "ampere/dashboards",
+        "ampere/examples/mpi/stencil.c",
+        "ampere/examples/cuda/hip_cuda.h",
+    ] {
         assert!(prefix.join("share").join(file).exists(), "{file}");
     }
 }

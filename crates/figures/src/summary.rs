@@ -517,13 +517,12 @@ impl Ending {
         let line = format!("{rank}process {} {was}{}{at}: its open frames end there", first.pid, first.what);
         let last = others.iter().rev().find(|ending| !ending.time.is_empty());
         let until = last.map_or_else(String::new, |last| format!(", the last at {}", last.time));
-        Some(match others.len() {
-            0 => line,
-            1 => format!("{line}; another process ended the same way after it{until} (run.endings)"),
-            many => {
-                format!("{line}; {many} other processes ended the same way after it{until} (run.endings)")
-            }
-        })
+        let others = match others.len() {
+            0 => String::new(),
+            1 => format!("; another process ended the same way after it{until} (run.endings)"),
+            many => format!("; {many} other processes ended the same way after it{until} (run.endings)"),
+        };
+        Some(format!("{line}{others}. To measure all of it, repeat the run"))
     }
 }
 

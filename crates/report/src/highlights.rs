@@ -2,7 +2,7 @@
 
 use crate::baseline;
 use crate::first::{facts, hints, names};
-use crate::{other_jobs, over_ranks, waits};
+use crate::{other_jobs, over_ranks, sensors, waits};
 use ampere_figures::summary::{Device, Figures, Region, Summary, View, topmost, view};
 use ampere_model::digits::{energy, significant};
 use ampere_model::order::largest_first;
@@ -164,8 +164,8 @@ fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) 
     }
 }
 
-/// Returns at most nine sentences: the energy, the static energy, the kernels, the functions, how much of it is certain, the MPI
-/// functions, and at most three hints. There are none without joules.
+/// Returns at most ten sentences: the energy, the static energy, the kernels, the functions, how much of it is certain, the MPI
+/// functions, counters that differ from sensors, and at most three hints. There are none without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     sentences_with(summary, hints(summary))
 }
@@ -221,6 +221,7 @@ pub fn sentences_with(summary: &Summary, hints: Vec<String>) -> Vec<String> {
     }
     let waits = waits::words(summary);
     all.extend((!waits.is_empty()).then(|| waits.join("; ")));
+    all.extend(sensors::words(summary));
     all.extend(hints);
     all
 }

@@ -39,6 +39,7 @@ pub mod page;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rows;
+mod sensors;
 pub mod table;
 pub mod text;
 #[cfg(feature = "parquet")]

@@ -652,20 +652,25 @@ fn differences_are_relative_to_the_first_run() {
         row.figures.exclusive_joules *= if &*row.region == "work" { 2.0 } else { 1.0 };
     }
     second.devices[0].total_joules += 3.0;
-    second.run.energy = "estimated".to_owned();
-    let named = |name: &str, summary| compare::Named { name: name.to_owned(), summary };
-    let compared = Comparison::of(vec![vec![named("a", first)], vec![named("b\x1b[2J", second)]], Per::Run);
-    let text = String::from_utf8(compared.render(Form::Table)).unwrap();
+    let compared = |second: &Summary| {
+        let named = |name: &str, summary: &Summary| {
+            vec![compare::Named { name: name.to_owned(), summary: summary.clone() }]
+        };
+        let compared = Comparison::of(vec![named("a", &first), named("b\x1b[2J", second)], Per::Run);
+        String::from_utf8(compared.render(Form::Table)).unwrap()
+    };
+    let text = compared(&second);
     assert!(!text.contains('\x1b'), "{text}");
+    second.run.energy = "estimated".to_owned();
     let verdict = "joules cannot be compared: their sources differ (estimated, measured)\n\n";
-    assert!(text.starts_with(verdict), "{text}");
+    assert!(compared(&second).starts_with(verdict), "{}", compared(&second));
     let row = |name: &str| {
         let line =
             text.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(row("  joules")[..4], ["10.0", "13.0", "+30.0", "%"]);
-    assert_eq!(row("  work")[..4], ["3.00", "6.00", "+100.0", "%"]);
+    assert_eq!(row("  joules")[..4], ["10.00", "13.00", "+30.0", "%"]);
+    assert_eq!(row("  work")[..4], ["3.000", "6.000", "+100.0", "%"]);
     assert_eq!(row("  main")[2], "=");
     let by_function: Vec<&str> = text.split("by function\n").nth(1).unwrap().lines().collect();
     assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
@@ -936,11 +941,36 @@ fn estimates_with_different_watts_are_not_a_significant_difference() {
     let (text, significant) = compared(100.0);
     assert!(text.starts_with("energy +30 %; work +97 %\n"), "{text}");
     assert!(significant.contains(&"\"work\"".to_owned()), "{significant:?}");
+    assert!(!text.contains("cannot be compared"), "{text}");
     let (text, significant) = compared(150.0);
+    let row = |name: &str| {
+        let row = text.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+        row.split_whitespace().skip(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    // The changes of joules are left out, and others are not.
+    assert_eq!(row("  work"), ["-", "work"], "{text}");
+    assert_eq!(row("  joules"), ["-", "joules"], "{text}");
+    assert_ne!(row("  seconds")[0], "-", "{text}");
+    assert!(text.contains("\n     - as a change: joules that cannot be compared\n"), "{text}");
     let verdict = "joules cannot be compared: the runs were estimated with different watts \
                    (100 W idle and 4 W per core; 150 W idle and 4 W per core)\n";
     assert!(text.starts_with(verdict), "{text}");
     assert!(significant.is_empty(), "{significant:?}");
+}
+
+#[test]
+fn without_clear_differences_the_largest_functions_come_first() {
+    let group = |more: [f64; 3]| Vec::from(more.map(|more| varied("r", 8, more)));
+    let groups = groups_of(&[group([0.0, 0.3, 0.6]), group([0.1, 0.4, 0.5])]);
+    let text = String::from_utf8(Comparison::of(groups, Per::Run).table(80)).unwrap();
+    let rows =
+        text.split("by function\n").nth(1).and_then(|rows| rows.split("no clear difference:\n").nth(1));
+    let joules = rows.unwrap_or_else(|| panic!("{text}")).lines().map_while(|line| {
+        let figure = line.split_whitespace().next()?.parse::<f64>().ok()?;
+        Some(figure)
+    });
+    let joules: Vec<f64> = joules.collect();
+    assert!(joules.len() > 2 && joules.is_sorted_by(|a, b| a >= b), "{joules:?}: {text}");
 }
 
 fn groups_of(groups: &[Vec<compare::Named>]) -> Vec<Vec<compare::Named>> {

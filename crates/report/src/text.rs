@@ -3,7 +3,7 @@
 
 use crate::baseline;
 use crate::first::facts::WAITING_PART_MIN;
-use crate::first::screen::{Column, LABEL, Line, Names, ROWS, Screen, Style, Table, labelled};
+use crate::first::screen::{Column, LABEL, LINES, Line, Names, ROWS, Screen, Style, Table, labelled};
 use crate::first::tables::{self, Known};
 use crate::first::{self, names};
 use crate::legend::{GROUP_HEAD, Legend, PROCESSES_HEADS, RANKS_HEADS};
@@ -51,7 +51,8 @@ pub fn render(summary: &Summary, screen: Screen) -> String {
     page.devices();
     page.foot();
     let lines: String = page.lines.iter().map(|line| line.shown(screen) + "\n").collect();
-    first::render(summary, screen, &[]) + &lines
+    // All hints are shown, also on a small terminal: everything else is below them anyway.
+    first::render(summary, Screen { lines: screen.lines.max(LINES), ..screen }, &[]) + &lines
 }
 
 struct Page<'a> {

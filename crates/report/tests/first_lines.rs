@@ -272,16 +272,88 @@ fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_
         let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
         (cpu.own_busy_seconds, cpu.node_busy_seconds) = (0.1, 0.1 + 0.08 + 0.7 * 4.0);
     });
-    let words = "other programs used 1.96 of 2 cores: ranks wait for others without a CPU; use a free node";
-    for ranks in [4, 2] {
+    // The ranks are too many whether others have the cores or not. What measuring takes for the same reason is in the same hint.
+    let ranks = "4 ranks on 2 cores, and other programs used 1.96 of them: ranks wait for others without a CPU, and measuring took \
+                 about 22 % of the program's CPU time; use one rank per core of a free node";
+    let others = "other programs used 1.96 of 2 cores: ranks wait for others without a CPU, and measuring took about 22 % of the \
+                  program's CPU time; use a free node";
+    for (count, words) in [(4, ranks), (2, others)] {
         assert_hint("instrumented", words, (false, true), |summary| {
             assert!(waiting(summary, 0.38));
-            summary.run.ranks = ranks;
+            summary.run.ranks = count;
             with_others(summary, 1.96, 4.0);
-            summary.run.node_cpu.as_mut().expect("CPU time").own_busy_seconds = 0.1;
-            summary.run.node_cpu.as_mut().expect("CPU time").node_busy_seconds = 4.0 * 1.98 + 0.1;
+            let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
+            (cpu.own_busy_seconds, cpu.node_busy_seconds) = (0.1, 4.0 * 1.98 + 0.1);
+            summary.overhead.collector_cpu_seconds = 0.2;
+            summary.overhead.stacks = Some(ampere_figures::summary::StacksOverhead {
+                cost_seconds: 0.02,
+                program_seconds: 1.0,
+                ..Default::default()
+            });
+            let hints = first::hints(summary);
+            assert_eq!(hints.iter().filter(|hint| hint.contains("measuring took")).count(), 1, "{hints:?}");
         });
     }
+}
+
+#[test]
+fn a_small_terminal_has_a_hint_and_names_the_number_of_the_others() {
+    let look = ["out/report.html", "ampere report out (4 notes)"].map(str::to_owned);
+    for kind in KINDS {
+        let summary = summary(kind);
+        let text = first::render(&summary, Screen::new(80, false).with_rows(24), &look);
+        let all = first::hints(&summary).len();
+        let shown = text.lines().filter(|line| line.starts_with("hint")).count();
+        assert!(shown > 0 || all == 0, "{kind}:\n{text}");
+        let others = text.split("there: ").nth(1).and_then(|words| words.split(' ').next()?.parse().ok());
+        assert_eq!(shown + others.unwrap_or(0), all, "{kind}:\n{text}");
+        let report = ampere_report::text::render(&summary, Screen::new(80, false).with_rows(24));
+        assert_eq!(report.lines().filter(|line| line.starts_with("hint")).count(), all, "{kind}:\n{report}");
+    }
+}
+
+/// The column with the differences needs a wide terminal.
+#[test]
+fn a_counter_that_differs_from_its_power_sensor_is_named_in_any_width_and_on_the_page() {
+    let words = "counter and power sensor of GPU-1 differ by over 2 %, or not steadily";
+    for width in 60..=200 {
+        let text = lines("kernels", width);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&format!("! {words}")), "{width}: {text}");
+    }
+    let sentences = ampere_report::highlights::sentences;
+    let mut summary = summary("kernels");
+    assert!(sentences(&summary).iter().any(|sentence| sentence == words), "{:?}", sentences(&summary));
+    summary.devices.iter_mut().for_each(|device| device.checks.clear());
+    assert!(!sentences(&summary).iter().any(|sentence| sentence.contains("sensor")));
+}
+
+#[test]
+fn many_joules_of_idle_time_have_a_line() {
+    let mut summary = summary("python");
+    let words = " of total) are idle: no process ran";
+    assert!(!first::render(&summary, Screen::FILE, &[]).contains(words));
+    let device = &mut summary.devices[0];
+    let idle = 0.4 * device.total_joules;
+    device.views.iter_mut().for_each(|view| view.idle_joules = idle);
+    let text = first::render(&summary, Screen::FILE, &[]);
+    assert!(text.contains(&format!(" (40.0 %{words}")), "{text}");
+}
+
+/// Functions without dynamic joules are counted, too.
+#[test]
+fn the_first_lines_and_the_table_below_them_count_the_same_functions() {
+    let summary = summary("python");
+    let text = ampere_report::text::render(&summary, Screen::FILE);
+    let device = &summary.devices[0];
+    let all = device.views[0].regions.iter().filter(|row| !row.figures.is_cause_only()).count();
+    let (first, tables) = text.split_once("\nhint").expect("a hint");
+    let functions = first.split("(sampled)\n").nth(1).expect("the table of functions");
+    let (shown, rest) = functions.split_once(" more\n").expect("other functions");
+    assert!(rest.contains("in no function"), "{text}");
+    let more = |text: &str| text.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok());
+    assert_eq!(shown.lines().count() - 1 + more(shown).expect("a number"), all, "{text}");
+    assert!(tables.contains(" more (see --rows)"), "{text}");
 }
 
 #[test]

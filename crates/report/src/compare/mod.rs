@@ -189,11 +189,37 @@ impl Comparison {
         alike.flat_map(cells).collect()
     }
 
+    /// Returns the change of a row between the first group and another one, for people.
+    fn change(&self, row: &Row, group: usize) -> String {
+        match self.is_comparable(row) {
+            true => change(row.groups[0].mean, row.groups[group].mean),
+            false => NOT_COMPARED.to_owned(),
+        }
+    }
+
+    /// Returns half of the interval of a change, for people.
+    fn uncertainty(&self, row: &Row, group: usize) -> String {
+        match self.is_comparable(row) {
+            true => uncertainty(&row.groups[0], &row.differences[group - 1]),
+            false => String::new(),
+        }
+    }
+
+    /// Explains the sign of changes that are not shown, if there are some.
+    fn not_compared(&self) -> Option<String> {
+        self.incomparable
+            .as_ref()
+            .map(|_| format!("{NOT_COMPARED} as a change: joules that cannot be compared"))
+    }
+
     /// Whether there are groups of several runs, whose noise is known.
     fn has_samples(&self) -> bool {
         self.groups.iter().any(|runs| runs.len() > 1)
     }
 }
+
+/// The change of a figure that cannot be compared.
+const NOT_COMPARED: &str = "-";
 
 fn rows_of(by: By, name: &str, values: &[figures::Values], sizes: &[usize]) -> Vec<Row> {
     let row = |figure: usize| {

@@ -3,7 +3,7 @@
 
 use super::figures::{By, Kind};
 use super::ranked::Ranked;
-use super::{Comparison, Row, change, shown, text, uncertainty, verdict};
+use super::{Comparison, Row, shown, text, verdict};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::printable;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -59,6 +59,7 @@ fn head(comparison: &Comparison) -> Markup {
             }
             p.small {
                 "Changes are relative to 1. "
+                @if let Some(words) = comparison.not_compared() { (words) ". " }
                 @if comparison.per != super::Per::Run { "Joules, watts, calls and a function's seconds are per " (comparison.per.name()) ". " }
                 @if comparison.has_samples() { "± after a mean: the standard deviation of a group's runs. After a change, " (text::method()) "." }
             }
@@ -121,13 +122,14 @@ fn table(comparison: &Comparison, rows: &[&Row], by: By) -> Markup {
                     th { @if by == By::Run { "figure" } @else { (by.name()) } }
                 }
             }
-            tbody { @for (row, cells) in rows.iter().zip(comparison.cells(rows)) { (line_of(row, &cells, has_samples, most)) } }
+            tbody { @for (row, cells) in rows.iter().zip(comparison.cells(rows)) { (line_of(comparison, row, &cells, most)) } }
         }
     }
 }
 
 /// Makes a row. `most` is the scale of its bars, if it has bars.
-fn line_of(row: &Row, cells: &[(String, String)], has_samples: bool, most: Option<f64>) -> Markup {
+fn line_of(comparison: &Comparison, row: &Row, cells: &[(String, String)], most: Option<f64>) -> Markup {
+    let has_samples = comparison.has_samples();
     let unclear = row.is_significant() == Some(false);
     html! {
         tr.rest[has_samples && unclear] {
@@ -136,12 +138,12 @@ fn line_of(row: &Row, cells: &[(String, String)], has_samples: bool, most: Optio
                 @if has_samples { td.number.small { "± " @if group.deviation.is_some() { (deviation) } @else { "?" } } }
                 @if at > 0 {
                     @let difference = &row.differences[at - 1];
-                    td.number { (change(row.groups[0].mean, group.mean)) }
+                    td.number { (comparison.change(row, at)) }
                     @if has_samples {
-                        td.number { (uncertainty(&row.groups[0], difference)) }
+                        td.number { (comparison.uncertainty(row, at)) }
                     }
                     @if let Some(most) = most {
-                        td.span { (bar(difference.of_means, difference.interval, most, unclear)) }
+                        td.span { @if comparison.is_comparable(row) { (bar(difference.of_means, difference.interval, most, unclear)) } }
                     }
                 }
             }

@@ -9,7 +9,7 @@ use ampere_model::order::largest_first;
 /// A row with a smaller part of the joules of each group is neither shown nor tested.
 const PART_MIN: f64 = 0.01;
 
-/// The rows of one table. Rows that differ most come first.
+/// The rows of one table. Rows that differ most come first; among those without a clear difference, the largest.
 pub(super) struct Ranked<'a> {
     /// Rows whose difference is not explained by the scatter of the runs, or whose scatter is not known.
     pub differ: Vec<&'a Row>,
@@ -41,7 +41,12 @@ impl Row {
         known.reduce(|any, one| any || one)
     }
 
-    /// Returns the figure by which rows are sorted.
+    /// Returns the largest mean of a group.
+    fn size(&self) -> f64 {
+        self.groups.iter().map(|group| group.mean).fold(0.0, f64::max)
+    }
+
+    /// Returns the figure by which rows that differ are sorted.
     fn spread(&self) -> f64 {
         self.differences.iter().map(|difference| difference.of_means.abs()).fold(0.0, f64::max)
     }
@@ -79,7 +84,12 @@ impl Comparison {
 
     fn is_tested(&self, row: &Row) -> bool {
         let is_shown = row.by == By::Run || row.figure == row.by.shown(self.kind);
-        is_shown && !self.is_small(row) && (self.incomparable.is_none() || !row.is_in_joules())
+        is_shown && !self.is_small(row) && self.is_comparable(row)
+    }
+
+    /// Whether a figure of the groups can be compared. The joules of some runs cannot.
+    pub(super) fn is_comparable(&self, row: &Row) -> bool {
+        self.incomparable.is_none() || !row.is_in_joules()
     }
 
     fn is_small(&self, row: &Row) -> bool {
@@ -99,11 +109,15 @@ impl Comparison {
         let rows = self.rows.iter().filter(is_shown);
         let (small, mut rows): (Vec<&Row>, Vec<&Row>) = rows.partition(|row| self.is_small(row));
         if by != By::Run {
-            largest_first(&mut rows, |row| row.spread());
+            largest_first(&mut rows, |row| if self.is_comparable(row) { row.spread() } else { row.size() });
         }
         let (rest, differ): (Vec<&Row>, _) =
             rows.into_iter().partition(|row| row.is_significant() == Some(false));
-        let (unclear, by_chance) = rest.into_iter().partition(|row| row.is_within_noise());
+        let (mut unclear, by_chance): (Vec<&Row>, _) =
+            rest.into_iter().partition(|row| row.is_within_noise());
+        if by != By::Run {
+            largest_first(&mut unclear, |row| row.size());
+        }
         let small = (by != By::Run && !small.is_empty()).then(|| (small.len(), self.sum(by, &small)));
         Ranked { differ, by_chance, unclear, small }
     }

@@ -4,7 +4,7 @@
 
 use super::figures::By;
 use super::statistics::CONFIDENCE;
-use super::{About, Comparison, Row, change, line, names, uncertainty, verdict};
+use super::{About, Comparison, Row, line, names, verdict};
 use ampere_model::text::{printable, wrapped};
 use std::fmt::Write;
 use std::ops::Range;
@@ -105,6 +105,7 @@ fn head(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Re
     }
     let indent = " ".repeat(INDENT);
     comparison.notes.iter().try_for_each(|note| paragraph(&indent, note, width, out))?;
+    comparison.not_compared().iter().try_for_each(|words| paragraph(&indent, words, width, out))?;
     if comparison.per != super::Per::Run {
         let per = comparison.per.name();
         paragraph(
@@ -199,9 +200,9 @@ fn line_of(
         if !layout.is_narrow {
             write!(out, "{:>COLUMN$}", figure(row.groups[group].mean, &cells[group].0))?;
         }
-        write!(out, "{:>CHANGE$}", change(first.mean, row.groups[group].mean))?;
+        write!(out, "{:>CHANGE$}", comparison.change(row, group))?;
         if comparison.has_samples() {
-            write!(out, "{:>UNCERTAINTY$}", uncertainty(first, &row.differences[group - 1]))?;
+            write!(out, "{:>UNCERTAINTY$}", comparison.uncertainty(row, group))?;
         }
     }
     writeln!(out, "{:GAP$}{name}", "")

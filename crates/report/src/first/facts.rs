@@ -186,19 +186,20 @@ impl<'a> Facts<'a> {
         let errors = sampled_errors(views.iter().map(|(device, view)| (device.node.as_str(), *view)));
         let (sums, _) = over_devices::sums(self.summary, &views);
         let mut rows: BTreeMap<&str, Vec<(&'a Device, &'a Region)>> = BTreeMap::new();
-        for (device, region) in
-            views.iter().flat_map(|(device, view)| view.regions.iter().map(|row| (*device, row)))
-        {
-            if region.figures.is_cause_only() {
-                continue;
+        for (device, view) in &views {
+            for region in view.own_regions() {
+                rows.entry(&region.region).or_default().push((*device, region));
             }
-            rows.entry(&region.region).or_default().push((device, region));
         }
         let row = |(name, regions): (&'a str, Vec<(&'a Device, &'a Region)>)| {
             let sum = sums.get(name).copied().unwrap_or_default();
             self.row(name, &regions, (sum.seconds, sum.calls as u64), &errors)
         };
-        let mut rows: Vec<Row> = rows.into_iter().map(row).filter(|row| row.joules > 0.0).collect();
+        let mut rows: Vec<Row> = rows.into_iter().map(row).collect();
+        // Rows without joules are counted, as in the tables below.
+        if rows.iter().all(|row| row.all_joules <= 0.0) {
+            rows.clear();
+        }
         largest_first(&mut rows, |row| row.joules);
         rows
     }

@@ -6,7 +6,7 @@ use super::names;
 use crate::filter::much_measuring;
 use crate::over_ranks::Spread;
 use crate::{other_jobs, over_ranks, waits};
-use ampere_figures::summary::{Device, NodeCpu, View, topmost};
+use ampere_figures::summary::{Device, NodeCpu, Summary, View, topmost};
 use ampere_model::digits::{count, energy, percent, significant};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
@@ -42,11 +42,11 @@ const NAME_ROOM: usize = 32;
 
 /// The rules, the most important first.
 const RULES: [fn(&Facts) -> Option<String>; 11] = [
+    missing_cpus,
     measuring_overhead,
     unused_devices,
     throttling,
     changing_power,
-    too_many_ranks,
     imbalance,
     mpi_share,
     waiting,
@@ -63,40 +63,71 @@ fn measuring_overhead(facts: &Facts) -> Option<String> {
     much_measuring(facts.summary).or_else(|| sampling_overhead(facts))
 }
 
-/// Returns the hint that samples of stacks, records of switches and the collector take much of the program's CPU time. The
-/// collector takes it only if no processor is free.
+/// The CPU time that samples of stacks, records of switches and the collector take.
+struct SamplingCost {
+    /// The cost in the program and that of the collector, as parts of the program's CPU time.
+    stacks: f64,
+    collector: f64,
+    /// The part of it that samples take.
+    samples: f64,
+    switches_per_second: f64,
+}
+
+impl SamplingCost {
+    /// Returns the cost if it is large. The collector takes CPU time from the program only if no processor is free.
+    fn of(summary: &Summary) -> Option<SamplingCost> {
+        let stacks = summary.overhead.stacks.as_ref().filter(|stacks| stacks.program_seconds > 0.0)?;
+        let is_full = |cpu: &NodeCpu| cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64;
+        let seconds = summary.run.seconds;
+        let is_noticed = stacks.program_seconds >= JUDGED_CPU_PART_MIN * seconds;
+        let is_full = summary.run.node_cpu.as_ref().is_some_and(is_full);
+        let collector = if is_full && is_noticed { summary.overhead.collector_cpu_seconds } else { 0.0 };
+        let cost = SamplingCost {
+            stacks: stacks.cost_seconds / stacks.program_seconds,
+            collector: collector / stacks.program_seconds,
+            samples: stacks.samples as f64 * stacks.sample_seconds.unwrap_or_default()
+                / stacks.program_seconds,
+            switches_per_second: stacks.switches as f64 / seconds,
+        };
+        (seconds >= JUDGED_SECONDS_MIN && cost.part() >= MEASURING_PART_MIN).then_some(cost)
+    }
+
+    fn part(&self) -> f64 {
+        self.stacks + self.collector
+    }
+
+    /// Whether it is so large because there are more running threads than processors.
+    fn is_for_missing_cpus(&self) -> bool {
+        self.collector > self.stacks || self.samples <= 0.5 * self.stacks
+    }
+
+    fn words(&self) -> String {
+        format!("measuring took about {:.0} % of the program's CPU time", 100.0 * self.part())
+    }
+}
+
 fn sampling_overhead(facts: &Facts) -> Option<String> {
-    let summary = facts.summary;
-    let stacks = summary.overhead.stacks.as_ref().filter(|stacks| stacks.program_seconds > 0.0)?;
-    let is_full = |cpu: &NodeCpu| cpu.node_busy_seconds >= FULL_PART * cpu.seconds * cpu.node_cpus as f64;
-    let seconds = summary.run.seconds;
-    let is_noticed = stacks.program_seconds >= JUDGED_CPU_PART_MIN * seconds;
-    let is_full = summary.run.node_cpu.as_ref().is_some_and(is_full);
-    let collector = if is_full && is_noticed { summary.overhead.collector_cpu_seconds } else { 0.0 };
-    let part = (stacks.cost_seconds + collector) / stacks.program_seconds;
-    (seconds >= JUDGED_SECONDS_MIN && part >= MEASURING_PART_MIN).then(|| {
-        let of_samples = stacks.samples as f64 * stacks.sample_seconds.unwrap_or_default();
-        let advice = if collector > stacks.cost_seconds {
-            match others_have_the_cores(facts) {
-                Some(others) => format!("{others}: use a free node"),
-                None => "no core is free for the collector: leave it one".to_owned(),
-            }
-        } else if of_samples > 0.5 * stacks.cost_seconds {
-            "sample less often, for example --sample 10ms".to_owned()
-        } else {
-            let rate = stacks.switches as f64 / seconds;
-            format!(
-                "{} switches of threads a second: run fewer threads on a core",
-                count(rate.round() as u64)
-            )
-        };
-        let each = [stacks.cost_seconds, collector].map(|seconds| percent(seconds, stacks.program_seconds));
-        let parts = match collector > 0.0 {
-            true => format!(" ({} in the program, {} the collector)", each[0], each[1]),
-            false => String::new(),
-        };
-        format!("measuring took about {:.0} % of the program's CPU time{parts}; {advice}", 100.0 * part)
-    })
+    let cost = SamplingCost::of(facts.summary)?;
+    if cost.is_for_missing_cpus() && missing_cpus(facts).is_some() {
+        return None; // that hint has the cost
+    }
+    let advice = if cost.collector > cost.stacks {
+        match others_have_the_cores(facts) {
+            Some(others) => format!("{others}: use a free node"),
+            None => "no core is free for the collector: leave it one".to_owned(),
+        }
+    } else if cost.is_for_missing_cpus() {
+        let rate = count(cost.switches_per_second.round() as u64);
+        format!("{rate} switches of threads a second: run fewer threads on a core")
+    } else {
+        "sample less often, for example --sample 10ms".to_owned()
+    };
+    let [stacks, collector] = [cost.stacks, cost.collector].map(|part| percent(part, 1.0));
+    let parts = match cost.collector > 0.0 {
+        true => format!(" ({stacks} in the program, {collector} the collector)"),
+        false => String::new(),
+    };
+    Some(format!("{}{parts}; {advice}", cost.words()))
 }
 
 /// Describes the cores that other programs used, if these are more than the run itself used.
@@ -156,19 +187,27 @@ fn changing_power(facts: &Facts) -> Option<String> {
     })
 }
 
-/// Returns the hint that ranks wait for ranks that have no CPU, because other programs have it, or because there are more ranks
-/// than cores.
-fn too_many_ranks(facts: &Facts) -> Option<String> {
+/// Returns the hint that ranks wait for ranks that have no CPU, because there are more ranks than cores, or because other
+/// programs have the cores. It includes what measuring takes for the same reason.
+fn missing_cpus(facts: &Facts) -> Option<String> {
     let run = &facts.summary.run;
     let cores = run.node_cpu?.cpus;
-    let others_have_most = facts.cores_of_others().is_some_and(|others| 2.0 * others > cores as f64);
-    let (why, advice) = match (1..run.ranks as u64).contains(&cores) && !others_have_most {
-        true => (format!("{} ranks on {cores} cores", run.ranks), "one rank per core"),
+    let others_have_most = facts.cores_of_others().filter(|others| 2.0 * others > cores as f64);
+    let (why, advice) = match (1..run.ranks as u64).contains(&cores) {
+        true => {
+            let others =
+                others_have_most.map(|cores| format!(", and other programs used {cores:.2} of them"));
+            let why =
+                format!("{} ranks on {cores} cores{}", run.ranks, others.as_deref().unwrap_or_default());
+            (why, if others.is_some() { "one rank per core of a free node" } else { "one rank per core" })
+        }
         false => (others_have_the_cores(facts)?, "a free node"),
     };
     let waiting = waits::of(facts.summary).filter(|waiting| waiting.joules >= PART_MIN * run.total_joules)?;
     waits::without_cpu(waiting)?;
-    Some(format!("{why}: ranks wait for others without a CPU; use {advice}"))
+    let cost = SamplingCost::of(facts.summary).filter(SamplingCost::is_for_missing_cpus);
+    let cost = cost.map_or_else(String::new, |cost| format!(", and {}", cost.words()));
+    Some(format!("{why}: ranks wait for others without a CPU{cost}; use {advice}"))
 }
 
 /// Returns the hint about a rank that used more than the others, apart from its time in MPI.

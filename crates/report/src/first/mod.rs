@@ -14,6 +14,7 @@ pub mod names;
 pub mod screen;
 pub(crate) mod tables;
 
+use crate::highlights::Sums;
 use crate::over_ranks::{self, Spread, is_mpi_rank};
 use crate::{baseline, other_jobs, waits};
 use ampere_figures::shares;
@@ -33,6 +34,8 @@ const REASON_LINES_MAX: usize = 4;
 const BALANCED_EXCESS_MAX: f64 = 0.05;
 /// An MPI function with this part of all MPI's joules has nearly all of them.
 const NEARLY_ALL_MIN: f64 = 0.9;
+/// Idle joules are mentioned if they are this part of all joules.
+const IDLE_SHARE_MIN: f64 = 0.1;
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
@@ -49,8 +52,8 @@ pub fn hints(summary: &Summary) -> Vec<String> {
 /// The parts that do not depend on the number of lines.
 struct Parts {
     head: Vec<Line>,
-    /// The lines about MPI, ranks and nodes.
-    around: Vec<Line>,
+    /// The lines about MPI, ranks and nodes, with all of their parts and with the most important ones.
+    around: [Vec<Line>; 2],
     path: Vec<Line>,
     hints: Vec<String>,
 }
@@ -59,8 +62,7 @@ fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
     let facts = Facts::of(summary);
     let fixed = Parts {
         head: [head(&facts, screen), reason(&facts, screen), energies(&facts, screen)].concat(),
-        around: [mpi(&facts, screen), waiting(&facts, screen), ranks(&facts, screen), nodes(&facts, screen)]
-            .concat(),
+        around: [true, false].map(|has_details| around(&facts, has_details, screen)),
         path: hottest_path(&facts, screen),
         hints: hints::of(&facts),
     };
@@ -73,15 +75,34 @@ fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
     }
 }
 
+/// Returns the lines about MPI, waiting, ranks and nodes.
+fn around(facts: &Facts, has_details: bool, screen: Screen) -> Vec<Line> {
+    [
+        mpi(facts, screen),
+        waiting(facts, has_details, screen),
+        ranks(facts, has_details, screen),
+        nodes(facts, screen),
+    ]
+    .concat()
+}
+
 fn with_caps(facts: &Facts, fixed: &Parts, caps: &Caps, screen: Screen, look: &[String]) -> Vec<Line> {
     let hints = fixed.hints.iter().take(caps.hints);
     let mut last: Vec<Line> = hints.flat_map(|hint| labelled("hint", hint, Style::Hint, screen)).collect();
-    last.extend(parts("look", look, screen));
+    let hidden = fixed.hints.len().saturating_sub(caps.hints);
+    let hidden = match hidden {
+        0 => String::new(),
+        1 => "there: 1 more hint".to_owned(),
+        many => format!("there: {many} more hints"),
+    };
+    if !look.is_empty() {
+        last.extend(parts("look", &[look, &[hidden]].concat(), screen));
+    }
     let path = if caps.has_path { fixed.path.clone() } else { Vec::new() };
     let mut groups = vec![
         [fixed.head.clone(), missing(facts, caps, screen)].concat(),
         tables::of(facts, caps, screen),
-        [fixed.around.clone(), path].concat(),
+        [fixed.around[usize::from(!caps.has_details)].clone(), path].concat(),
         last,
     ];
     groups.retain(|group| !group.is_empty());
@@ -186,7 +207,7 @@ fn places(facts: &Facts) -> String {
 /// Returns the joules, how well they are known, and the part that is drawn in any case.
 fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
     let summary = facts.summary;
-    let joules: f64 = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
+    let joules = all_joules(summary);
     let about = if facts.is_estimated() { "~" } else { "" };
     let mut figures = format!("{about}{}", energy(joules));
     figures.push_str(&watt_hours(joules).map_or_else(String::new, |hours| format!(" ({hours})")));
@@ -207,10 +228,27 @@ fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
     if facts.is_dynamic && devices.iter().any(is_known) {
         fixed.push(format!("{about}{} are dynamic", energy(facts.whole)));
     }
+    fixed.extend(idle(facts).map(|joules| {
+        let part = percent(joules, all_joules(summary));
+        format!("{about}{} ({part} of total) are idle: no process ran", energy(joules))
+    }));
     lines.extend(parts("", &fixed, screen));
     lines.extend(other_jobs::words(summary).map(|words| parts("", &[words], screen)).unwrap_or_default());
     lines.extend(parts_of_whole(facts, screen));
     lines
+}
+
+fn all_joules(summary: &Summary) -> f64 {
+    topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0
+}
+
+/// Returns the joules of the time in which no process ran, if they are many and in no row. Without dynamic joules, and for GPUs,
+/// they have a row.
+fn idle(facts: &Facts) -> Option<f64> {
+    let sums = Sums::of(facts.summary);
+    let joules = sums.idle - sums.other_jobs;
+    let is_in_no_row = facts.is_dynamic && facts.kernels.is_empty();
+    (is_in_no_row && joules >= IDLE_SHARE_MIN * sums.joules).then_some(joules)
 }
 
 /// Returns the origin of the joules as text.
@@ -345,15 +383,17 @@ fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
 }
 
 /// Returns the energy that ranks used while they waited for each other, and the causes of the waits.
-fn waiting(facts: &Facts, screen: Screen) -> Vec<Line> {
+fn waiting(facts: &Facts, has_details: bool, screen: Screen) -> Vec<Line> {
     let is_large = |joules: f64| joules >= MENTIONED_SHARE_MIN * facts.summary.run.total_joules;
-    match waits::of(facts.summary).is_some_and(|waiting| is_large(waiting.joules)) {
-        true => parts("waiting", &waits::words(facts.summary), screen),
-        false => Vec::new(),
+    if !waits::of(facts.summary).is_some_and(|waiting| is_large(waiting.joules)) {
+        return Vec::new();
     }
+    let mut words = waits::words(facts.summary);
+    words.truncate(if has_details { words.len() } else { waits::MAIN_WORDS });
+    parts("waiting", &words, screen)
 }
 
-fn ranks(facts: &Facts, screen: Screen) -> Vec<Line> {
+fn ranks(facts: &Facts, has_details: bool, screen: Screen) -> Vec<Line> {
     let views = facts.views(&facts.hosts, "ranks");
     let Some(whole) = over_ranks::whole(facts.summary, &views).filter(|whole| whole.ranks > 1) else {
         return Vec::new();
@@ -363,7 +403,7 @@ fn ranks(facts: &Facts, screen: Screen) -> Vec<Line> {
     }
     let mut words = vec![balance(&whole, facts.is_dynamic)];
     let (count, joules) = whole.others;
-    if joules >= MENTIONED_SHARE_MIN * facts.whole {
+    if has_details && joules >= MENTIONED_SHARE_MIN * facts.whole {
         words.push(format!(
             "not ranks: {count} other process{} {}",
             if count == 1 { "" } else { "es" },

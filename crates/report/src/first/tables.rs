@@ -3,11 +3,11 @@
 use super::facts::{Facts, Row, WAITING_PART_MIN};
 use super::names;
 use super::screen::{Column, Line, Names, Screen, Style, Table, labelled};
+use crate::sensors;
 use ampere_figures::shares;
 use ampere_figures::summary::Device;
 use ampere_model::digits::{self, ESTIMATED, column, count, known_column, percent};
 use ampere_model::text::{compact, printable};
-use ampere_timeline::agreement::{Check, POWER_SENSOR};
 
 /// The parts for which there is space, if there are few lines.
 pub struct Caps {
@@ -17,6 +17,8 @@ pub struct Caps {
     functions: usize,
     pub notes: usize,
     pub hints: usize,
+    /// Whether the lines about waiting, ranks and processors have all of their parts.
+    pub has_details: bool,
     pub has_path: bool,
     pub has_gaps: bool,
 }
@@ -32,6 +34,7 @@ impl Caps {
             functions: shown(&facts.functions, 20),
             notes: 3,
             hints: super::hints::HINTS_MAX,
+            has_details: true,
             has_path: true,
             has_gaps: true,
         }
@@ -46,6 +49,7 @@ impl Caps {
             () if self.has_path => self.has_path = false,
             () if self.notes > 1 => self.notes -= 1,
             () if self.has_gaps => self.has_gaps = false,
+            () if self.has_details => self.has_details = false,
             () if self.hints > 1 => self.hints -= 1,
             // A hint that is cut off has no meaning.
             () => return self.drop_row(ROWS_MIN) || std::mem::take(&mut self.hints) > 0,
@@ -70,8 +74,6 @@ const FIRST_PART_MIN: f64 = 0.001;
 /// not counted.
 const ROWS_WANTED: usize = 4;
 const ROWS_MIN: usize = 2;
-/// The counter and the power sensor of a correct device differ by at most this part.
-const DIFFERENCE_MAX: f64 = 0.02;
 
 pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let mut lines = Vec::new();
@@ -315,7 +317,7 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         after.push(Column::new(head, cells(&|device| Some(percent(in_kernels(device), 1.0)))));
         after.push(Column::new(outside_head, outside).dispensable(3));
     }
-    after.push(Column::new(SENSOR_HEAD, cells(&against_sensor)).dispensable(4));
+    after.push(Column::new("vs power sensor", cells(&sensors::difference)).dispensable(4));
     let remark = |device: &Device| (!facts.is_used(device)).then(|| "unused".to_owned());
     let mut remarks: Vec<String> = rows.iter().map(|device| remark(device).unwrap_or_default()).collect();
     remarks.extend(rest.iter().map(|device| remark(device)).min().flatten());
@@ -328,34 +330,9 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     all.extend((!rest.is_empty()).then(|| which(rest, 16)));
     let mut lines =
         Table { before: Vec::new(), head: "GPU".to_owned(), names: Names::Texts(all), after }.lines(screen);
-    let is_marked =
-        |device: &&Device| check(device).is_some_and(|(ratio, check)| is_conspicuous(ratio, check));
-    if lines.iter().any(|line| line.text.contains(SENSOR_HEAD)) && rows.iter().any(is_marked) {
-        let words = format!(
-            "! counter and power sensor differ: by more than {:.0} %, or not steadily",
-            100.0 * DIFFERENCE_MAX
-        );
-        lines.extend(labelled("", &words, Style::Plain, screen));
-    }
+    let words = sensors::words(facts.summary).map(|words| format!("! {words}"));
+    lines.extend(words.into_iter().flat_map(|words| labelled("", &words, Style::Plain, screen)));
     lines
-}
-
-/// The head of the difference between the integrated power of a device and its counter.
-const SENSOR_HEAD: &str = "vs power sensor";
-
-fn against_sensor(device: &Device) -> Option<String> {
-    let (ratio, check) = check(device)?;
-    Some(format!("{:+.1} % {}", 100.0 * ratio, if is_conspicuous(ratio, check) { "!" } else { " " }))
-}
-
-/// Returns the comparison of a device's counter with its power sensor, and their difference as a part of the counter's joules.
-fn check(device: &Device) -> Option<(f64, &Check)> {
-    let check = device.checks.iter().find(|check| check.kind == POWER_SENSOR)?;
-    Some((check.difference_ratio?, check))
-}
-
-fn is_conspicuous(ratio: f64, check: &Check) -> bool {
-    ratio.abs() > DIFFERENCE_MAX || check.change.is_some()
 }
 
 /// Returns the functions of the host while GPUs ran, by their time.

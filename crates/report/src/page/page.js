@@ -249,8 +249,8 @@
   function rowColumns(of, what, unit, base) {
     const has = key => of[key] && of[key].length > 0, hasWaits = has('waited_joules');
     // If there are columns of waiting, other columns are shown only in wider tables.
-    const [wide, roomy] = hasWaits ? ['in-widest', { where: 'in-roomy' }] : ['in-wide', {}];
-    const columns = [number('joules', unit, figure, { minor: has('dynamic_joules'), ...(has('dynamic_joules') ? roomy : {}), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
+    const wide = hasWaits ? { where: 'in-wide' } : {};
+    const columns = [number('joules', unit, figure, { minor: has('dynamic_joules'), ...(has('dynamic_joules') ? wide : {}), help: has('dynamic_joules') ? 'all joules: static and dynamic' : null })];
     // The bar shows all joules. It comes after their column, or after their share if that is the next column.
     if (has('dynamic_joules')) columns.push(BAR);
     if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic ' + unit, figure, { help: STATIC, show: (row, largest) => row.dynamic_joules == null ? '' : figure(row.dynamic_joules, largest) }));
@@ -262,11 +262,11 @@
     };
     if (hasErrors || hasRanges) columns.push(number('known', hasErrors ? hasRanges ? '± or range' : '±' : RANGE_HEAD, figure, { minor: true, ...(hasRanges ? { where: what === 'kernel' ? 'in-roomy' : 'in-middle' } : {}), help: [hasErrors && ERROR, hasRanges && RANGE].filter(Boolean).join('; '), show: known }));
     columns.push({ ...number('share', base[0], value => value.toFixed(1) + ' %', { help: base[1], show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' }) }, ...(has('dynamic_joules') ? [] : [BAR]));
-    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, figure, { minor: true, where: hasWaits || hasRanges ? wide : 'in-middle' }));
+    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, figure, { minor: true, where: hasWaits || hasRanges ? 'in-roomy' : 'in-middle' }));
     if (hasWaits) columns.push(...waitColumns(row => row.last));
     if (what === 'kernel' && has('seconds') && unit === 'J') columns.push(number('mean_watts', 'mean W', figure, { help: 'the joules of the kernel, divided by the time that it ran', show: (row, largest) => row.mean_watts == null ? '' : figure(row.mean_watts, largest) }));
-    if (has('seconds')) columns.push(number('seconds', 's', figure, { minor: true, ...(has('dynamic_joules') || hasWaits ? { where: wide } : {}) }));
-    if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true, ...roomy }));
+    if (has('seconds')) columns.push(number('seconds', 's', figure, { minor: true, ...(has('dynamic_joules') || hasWaits ? { where: 'in-middle' } : {}) }));
+    if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true, ...wide }));
     if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', figure, { minor: true, show: (row, largest) => row.last ? '' : row.watts == null ? 'below res.' : figure(row.watts, largest), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples belonged to it alone' }));
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), show: row => brief(row.words), title_of: row => row.words });
     return columns;
@@ -475,6 +475,17 @@
     });
     return runs;
   }
+  // The functions and kernels that ran longest in all lanes, as [name, kind]. Their colours are explained below the curve.
+  const LANE_NAMES_MAX = 10;
+  function laneNames() {
+    const seconds = new Map();
+    for (const of of lanesShown()) of.name.forEach((at, step) => {
+      if (at == null) return;
+      const key = name(at), known = seconds.get(key) || seconds.set(key, [0, laneKind(of, key)]).get(key);
+      known[0] += of.step * of.percent[step];
+    });
+    return [...seconds].sort((a, b) => b[1][0] - a[1][0]).slice(0, LANE_NAMES_MAX).map(([words, [, kind]]) => [words, kind]);
+  }
   function drawLanes(draw, { strips, left, right, from, high, x }) {
     const size = colours.size, every = Math.max(1, Math.ceil(0.9 * size / high));
     lanesShown().forEach((of, index) => {
@@ -603,6 +614,7 @@
       element('b', {}, moment === null ? watts(of.watts ?? of.mean_watts) : watts((at_time(power[index].steps, moment) || [])[2])),
       ...(of.baseline_watts == null ? [] : [element('span', { class: 'small' }, `, of which it draws ${watts(of.baseline_watts)} anyway (static, below the dotted line)`)]),
       ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
+    update('lanes-legend', ...laneNames().map(([words, kind]) => element('li', { title: words }, element('i', { style: `background:${boxColour(kind, words)}` }), clip(brief(words), 60))));
     text('power-span', (zoom ? `${clock(span[0], shown)} to ${clock(span[1], shown)}; ` : '') + (moment === null ? now : `at ${clock(moment, shown)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
     describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}${zoom ? `, from ${clock(span[0], shown)} to ${clock(span[1], shown)}` : ''}, at most ${watts(most)}`, ...powerAt(moment) });
     tableOf('power-table', [{ key: 'words', title: 'device', kind: () => 'name' }, number('mean', 'mean W', figure), number('most', 'most W', figure), number('now', 'now W', figure)],
@@ -660,6 +672,7 @@
   // The base of a table's shares, as the head of the column, and explained.
   const baseOf = of => orderOf(of).sort ? [OF_DYNAMIC, 'of the joules that the run used above what its devices draw anyway'] : [OF_TOTAL, 'of all joules of the run'];
   const baseWords = of => orderOf(of).sort ? `${OF_DYNAMIC}: of the ${figure(tables.dynamic_joules)} J that the run used above what its devices draw anyway.` : `${OF_TOTAL}: of the ${figure(page.totals.joules)} J of the run.`;
+  const FEW_RANKS = 16;
   function drawRows() {
     const totals = page.totals, job = gathered();
     const functions = job ? ofJob(job.functions, totals.joules - totals.idle_joules - totals.lost_joules) : tables.functions;
@@ -672,8 +685,10 @@
     // The functions of the host come after the kernels.
     const isOfGpus = kernels.name.length > 0;
     $('main').classList.toggle('gpus', isOfGpus);
+    // Pictures of few ranks need little room, and the table of functions has many columns.
+    $('main').classList.toggle('few', !isOfGpus && tables.ranks.label.length <= FEW_RANKS);
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
-    text('python-rest', `${baseWords(tables.python)} Each function has the joules of the C functions that it calls, but not those of other Python functions.`);
+    text('python-rest', `${baseWords(tables.python)} Each row has the joules of a Python function itself and of the C functions that it calls. The Python functions that it calls have rows of their own.`);
     text('kernels-rest', `${baseWords(kernels)} GPUs with kernels used ${figure(totals.gpu_joules)} of all ${figure(totals.joules)} J, ${figure(totals.kernel_joules)} J of them while a kernel ran.`);
     // The explanations of columns are hidden with them.
     const explained = (where, words) => element('span', { class: where }, words + ' ');
