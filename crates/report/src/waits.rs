@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 const NAMED_MAX: usize = 2;
 /// A cause with a smaller part of the waiting is not named.
 const NAMED_PART_MIN: f64 = 0.05;
-/// The first words are the energy of waiting and its causes.
-pub const MAIN_WORDS: usize = 2;
 /// The maximum number of causes in the table.
 const ROWS_MAX: usize = 15;
 /// The maximum length of a function's name in the sentence.

@@ -299,8 +299,13 @@ fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_
 #[test]
 fn a_small_terminal_has_a_hint_and_names_the_number_of_the_others() {
     let look = ["out/report.html", "ampere report out (4 notes)"].map(str::to_owned);
-    for kind in KINDS {
-        let summary = summary(kind);
+    for (kind, waits) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let mut summary = summary(kind);
+        if waits {
+            let joules = 0.4 * summary.run.total_joules;
+            let not_on_cpu_joules = Some(0.9 * joules);
+            summary.run.waiting = Some(Waiting { joules, not_on_cpu_joules, ..Waiting::default() });
+        }
         let text = first::render(&summary, Screen::new(80, false).with_rows(24), &look);
         let all = first::hints(&summary).len();
         let shown = text.lines().filter(|line| line.starts_with("hint")).count();
@@ -331,13 +336,16 @@ fn a_counter_that_differs_from_its_power_sensor_is_named_in_any_width_and_on_the
 #[test]
 fn many_joules_of_idle_time_have_a_line() {
     let mut summary = summary("python");
+    let lines = |summary: &mut Summary, part: f64| {
+        let device = &mut summary.devices[0];
+        let idle = part * device.total_joules;
+        device.views.iter_mut().for_each(|view| view.idle_joules = idle);
+        first::render(summary, Screen::FILE, &[])
+    };
     let words = " of total) are idle: no process ran";
-    assert!(!first::render(&summary, Screen::FILE, &[]).contains(words));
-    let device = &mut summary.devices[0];
-    let idle = 0.4 * device.total_joules;
-    device.views.iter_mut().for_each(|view| view.idle_joules = idle);
-    let text = first::render(&summary, Screen::FILE, &[]);
-    assert!(text.contains(&format!(" (40.0 %{words}")), "{text}");
+    let (few, many) = (lines(&mut summary, 0.05), lines(&mut summary, 0.4));
+    assert!(!few.contains(words), "{few}");
+    assert!(many.contains(&format!(" (40.0 %{words}")), "{many}");
 }
 
 /// Functions without dynamic joules are counted, too.

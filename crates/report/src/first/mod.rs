@@ -26,7 +26,7 @@ pub use facts::WAITING_PART_MIN;
 use names::nodes_of;
 use screen::{LABEL, Line, Screen, Style, labelled, parts};
 use std::collections::{BTreeMap, BTreeSet};
-use tables::Caps;
+use tables::{Caps, DETAILS_MAX};
 
 /// The maximum number of lines of the first reason for which a run is incomplete.
 const REASON_LINES_MAX: usize = 4;
@@ -52,8 +52,8 @@ pub fn hints(summary: &Summary) -> Vec<String> {
 /// The parts that do not depend on the number of lines.
 struct Parts {
     head: Vec<Line>,
-    /// The lines about MPI, ranks and nodes, with all of their parts and with the most important ones.
-    around: [Vec<Line>; 2],
+    /// The lines about MPI, ranks and nodes, by [`Caps::details`].
+    around: [Vec<Line>; DETAILS_MAX + 1],
     path: Vec<Line>,
     hints: Vec<String>,
 }
@@ -62,7 +62,7 @@ fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
     let facts = Facts::of(summary);
     let fixed = Parts {
         head: [head(&facts, screen), reason(&facts, screen), energies(&facts, screen)].concat(),
-        around: [true, false].map(|has_details| around(&facts, has_details, screen)),
+        around: std::array::from_fn(|details| around(&facts, details, screen)),
         path: hottest_path(&facts, screen),
         hints: hints::of(&facts),
     };
@@ -76,11 +76,11 @@ fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
 }
 
 /// Returns the lines about MPI, waiting, ranks and nodes.
-fn around(facts: &Facts, has_details: bool, screen: Screen) -> Vec<Line> {
+fn around(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
     [
-        mpi(facts, screen),
-        waiting(facts, has_details, screen),
-        ranks(facts, has_details, screen),
+        mpi(facts, details, screen),
+        waiting(facts, details, screen),
+        ranks(facts, details, screen),
         nodes(facts, screen),
     ]
     .concat()
@@ -102,7 +102,7 @@ fn with_caps(facts: &Facts, fixed: &Parts, caps: &Caps, screen: Screen, look: &[
     let mut groups = vec![
         [fixed.head.clone(), missing(facts, caps, screen)].concat(),
         tables::of(facts, caps, screen),
-        [fixed.around[usize::from(!caps.has_details)].clone(), path].concat(),
+        [fixed.around[caps.details].clone(), path].concat(),
         last,
     ];
     groups.retain(|group| !group.is_empty());
@@ -360,7 +360,7 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
 }
 
 /// Returns the joules of MPI functions, and how busy this run and other programs kept the processors.
-fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
+fn mpi(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
     let (joules, most) = facts.mpi();
     let most = most.filter(|_| joules >= MENTIONED_SHARE_MIN * facts.whole);
     let cores = facts.summary.run.node_cpu.filter(|cpu| cpu.seconds > 0.0);
@@ -376,24 +376,25 @@ fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
         format!("{} {}, {which}", percent(joules, facts.whole), tables::share_head(facts))
     });
     let label = if words.is_some() { "MPI" } else { "cpu" };
-    let others = facts.cores_of_others().zip(facts.summary.run.node_cpu);
+    let others = facts.cores_of_others().filter(|_| details == DETAILS_MAX).zip(facts.summary.run.node_cpu);
     let others =
         others.map(|(cores, cpu)| format!("other programs used {cores:.2} of {} cores", cpu.node_cpus));
     parts(label, &[words, cores, others].map(Option::unwrap_or_default), screen)
 }
 
 /// Returns the energy that ranks used while they waited for each other, and the causes of the waits.
-fn waiting(facts: &Facts, has_details: bool, screen: Screen) -> Vec<Line> {
+fn waiting(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
     let is_large = |joules: f64| joules >= MENTIONED_SHARE_MIN * facts.summary.run.total_joules;
     if !waits::of(facts.summary).is_some_and(|waiting| is_large(waiting.joules)) {
         return Vec::new();
     }
     let mut words = waits::words(facts.summary);
-    words.truncate(if has_details { words.len() } else { waits::MAIN_WORDS });
+    // The first words are the energy of waiting, and the next ones its causes.
+    words.truncate(if details == DETAILS_MAX { words.len() } else { details + 1 });
     parts("waiting", &words, screen)
 }
 
-fn ranks(facts: &Facts, has_details: bool, screen: Screen) -> Vec<Line> {
+fn ranks(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
     let views = facts.views(&facts.hosts, "ranks");
     let Some(whole) = over_ranks::whole(facts.summary, &views).filter(|whole| whole.ranks > 1) else {
         return Vec::new();
@@ -403,7 +404,7 @@ fn ranks(facts: &Facts, has_details: bool, screen: Screen) -> Vec<Line> {
     }
     let mut words = vec![balance(&whole, facts.is_dynamic)];
     let (count, joules) = whole.others;
-    if has_details && joules >= MENTIONED_SHARE_MIN * facts.whole {
+    if details == DETAILS_MAX && joules >= MENTIONED_SHARE_MIN * facts.whole {
         words.push(format!(
             "not ranks: {count} other process{} {}",
             if count == 1 { "" } else { "es" },

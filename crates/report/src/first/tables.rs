@@ -9,6 +9,9 @@ use ampere_figures::summary::Device;
 use ampere_model::digits::{self, ESTIMATED, column, count, known_column, percent};
 use ampere_model::text::{compact, printable};
 
+/// The largest number of [`Caps::details`].
+pub const DETAILS_MAX: usize = 2;
+
 /// The parts for which there is space, if there are few lines.
 pub struct Caps {
     kernels: usize,
@@ -17,8 +20,8 @@ pub struct Caps {
     functions: usize,
     pub notes: usize,
     pub hints: usize,
-    /// Whether the lines about waiting, ranks and processors have all of their parts.
-    pub has_details: bool,
+    /// How many parts the lines about processors, waiting and ranks have, at most [`DETAILS_MAX`].
+    pub details: usize,
     pub has_path: bool,
     pub has_gaps: bool,
 }
@@ -34,7 +37,7 @@ impl Caps {
             functions: shown(&facts.functions, 20),
             notes: 3,
             hints: super::hints::HINTS_MAX,
-            has_details: true,
+            details: DETAILS_MAX,
             has_path: true,
             has_gaps: true,
         }
@@ -49,7 +52,7 @@ impl Caps {
             () if self.has_path => self.has_path = false,
             () if self.notes > 1 => self.notes -= 1,
             () if self.has_gaps => self.has_gaps = false,
-            () if self.has_details => self.has_details = false,
+            () if self.details > 0 => self.details -= 1,
             () if self.hints > 1 => self.hints -= 1,
             // A hint that is cut off has no meaning.
             () => return self.drop_row(ROWS_MIN) || std::mem::take(&mut self.hints) > 0,
