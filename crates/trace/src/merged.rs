@@ -86,7 +86,7 @@ impl<'a, H: EventHandler> Merged<'a, H> {
 
     /// Passes on the events whose CPU time is known.
     fn pass_known(&mut self) -> Flow {
-        let known_until = self.cpu_times.known_until();
+        let known_until = self.cpu_times.known_until(0);
         while let Some(held) = self.held.pop_front() {
             if held.time >= known_until && self.held.len() < HELD_MAX {
                 self.held.push_front(held);
