@@ -7,16 +7,15 @@ use crate::installation::{self, Installation};
 use crate::run;
 use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::{given, path_parser};
-use ampere_collector::signals::asked_to_end;
 use ampere_endpoint::access::Access;
 use ampere_ring::Session;
 use ampere_settings::Config;
+use ampere_signal_safety::asked_to_end;
 use ampere_trace::replay::{FILE_NAME, Player, Replay, Speed};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -82,10 +81,9 @@ pub fn replay(mut arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
         say!("ampere: {note}");
     }
     // An interrupted replay also has results, for the part that has been played.
-    let stop = asked_to_end().map_err(anyhow::Error::msg)?;
+    let stop = asked_to_end();
     let session = Session::open_or_create(&format!("s-{}", run_name()))?;
-    let replaying =
-        Replaying { arguments: &arguments, config: &config, installation: &installation, stop: &stop };
+    let replaying = Replaying { arguments: &arguments, config: &config, installation: &installation, stop };
     let outcome = replaying.play(&replay, &session);
     if outcome.is_err() {
         session.remove();
@@ -98,14 +96,14 @@ struct Replaying<'a> {
     arguments: &'a ReplayArguments,
     config: &'a Config,
     installation: &'a Installation,
-    stop: &'a Arc<AtomicBool>,
+    stop: &'a AtomicBool,
 }
 
 impl Replaying<'_> {
     fn play(&self, replay: &Replay, session: &Session) -> anyhow::Result<ExitCode> {
         let description = session.directory().join(FILE_NAME);
         replay.save(&description).map_err(anyhow::Error::msg)?;
-        let player = Player::new(replay, session, self.arguments.speed, self.stop.clone())?;
+        let player = Player::new(replay, session, self.arguments.speed, self.stop)?;
         let collector = self.start_collector(session, &description)?;
         let output = session.output().unwrap_or_default();
         let access = Access::load(self.config).map_err(anyhow::Error::msg)?;

@@ -13,7 +13,7 @@
 //! finish/           the end of a run
 //! options.rs        the settings of a run         notes.rs      messages about a run, for the summary
 //! cpus.rs           the collector's CPUs          overhead.rs   its own costs
-//! signals.rs        signals that ask it to end    supervise.rs  starts it again when it was killed
+//! supervise.rs      starts the collector again when it was killed
 //! node_watch.rs     CPU time of other programs on the node, and other runs
 //! ```
 #![forbid(unsafe_code)]
@@ -31,7 +31,6 @@ mod overhead;
 pub mod run_directory;
 pub mod sampling;
 pub mod serving;
-pub mod signals;
 mod stacks;
 pub mod supervise;
 

@@ -38,7 +38,7 @@ pub fn spin(
     period: Duration,
     periods: usize,
     threads: usize,
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
     mut progress: impl FnMut(Duration),
 ) -> anyhow::Result<Vec<Edge>> {
     let begun = Instant::now();
@@ -123,7 +123,7 @@ fn burn_until(time_ns: u64, stopped: &AtomicBool) {
 pub fn run(
     program: &std::path::Path,
     command: &[OsString],
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
     mut progress: impl FnMut(usize),
 ) -> anyhow::Result<Vec<Edge>> {
     let shown = command[0].to_string_lossy().into_owned();
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn threads_are_alternately_busy_and_idle() {
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = AtomicBool::new(false);
         let edges = spin(Duration::from_millis(100), 4, 2, &stop, |_| {}).unwrap();
         assert_eq!(edges.len(), 8);
         assert!(edges.iter().enumerate().all(|(n, edge)| edge.rises == (n % 2 == 0)));

@@ -17,9 +17,9 @@ mod wave;
 use crate::terminal::progress::StatusLine;
 use crate::terminal::words::{given, path_parser, print};
 use crate::{installation, run};
-use ampere_collector::signals::asked_to_end;
 use ampere_figures::clock_text::rfc3339;
 use ampere_settings::{Config, parse_duration};
+use ampere_signal_safety::asked_to_end;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use clap::error::ErrorKind;
@@ -31,7 +31,6 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wave::{Edge, PERIODS_MIN, Wave};
@@ -81,13 +80,13 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     if counters == 0 {
         bail!("there is no counter to calibrate: {}", why_none(&opened.absent));
     }
-    let stop = asked_to_end().map_err(anyhow::Error::msg)?;
+    let stop = asked_to_end();
     let sampling = Sampling::start(opened.sources, config.sampler.period)
         .context("cannot start reading the counters")?;
     let begun = SystemTime::now();
     let (load, edges) = match &program {
-        Some(program) => of_command(program, &arguments.command, counters, &stop)?,
-        None => of_threads(&arguments, counters, &stop)?,
+        Some(program) => of_command(program, &arguments.command, counters, stop)?,
+        None => of_threads(&arguments, counters, stop)?,
     };
     std::thread::sleep(AFTERWARDS);
     let counters = sampling.stop()?;
@@ -146,7 +145,7 @@ fn why_none(absent: &[String]) -> String {
 fn of_threads(
     arguments: &CalibrateArguments,
     counters: usize,
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
 ) -> anyhow::Result<(Load, Vec<Edge>)> {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let periods = (arguments.duration.as_secs_f64() / arguments.period.as_secs_f64()).round() as usize;
@@ -169,7 +168,7 @@ fn of_command(
     program: &std::path::Path,
     command: &[OsString],
     counters: usize,
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
 ) -> anyhow::Result<(Load, Vec<Edge>)> {
     let line = StatusLine::default();
     if line.is_hidden() {

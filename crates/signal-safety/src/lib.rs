@@ -10,6 +10,7 @@
 //! cpu_time.rs        the CPU time of ended children
 //! reserve.rs         memory for work in progress when the program's memory runs out: `Reserve`
 //! inherited.rs       drops descriptors and signal settings that our own process has inherited
+//! termination.rs     lets our own process end properly when a signal asks it to
 //! ```
 
 mod children;
@@ -18,6 +19,7 @@ mod inherited;
 mod reserve;
 mod stack;
 mod standard_error;
+mod termination;
 mod thread_state;
 mod write_signals;
 
@@ -27,5 +29,6 @@ pub use inherited::close_inherited_fds_and_reset_signals;
 pub use reserve::Reserve;
 pub use stack::{is_on_alternate_stack, stack_address};
 pub use standard_error::{remember_standard_error, write_line};
+pub use termination::asked_to_end;
 pub use thread_state::{preserving_thread_state, sleep};
 pub use write_signals::without_write_signals;

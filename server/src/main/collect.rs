@@ -11,7 +11,6 @@ use ampere_collector::run_directory::output::{self, ClaimError, Output};
 use ampere_collector::run_directory::{nodes, spool_place, stale};
 use ampere_collector::sampling::counters_only;
 use ampere_collector::serving::latest::Latest;
-use ampere_collector::signals::asked_to_end;
 use ampere_endpoint::access::Access;
 use ampere_endpoint::linger;
 use ampere_endpoint::listen::{Listen, NETWORK_ADDRESS};
@@ -23,6 +22,7 @@ use ampere_server::gather::Gathering;
 use ampere_server::http::{self, Wanted};
 use ampere_server::targets::TargetFile;
 use ampere_settings::Config;
+use ampere_signal_safety::asked_to_end;
 use ampere_trace::replay::Replay;
 use anyhow::{anyhow, bail};
 use crossbeam_channel::Sender;
@@ -30,8 +30,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// The server of a run that has ended.
@@ -40,7 +39,6 @@ pub struct Served {
     /// The file with which Prometheus finds the server.
     _target: Option<TargetFile>,
     ended: Instant,
-    is_asked: Arc<AtomicBool>,
 }
 
 impl Served {
@@ -48,7 +46,7 @@ impl Served {
     pub fn linger(self) -> Option<UnixStream> {
         // The job's file systems may be unmounted in the meantime.
         let _ = std::env::set_current_dir("/");
-        linger::linger(&self.server.scrapers, &self.server.lingers_as, self.ended, &self.is_asked)
+        linger::linger(&self.server.scrapers, &self.server.lingers_as, self.ended, asked_to_end())
     }
 }
 
@@ -225,7 +223,7 @@ fn collect_into(
     });
     notes.extend(not_served);
     let server = served.ok();
-    let is_asked = asked_to_end().map_err(cannot_start_a_thread)?;
+    let is_asked = asked_to_end();
     let (launcher, input) = follow_launcher(&session, arguments)?;
     let announced =
         server.as_ref().map_or(Ok(()), |s| output.announce(&s.url, &manifest.node, &manifest.run_id));
@@ -253,10 +251,10 @@ fn collect_into(
         bail!("the collector was ready too late");
     }
     run.session().set_collector(std::process::id(), CollectorState::Running);
-    let has_ended = rounds::run(&mut run, &requests, EndConditions::new(input, is_asked.clone()));
+    let has_ended = rounds::run(&mut run, &requests, EndConditions::new(input, is_asked));
     let ended = Instant::now();
     finish(run, has_ended, output, &of_run)?;
-    Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
+    Ok(server.map(|server| Served { server, _target: target, ended }))
 }
 
 /// Writes the results. The last node that ends joins the nodes' traces and figures.
@@ -354,7 +352,7 @@ fn end(session: Session, output: &Path) {
 
 /// Samples for a metric plugin, without an output directory and a port, because the samples are in Score-P's trace.
 fn sample_only(session: Session, config: &Config) -> anyhow::Result<()> {
-    let is_asked = asked_to_end().map_err(cannot_start_a_thread)?;
+    let is_asked = asked_to_end();
     counters_only::serve(&session, config, JOIN_LIMIT, || is_asked.load(Ordering::Relaxed))?;
     session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);

@@ -43,7 +43,7 @@ pub struct EndConditions {
     /// If set, the run ends when this is closed, and not when its processes end.
     input: Option<Input>,
     /// Whether a signal has asked the collector to end.
-    is_asked: Arc<AtomicBool>,
+    is_asked: &'static AtomicBool,
     /// Whether the run may be about to end, so that everything should be written to disk.
     is_urgent: bool,
     begun: Instant,
@@ -71,7 +71,7 @@ enum End {
 }
 
 impl EndConditions {
-    pub fn new(input: Option<Input>, is_asked: Arc<AtomicBool>) -> EndConditions {
+    pub fn new(input: Option<Input>, is_asked: &'static AtomicBool) -> EndConditions {
         let begun = Instant::now();
         EndConditions { input, is_asked, is_urgent: false, begun, closed_at: None, asked_at: None }
     }

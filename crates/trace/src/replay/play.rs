@@ -23,7 +23,6 @@ use otf2::{
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -121,7 +120,7 @@ pub struct Player<'a> {
     replay: &'a Replay,
     session: &'a Session,
     speed: Speed,
-    stop: Arc<AtomicBool>,
+    stop: &'a AtomicBool,
     step: u64,
     started: Instant,
     /// Events before this time are written.
@@ -148,7 +147,7 @@ impl<'a> Player<'a> {
         replay: &'a Replay,
         session: &'a Session,
         speed: Speed,
-        stop: Arc<AtomicBool>,
+        stop: &'a AtomicBool,
     ) -> anyhow::Result<Player<'a>> {
         let ring = RingProducer::create(&session.directory().join(SAMPLES_RING), SAMPLES_RING_RECORDS, 0)?;
         Ok(Player {
