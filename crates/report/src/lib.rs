@@ -7,6 +7,7 @@
 //! baseline.rs     static and dynamic joules in words             other_jobs.rs  what other jobs used
 //! tree.rs         call paths as a tree          flame.rs    the tree as a picture (SVG)
 //! page/           the figures of a page, and the page itself      folded.rs   stacks for other programs' pictures
+//! sensors.rs      counters that differ from power sensors
 //! html.rs         report.html, and the live page                  compare/    comparison of runs
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
 //! call_table/     a row for each call           timeline.rs joules over time

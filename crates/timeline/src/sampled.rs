@@ -12,8 +12,8 @@
 //! function. Until a call of the function was sampled, the program itself counts as the caller, because the function that was
 //! sampled last outside of calls may never make this call. The call paths of kernels begin with those of calls of a GPU's runtime.
 //! For such a call, only the part that all sampled calls of the function have in common is assumed, because a program launches
-//! different kernels by one function. A sample whose outermost functions are unknown does not count for this, and neither do
-//! earlier stacks without any frame in common with the last one.
+//! different kernels by one function. A sample whose outermost functions are unknown only counts for this while there is no other.
+//! Earlier stacks without any frame in common with the last one do not count.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.
 //! The program may be recorded in parts, for example if one of its files is instrumented: between its recorded functions, the
@@ -57,7 +57,7 @@ struct Thread {
     is_of_runtime: bool,
     /// For each function that is called, the frames that were shown around its last call in which a sample was taken. For one of
     /// a GPU's runtime, the outermost frames that all such calls had in common.
-    callers: HashMap<RegionRef, Vec<RegionRef>>,
+    callers: HashMap<RegionRef, Caller>,
     /// The recorded frames that are open.
     own: Vec<RegionRef>,
     /// The number of frames of `own`, from the outermost on, that are around the sampled frames: the program's own and ranges.
@@ -91,6 +91,13 @@ pub(crate) trait Known {
     fn role(&self, region: RegionRef) -> Role;
     /// Returns the ticks of CPU time that a location has used up to a time.
     fn cpu_time(&self, location: LocationIndex, time: Timestamp) -> Option<f64>;
+}
+
+#[derive(Default)]
+struct Caller {
+    frames: Vec<RegionRef>,
+    /// Whether functions outside of these are not known. This is only used for calls of a GPU's runtime.
+    is_cut: bool,
 }
 
 /// The role of a region in the stack of a thread.
@@ -305,7 +312,7 @@ impl Thread {
             None => outside,
             Some(_) if self.caller_is_known => &self.stack,
             Some(call) => match self.callers.get(&call) {
-                Some(before) => return before,
+                Some(before) => return &before.frames,
                 // If the recorded location has no frame of the program, the outermost sampled frame is kept: it is the program's.
                 None => return &outside[..outside.len().min(1 - self.program)],
             },
@@ -375,10 +382,17 @@ impl Thread {
     fn learn_caller(&mut self, call: RegionRef) {
         // Without any function, the sample shows nothing about the caller.
         let of_program = 1 - self.program;
-        if self.shown.len() <= of_program || self.is_cut && self.is_of_runtime {
+        if self.shown.len() <= of_program {
             return;
         }
-        let caller = self.callers.entry(call).or_default();
+        let is_cut = self.is_cut && self.is_of_runtime;
+        let Caller { frames: caller, is_cut: was_cut } = self.callers.entry(call).or_default();
+        match (*was_cut, is_cut) {
+            (false, true) if !caller.is_empty() => return,
+            (true, false) => caller.clear(),
+            _ => {}
+        }
+        *was_cut = is_cut;
         let same = caller.iter().zip(&self.shown).take_while(|(one, other)| one == other).count();
         caller.truncate(same);
         if !self.is_of_runtime || same <= of_program {
@@ -553,7 +567,12 @@ mod tests {
         let cut = format!("{one} +31 s-,s-,s-,s-,s+4,s+48");
         assert_eq!(last(&cut), [vec![0, 4, 31], vec![]]);
         assert_eq!(last(&format!("{cut} - +31")), [vec![0, 1, 3, 4, 31], vec![]]);
-        assert_eq!(last("both +0 s+0,s+4,s+48 +31 s-,s+48 - +31"), [vec![0, 31], vec![]]);
+        // While there is no other, it is used.
+        let all_cut = "both +0 s+0,s+4,s+48 +31 s-,s+48 - +31";
+        assert_eq!(last(all_cut), [vec![0, 4, 31], vec![]]);
+        let whole = format!("{all_cut} s-,s-,s+1,s+5,s+49 - +31");
+        assert_eq!(last(&whole), [vec![0, 1, 5, 31], vec![]]);
+        assert_eq!(last(&format!("{whole} s-,s-,s-,s+4,s+48 - +31")), [vec![0, 1, 5, 31], vec![]]);
         // A call of MPI is assumed to come from the same place as the last sampled one.
         assert_eq!(last("both +0 s+0,s+4 +9 s+48 - +9"), [vec![0, 4, 9], vec![]]);
         // The next sample with all functions counts again.
