@@ -105,6 +105,18 @@ struct OnCpu {
     at: u64,
 }
 
+impl OnCpu {
+    /// Passes on the interval up to `until`, and returns its nanoseconds.
+    fn pass(&mut self, thread: u32, until: u64, sink: &mut dyn Sink) -> u64 {
+        let passed = until.saturating_sub(self.at);
+        if passed > 0 {
+            sink.on_cpu(self.process, thread, self.at, until);
+            self.at = until;
+        }
+        passed
+    }
+}
+
 /// Memory that is used again at each poll.
 #[derive(Default)]
 struct Scratch {
@@ -499,6 +511,10 @@ impl Sampler {
                 self.processes.mapped(process, &mapped, file, &|file| self.files.is_memory(file));
             }
             Record::Exec { process, name, .. } => {
+                // The CPU time up to here is that of the program before.
+                if let Some(entry) = self.on_cpu.get_mut(&process).filter(|entry| entry.is_on) {
+                    self.counts.figures.on_cpu_ns += entry.pass(process, time, sink);
+                }
                 self.processes.exec(process);
                 self.counts.end(process);
                 self.files.forget(process);
@@ -623,13 +639,10 @@ impl Sampler {
             }
         }
         self.compare_clocks(until);
-        for (thread, OnCpu { process, at, .. }) in self.on_cpu.iter_mut().filter(|(_, entry)| entry.is_on) {
-            if *at < until {
-                sink.on_cpu(*process, *thread, *at, until);
-                self.counts.figures.on_cpu_ns += until - *at;
-                self.processes.passed_on_cpu(*process, until - *at, false);
-                *at = until;
-            }
+        for (thread, entry) in self.on_cpu.iter_mut().filter(|(_, entry)| entry.is_on) {
+            let passed = entry.pass(*thread, until, sink);
+            self.counts.figures.on_cpu_ns += passed;
+            self.processes.passed_on_cpu(entry.process, passed, false);
         }
     }
 

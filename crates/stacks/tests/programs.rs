@@ -418,6 +418,20 @@ fn times_on_a_cpu_are_passed_on_only_if_they_are_asked_for() {
     }
 }
 
+#[test]
+fn a_time_on_a_cpu_ends_when_the_process_executes_another_program() {
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exec sh -c ':'";
+    let Some(run) = run_with(&["sh", "-c", script], &Options { cpu_times: true, ..options() }) else {
+        return;
+    };
+    let Received { started, on_cpu, .. } = &run.received;
+    assert!(started.len() >= 2, "{started:?}");
+    for (process, _, at) in started {
+        let across = on_cpu.iter().find(|(of, _, from, until)| of == process && from < at && at < until);
+        assert_eq!(across, None, "{at}");
+    }
+}
+
 /// Returns the share of each function among perf's samples, in percent.
 fn of_perf(program: &Path, data: &Path) -> Option<BTreeMap<String, f64>> {
     let record = Command::new("perf")

@@ -12,8 +12,8 @@ use ampere_stacks::{Figures, FunctionId, Options, Sampler, Sink, StacksError};
 #[derive(Default)]
 pub struct Received {
     pub samples: Vec<(u32, u32, Vec<FunctionId>, bool)>,
-    /// Processes in the order in which they started, with the name of their last program.
-    pub started: Vec<(u32, Option<String>)>,
+    /// Processes in the order in which they started, with the name of their last program and the time.
+    pub started: Vec<(u32, Option<String>, u64)>,
     pub ended: Vec<(u32, Option<u32>)>,
     pub times: Vec<u64>,
     /// The process, the thread, the start and the end of each interval on a CPU.
@@ -28,7 +28,7 @@ impl Sink for Received {
 
     fn started(&mut self, process: u32, time: u64, name: Option<&str>) {
         self.times.push(time);
-        self.started.push((process, name.map(str::to_owned)));
+        self.started.push((process, name.map(str::to_owned), time));
     }
 
     fn on_cpu(&mut self, process: u32, thread: u32, from: u64, until: u64) {

@@ -301,7 +301,7 @@ impl<'a> Player<'a> {
             for _ in 0..count(location) {
                 let Some(event) = location.late.as_mut().and_then(VecDeque::pop_front) else { break };
                 location.complete = location.complete.saturating_sub(1);
-                if wait_for_room(&mut location.writer, self.session, &self.stop).is_err() {
+                if wait_for_room(&mut location.writer, self.session, self.stop).is_err() {
                     self.has_collector_ended = true;
                     return ControlFlow::Break(());
                 }
@@ -326,7 +326,7 @@ impl<'a> Player<'a> {
             if location.stack.is_empty() {
                 location.complete = late.len();
             }
-        } else if wait_for_room(&mut location.writer, self.session, &self.stop).is_ok() {
+        } else if wait_for_room(&mut location.writer, self.session, self.stop).is_ok() {
             location.write(event);
         } else {
             self.has_collector_ended = true;
@@ -351,7 +351,7 @@ impl<'a> Player<'a> {
         let Some(MetricValue::U64(ns)) = value else { return ControlFlow::Continue(()) };
         self.play_until(time)?;
         let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
-        if wait_for_room(&mut location.writer, self.session, &self.stop).is_err() {
+        if wait_for_room(&mut location.writer, self.session, self.stop).is_err() {
             self.has_collector_ended = true;
             return ControlFlow::Break(());
         }
@@ -479,7 +479,7 @@ impl EventHandler for Player<'_> {
         let Some(event) = recorded(event) else { return ControlFlow::Continue(()) };
         self.play_until(time)?;
         let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
-        if wait_for_room(&mut location.writer, self.session, &self.stop).is_err() {
+        if wait_for_room(&mut location.writer, self.session, self.stop).is_err() {
             self.has_collector_ended = true;
             return ControlFlow::Break(());
         }
@@ -510,7 +510,7 @@ impl EventHandler for Player<'_> {
             let kind =
                 replay.metrics.get(number as usize).map_or(MetricValueType::U64, |metric| metric.value);
             let bits = value_type::to_bits(value, kind);
-            if wait_for_room(&mut self.samples, self.session, &self.stop).is_err() {
+            if wait_for_room(&mut self.samples, self.session, self.stop).is_err() {
                 self.has_collector_ended = true;
                 return ControlFlow::Break(());
             }
