@@ -118,7 +118,9 @@ impl NodeWatch {
              may use"
         } else {
             match attributor.shares_with_other_jobs() {
-                true => "their dynamic joules, by CPU time, count as other jobs', not as this run's",
+                true => {
+                    "their share of the dynamic joules, by CPU time, counts as other jobs' energy, not as this run's"
+                }
                 false => "this run's joules include their energy",
             }
         };

@@ -181,11 +181,13 @@ fn assert_near(what: &str, joules: f64, seconds: f64, stolen: f64) {
 #[track_caller]
 fn check_all(place: &Place, what: &str, command: &[&str]) {
     let program = place.path("program");
+    let stolen_before = stolen();
     let (summary, said) = measured(place, &[&[program.to_str().unwrap(), "total"], command].concat());
+    let stolen = stolen() - stolen_before;
     let seconds = printed(&said, "total")[0][0];
     let view = ranks_view(&summary);
     let idle = number(view, "idle_joules");
-    assert_near(what, number(view, "attributed_joules") + idle, seconds, 0.0);
+    assert_near(what, number(view, "attributed_joules") + idle, seconds, stolen);
     // Processes that have just started are in no function yet.
     assert!(idle <= WATTS_PER_CORE * (0.05 * seconds + 0.005), "{what}: {idle} J idle, {seconds} s");
 }

@@ -68,7 +68,7 @@ pub struct RunArguments {
     /// A Score-P filter file with functions that are not recorded; `ampere report -f scorep-filter` makes one
     #[arg(long, value_name = "FILE", value_parser = path_parser())]
     filter: Option<PathBuf>,
-    /// Sample the call paths of programs that are not instrumented: auto (each 1 to 10 ms of CPU time, and rarer in long runs;
+    /// Sample the call paths of programs that are not instrumented: auto (each 1 to 10 ms of CPU time, and less often in long runs;
     /// the default), off, or a time such as 5ms
     #[arg(long, visible_alias = "stacks", value_name = "auto|off|PERIOD", value_parser = value_of(SAMPLE))]
     sample: Option<String>,

@@ -1,5 +1,5 @@
-//! Upper bounds on what an application can make the collector hold. No correct program reaches them. A defective or hostile
-//! program loses its own figures, but does not use up the memory of the node.
+//! Upper bounds on what an application can make the collector hold. A defective or hostile program loses its own figures, but does
+//! not use up the memory of the node. Correct programs reach only the bound on descriptors, which loses nothing.
 
 use crate::files_max;
 
@@ -18,7 +18,7 @@ pub const WAITING_MAX: usize = 1 << 25;
 pub const FUTURE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Returns the number of processes that the collector may hold descriptors for: they take at most an eighth of the files that may
-/// be open. Checks of the others cost a little more.
+/// be open. Checks of further processes cost a little more.
 pub fn with_descriptors_max() -> usize {
     WITH_DESCRIPTORS_MAX.min(files_max() / 16)
 }

@@ -520,9 +520,10 @@ impl SampledThread {
         }
     }
 
-    /// Makes the stack of a sample the thread's stack. The thread is assumed to have had it since its last sample, but only for
-    /// one period after a pause, or if its calls are recorded: it is known to have done something else. Then every sample is
-    /// written, by leaving and entering its innermost function, because the time between calls is divided by samples.
+    /// Makes the stack of a sample the thread's stack. The thread is assumed to have had it since its last sample, but for one
+    /// period at most after a pause, or if its calls are recorded, because it is known to have done something else in between. If
+    /// its calls are recorded, every sample is written, by leaving and entering its innermost function, because the time between
+    /// calls is divided by samples.
     fn change_to(&mut self, stack: Vec<u32>, time: u64, runs_since: u64, timing: &Timing, is_recorded: bool) {
         let Timing { clock, period, pause, .. } = timing;
         if time.saturating_sub(self.last) > *pause && !self.runs {

@@ -169,11 +169,14 @@ impl CpuTimes {
         all.for_each(|cpu_time| cpu_time.release_between(start, end));
     }
 
-    /// Releases the points before the last of these times, which are in order. The CPU times stay known at all of them.
+    /// Releases the points before the last of these times, which are in order. The CPU times stay known at all of them, and after
+    /// the last one.
     pub fn release_before(&mut self, times: &[Timestamp]) {
         for cpu_time in self.of_threads.iter_mut().flatten().chain(&mut self.of_other_jobs) {
             times.first().into_iter().for_each(|time| cpu_time.release_before(*time));
-            times.windows(2).for_each(|pair| cpu_time.release_within(pair[0], pair[1]));
+            if cpu_time.points.len() > RELEASED_MIN {
+                times.windows(2).for_each(|pair| cpu_time.release_within(pair[0], pair[1]));
+            }
         }
     }
 }

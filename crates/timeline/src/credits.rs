@@ -1,10 +1,11 @@
 //! Divides the time of a thread outside its recorded calls by the samples that were taken outside, so that all of them count for
 //! the same time.
 //!
-//! A thread is sampled once in each period of its CPU time. If each sample counted until the next one, a function without calls
-//! would get too much: until the next sample outside of calls, more of the time after it is outside than of the time around calls.
-//! So the recent CPU time outside of calls is due to stacks in proportion to their recent samples. A stack is shown from its sample
-//! on, until it had more time than is due to it and a call ends. Then the stack is shown that had least.
+//! A thread is sampled once in each period of its CPU time. If each sample counted until the next one, functions without calls
+//! would get too much: between such a sample and the next one outside of calls, more time is outside of calls than around calls.
+//! So each stack's share of the recent CPU time outside of calls is its share of the recent samples. A stack is shown from its
+//! sample on. When a call ends and the stack has exceeded its share by half a sample's time, the stack that is furthest below its
+//! share is shown.
 
 use ampere_model::RegionRef;
 

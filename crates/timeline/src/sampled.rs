@@ -47,7 +47,7 @@ struct Thread {
     /// The time of the last sample, and whether `outside` has it.
     sampled: Timestamp,
     is_counted: bool,
-    /// While the thread is outside of calls and of recorded functions: the time up to which this is counted.
+    /// The time up to which the time outside of calls and recorded functions is counted. `None` while the thread is inside one.
     counted_until: Option<Moment>,
     /// Whether a sample was taken inside the call that is open.
     caller_is_known: bool,
@@ -79,7 +79,7 @@ struct Moment {
 }
 
 impl Moment {
-    /// Returns the ticks of CPU time since an earlier moment. If they are not known, they are the time that has passed.
+    /// Returns the ticks of CPU time since an earlier moment, or the time that has passed if the CPU time of either is not known.
     fn since(self, earlier: Moment) -> f64 {
         let passed = (self.time - earlier.time) as f64;
         self.cpu_time.zip(earlier.cpu_time).map_or(passed, |(now, before)| now - before)
@@ -113,7 +113,7 @@ pub(crate) enum Role {
     Range,
     /// The region represents a recorded call in which a sample was taken.
     InCall,
-    /// The same, with a sample whose outermost functions are not known.
+    /// The region represents a recorded call in which a sample without its outermost functions was taken.
     InCutCall,
     /// The region is one of the program's functions.
     Function,
@@ -154,19 +154,23 @@ impl SampledStacks {
     ) {
         let Some(at) = self.thread(samples) else { return };
         if let Some(known) = self.thread(recorded).filter(|known| *known != at) {
-            if self.threads[known].stack.is_empty() {
+            if self.threads[known].stack.is_empty() && !self.threads[at].stack.is_empty() {
                 let of = &mut self.threads[at];
-                let (stack, in_call, recorded_at) =
-                    (std::mem::take(&mut of.stack), of.in_call, of.recorded_at);
+                let (stack, outside) = (std::mem::take(&mut of.stack), std::mem::take(&mut of.outside));
+                let (in_call, recorded_at) = (of.in_call, of.recorded_at);
+                let (sampled, is_counted) = (of.sampled, of.is_counted);
                 let thread = &mut self.threads[known];
-                (thread.samples, thread.stack) = (samples, stack);
+                (thread.samples, thread.stack, thread.outside) = (samples, stack, outside);
                 (thread.in_call, thread.recorded_at) = (in_call, recorded_at);
+                (thread.sampled, thread.is_counted) = (sampled, is_counted);
             }
             return self.set_thread(samples, known as u32);
         }
         let thread = &mut self.threads[at];
         thread.program = usize::from(own.first().is_some_and(|first| role(*first) == Role::Program));
-        thread.base = own.iter().take_while(|region| role(**region) != Role::Call).count();
+        let is_call = |region: &RegionRef| matches!(role(*region), Role::Call | Role::RuntimeCall);
+        thread.base = own.iter().take_while(|region| !is_call(region)).count();
+        thread.is_of_runtime = own.get(thread.base).is_some_and(|call| role(*call) == Role::RuntimeCall);
         thread.function_at = own.iter().position(|region| role(*region) == Role::Function);
         (thread.recorded, thread.own) = (Some(recorded), own);
         self.set_thread(recorded, at as u32);
@@ -282,13 +286,15 @@ impl Thread {
             self.outside.add(&self.stack);
         }
         if let (Some(before), Some(recorded)) = (&mut self.counted_until, self.recorded) {
+            // A late event counts as if it happened now.
+            let time = time.max(before.time);
             let now = Moment { time, cpu_time: known.cpu_time(recorded, time) };
             self.outside.spend(now.since(*before));
             *before = now;
         }
     }
 
-    /// Time outside of calls is counted from the first moment there on, and no longer after the last one.
+    /// Starts to count the time when the thread is outside of calls and recorded functions, and stops when it no longer is.
     fn begin_or_end_count(&mut self, time: Timestamp, known: &impl Known) {
         let is_outside = self.own.len() == self.base && self.function_at.is_none() && !self.stack.is_empty();
         let recorded = self.recorded.filter(|_| is_outside && !self.own.is_empty());
@@ -403,6 +409,7 @@ impl Thread {
     fn leave(&mut self, recorded: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let time = step.time;
         let is_call = self.own.len() > self.base;
+        let was_in_function = self.function_at.is_some();
         if !is_call {
             // The shown frames are inside the one that is left.
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
@@ -419,7 +426,7 @@ impl Thread {
                 self.learn_caller(call);
             }
             self.caller_is_known = false;
-            if is_call {
+            if is_call || was_in_function && self.function_at.is_none() {
                 self.outside.choose();
             }
             self.show(None, time, recorded, each);

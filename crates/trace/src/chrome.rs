@@ -80,7 +80,11 @@ pub fn write(
         writer.processes = processes;
         writer.name_locations(choice).context("the report")?;
         let missing = trace.missing().to_vec();
-        let report = trace.read_events(&mut Merged::new(&definitions, &missing, &mut writer))?;
+        let mut merged = Merged::new(&definitions, &missing, &mut writer);
+        let report = trace.read_events(&mut merged)?;
+        if !report.stopped {
+            let _ = merged.finish(); // the writer keeps its failure
+        }
         let ended = writer.end_samples();
         let Writer { devices, written: until_now, processes: named, .. } = writer;
         (written, processes) = (until_now, named);

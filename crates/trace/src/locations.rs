@@ -68,7 +68,7 @@ pub(crate) fn add_locations(
             _ => continue,
         };
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
-        // The first CPU location of a group is the process' main one, even if its events are missing.
+        // The first CPU location of a group that is a thread is the process' main one, even if its events are missing.
         let samples = evidence::samples(definitions, reference);
         let is_thread = kind == LocationKind::CpuThread && !evidence::is_of_other_threads(location);
         let main = is_thread && (mains.insert(location.group) || samples.is_some());

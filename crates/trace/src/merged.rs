@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 /// After this number of events, those whose CPU time is known by then are passed on.
 const BATCH: usize = 1 << 12;
 /// The maximum number of events that wait until their CPU time is known.
-const HELD_MAX: usize = 1 << 20;
+const HELD_MAX: usize = 1 << 22;
 
 /// Passes events on. An enter event that is sampled, or that continues a call, counts as 0 calls.
 pub(crate) struct Merged<'a, H> {
@@ -82,6 +82,14 @@ impl<'a, H: EventHandler> Merged<'a, H> {
         self.last = time;
         self.held.push_back(Held { location, time, event });
         if self.held.len().is_multiple_of(BATCH) { self.pass_known() } else { ControlFlow::Continue(()) }
+    }
+
+    /// Passes on the events that still wait. Some locations have no end, because their events cannot be read.
+    pub fn finish(mut self) -> Flow {
+        while let Some(held) = self.held.pop_front() {
+            self.pass(held)?;
+        }
+        ControlFlow::Continue(())
     }
 
     /// Passes on the events whose CPU time is known.
@@ -176,8 +184,7 @@ impl<H: EventHandler> EventHandler for Merged<'_, H> {
 
     fn end(&mut self, location: LocationRef) -> Flow {
         self.cpu_times.end(location);
-        self.hold(location, self.last, Event::End)?;
-        self.pass_known()
+        self.hold(location, self.last, Event::End)
     }
 
     fn metric(

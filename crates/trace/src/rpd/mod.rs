@@ -81,7 +81,11 @@ pub fn write(
         let mut events = Events::new(&mut database, &definitions, choice, charged, &mut step);
         events.put_locations(&gpus)?;
         let missing = trace.missing().to_vec();
-        let report = trace.read_events(&mut Merged::new(&definitions, &missing, &mut events))?;
+        let mut merged = Merged::new(&definitions, &missing, &mut events);
+        let report = trace.read_events(&mut merged)?;
+        if !report.stopped {
+            let _ = merged.finish(); // `events` keeps its failure
+        }
         events.failure.take().map_or(Ok(()), Err)?;
         for (location, why) in &report.truncated {
             warnings
