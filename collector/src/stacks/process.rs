@@ -710,12 +710,23 @@ mod tests {
         assert!(!is_of_score_p("solve", "/home/user/scorep/program"));
     }
 
-    #[test]
-    fn samples_count_for_the_time_since_the_one_before_when_the_period_changes() {
+    /// Returns a thread, and a function that returns the records that were written for it.
+    fn thread_with_ring() -> (SampledThread, impl FnOnce() -> Vec<Record>) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ring");
         let producer = RingProducer::create(&path, RING_RECORDS, 0).unwrap();
-        let mut thread = SampledThread::new(EventWriter::new(producer));
+        let records_of_ring = move || {
+            let mut records = Vec::new();
+            let mut ring = RingConsumer::open(&directory.path().join("ring")).unwrap();
+            ring.copy_out(&mut records, usize::MAX).unwrap();
+            records
+        };
+        (SampledThread::new(EventWriter::new(producer)), records_of_ring)
+    }
+
+    #[test]
+    fn samples_count_for_the_time_since_the_one_before_when_the_period_changes() {
+        let (mut thread, records_of_ring) = thread_with_ring();
         let pause = Duration::from_millis(20);
         let mut timing = Timing::new(EventClock::new(), Duration::from_millis(1), pause);
         let mut time = timing.clock.now();
@@ -728,8 +739,7 @@ mod tests {
             }
         }
         thread.end(&timing);
-        let mut records = Vec::new();
-        RingConsumer::open(&path).unwrap().copy_out(&mut records, usize::MAX).unwrap();
+        let records = records_of_ring();
         let at = |kind, function| {
             let is_it = |record: &&Record| record.kind() == Some(kind) && record.argument() == function;
             records.iter().find(is_it).unwrap().word0
@@ -744,10 +754,7 @@ mod tests {
 
     #[test]
     fn each_sample_inside_a_recorded_call_is_written_although_the_stack_stays_the_same() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("ring");
-        let producer = RingProducer::create(&path, RING_RECORDS, 0).unwrap();
-        let mut thread = SampledThread::new(EventWriter::new(producer));
+        let (mut thread, records_of_ring) = thread_with_ring();
         let timing = Timing::new(EventClock::new(), Duration::from_millis(1), Duration::from_millis(20));
         let began = timing.clock.now();
         let times: Vec<u64> = (1..=3).map(|sample| began + sample * timing.period).collect();
@@ -755,8 +762,7 @@ mod tests {
             thread.change_to(vec![PROGRAM, 7, IN_CALL], *time, *time - timing.period, &timing, true);
         }
         thread.end(&timing);
-        let mut records = Vec::new();
-        RingConsumer::open(&path).unwrap().copy_out(&mut records, usize::MAX).unwrap();
+        let records = records_of_ring();
         let times_of = |function| -> Vec<Timestamp> {
             let is_enter =
                 |record: &&Record| record.kind() == Some(Kind::Enter) && record.argument() == function;

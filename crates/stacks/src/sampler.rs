@@ -622,10 +622,9 @@ impl Sampler {
         }
         let entry = self.on_cpu.entry(thread).or_insert(new);
         if std::mem::replace(&mut entry.is_on, false) && entry.at < time {
-            sink.on_cpu(process, thread, entry.at, time);
-            self.counts.figures.on_cpu_ns += time - entry.at;
-            self.processes.passed_on_cpu(process, time - entry.at, true);
-            entry.at = time;
+            let passed = entry.pass(thread, time, sink);
+            self.counts.figures.on_cpu_ns += passed;
+            self.processes.passed_on_cpu(process, passed, true);
         }
     }
 
