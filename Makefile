@@ -7,8 +7,11 @@
 # make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: this time for each target (default: all
 #               targets). KEEP=1 adds the time to fuzz/hours.json
 # make sanitize checks memory and threads with Miri, the sanitizers, valgrind and the model checker, as far as they are installed
+# make cross    tests what depends on the processor for AArch64, under qemu, on Debian with another processor
 # make install PREFIX=/opt/ampere
 # make dist     target/release/dist/ampere-<version>-<machine>.tar.gz: the installation as a tree that can be unpacked anywhere
+# make wheel    target/release/dist/ampere_energy-<version>-py3-none-manylinux_2_<glibc>_<machine>.whl: the installation and the module
+#               ampere, for pip. It needs the C library that the build needs, or a newer one
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -17,6 +20,8 @@ EXAMPLE_SECONDS ?= 20
 BIN = $(or $(CARGO_TARGET_DIR),target)/release
 DIST = $(BIN)/dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# Tarballs and wheels contain OTF2.
+OTF2_LICENCE = $(wildcard /usr/share/doc/libopen-trace-format2-dev/copyright)
 NAME = ampere-$(VERSION)-$(shell uname -m)
 
 # Open MPI refuses to run as root unless both variables are set.
@@ -78,6 +83,9 @@ sanitize: build-all
 	@scripts/need-packages test
 	@scripts/sanitize
 
+cross:
+	@scripts/cross
+
 install: build
 	$(MAKE) install-files
 	@echo "Put $(PREFIX)/bin on the PATH, or use the module in $(PREFIX)/share/modulefiles; ampere doctor reports what a node has."
@@ -93,6 +101,9 @@ install-files:
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so
 	cp -r $(BIN)/ampere-preload $(DESTDIR)$(PREFIX)/lib
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/ampere/interface
+	install -m 644 interface/ampere.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 interface/ampere.f90 interface/ampere.py $(DESTDIR)$(PREFIX)/share/ampere/interface
 	scripts/install-book $(DESTDIR)$(PREFIX)/share/ampere/docs
 	$(BIN)/ampere shipped $(DESTDIR)$(PREFIX)/share/ampere
 	@# Links where man and the shells look for them.
@@ -102,10 +113,11 @@ install-files:
 	cd $(DESTDIR)$(PREFIX)/share && ln -sf ../../ampere/completions/ampere.bash bash-completion/completions/ampere
 	cd $(DESTDIR)$(PREFIX)/share && ln -sf ../../ampere/completions/_ampere zsh/site-functions/_ampere
 	cd $(DESTDIR)$(PREFIX)/share && ln -sf ../../ampere/completions/ampere.fish fish/vendor_completions.d/ampere.fish
-	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/hip $(DESTDIR)$(PREFIX)/share/ampere/examples/cuda
+	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/hip $(DESTDIR)$(PREFIX)/share/ampere/examples/cuda $(DESTDIR)$(PREFIX)/share/ampere/examples/regions
 	install -m 644 examples/mpi/Makefile examples/mpi/*.c $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi
 	install -m 644 examples/hip/Makefile examples/hip/README.md examples/hip/*.cpp examples/hip/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
 	install -m 644 examples/cuda/Makefile examples/cuda/README.md examples/cuda/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/cuda
+	install -m 644 examples/regions/Makefile examples/regions/regions.* $(DESTDIR)$(PREFIX)/share/ampere/examples/regions
 	@# Environment Modules reads the file without a suffix. Lmod prefers the other one.
 	install -d $(DESTDIR)$(PREFIX)/share/modulefiles/ampere
 	install -m 644 packaging/modulefiles/ampere.lua $(DESTDIR)$(PREFIX)/share/modulefiles/ampere/$(VERSION).lua
@@ -115,15 +127,25 @@ install-files:
 dist: build
 	rm -rf $(DIST)/$(NAME)
 	$(MAKE) install-files PREFIX= DESTDIR=$(DIST)/$(NAME)
-	ldd $(BIN)/ampere | awk '/otf2|open-trace-format2/ { print $$3 }' | xargs cp -L -t $(DIST)/$(NAME)/lib
+	ldd $(BIN)/ampere | awk '/otf2|open-trace-format2/ { print $$3 }' | xargs -r cp -L -t $(DIST)/$(NAME)/lib
 	cp LICENSE LICENSE-APACHE LICENSE-MIT $(DIST)/$(NAME)
+	$(if $(OTF2_LICENCE),cp $(OTF2_LICENCE) $(DIST)/$(NAME)/LICENSE-OTF2)
 	tar -C $(DIST) -czf $(DIST)/$(NAME).tar.gz $(NAME)
 	rm -r $(DIST)/$(NAME)
 	@echo $(DIST)/$(NAME).tar.gz
+
+# The programs find the libraries in `lib` next to `bin`, which are those of the environment that pip installs into.
+wheel: build
+	rm -rf $(DIST)/wheel
+	$(MAKE) install-files PREFIX= DESTDIR=$(DIST)/wheel
+	ldd $(BIN)/ampere | awk '/otf2|open-trace-format2/ { print $$3 }' | xargs -r cp -L -t $(DIST)/wheel/lib
+	$(if $(OTF2_LICENCE),cp $(OTF2_LICENCE) $(DIST)/wheel/LICENSE-OTF2)
+	python3 python/build-wheel $(VERSION) $(DIST)/wheel $(DIST)
+	rm -r $(DIST)/wheel
 
 clean:
 	$(CARGO) clean
 	$(MAKE) -C examples/mpi clean
 	$(MAKE) -C examples/hip clean
 
-.PHONY: all build build-all run example-packages test test-long lint bench soak fuzz sanitize install install-files dist clean
+.PHONY: all build build-all run example-packages test test-long lint bench soak fuzz sanitize cross install install-files dist wheel clean

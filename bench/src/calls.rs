@@ -36,21 +36,21 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         yardstick,
         yardstick_value,
     };
-    let million = |seconds: f64| calls / 1e6 / seconds;
+    let millions_per_second = |seconds: f64| calls / 1e6 / seconds;
     Ok(vec![
         figure(
             "attribute --calls: rows per second of additional CPU time",
             "million",
-            million(with - without),
+            millions_per_second(with - without),
             "at least",
             MILLIONS_MIN,
         ),
         figure(
             "attribute --calls: rows per second of all CPU time",
             "million",
-            million(with),
+            millions_per_second(with),
             "the same calls without a table",
-            million(without),
+            millions_per_second(without),
         ),
         figure("attribute --calls: peak resident memory", "MB", megabytes, "at most", MEGABYTES_MAX),
     ])

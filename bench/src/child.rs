@@ -45,8 +45,8 @@ pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
 
 pub fn wait(child: Child) -> anyhow::Result<Used> {
     let mut status = 0;
-    // SAFETY: an all-zero rusage is valid; both outlive the call. The child has not been waited for, and Child does
-    // not wait for it when it is dropped.
+    // SAFETY: an all-zero rusage is valid, and `status` and `usage` outlive the call. The child has not been waited for, and
+    // Child does not wait for it when it is dropped.
     let (waited, usage) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         (libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage), usage)
@@ -80,7 +80,7 @@ pub fn stand_in() -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-/// `ampere attribute` with the default configuration.
+/// Returns the command `ampere attribute` with the default configuration.
 pub fn attribute(trace: &Path) -> Command {
     let mut command = Command::new(sibling("ampere"));
     command.arg("attribute").arg(trace).env_remove("AMPERE_CONFIG");
@@ -97,4 +97,14 @@ pub fn directory(bytes: u64) -> anyhow::Result<tempfile::TempDir> {
     let memory = Path::new("/dev/shm");
     let place = if free_bytes(memory) > 2 * bytes { memory.to_owned() } else { std::env::temp_dir() };
     Ok(tempfile::tempdir_in(place)?)
+}
+
+/// Returns the command that runs a program under `ampere run` in a directory, with the results in `out` there. Removes the
+/// previous results.
+pub fn ampere_run(place: &Path, program: &Path) -> Command {
+    let mut command = Command::new(sibling("ampere"));
+    let _ = std::fs::remove_dir_all(place.join("out"));
+    command.args(["run", "--listen", "127.0.0.1:0", "-o"]).arg(place.join("out")).arg("--").arg(program);
+    command.current_dir(place);
+    command
 }

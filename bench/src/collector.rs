@@ -15,7 +15,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 }
 
 /// The load of a typical program: each rank has a few hundred call paths, up to 20 frames deep.
-const RANKS: Load = Load {
+const TYPICAL_LOAD: Load = Load {
     processes: 8,
     threads: 1,
     pattern: Pattern::Walk { calls_per_message: 0 },
@@ -27,7 +27,8 @@ const RANKS: Load = Load {
 
 fn throughput() -> anyhow::Result<Figure> {
     const EVENTS: u64 = 60_000_000;
-    let [measured] = medians(ROUNDS, |_| Ok(Feed::start(&RANKS)?.run_for_events(EVENTS)?.cpu_per_event()))?;
+    let [measured] =
+        medians(ROUNDS, |_| Ok(Feed::start(&TYPICAL_LOAD)?.run_for_events(EVENTS)?.cpu_per_event()))?;
     Ok(Figure {
         what: "collector: decode, order and attribute an event, CPU of all threads",
         value: measured,
@@ -41,7 +42,7 @@ fn throughput() -> anyhow::Result<Figure> {
 /// measures how long a user waits for that.
 fn traced() -> anyhow::Result<[Figure; 3]> {
     const EVENTS: u64 = 32_000_000;
-    let load = Load { trace: true, ..RANKS };
+    let load = Load { trace: true, ..TYPICAL_LOAD };
     let (mut cpu, mut bytes) = ([const { Vec::new() }; 2], [0.0; 2]);
     let [waited, theirs] = medians(ROUNDS, |which| {
         let (used, events, wall);
@@ -101,13 +102,14 @@ fn written_bare(
 pub fn messages() -> anyhow::Result<Vec<Figure>> {
     const EVENTS: u64 = 16_000_000;
     let waited = |calls_per_message| -> anyhow::Result<f64> {
-        let load = Load { trace: true, pattern: Pattern::Walk { calls_per_message }, ..RANKS };
+        let load = Load { trace: true, pattern: Pattern::Walk { calls_per_message }, ..TYPICAL_LOAD };
         let run = Feed::start(&load)?.run_for_events(EVENTS)?;
         Ok(run.seconds_to_finish * 1e9 / run.events as f64)
     };
     let alone = |calls_per_message| -> anyhow::Result<f64> {
         let directory = tempfile::tempdir_in("/dev/shm")?;
-        let ran = written_bare(u64::from(RANKS.processes), EVENTS, calls_per_message, directory.path())?;
+        let ran =
+            written_bare(u64::from(TYPICAL_LOAD.processes), EVENTS, calls_per_message, directory.path())?;
         Ok(ran.seconds * 1e9 / EVENTS as f64)
     };
     let [none, few, each, theirs, theirs_each] = medians(ROUNDS, |which| match which {
@@ -142,11 +144,12 @@ const RATE: f64 = 4e6;
 /// Measures the collector's peak memory for the events of an hour, at 20,000 events per second, and for a tenth of them. They are
 /// written within 18 seconds and within 1.8 seconds.
 pub fn memory() -> anyhow::Result<Vec<Figure>> {
-    let load = Load { processes: 64, pattern: Pattern::Tree { deep: 4, wide: 6 }, ..RANKS };
+    let load = Load { processes: 64, pattern: Pattern::Tree { deep: 4, wide: 6 }, ..TYPICAL_LOAD };
     let peak = |milliseconds| -> anyhow::Result<f64> {
         let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_millis(milliseconds))?;
         let callpaths =
             run.summary["devices"][0]["views"][0]["callpaths"]["path"].as_array().map_or(0, Vec::len);
+        // The trees of all ranks have 64 x 1,554 = 99,456 call paths.
         if callpaths < 99_000 {
             anyhow::bail!("{callpaths} call paths");
         }
@@ -163,7 +166,7 @@ pub fn memory() -> anyhow::Result<Vec<Figure>> {
 /// Measures the cost of 1,098,048 call paths on 8 ranks. Each path is called at least twice.
 pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
     const CALL_PATHS: f64 = 1_098_048.0;
-    let load = Load { processes: 8, pattern: Pattern::Tree { deep: 6, wide: 7 }, ..RANKS };
+    let load = Load { processes: 8, pattern: Pattern::Tree { deep: 6, wide: 7 }, ..TYPICAL_LOAD };
     let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(2))?;
     let [json, text, page] = run.results_bytes;
     let figure = Figure::new;
@@ -195,24 +198,26 @@ pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// `ampere-bench --load PROCESSES THREADS SECONDS` runs only this load, to be watched with a profiler.
+/// `ampere-bench --load PROCESSES THREADS SECONDS` only runs the load of [`many_locations`], to be watched with a profiler.
 pub const LOAD_COMMAND: &str = "--load";
 
 pub fn load(processes: &str, threads: &str, seconds: &str) -> anyhow::Result<()> {
-    let load = Load { processes: processes.parse()?, threads: threads.parse()?, ..LOCATIONS };
+    let load = Load { processes: processes.parse()?, threads: threads.parse()?, ..ALL_THREADS_LOAD };
     let cost = Feed::start(&load)?.settled_cpu_per_event(RATE, Duration::from_secs(seconds.parse()?))?;
     println!("{cost:.2} ns per event");
     Ok(())
 }
 
-const LOCATIONS: Load = Load { pattern: Pattern::Tree { deep: 3, wide: 4 }, all_threads: true, ..RANKS };
+/// The load of [`many_locations`], which sets the numbers of processes and threads.
+const ALL_THREADS_LOAD: Load =
+    Load { pattern: Pattern::Tree { deep: 3, wide: 4 }, all_threads: true, ..TYPICAL_LOAD };
 
 /// Measures the cost of an event at the same number of events per second, from 1,024 threads of 64 processes and from 16 threads
 /// of 16 processes.
 pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
     let [few, many] = medians(ROUNDS, |which| {
         let (processes, threads) = [(16, 1), (64, 16)][which];
-        let load = Load { processes, threads, ..LOCATIONS };
+        let load = Load { processes, threads, ..ALL_THREADS_LOAD };
         Feed::start(&load)?.settled_cpu_per_event(RATE, Duration::from_secs(6))
     })?;
     Ok(vec![Figure {
@@ -226,7 +231,7 @@ pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
 
 /// Measures a full node: the size of its shared memory, the collector's descriptors and files, and how often it writes.
 pub fn many_ranks() -> anyhow::Result<Vec<Figure>> {
-    let load = Load { processes: 128, trace: true, ..RANKS };
+    let load = Load { processes: 128, trace: true, ..TYPICAL_LOAD };
     let footprint = Feed::start(&load)?.footprint(1e6, Duration::from_secs(4))?;
     let figure = Figure::new;
     Ok(vec![
@@ -261,15 +266,15 @@ pub fn many_ranks() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// The enters and leaves of a send and a receive.
+/// The number of enters and leaves of one send and its receive.
 const EVENTS_PER_MESSAGE: f64 = 4.0;
 
-/// Measures what it costs to find waits while ranks run, each of which sends `rate` messages a second. Returns the CPU nanoseconds per
-/// message with and without, and the number of ranks.
+/// Measures what it costs to find, during a run, which ranks wait for each other, if each rank sends `rate` messages a second.
+/// Returns the CPU nanoseconds per message if waits are found and if they are not, and the number of ranks.
 pub fn exchange(rate: f64, duration: Duration) -> anyhow::Result<([f64; 2], f64)> {
-    let ranks = f64::from(RANKS.processes);
+    let ranks = f64::from(TYPICAL_LOAD.processes);
     let costs = medians(ROUNDS, |which| {
-        let load = Load { pattern: Pattern::Exchange, waits: which == 0, ..RANKS };
+        let load = Load { pattern: Pattern::Exchange, waits: which == 0, ..TYPICAL_LOAD };
         let per_event =
             Feed::start(&load)?.settled_cpu_per_event(rate * ranks * EVENTS_PER_MESSAGE, duration)?;
         Ok(per_event * EVENTS_PER_MESSAGE)
@@ -278,7 +283,7 @@ pub fn exchange(rate: f64, duration: Duration) -> anyhow::Result<([f64; 2], f64)
 }
 
 pub fn idle() -> anyhow::Result<Vec<Figure>> {
-    let load = Load { processes: 16, ..RANKS };
+    let load = Load { processes: 16, ..TYPICAL_LOAD };
     let [share] = medians(3, |_| Feed::start(&load)?.idle(Duration::from_secs(5)))?;
     Ok(vec![Figure {
         what: "collector: CPU while the job does nothing",

@@ -1,17 +1,18 @@
 //! Compares `ampere attribute` with two threads and with one, on a trace of two nodes, which are attributed in parallel, and on a
-//! trace of one node, whose events are decoded ahead.
+//! trace of one node, whose events one thread decodes while the other one attributes earlier ones.
 
 use crate::trace::{Shape, Walk};
 use crate::{Figure, Missing, child, medians};
 
 const RANKS: u64 = 8;
 const EVENTS: u64 = 16_000_000;
+/// The size of two traces, with 12 bytes for each event.
 const BYTES: u64 = 2 * EVENTS * 12;
 const ROUNDS: usize = 5;
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return Err(Missing("one CPU".to_owned()).into());
+        return Err(Missing("there is only one CPU".to_owned()).into());
     }
     let directory = child::directory(BYTES)?;
     let mut figures = Vec::new();

@@ -9,7 +9,8 @@ const EVENTS: u64 = 8_000_000;
 const DEPTH: u64 = 20;
 /// Events of one rank between two samples of the device. With more ranks there are more events between two samples.
 const EVENTS_PER_SAMPLE: u64 = 125;
-/// The hard case: most frames that receive energy from a sample were entered only once since the previous sample.
+/// The same in the hard case, in which most frames that receive energy from a sample were entered only once since the previous
+/// one.
 const FEW_EVENTS_PER_SAMPLE: u64 = 2;
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
@@ -17,7 +18,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let library = unsafe { libloading::Library::new(least::build_engine()?)? };
     // SAFETY: as above.
     let least = unsafe { library.get::<unsafe extern "C" fn(u64, u64) -> u64>(b"least_engine")? };
-    let least = |ranks| {
+    let minimal_c = |ranks| {
         let begun = Instant::now();
         // SAFETY: the function accepts any numbers above 0.
         std::hint::black_box(unsafe { least(std::hint::black_box(ranks), EVENTS) });
@@ -26,9 +27,9 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let [few, least_few, many, least_many, hard] = medians(5, |which| {
         Ok(match which {
             0 => run(8, EVENTS_PER_SAMPLE),
-            1 => least(8),
+            1 => minimal_c(8),
             2 => run(512, EVENTS_PER_SAMPLE),
-            3 => least(512),
+            3 => minimal_c(512),
             _ => run(512, FEW_EVENTS_PER_SAMPLE),
         })
     })?;
@@ -52,7 +53,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Measures nanoseconds per event. The ranks take turns; each goes up and down its 20 frames.
+/// Measures nanoseconds per event. The ranks take turns; each enters 20 frames and leaves them again.
 fn run(ranks: u64, events_per_sample: u64) -> f64 {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);

@@ -203,7 +203,7 @@ fn recorded() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Runs in the child. Prints nanoseconds per event, of ampere and of the yardsticks, and the fraction of the calls that was
+/// Runs in the child. Prints nanoseconds per event of ampere and of the yardsticks, and the percentage of the calls that were
 /// coalesced or suppressed.
 pub fn recorded_child() {
     const ROUNDS: usize = 9;
@@ -293,7 +293,7 @@ fn folded() -> anyhow::Result<Vec<Figure>> {
 
 const FOLDED_ROUNDS: usize = 15;
 
-/// Runs in the child. Prints nanoseconds per event of the yardsticks, and the number of calls in the summary.
+/// Runs in the child. Prints nanoseconds per event of ampere and of the yardsticks, and the number of calls in the summary.
 pub fn folded_child() {
     let place = Place::prepare();
     let host = Host::start(&place.library);

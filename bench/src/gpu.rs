@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Number of launches over which the time of a launch is averaged.
+/// Number of launches by HIP, and of rounds of two launches by CUDA, over which times are averaged.
 const LAUNCHES: &str = "100000";
 /// Number of kernels on eight streams, 10,000 a second.
 const KERNELS: u32 = 30_000;
@@ -18,18 +18,21 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let place = tempfile::tempdir()?;
     let hip = Program::hip(place.path())?;
     let cuda = Program::cuda(place.path())?;
+    // With `timed` in its variable, a stand-in prints how long ampere's functions took (tests/stand-ins). The words behind it are
+    // arguments of hip_kernels.c and cuda_kernels.c (tests/programs). Here, the latter uses one stream and kernels of 100 ns and
+    // 300 ns, and waits for them only at the end.
     let [hip_launch, hip_record] = hip.times("STAND_IN_ROCPROFILER", "timed", &["bench", LAUNCHES])?;
     let [cuda_launch, cuda_record] =
         cuda.times("STAND_IN_CUPTI", "timed=1", &[LAUNCHES, "1", "100", "late"])?;
-    hip.runs("", "", &["many", &KERNELS.to_string()])?;
+    hip.run("", "", &["many", &KERNELS.to_string()])?;
     let lost = hip.quality()?["unrecorded_kernels"].as_f64().context("no unrecorded_kernels")?;
     let recorded = 100.0 * (1.0 - lost / f64::from(KERNELS));
-    let asked = "limit";
+    let yardstick = "limit";
     Ok(vec![
-        Figure::new("GPU: a launch by HIP, our part", hip_launch, "ns", asked, 300.0),
-        Figure::new("GPU: a launch by CUDA, our part", cuda_launch, "ns", asked, 300.0),
-        Figure::new("GPU: the record of a kernel by HIP, our part", hip_record, "ns", asked, 500.0),
-        Figure::new("GPU: the record of a kernel by CUDA, our part", cuda_record, "ns", asked, 500.0),
+        Figure::new("GPU: a launch by HIP, our part", hip_launch, "ns", yardstick, 300.0),
+        Figure::new("GPU: a launch by CUDA, our part", cuda_launch, "ns", yardstick, 300.0),
+        Figure::new("GPU: the record of a kernel by HIP, our part", hip_record, "ns", yardstick, 500.0),
+        Figure::new("GPU: the record of a kernel by CUDA, our part", cuda_record, "ns", yardstick, 500.0),
         Figure::new("GPU: 10,000 kernels a second on 8 streams, recorded", recorded, "%", "all", 100.0),
         Figure::new(
             "GPU: libraries of ampere not loaded into a program that uses no GPU",
@@ -58,13 +61,17 @@ fn compile(words: &[&OsStr]) -> anyhow::Result<()> {
 
 /// Returns the variables that select the stand-in for the library of counters.
 fn counters(
-    source: &'static str,
-    variable: &'static str,
-    script: &'static str,
+    counter_source: &'static str,
+    library_variable: &'static str,
+    script_variable: &'static str,
     library: &str,
 ) -> [(&'static str, String); 3] {
     let library = child::sibling(library).to_string_lossy().into_owned();
-    [("AMPERE_COUNTERS", source.to_owned()), (variable, library), (script, "watts=300".to_owned())]
+    [
+        ("AMPERE_COUNTERS", counter_source.to_owned()),
+        (library_variable, library),
+        (script_variable, "watts=300".to_owned()),
+    ]
 }
 
 impl Program {
@@ -96,7 +103,7 @@ impl Program {
     }
 
     /// Runs the program under `ampere run`. Returns its standard error.
-    fn runs(&self, variable: &str, script: &str, words: &[&str]) -> anyhow::Result<String> {
+    fn run(&self, variable: &str, script: &str, words: &[&str]) -> anyhow::Result<String> {
         let _ = std::fs::remove_dir_all(self.place.join("out"));
         let mut command = Command::new(child::sibling("ampere"));
         command.args(["run", "--sample", "off", "--listen", "127.0.0.1:0", "-o"]).arg(self.place.join("out"));
@@ -113,7 +120,7 @@ impl Program {
 
     /// Returns the nanoseconds that the stand-in has measured, of a launch and of a record.
     fn times(&self, variable: &str, script: &str, words: &[&str]) -> anyhow::Result<[f64; 2]> {
-        let said = self.runs(variable, script, words)?;
+        let said = self.run(variable, script, words)?;
         let before = |text: &str| {
             let number = said.split(text).next()?.rsplit(' ').next()?;
             number.parse::<f64>().ok()

@@ -34,7 +34,7 @@ const SCOREP: &str = "Score-P";
 pub const MPI_VARIABLES: [(&str, &str); 3] =
     [("OPENBLAS_NUM_THREADS", "1"), ("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
 
-/// The name of a way to run a program that cannot be measured on this machine, and the reason.
+/// The name of a way, or of a group of ways, that cannot be measured on this machine, and the reason.
 type Missed = Option<(&'static str, anyhow::Error)>;
 
 /// One way to run a program.
@@ -174,7 +174,7 @@ fn quality(summary: &Path) -> anyhow::Result<Quality> {
     })
 }
 
-/// Returns the nanoseconds per call. They are CPU time of the program itself, without the collector's.
+/// Measures the wall-clock and the CPU nanoseconds per call. The CPU time is that of the program itself, without the collector's.
 pub fn calls() -> anyhow::Result<Vec<Value>> {
     let place = tempfile::tempdir()?;
     let build = |name: &str, before: &[&str], options: &[&str]| {

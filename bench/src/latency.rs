@@ -20,26 +20,27 @@ const CHANGES: u32 = 240;
 /// The step is neither a divisor nor a multiple of the collector's periods, so that changes occur at all phases of the periods.
 const STEP_SECONDS: f64 = 0.083;
 const WATTS: f64 = 1000.0;
-/// The counter starts to change after this time, when the collector has determined its clock and opened its counters.
+/// Changes before this time are not measured: the collector must first determine its clock and open its counters.
 const BEGINS_SECONDS: f64 = 3.0;
 const SCRAPE_PERIOD: Duration = Duration::from_millis(5);
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let mut latencies = measure()?;
     latencies.sort_by(f64::total_cmp);
-    let part =
-        |part: f64| 1e3 * latencies[((latencies.len() as f64 * part) as usize).min(latencies.len() - 1)];
+    let quantile = |fraction: f64| {
+        1e3 * latencies[((latencies.len() as f64 * fraction) as usize).min(latencies.len() - 1)]
+    };
     Ok(vec![
         Figure {
             what: "latency: from a counter's change to /metrics, median",
-            value: part(0.5),
+            value: quantile(0.5),
             unit: "ms",
             yardstick: "limit, for the 99th percentile",
             yardstick_value: 250.0,
         },
         Figure {
             what: "latency: from a counter's change to /metrics, 99th percentile",
-            value: part(0.99),
+            value: quantile(0.99),
             unit: "ms",
             yardstick: "limit",
             yardstick_value: 250.0,
@@ -93,7 +94,7 @@ fn scrape_until(announced: &Path, end: f64) -> anyhow::Result<Vec<(f64, f64)>> {
             address = json["url"].as_str().and_then(|url| url.strip_prefix("http://")).map(str::to_owned);
         }
         if let Some(address) = &address {
-            let body = scrape(address).context("no scrape")?;
+            let body = scrape(address).context("cannot scrape /metrics")?;
             let line = body.lines().find(|line| line.starts_with("ampere_device_energy_joules_total{"));
             let joules = line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok());
             scrapes.extend(joules.map(|joules: f64| (monotonic(), joules)));

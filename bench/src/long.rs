@@ -8,24 +8,25 @@ use std::process::Command;
 
 const RANKS: u64 = 8;
 const DEVICES: u64 = 2;
-/// Enters and leaves of all ranks. The samples of the devices come on top.
+/// Enters and leaves of all ranks. The devices' samples come in addition.
 const EVENTS: u64 = 40_000_000;
-const EVENTS_OF_SHORT: u64 = EVENTS / 10;
-const EVENTS_OF_PATHS: u64 = EVENTS / 4;
-/// An event takes 12 bytes of the trace: 9 for its timestamp, and 3 for the rest.
+const SHORT_EVENTS: u64 = EVENTS / 10;
+const PATHS_EVENTS: u64 = EVENTS / 4;
+/// Size of the long trace: an event takes 12 bytes, 9 for its timestamp and 3 for the rest. [`child::directory`] uses memory only
+/// if twice as much is free, which is enough for the other two traces as well.
 const BYTES: u64 = EVENTS * 12;
 const ROUNDS: usize = 5;
 const MEGABYTES_MAX: f64 = 200.0;
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let directory = child::directory(BYTES)?;
-    let short = write(&directory.path().join("short"), EVENTS_OF_SHORT)?;
+    let short = write(&directory.path().join("short"), SHORT_EVENTS)?;
     let long = write(&directory.path().join("long"), EVENTS)?;
     let peak = |trace: &Written| -> anyhow::Result<f64> {
         Ok(child::run(&mut child::attribute(&trace.anchor))?.used.peak_megabytes)
     };
-    let (peak_of_short, peak_of_long) = (peak(&short)?, peak(&long)?);
-    let peak_of_paths = peak(&write_many_paths(&directory.path().join("paths"))?)?;
+    let (peak_short, peak_long) = (peak(&short)?, peak(&long)?);
+    let peak_paths = peak(&write_many_paths(&directory.path().join("paths"))?)?;
     std::fs::remove_dir_all(directory.path().join("paths"))?;
     let mut cpu = [const { Vec::new() }; 3];
     let per_event = 1e9 / (long.calls + long.samples) as f64;
@@ -65,21 +66,21 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         figure(
             "attribute: peak resident memory, 4 million events",
             "MB",
-            peak_of_short,
+            peak_short,
             "at most",
             MEGABYTES_MAX,
         ),
         figure(
             "attribute: peak resident memory, 40 million events",
             "MB",
-            peak_of_long,
+            peak_long,
             "at most",
             MEGABYTES_MAX,
         ),
         figure(
             "attribute: peak resident memory, 10 million events, 100,000 call paths",
             "MB",
-            peak_of_paths,
+            peak_paths,
             "at most",
             MEGABYTES_MAX,
         ),
@@ -91,7 +92,7 @@ fn write(directory: &Path, events: u64) -> anyhow::Result<Written> {
 }
 
 fn write_many_paths(directory: &Path) -> anyhow::Result<Written> {
-    write_shape(directory, ManyPaths::REGIONS, |rank| ManyPaths::new(rank, EVENTS_OF_PATHS / RANKS))
+    write_shape(directory, ManyPaths::REGIONS, |rank| ManyPaths::new(rank, PATHS_EVENTS / RANKS))
 }
 
 fn write_shape<I: Iterator<Item = Event>>(

@@ -16,6 +16,7 @@ mod latency;
 mod least;
 mod load;
 mod long;
+mod marks;
 mod metrics;
 mod nodes;
 mod offline;
@@ -57,7 +58,7 @@ enum Bench {
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
-const BENCHES: [(&str, Bench); 29] = [
+const BENCHES: [(&str, Bench); 30] = [
     (hosts::CALLS, Bench::Runs(hosts::calls)),
     (hosts::HPL, Bench::Runs(hosts::hpl)),
     (sampling::LAMMPS, Bench::Runs(sampling::lammps)),
@@ -69,6 +70,7 @@ const BENCHES: [(&str, Bench); 29] = [
     ("ring", Bench::Figures(ring::figures)),
     ("event path", Bench::Figures(events::figures)),
     ("GPU", Bench::Figures(gpu::figures)),
+    ("marks", Bench::Figures(marks::figures)),
     ("engine", Bench::Figures(engine::figures)),
     // This one measures the peak memory of children. A child inherits the peak of this process when it is started, so this comes
     // before groups that need much memory.

@@ -49,14 +49,14 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Returns the longest time that a record waited, and the seconds that each scrape took.
-fn run(scraped: bool) -> anyhow::Result<(f64, Vec<f64>)> {
+fn run(with_scrapes: bool) -> anyhow::Result<(f64, Vec<f64>)> {
     let feed = Feed::start(&LOAD)?;
     let announced = feed.output().join("collector.json");
-    let over = AtomicBool::new(false);
+    let has_ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let scraper = scope.spawn(|| {
             let mut times = Vec::new();
-            while scraped && !over.load(Ordering::Relaxed) {
+            while with_scrapes && !has_ended.load(Ordering::Relaxed) {
                 std::thread::sleep(SCRAPE_PERIOD);
                 let begun = Instant::now();
                 let series = scrape(&announced).unwrap_or(0);
@@ -67,7 +67,7 @@ fn run(scraped: bool) -> anyhow::Result<(f64, Vec<f64>)> {
             times
         });
         let run = feed.run_at_rate(RATE, DURATION);
-        over.store(true, Ordering::Relaxed);
+        has_ended.store(true, Ordering::Relaxed);
         let times = scraper.join().map_err(|_| anyhow::anyhow!("the scraper failed"))?;
         Ok((run?.longest_wait_seconds, times))
     })
@@ -135,7 +135,7 @@ pub fn viewers() -> anyhow::Result<Vec<Figure>> {
                     let used = feed.cpu_nanoseconds()? - before;
                     Ok(100.0 * used * 1e-9 / begun.elapsed().as_secs_f64())
                 })();
-                viewers.over.store(true, Ordering::Relaxed);
+                viewers.has_ended.store(true, Ordering::Relaxed);
                 viewers.check(is_watched)?;
                 share
             });
@@ -152,9 +152,9 @@ pub fn viewers() -> anyhow::Result<Vec<Figure>> {
 /// Clients that watch a run, and how often each got an answer.
 #[derive(Default)]
 struct Viewers {
-    over: AtomicBool,
+    has_ended: AtomicBool,
     /// Number of answers: events of the page, scrapes, snapshots, call paths.
-    got: [AtomicU32; 4],
+    answers: [AtomicU32; 4],
 }
 
 impl Viewers {
@@ -167,18 +167,18 @@ impl Viewers {
     /// Reads events until the watch ends. The collector ends a stream after half a minute.
     fn read_events(&self, address: &str) {
         let mut bytes = vec![0; 1 << 16];
-        while !self.over.load(Ordering::Relaxed) {
+        while !self.has_ended.load(Ordering::Relaxed) {
             let Some(mut stream) = ask(address, "/events") else { return };
             let _ = stream.set_read_timeout(Some(LOOK_PERIOD));
             let mut is_line = false;
-            while !self.over.load(Ordering::Relaxed) {
+            while !self.has_ended.load(Ordering::Relaxed) {
                 match stream.read(&mut bytes) {
                     Ok(0) => break,
                     Ok(length) => {
                         for byte in &bytes[..length] {
                             // An event ends with an empty line.
                             let is_end = *byte == b'\n';
-                            self.got[0].fetch_add(u32::from(is_end && is_line), Ordering::Relaxed);
+                            self.answers[0].fetch_add(u32::from(is_end && is_line), Ordering::Relaxed);
                             is_line = is_end;
                         }
                     }
@@ -191,23 +191,23 @@ impl Viewers {
     }
 
     fn look(&self, address: &str, paths: &[(usize, &str)]) {
-        while !self.over.load(Ordering::Relaxed) {
+        while !self.has_ended.load(Ordering::Relaxed) {
             let begun = Instant::now();
             for (which, path) in paths {
                 let mut body = Vec::new();
                 let answer = ask(address, path).and_then(|mut stream| stream.read_to_end(&mut body).ok());
                 let is_good = answer.is_some() && body.starts_with(b"HTTP/1.1 200");
-                self.got[*which].fetch_add(u32::from(is_good), Ordering::Relaxed);
+                self.answers[*which].fetch_add(u32::from(is_good), Ordering::Relaxed);
             }
             std::thread::sleep(LOOK_PERIOD.saturating_sub(begun.elapsed()));
         }
     }
 
     fn check(&self, is_watched: bool) -> anyhow::Result<()> {
-        let got = self.got.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let least = (SETTLE + WATCH).as_secs() as u32 / 2;
-        if is_watched && got.iter().any(|count| *count < least) {
-            anyhow::bail!("too few events, scrapes, snapshots or call paths were received: {got:?}");
+        let answers = self.answers.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let answers_min = (SETTLE + WATCH).as_secs() as u32 / 2;
+        if is_watched && answers.iter().any(|count| *count < answers_min) {
+            anyhow::bail!("too few events, scrapes, snapshots or call paths were received: {answers:?}");
         }
         Ok(())
     }

@@ -31,14 +31,14 @@ impl Figure {
     }
 }
 
-/// One way to run a program.
+/// The times of a program that was run in one way.
 pub struct Run {
     pub program: &'static str,
     pub how: &'static str,
     pub unit: &'static str,
     pub wall: f64,
     pub cpu: f64,
-    /// The quality of a run with ampere.
+    /// How many calls were not recorded one by one, in a run with ampere.
     pub quality: Option<Quality>,
 }
 
@@ -93,8 +93,9 @@ fn machine() -> String {
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let is_virtual = cpus.lines().any(|line| line.starts_with("flags") && line.contains(" hypervisor"));
-    let cache = |level: u32| {
-        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{level}/size");
+    // On x86-64, index2 and index3 are L2 and L3.
+    let cache = |index: u32| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
         std::fs::read_to_string(path).map_or("unknown".to_owned(), |text| text.trim().to_owned())
     };
     format!(
@@ -154,7 +155,7 @@ const KEPT: &str = "bench/results.json";
 const BEGIN: &str = "<!-- measured: ";
 const END: &str = "<!-- end of what was measured -->";
 
-/// Makes these results the figures of the document.
+/// Writes these results to bench/results.json, and their tables into bench/README.md.
 pub fn keep(results: &Value) -> anyhow::Result<()> {
     std::fs::write(root().join(KEPT), serde_json::to_string_pretty(results)? + "\n")?;
     let path = root().join(DOCUMENT);
@@ -163,12 +164,12 @@ pub fn keep(results: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the document with new text between each pair of marks.
+/// Returns the document with new text between each pair of markers.
 fn with_tables(text: &str, results: &Value) -> anyhow::Result<String> {
     let mut parts = text.split(BEGIN);
     let mut made = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let (name, rest) = part.split_once(" -->").context("a mark without an end")?;
+        let (name, rest) = part.split_once(" -->").context("a marker without \" -->\"")?;
         let (_, rest) = rest.split_once(END).with_context(|| format!("{name}: no {END}"))?;
         let table = match name {
             "machine" => measured_on(results),
@@ -219,7 +220,7 @@ fn runs(results: &Value, program: &str) -> String {
     let rows: Vec<&Value> = lines(results).filter(|line| line["program"] == program).collect();
     let of_first = |key: &str| rows.first().and_then(|line| line[key].as_f64()).unwrap_or(f64::NAN);
     let (wall, cpu) = (of_first("wall"), of_first("cpu"));
-    // Percentages need one more digit.
+    // If all ratios of wall time are at most 1.2, ratios have a third decimal.
     let is_large = |line: &&Value| line["wall"].as_f64().is_some_and(|value| value > 1.2 * wall);
     let decimals = if rows.iter().any(is_large) { 2 } else { 3 };
     let mut table =

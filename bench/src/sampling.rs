@@ -1,4 +1,4 @@
-//! Measures the cost of stack sampling for programs that are not instrumented, compared with Linux' perf at the same period.
+//! Measures the cost of stack sampling for programs that are not instrumented, compared with Linux's perf at the same period.
 
 use crate::hosts::{self, build_hpl, hpl_input, lines, need};
 use crate::{child, least};
@@ -11,6 +11,7 @@ use std::time::Instant;
 pub const LAMMPS: &str = "LAMMPS, 2 ranks";
 pub const HPL: &str = "HPL N=6000, 2 ranks";
 pub const PYTHON: &str = "a Python program";
+/// The option with which this program runs a rank's command and writes its times.
 pub const CHILD: &str = "--timed";
 const ROUNDS: usize = 13;
 
@@ -54,6 +55,7 @@ pub fn python() -> anyhow::Result<Vec<Value>> {
 /// Measures the time of the slowest rank, and the CPU time of all ranks, without the launcher, the collector or perf.
 fn measure(name: &'static str, ranks: u32, words: &[&str], place: &Path) -> anyhow::Result<Vec<Value>> {
     let missing = need("perf").err().map(|why| ("perf record", why));
+    // The last two need perf.
     let ways = if missing.is_some() { &WAYS[..4] } else { &WAYS[..] };
     let names: Vec<&'static str> = ways.iter().map(|(name, _)| *name).collect();
     lines((name, "s"), ROUNDS, &names, missing, |at| {

@@ -9,7 +9,7 @@ fn milliseconds(command: &mut Command) -> anyhow::Result<f64> {
     Ok(child::run(command)?.seconds * 1e3)
 }
 
-/// Measures programs that do nothing.
+/// Measures what ampere adds to a program that does nothing.
 pub fn nothing() -> anyhow::Result<Vec<Figure>> {
     let place = tempfile::tempdir()?;
     let plain = || Command::new("true");
@@ -69,6 +69,7 @@ pub fn disabled() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
+/// Runs a program that prints the nanoseconds of a call as its first word. Returns that number.
 pub fn nanoseconds(command: &mut Command) -> anyhow::Result<f64> {
     let output = String::from_utf8(child::run(command)?.output)?;
     let first = output.split_whitespace().next().and_then(|word| word.parse().ok());

@@ -8,13 +8,14 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-const ROUNDS: usize = 13;
+const REPETITIONS: usize = 13;
 /// The CPU time of a round of the program. A round has two context switches, which makes 10,000 of them per second of CPU time.
 const SECONDS_PER_ROUND: f64 = 2e-4;
 const ROUNDS_OF_PROGRAM: u32 = 5000;
 /// The amount of work that is timed first, to find the amount that takes `SECONDS_PER_ROUND`.
 const TRIED_WORK: f64 = 50_000.0;
-const SLEEPERS_SECONDS: &str = "10";
+/// The duration of a short and of a long run of processes that sleep. The difference of the two excludes the start and the end of a run.
+const SLEEPERS_SECONDS: [u32; 2] = [5, 20];
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let place = tempfile::tempdir()?;
@@ -28,13 +29,19 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     };
     let tried = cpu_seconds(&mut Command::new(&program), TRIED_WORK)? / f64::from(ROUNDS_OF_PROGRAM);
     let work = TRIED_WORK * SECONDS_PER_ROUND / tried;
-    let [without, with] = medians(ROUNDS, |which| match which {
+    let [without, with] = medians(REPETITIONS, |which| match which {
         0 => cpu_seconds(&mut Command::new(&program), work),
         _ => cpu_seconds(ampere(place.path(), &["--sample", "off"]).arg(&program), work),
     })?;
     cpu_seconds(ampere(place.path(), &[]).arg(&program), work)?;
     let merged_per_switch = events_per_switch(place.path())?;
-    let of_a_core: Vec<f64> = (0..3).map(|_| collector(place.path(), &program)).collect::<Result<_, _>>()?;
+    let mut of_a_core = Vec::new();
+    for _ in 0..3 {
+        let [short, long] = SLEEPERS_SECONDS;
+        let (short_cpu, short) = collector(place.path(), &program, short)?;
+        let (long_cpu, long) = collector(place.path(), &program, long)?;
+        of_a_core.push(100.0 * (long_cpu - short_cpu) / (long - short));
+    }
     let per_switch = events_per_switch(place.path())?;
     let limit = "limit";
     Ok(vec![
@@ -78,11 +85,11 @@ fn ampere(place: &Path, options: &[&str]) -> Command {
     command
 }
 
-/// Returns the collector's CPU time as a percentage of a core.
-fn collector(place: &Path, program: &Path) -> anyhow::Result<f64> {
-    child::run(ampere(place, &[]).arg(program).args(["sleepers", "8", SLEEPERS_SECONDS]))?;
+/// Returns the collector's CPU time and the duration of a run of this many seconds.
+fn collector(place: &Path, program: &Path, seconds: u32) -> anyhow::Result<(f64, f64)> {
+    child::run(ampere(place, &[]).arg(program).args(["sleepers", "8", &seconds.to_string()]))?;
     let summary = summary(place)?;
-    Ok(100.0 * number(&summary["overhead"]["collector_cpu_seconds"])? / number(&summary["run"]["seconds"])?)
+    Ok((number(&summary["overhead"]["collector_cpu_seconds"])?, number(&summary["run"]["seconds"])?))
 }
 
 /// Returns the events in the trace of the last run, per switch.

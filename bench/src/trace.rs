@@ -26,7 +26,7 @@ pub struct Shape {
 
 pub struct Written {
     pub anchor: PathBuf,
-    /// Number of enters and leaves.
+    /// Number of events of the ranks: enters and leaves, and communication if there is any.
     pub calls: u64,
     pub samples: u64,
 }
@@ -239,9 +239,9 @@ impl Walk {
 
 const DEPTH: u32 = 20;
 const CALLEES: u32 = 3;
-/// Only functions at depths that are multiples of this call more than one other function. Otherwise there would be more call
-/// paths than programs usually have.
-const BRANCHES: u32 = 4;
+/// A function calls more than one other function only if its depth is a multiple of this number. Otherwise there would be more
+/// call paths than programs usually have.
+const BRANCH_EVERY: u32 = 4;
 /// Mean number of ticks between two events, so that there are 100 events between two samples.
 const MEAN_TICKS: u64 = 10_000;
 
@@ -254,8 +254,9 @@ impl Iterator for Walk {
         let random = self.random();
         self.time += 1 + random % (2 * MEAN_TICKS);
         let deeper = depth == 0 || (depth < DEPTH && random >> 63 == 0);
+        // A call is only entered if enough events remain to leave all frames.
         if deeper && self.remaining > u64::from(depth) {
-            let callee = if depth.is_multiple_of(BRANCHES) { (random >> 32) as u32 % CALLEES } else { 0 };
+            let callee = if depth.is_multiple_of(BRANCH_EVERY) { (random >> 32) as u32 % CALLEES } else { 0 };
             let region = depth * CALLEES + callee;
             self.stack.push(region);
             return Some(Event::Enter(self.time, region));

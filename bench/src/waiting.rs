@@ -8,7 +8,6 @@ use crate::{Figure, child, collector, least, medians};
 use ampere_settings::Config;
 use ampere_trace::offline::{AttributionOptions, attribute_as};
 use otf2::{Communication, Message};
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -19,14 +18,14 @@ const FEW_RANKS: u64 = 4;
 const MANY_RANKS: u64 = 1000;
 /// The number of messages in each trace.
 const MESSAGES: u64 = 1_000_000;
-/// The messages of each rank of a running job in a second.
+/// The number of messages that each rank of a running job sends in a second.
 const LIVE_RATE: f64 = 10_000.0;
 const LIVE_TIME: Duration = Duration::from_secs(4);
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let ([live, live_without], ranks) = collector::exchange(LIVE_RATE, LIVE_TIME)?;
     let [with, without] = attribution(FEW_RANKS)?;
-    let [end, without_waits] = attribution(MANY_RANKS)?;
+    let [many, many_without] = attribution(MANY_RANKS)?;
     let percent = |nanoseconds: f64| nanoseconds * LIVE_RATE * ranks * 100.0 * 1e-9;
     let mut figures = vec![
         Figure::new(
@@ -38,17 +37,17 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         ),
         Figure::new(
             "waiting: the end of a job of 1,000 ranks with 1,000 messages each, CPU",
-            end * 1e-9,
+            many * 1e-9,
             "s",
             "at most",
             2.0,
         ),
         Figure::new(
             "waiting: attribute without waits, the same ranks, CPU",
-            without_waits * 1e-9,
+            many_without * 1e-9,
             "s",
             "with waits",
-            end * 1e-9,
+            many * 1e-9,
         ),
         Figure::new(
             "waiting: CPU time that it adds during a run of 8 ranks with 10,000 messages a second each",
@@ -70,7 +69,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Returns the CPU time of attributing a trace with waits, and that without.
+/// Returns the CPU time of attributing a trace with waits, and without them.
 fn attribution(ranks: u64) -> anyhow::Result<[f64; 2]> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let shape = Shape { ranks, regions: 2, devices: 1, nodes: 1 };
@@ -112,16 +111,8 @@ fn added(program: &str) -> anyhow::Result<f64> {
     let program = place.path().join(program);
     child::run(Command::new("mpicc").arg("-O2").arg("-o").arg(&program).arg(source))?;
     let [with, without] = medians(ROUNDS, |which| match which {
-        0 => nanoseconds(&mut ampere(place.path(), &program)),
+        0 => nanoseconds(&mut child::ampere_run(place.path(), &program)),
         _ => nanoseconds(Command::new(&program).current_dir(place.path())),
     })?;
     Ok(with - without)
-}
-
-fn ampere(place: &Path, program: &Path) -> Command {
-    let mut command = Command::new(child::sibling("ampere"));
-    let _ = std::fs::remove_dir_all(place.join("out"));
-    command.args(["run", "--listen", "127.0.0.1:0", "-o"]).arg(place.join("out")).arg("--").arg(program);
-    command.current_dir(place);
-    command
 }

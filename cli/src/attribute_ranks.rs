@@ -5,7 +5,7 @@
 //! when it is started again.
 
 use crate::terminal::interrupt::remove_when_interrupted;
-use ampere_collector::run_directory::files::write_whole_with;
+use ampere_collector::run_directory::files::write_named_with;
 use ampere_model::launcher::{local_rank_and_size, rank_and_size};
 use ampere_ring::files::unfinished;
 use ampere_trace::offline::{AttributionOptions, attribute_share};
@@ -49,7 +49,7 @@ impl LaunchedProcess {
             let local_size = local_rank_and_size(variable).map_or(1, |(_, size)| size.max(1));
             let threads = (options.threads / local_size as usize).max(1);
             let part = attribute_share(trace, AttributionOptions { threads, ..options }, share)?;
-            write_whole_with(&own, |file| serde_json::to_writer(file, &part).map_err(io::Error::other))?;
+            write_named_with(&own, |file| serde_json::to_writer(file, &part).map_err(io::Error::other))?;
         }
         let Some(parts) = files.take()? else { return Ok(None) };
         join(trace, config, parts).map(Some)
@@ -70,7 +70,7 @@ fn key(trace: &Path, options: &AttributionOptions) -> anyhow::Result<u64> {
     Ok(hash.finish())
 }
 
-/// The files with the figures of shares.
+/// The files in which the processes leave the figures of their shares.
 struct Files<'a> {
     directory: &'a Path,
     key: u64,
@@ -96,7 +96,12 @@ impl Files<'_> {
         let read = std::iter::once(&first).chain(&all[1..]).map(|path| -> anyhow::Result<Part> {
             let read = ampere_owned::open_own(path).map(BufReader::new).map_err(anyhow::Error::from);
             let part = read.and_then(|file| Ok(serde_json::from_reader(file)?));
-            part.with_context(|| format!("cannot read {}: remove it and start again", path.display()))
+            part.with_context(|| {
+                format!(
+                    "cannot read {}: the figures of all processes were removed; start all of them again",
+                    path.display()
+                )
+            })
         });
         let parts = read.collect::<anyhow::Result<_>>();
         for file in all.iter().chain([&first]) {
@@ -119,10 +124,13 @@ mod tests {
         assert!(files.take().unwrap().is_none());
         std::fs::write(files.of(0), "").unwrap();
         let why = files.take().err().unwrap().to_string();
-        assert!(why.contains("share-0000000000000007-0-of-2") && why.contains("start again"), "{why}");
+        assert!(
+            why.contains("share-0000000000000007-0-of-2") && why.contains("start all of them again"),
+            "{why}"
+        );
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
         assert!(files.take().unwrap().is_none());
-        // A pipe in place of such a file must not block.
+        // If one of these files is a pipe, reading it must not block.
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, files.of(0), kind, mode, 0).unwrap();

@@ -3,7 +3,7 @@
 use crate::terminal::interrupt::remove_when_interrupted;
 #[cfg(feature = "parquet")]
 use ampere_collector::run_directory::files::WriteError;
-use ampere_collector::run_directory::files::write_whole_with;
+use ampere_collector::run_directory::files::write_named_with;
 use ampere_report::call_table::{CallRow, Names, Paths};
 #[cfg(feature = "parquet")]
 use ampere_report::call_table::{CallsFile, write_paths};
@@ -38,7 +38,7 @@ pub fn attribute(trace: &Path, options: AttributionOptions, calls: &Path) -> any
     remove_when_interrupted(vec![unfinished(calls), unfinished(&paths)])
         .context("cannot wait for signals")?;
     let mut attributed = None;
-    let written = write_whole_with(calls, |file| {
+    let written = write_named_with(calls, |file| {
         let done = attribute_into(trace, options, file.get_mut(), calls, form);
         let is_done = done.is_ok();
         attributed = Some(done);
@@ -135,7 +135,7 @@ impl CallSink for ParquetSink {
 
     fn finish(self: Box<Self>, names: Names, paths: Paths) -> io::Result<()> {
         self.file.finish(&names, &paths).map_err(io::Error::other)?;
-        write_whole_with(&self.paths, |file| write_paths(file, &names, &paths).map_err(io::Error::other))
+        write_named_with(&self.paths, |file| write_paths(file, &names, &paths).map_err(io::Error::other))
             .map_err(|why: WriteError| io::Error::other(why))
     }
 }

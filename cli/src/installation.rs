@@ -1,5 +1,5 @@
-//! Finds the other parts of ampere, next to this program (in a build) or in the `lib` of the same installation, and programs in
-//! PATH.
+//! Finds the other parts of ampere, next to this program (in a build) or in the `lib` of the same installation. Also finds
+//! programs in PATH.
 
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
@@ -12,11 +12,11 @@ pub struct Installation {
     pub library_directory: PathBuf,
     pub plugin: PathBuf,
     pub host: PathBuf,
-    /// The library that is preloaded into programs and loads the host. The loader replaces a part of this path.
+    /// The library that is preloaded into programs and loads the host. The loader replaces `$PLATFORM` in this path.
     pub preloaded: PathBuf,
 }
 
-/// Finds all files, or returns an error with the one that is missing.
+/// Finds all files. If one is missing, the error names it.
 pub fn find() -> anyhow::Result<Installation> {
     let program = std::env::current_exe()
         .and_then(std::fs::canonicalize)
@@ -37,7 +37,9 @@ pub fn find() -> anyhow::Result<Installation> {
     let plugin = std::fs::canonicalize(&plugin).unwrap_or(plugin);
     let host = std::fs::canonicalize(library("libampere_host.so")?)?;
     let preloaded = host.with_file_name(ampere_preload::DIRECTORY);
-    for platform in ["x86_64", "i686"] {
+    // On x86-64, the loader of a 32-bit program replaces $PLATFORM by a name such as i686, where there is an empty library.
+    let twin = cfg!(target_arch = "x86_64").then_some("i686");
+    for platform in [ampere_preload::NATIVE].into_iter().chain(twin) {
         let file = preloaded.join(platform).join(ampere_preload::FILE);
         if !file.is_file() {
             bail!("no {}: build or install all of ampere", file.display());
@@ -52,18 +54,19 @@ pub fn find() -> anyhow::Result<Installation> {
     })
 }
 
-/// Returns the directory of the preloaded library: the loader's `$PLATFORM`, or `x86_64` if the kernel names no platform, as
-/// gVisor may not. The loader cannot expand `$PLATFORM` then, and would report that it cannot open the library.
+/// Returns the directory of the preloaded library: `$PLATFORM`, which the loader replaces, or this program's own platform if the
+/// kernel names none, which can happen with gVisor. The loader could then not replace `$PLATFORM`, and would report that it
+/// cannot open the library.
 fn platform() -> &'static str {
     const AT_PLATFORM: [u8; 8] = 15u64.to_ne_bytes();
     let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();
     match auxiliary.chunks_exact(16).any(|entry| entry[..8] == AT_PLATFORM) {
         true => ampere_preload::PLATFORM,
-        false => "x86_64",
+        false => ampere_preload::NATIVE,
     }
 }
 
-/// A runtime of GPUs whose kernels a library of ampere sees.
+/// A GPU runtime whose kernels ampere can record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runtime {
     Cuda,
@@ -74,7 +77,7 @@ pub enum Runtime {
 impl Runtime {
     pub const ALL: [Runtime; 3] = [Runtime::Cuda, Runtime::Hip, Runtime::OpenCl];
 
-    /// The name of the library that sees the runtime's kernels.
+    /// The name of the library that records the runtime's kernels.
     pub fn library(self) -> &'static str {
         match self {
             Runtime::Cuda => ampere_model::CUDA_LIBRARY,
@@ -85,14 +88,14 @@ impl Runtime {
 }
 
 impl Installation {
-    /// The library that sees a runtime's kernels, next to the host, if it is installed. The preloaded library compares its path
-    /// with the host's.
+    /// The library that records a runtime's kernels; `None` if it is not installed. It must be next to the host: it opens the
+    /// host in its own directory, and the preloaded library recognises the host by this path.
     pub fn gpu_library(&self, runtime: Runtime) -> Option<PathBuf> {
         Some(self.host.with_file_name(runtime.library())).filter(|path| path.is_file())
     }
 
-    /// Whether the path can be preloaded: blanks and colons separate entries of `LD_PRELOAD`, and the loader expands `$` in
-    /// it.
+    /// Whether libraries in this installation's directory can be preloaded. Blanks and colons would separate entries of
+    /// `LD_PRELOAD`, and the loader expands `$`.
     pub fn is_preloadable(&self) -> bool {
         !self.host.as_os_str().as_bytes().iter().any(|byte| b" \t\n:$".contains(byte))
     }
@@ -131,7 +134,8 @@ pub fn program(command: &OsStr) -> Result<PathBuf, CannotRun> {
             path => Ok(path),
         };
     }
-    let directories = std::env::var_os("PATH").unwrap_or_default();
+    // Without the variable, execvp searches these directories.
+    let directories = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let files = std::env::split_paths(&directories).map(|directory| directory.join(command));
     let (programs, others): (Vec<_>, Vec<_>) =
         files.filter(|path| path.is_file()).partition(|path| is_executable(path));

@@ -1,10 +1,11 @@
 //! `ampere`: the command line. Each command has a file or a folder of its name.
 //!
 //! ```text
-//! run/  recover.rs  attribute.rs  report.rs  compare.rs  top/  replay.rs  calibrate/  doctor/      the commands
+//! run/  recover.rs  attribute.rs  report.rs  compare.rs  top/  replay.rs  calibrate/  doctor/  work.rs      the commands
 //! attribute_ranks.rs  shares the nodes of a trace among processes: `mpirun -n 8 ampere attribute`
 //! calls.rs            `ampere attribute --calls`
 //! timeline.rs         `ampere report -f timeline`
+//! percent.rs          percentages of the command line
 //! usage.rs            examples of each command, and messages about wrong usage
 //! write_file.rs       writes a file that the user has named
 //! collector/          starts the collector of `ampere run` and `ampere replay`, restarts it, and requests figures from it
@@ -25,6 +26,7 @@ mod collector;
 mod compare;
 mod doctor;
 mod installation;
+mod percent;
 mod recover;
 mod replay;
 mod report;
@@ -34,6 +36,7 @@ mod shipped;
 mod timeline;
 mod top;
 mod usage;
+mod work;
 mod write_file;
 
 use ampere_settings::{PREFIX, Setting, setting};
@@ -66,6 +69,8 @@ enum Command {
     Compare(compare::CompareArguments),
     /// Finish a run that was killed together with its collector
     Recover(recover::RecoverArguments),
+    /// Count units of work of the run that this is a part of: `ampere work steps 100`
+    Work(work::WorkArguments),
     /// Check what this node has, and advise on what is missing
     Doctor(doctor::DoctorArguments),
     /// Opens counters, or a library, in a process that may crash: a part of the doctor
@@ -81,8 +86,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ampere_signal_safety::remember_ignored_signals();
-    let matches = usage::command().try_get_matches();
+    ampere_inherited::wait_for_children();
+    let matches = usage::command().try_get_matches_from(compare::with_marked_groups(std::env::args_os()));
     let arguments = matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
     let arguments = arguments.unwrap_or_else(|why| usage::exit(why));
     if !matches!(arguments.command, Command::Doctor(_) | Command::Probe(_) | Command::Witness) {
@@ -97,6 +102,7 @@ fn main() -> ExitCode {
         Command::Top(arguments) => top::top(arguments),
         Command::Compare(arguments) => compare::compare(arguments),
         Command::Recover(arguments) => recover::recover(arguments),
+        Command::Work(arguments) => work::work(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Probe(arguments) => doctor::probe(arguments),
         Command::Witness => run::witness(),

@@ -67,8 +67,8 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Finishes the parts of a run that were interrupted and no longer have a collector, on all of its nodes, and prints a line about
-/// it. Returns whether anything was finished.
+/// Finishes the parts of a run, on all of its nodes, that were interrupted and have no collector any more. Prints a line about
+/// each. Returns whether anything was finished.
 pub fn finish_if_cut_off(directory: &Path) -> bool {
     if ampere_owned::other_owner(directory).is_some() {
         return false; // `ampere report` prints to whom it belongs
@@ -118,7 +118,7 @@ pub fn why_unfinished(directory: &Path) -> Option<String> {
         .find_map(|left| left.err().map(|why| why.to_string()))
 }
 
-/// Waits to see whether runs of other nodes have ended. The only sign of that is that their files no longer change.
+/// Waits to see whether other nodes are still writing. The only sign that they have ended is that their files no longer change.
 fn look_for_writers(found: &mut [Leftover]) {
     let doubtful = || found.iter().filter(|left| left.may_be_written);
     if let Some(first) = doubtful().next() {
@@ -135,7 +135,7 @@ fn look_for_writers(found: &mut [Leftover]) {
     }
 }
 
-/// Shows what was finished. Returns whether everything was.
+/// Shows the results of a run that was finished. Returns whether it has a trace.
 fn show_finished(finished: &Finished) -> bool {
     let output = finished.output.display();
     if !finished.figures_stay {
@@ -160,8 +160,8 @@ fn show_finished(finished: &Finished) -> bool {
     finished.trace == Traced::Made
 }
 
-/// The number of levels below the current directory that are searched: experiments often have directories with a directory for
-/// each job.
+/// The number of levels below the current directory that are searched. Experiments often have a directory for each job inside
+/// another one.
 const LEVELS: usize = 3;
 /// The maximum number of directories that are searched: a home directory may have millions of files.
 const DIRECTORIES_MAX: usize = 4096;
@@ -179,7 +179,7 @@ fn list() -> anyhow::Result<ExitCode> {
         match finish::of_spool(&spool) {
             _ if known(&all, &spool) => {}
             Ok(left) => {
-                // A spool that was moved is already listed with its session.
+                // The session of a spool that was moved may already be in the list; the spool replaces it.
                 all.retain(|other| left.session.is_none() || other.session != left.session);
                 all.push(left);
             }

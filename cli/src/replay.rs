@@ -1,6 +1,7 @@
 //! `ampere replay`: plays an existing trace into a live collector.
 
 use crate::attribute::trace_in;
+use crate::collector::announced::Announced;
 use crate::collector::keeper::{Keeper, Results};
 use crate::collector::{self, Address, Wanted, address, run_name};
 use crate::installation::{self, Installation};
@@ -39,7 +40,7 @@ pub struct ReplayArguments {
     /// Delay the events of GPU streams by this many seconds, in batches; "end": to the end
     #[arg(long, value_name = "SECONDS", default_value = "0.5")]
     gpu_lag: Lag,
-    /// Keep serving /metrics for this many seconds after the trace has been played
+    /// After the end, serve the page with the final figures, and the last /metrics, for this many seconds
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     hold: Duration,
 }
@@ -65,8 +66,6 @@ fn seconds(text: &str) -> Result<Duration, NoSeconds> {
     let number = text.parse().map_err(|_| NoSeconds)?;
     Duration::try_from_secs_f64(number).map_err(|_| NoSeconds)
 }
-
-const NAP: Duration = Duration::from_millis(20);
 
 pub fn replay(mut arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
     arguments.trace = trace_in(&arguments.trace);
@@ -107,23 +106,30 @@ impl Replaying<'_> {
         let collector = self.start_collector(session, &description)?;
         let output = session.output().unwrap_or_default();
         let access = Access::load(self.config).map_err(anyhow::Error::msg)?;
+        let announced = Announced::of(&output);
         let live = LiveTable::start(&output, access.token().cloned());
         let played = player.play();
+        live.stop();
         if played.is_ok() && !self.is_interrupted() {
             let delay = self.config.devices.iter().map(|device| device.delay).max().unwrap_or_default();
             replay.announce_end(session, delay);
-            self.hold(session);
         }
-        live.stop();
         let results = collector.finish();
         let why_nothing = "the trace has no enter and leave events";
         let expected = run::Expected { why_nothing, score_p: false, quiet: false };
         run::report(session, &output, results, &expected);
-        if self.is_interrupted() {
+        let is_interrupted = self.is_interrupted();
+        if is_interrupted {
             say!("ampere: interrupted: the results cover the part that was played");
         }
         played?;
-        let is_whole = results == Results::Written && !self.is_interrupted();
+        let is_whole = results == Results::Written && !is_interrupted;
+        if let Some(Announced { url, .. }) = announced.filter(|_| is_whole && !self.arguments.hold.is_zero())
+        {
+            let seconds = self.arguments.hold.as_secs_f64();
+            say!("ampere: the page with the final figures is served at {url} for {seconds} s more");
+            collector.hold(Instant::now() + self.hold(), self.stop);
+        }
         Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
@@ -136,6 +142,7 @@ impl Replaying<'_> {
             listen: self.arguments.listen.as_ref().and_then(|address| address.0.as_ref()),
             command: &command,
             replay: Some(description),
+            hold: self.hold(),
         };
         collector::start(self.installation, session, &wanted, || {})
     }
@@ -144,11 +151,8 @@ impl Replaying<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Keeps the live figures available for a while.
-    fn hold(&self, session: &Session) {
-        let until = Instant::now() + self.arguments.hold.min(Duration::from_secs(1 << 30));
-        while Instant::now() < until && !self.is_interrupted() && session.collector_is_alive() {
-            std::thread::sleep(NAP.min(until.saturating_duration_since(Instant::now())));
-        }
+    /// Returns the time for which the final figures are served, which is not so long that an instant overflows.
+    fn hold(&self) -> Duration {
+        self.arguments.hold.min(Duration::from_secs(1 << 30))
     }
 }

@@ -20,13 +20,16 @@ use ampere_report::first::screen::Screen;
 use ampere_report::{Choice, Format, render};
 use ampere_ring::process::is_this_node;
 use ampere_settings::Config;
-use ampere_trace::chrome::{self, Part};
+use ampere_trace::chrome::{self, Chrome, EventFormat, Part};
 use ampere_trace::offline::{self, AttributionOptions};
+use ampere_trace::perfetto::Perfetto;
 #[cfg(feature = "sqlite")]
 use ampere_trace::rpd;
 use anyhow::{Context, bail, ensure};
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum, ValueHint};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,7 +37,7 @@ use std::time::{Duration, Instant};
 
 /// An upper bound on the time in which a collector answers requests.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// A running job rewrites its figures more often than this, so newer ones may belong to a running job.
+/// A running job rewrites its figures more often than this, so more recent figures may belong to a running job.
 const RECENT_AGE_MAX: Duration = Duration::from_secs(30);
 const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
@@ -60,17 +63,17 @@ pub struct ReportArguments {
     /// At most this many rows in each table; with more than 15, small ones are shown, too
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rows: Option<u32>,
-    /// What `flamegraph` and `folded` show: all joules, or those above what the devices draw anyway
+    /// What `flamegraph`, `folded` and `pprof` show: all joules, or those above what the devices draw anyway
     #[arg(long, value_enum, default_value_t = Metric::Joules)]
     metric: Metric,
-    /// The run's settings, for traces, `chrome` and `timeline`: needed because the trace holds raw readings
+    /// The run's settings, for traces, `chrome`, `perfetto`, `firefox` and `timeline`: needed because the trace holds raw readings
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     #[command(flatten)]
     timeline: TimelineArguments,
 }
 
-/// What the width of a box shows.
+/// The figure that the width of a box shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Metric {
     Joules,
@@ -82,8 +85,9 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         arguments.format = Format::Json;
     }
     let dynamic_only = arguments.metric == Metric::Dynamic;
-    if dynamic_only && !matches!(arguments.format, Format::Flamegraph | Format::Folded) {
-        let only = "--metric dynamic is only for -f flamegraph and -f folded: the other formats show both";
+    if dynamic_only && !matches!(arguments.format, Format::Flamegraph | Format::Folded | Format::Pprof) {
+        let only =
+            "--metric dynamic is only for -f flamegraph, folded and pprof: the other formats show both";
         crate::usage::wrong("report", ErrorKind::ArgumentConflict, only);
     }
     if arguments.rows.is_some() && arguments.format != Format::Table {
@@ -103,18 +107,22 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     let trace = foreign_trace(&named);
     let config = || Config::load(given(&arguments.config));
     if arguments.format.is_of_events() {
+        refuse_terminal(arguments.format, output)?;
         let config = config()?;
         let parts = match trace {
             Some(trace) => vec![Part { summary: attributed(&trace, &config, &choice)?, trace }],
             None => parts_of(&named, &choice)?,
         };
+        let run = timeline::Run { parts: &parts, choice: &choice, config: &config };
+        let write_as = |format: &mut dyn EventFormat| {
+            write_events(output, |out, step| chrome::write(&parts, &choice, &config, (format, out), step))
+        };
         return match arguments.format {
-            Format::Timeline => {
-                let run = timeline::Run { parts: &parts, choice: &choice, config: &config };
-                timeline::report(&run, &arguments.timeline, output)
-            }
+            Format::Timeline => timeline::report(&run, &arguments.timeline, output),
             Format::Sqlite => write_database(&parts, &choice, &config, output),
-            _ => write_events(&parts, &choice, &config, output),
+            Format::Firefox => write_events(output, |out, _| run.write_profile(out).map(|()| Vec::new())),
+            Format::Perfetto => write_as(&mut Perfetto::default()),
+            _ => write_as(&mut Chrome::default()),
         };
     }
     let summary = match trace {
@@ -135,7 +143,7 @@ pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     write_summary(&summary, arguments.format, output, arguments.rows)
 }
 
-/// Writes a summary in one of its forms, to a file or to standard output. `rows`: the maximum number of rows of a table.
+/// Writes a summary in the chosen format, to a file or to standard output. `rows`: the maximum number of rows of a table.
 pub fn write_summary(
     summary: &Summary,
     format: Format,
@@ -144,9 +152,7 @@ pub fn write_summary(
 ) -> anyhow::Result<ExitCode> {
     let mut screen = if output.is_none() { screen_of(&io::stdout()) } else { Screen::FILE };
     screen.rows = rows.map_or(screen.rows, |rows| rows as usize);
-    if output.is_none() && io::stdout().is_terminal() && format == Format::Parquet {
-        bail!("Parquet cannot be written to a terminal: name a file with -o");
-    }
+    refuse_terminal(format, output)?;
     let report = render(summary, format, screen)?;
     if let Some(path) = output {
         write_to(path, |file| file.write_all(&report))?;
@@ -157,6 +163,16 @@ pub fn write_summary(
         _ => print("the report", |out| out.write_all(&report))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to write what is not text to a terminal.
+fn refuse_terminal(format: Format, output: Option<&Path>) -> anyhow::Result<()> {
+    let is_binary = matches!(format, Format::Parquet | Format::Pprof | Format::Perfetto);
+    ensure!(
+        output.is_some() || !is_binary || !io::stdout().is_terminal(),
+        "this format cannot be written to a terminal: name a file with -o"
+    );
+    Ok(())
 }
 
 /// Returns the newest run in the working directory, and prints its name.
@@ -182,7 +198,7 @@ fn last_run() -> anyhow::Result<PathBuf> {
     Ok(last)
 }
 
-/// Returns the output directory that contains a run's trace; any other path is returned unchanged.
+/// Returns the output directory to which a trace belongs; any other path is returned unchanged.
 fn output_of(named: &Path) -> PathBuf {
     let directory = named.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if is_trace(named) && is_output(directory) { directory.to_owned() } else { named.to_owned() }
@@ -192,7 +208,7 @@ fn is_trace(named: &Path) -> bool {
     named.extension().is_some_and(|of| of == "otf2") && named.is_file()
 }
 
-/// Returns the trace if there is no summary of it, so that it has to be attributed.
+/// Returns the trace if there is no summary for it, so that it must be attributed.
 fn foreign_trace(named: &Path) -> Option<PathBuf> {
     if is_trace(named) {
         return Some(named.to_owned());
@@ -223,7 +239,7 @@ fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<
     Ok(summary)
 }
 
-/// Returns the run's trace, and the traces of nodes that it does not contain.
+/// Returns the run's trace, and the traces of nodes that are not in that trace.
 fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     finish_if_cut_off(directory);
     let first = summary_of_node(directory)?;
@@ -235,7 +251,7 @@ fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     others.missing.iter().for_each(|line| say!("ampere: {line}"));
     let mut unknown = None;
     for part in &mut parts {
-        // A device may belong to another node.
+        // The chosen device may be on another node.
         if let Err(why) = choice.apply(&mut part.summary) {
             part.summary.devices.clear();
             unknown.get_or_insert(why);
@@ -294,20 +310,25 @@ fn write_database(_: &[Part], _: &Choice, _: &Config, _: Option<&Path>) -> anyho
     bail!("this build lacks SQLite: `make build` includes it")
 }
 
-/// Writes events while they are read, because a trace may not fit into memory.
+/// Writes events while they are read, because a trace may not fit into memory. A file whose name ends in `.gz` is compressed.
 fn write_events(
-    parts: &[Part],
-    choice: &Choice,
-    config: &Config,
     output: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write, &mut offline::Progress) -> anyhow::Result<Vec<String>>,
 ) -> anyhow::Result<ExitCode> {
     let bar = Progress::default();
-    let write = |out: &mut dyn Write| chrome::write(parts, choice, config, out, &mut bar.step());
+    let mut step = bar.step();
     let written = match output {
         Some(path) => {
+            let is_compressed = path.extension().is_some_and(|of| of == "gz");
             let mut warnings = Ok(Vec::new());
             let whole = write_to(path, |file| {
-                warnings = write(file);
+                warnings = if is_compressed {
+                    let mut file = GzEncoder::new(file, Compression::default());
+                    write(&mut file, &mut step)
+                        .and_then(|lines| file.finish().map(|_| lines).context("the report"))
+                } else {
+                    write(file, &mut step)
+                };
                 if warnings.is_ok() { Ok(()) } else { Err(io::Error::other("no report")) }
             });
             let warnings = warnings.with_context(|| format!("cannot write {}", path.display()));
@@ -315,9 +336,10 @@ fn write_events(
         }
         None => {
             let mut out = Output::standard();
-            write(&mut out).and_then(|warnings| out.flush().map(|()| warnings).map_err(Into::into))
+            write(&mut out, &mut step).and_then(|warnings| out.flush().map(|()| warnings).map_err(Into::into))
         }
     };
+    drop(step);
     bar.end();
     match written {
         Ok(warnings) => {
@@ -329,8 +351,8 @@ fn write_events(
     }
 }
 
-/// Returns the summary of a run, with all of its nodes, after finishing its interrupted parts. `directory` is the first node's.
-/// After a second, `progress` gets the number of nodes that have been read and the number of all nodes.
+/// Finishes the interrupted parts of a run, and returns its summary over all nodes. `directory` is the first node's. If this
+/// takes longer than a second, `progress` gets the number of nodes that have been read and the number of all nodes.
 pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyhow::Result<Summary> {
     let begun = Instant::now();
     let directory = &*output_of(directory);
@@ -344,7 +366,7 @@ pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyho
             progress(done as u64, nodes.len() as u64);
         }
         let answer = summary_of_node(&node.directory).and_then(|summary| {
-            // The node's collector may have ended, and another one may answer at its address.
+            // The node's collector may have ended, and the collector of another run may answer at its address.
             let is_same = summary.run.id == first.run.id && summary.run.nodes != first.run.nodes;
             is_same.then_some(summary).context("the collector at its address belongs to another run")
         });
@@ -398,7 +420,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     };
     let end = &summary.run.end;
     let age = std::fs::metadata(&file).and_then(|data| data.modified()).map(|time| time.elapsed());
-    // Nodes' clocks differ: a time in the future counts as recent.
+    // The clocks of nodes differ, so a time in the future counts as recent.
     let is_recent = age.is_ok_and(|age| age.map_or(true, |age| age < RECENT_AGE_MAX));
     if is_recent && !summary.run.nodes.iter().any(|node| is_this_node(node)) {
         let node = printable(&summary.run.nodes.join(", "));
@@ -419,7 +441,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
-/// The files that show that a directory is an output directory: it has at least one of them.
+/// Every output directory contains at least one of these files.
 const OUTPUT_FILES: [&str; 2] = ["summary.json", "collector.json"];
 
 fn is_output(directory: &Path) -> bool {
@@ -431,7 +453,26 @@ fn all_outputs_below(directory: &Path) -> Vec<PathBuf> {
     entries.filter(|path| is_output(path)).collect()
 }
 
-/// Returns some output directories that are in a directory which is not one itself.
+/// Returns the output directories of `ampere run --repeat`: those with numbers as names, in a directory that is not an output
+/// directory.
+pub fn repeats(directory: &Path) -> Vec<PathBuf> {
+    if is_output(directory) {
+        return Vec::new();
+    }
+    let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let numbered = |path: PathBuf| Some((number(&path)?, path));
+    let mut runs: Vec<(u32, PathBuf)> =
+        all_outputs_below(directory).into_iter().filter_map(numbered).collect();
+    runs.sort_unstable();
+    runs.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Whether a directory has the results of a run, or of a series.
+pub fn holds_runs(directory: &Path) -> bool {
+    is_output(directory) || !repeats(directory).is_empty()
+}
+
+/// Returns some of the output directories in a directory that is not an output directory.
 fn outputs_below(directory: &Path) -> Vec<String> {
     let all = all_outputs_below(directory);
     let mut found: Vec<String> = all.iter().map(|path| printable(&path.to_string_lossy())).collect();
@@ -440,7 +481,7 @@ fn outputs_below(directory: &Path) -> Vec<String> {
     found
 }
 
-/// Returns the current summary while the run continues.
+/// Asks the collector of a run that is still running for the current summary.
 fn ask_collector(directory: &Path) -> anyhow::Result<Summary> {
     let Some(announced) = Announced::of(directory) else {
         bail!("{} has no address", directory.join("collector.json").display());

@@ -1,5 +1,5 @@
-//! Writes what `make install` installs in addition to programs: manual pages and completions, from the definition of the
-//! command line, and the references of the documentation, from the tables of settings and metrics.
+//! Writes what `make install` installs in addition to programs. Manual pages and completions are made from the definition of
+//! the command line, and the references of the documentation from the tables of settings and metrics.
 
 use crate::usage::EXAMPLES;
 use ampere_settings::reference;
@@ -91,7 +91,7 @@ const COMPLETED: [(&str, &str); 7] = [
     ("top", "-d"),
 ];
 
-/// Lets bash complete an argument with paths. Clap's completion offers only options there.
+/// Makes bash complete an argument with paths. Clap's completion offers only options there.
 fn complete_paths(script: &Path) -> std::io::Result<()> {
     let mut text = std::fs::read_to_string(script)?;
     let words = "COMPREPLY=( $(compgen -W \"${opts}\" -- \"${cur}\") )";

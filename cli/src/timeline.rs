@@ -14,13 +14,14 @@ use ampere_timeline::attributor::ViewKind;
 use ampere_timeline::recorder::Recorder;
 use ampere_trace::calls::{CallTable, Clock, Span, span_of, unlinked_file};
 use ampere_trace::chrome::Part;
+use ampere_trace::firefox::{self, Profiler, Recorded};
 use ampere_trace::offline::{self, AttributionOptions};
 use ampere_trace::timeline::{BINS_MAX, Bins, Kept, RegionSink, Wanted};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::PoisonError;
@@ -100,6 +101,23 @@ pub fn report(run: &Run, arguments: &TimelineArguments, output: Option<&Path>) -
 }
 
 impl Run<'_> {
+    /// Writes a profile for the Firefox Profiler.
+    pub fn write_profile(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let spans = self.parts.iter().map(|part| span_of(&part.trace)).collect::<Result<Vec<_>, _>>()?;
+        let seconds = spans.iter().map(|span| span.seconds).fold(0.0, f64::max);
+        let interval_ms =
+            firefox::interval_ms(seconds, self.parts.iter().map(|part| part.summary.run.ranks).sum());
+        let kept = Kept::<Vec<Recorded>>::default();
+        self.attribute((&begins(&spans), false), (&kept, |kept: &mut Vec<_>| kept), |clock, begin, part| {
+            let of = (clock, begin);
+            Box::new(Profiler::new(of, interval_ms, self.only(), &part.summary, kept.clone()))
+        })?;
+        let mut parts = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let begin = spans.iter().filter_map(|span| span.begin).min();
+        let summary = &self.parts[0].summary;
+        firefox::write(&mut parts, summary, (begin, interval_ms), out).context("the report")
+    }
+
     fn bins(
         &self,
         arguments: &TimelineArguments,

@@ -10,6 +10,10 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "run",
         &[
             ("ampere run mpirun -n 4 ./xhpl", "measures an MPI program"),
+            (
+                "ampere run --repeat 10 --until 2% -o out -- ./program",
+                "runs the program up to ten times, until the mean of its joules is known within 2 %",
+            ),
             ("ampere run -o out --quiet -- python3 work.py", "writes the results to out, and prints nothing"),
             (
                 "ampere run --require --listen off -- ./program",
@@ -43,6 +47,10 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ampere compare a1 a2 a3 -- b1 b2 b3",
                 "compares groups of runs, and shows which differences are noise",
             ),
+            (
+                "ampere compare a1 a2 a3 -- b1 b2 b3 --fail-above 5%",
+                "ends with status 3 if the joules rose by more than 5 %",
+            ),
         ],
     ),
     (
@@ -56,6 +64,7 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "replay",
         &[("ampere replay traces.otf2 --speed 10", "plays a trace ten times as fast as it was recorded")],
     ),
+    ("work", &[("ampere work steps 100", "counts 100 steps, in a script that ampere run has started")]),
     ("recover", &[("ampere recover out", "finishes the killed run whose output directory is out")]),
     (
         "doctor",

@@ -1,6 +1,6 @@
 //! Writes a report to a file that the user has named.
 
-use ampere_collector::run_directory::files::write_whole_with;
+use ampere_collector::run_directory::files::write_named_with;
 use anyhow::Context;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let there = std::fs::symlink_metadata(path).ok();
     if there.is_none_or(|there| there.is_file() || there.is_dir()) {
-        return write_whole_with(path, |file| write(file)).map_err(anyhow::Error::new);
+        return write_named_with(path, |file| write(file)).map_err(anyhow::Error::new);
     }
     let open = |leads_to_descriptor| {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;

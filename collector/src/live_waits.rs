@@ -36,7 +36,7 @@ pub(crate) type Comms = NumberMap<u32, Option<u32>>;
 /// Identifies a communicator in all of its processes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Key {
-    /// Each process is alone.
+    /// Each process is alone in its communicator, as in MPI_COMM_SELF.
     Own,
     Ranks(Vec<u32>),
     /// Score-P's key: the root's rank and the communicator's number there.
@@ -73,7 +73,7 @@ struct Held(LocationIndex, Timestamp, Event);
 enum State {
     /// Waits are not wanted, or cannot be found.
     Off,
-    /// Not all ranks are known.
+    /// Events are held, because not all ranks are known.
     Holding(Vec<Held>),
     Passing,
 }
@@ -120,7 +120,7 @@ impl LiveWaits {
         matches!(self.state, State::Off)
     }
 
-    /// Takes the ranks, threads and communicators that are known now.
+    /// Adopts the ranks, threads and communicators that are known now.
     pub fn look(&mut self, ingest: &Ingest, attributor: &mut Attributor) {
         let processes = ingest.processes.iter().enumerate().filter(|(_, process)| !process.is_sampled());
         let ranks: Vec<(usize, &Process, (u32, u32))> =
@@ -142,7 +142,7 @@ impl LiveWaits {
         for (at, process, (rank, _)) in &ranks {
             let next = self.numbers.len() as u32;
             let (number, of) = *self.numbers.entry(*rank).or_insert((next, *at));
-            // Ranks of several programs cannot be told apart.
+            // Ranks of several programs cannot be distinguished.
             if of != *at || *rank >= size || size > RANKS_MAX {
                 return self.stop(attributor);
             }
@@ -223,12 +223,18 @@ impl LiveWaits {
         next
     }
 
-    /// Finds the communicator that has a handle in a process.
+    /// Finds the communicator that a handle of a process stands for.
     pub fn learn_communicator(&mut self, process: &mut Process, handle: u32, attributor: &mut Attributor) {
         let size = process.rank.map_or(0, |(_, size)| size);
         let known = process.communicators.iter().rfind(|communicator| communicator.handle == handle);
         let key = known.map(|communicator| Key::of(&communicator.members, size));
-        let key = key.filter(|key| !matches!(key, Key::Shared { size, .. } if *size > RANKS_MAX));
+        let is_known = |key: &Key| match key {
+            Key::Own => true,
+            // The numbers of processes of another MPI_COMM_WORLD are known when the run has ended.
+            Key::Ranks(ranks) => ranks.iter().all(|rank| *rank < self.size),
+            Key::Shared { size, .. } => *size <= RANKS_MAX,
+        };
+        let key = key.filter(is_known);
         let waiting = attributor.waiting.as_deref_mut();
         let number = key.zip(waiting).map(|(key, waiting)| self.number_of(key, waiting));
         process.comms.insert(handle, number);
@@ -250,7 +256,7 @@ impl LiveWaits {
         Some(Feeder { location, waiting, held, is_mpi: &self.is_mpi, comms, last: Cell::new(None) })
     }
 
-    /// Takes the regions that are new.
+    /// Adds the new regions.
     pub fn add_regions(&mut self, attributor: &mut Attributor) {
         let Some(waiting) = &mut attributor.waiting else { return };
         for (at, region) in attributor.regions.all().iter().enumerate().skip(self.is_mpi.len()) {
@@ -336,7 +342,7 @@ impl Feeder<'_> {
         self.put(time, Event::Leave);
     }
 
-    /// Takes an event of communication. Returns `false` if its communicator must be looked up first.
+    /// Processes an event of communication. Returns `false` if its communicator must be looked up first.
     #[inline]
     pub fn communicate(&mut self, time: Timestamp, event: Communication) -> bool {
         let is_new = Cell::new(false);

@@ -1,4 +1,4 @@
-//! A run's settings, the place of its results, and the reason for its collector.
+//! A run's settings, where its results are written, and the reason for its collector.
 
 use crate::notes::Notes;
 use crate::run_directory::manifest::Manifest;
@@ -20,7 +20,7 @@ pub(crate) const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 pub struct Options {
     /// The directory of the results.
     pub output: PathBuf,
-    /// The claim in the output directory. The manifest has the place of the records until the trace is written.
+    /// The claim in the output directory. The manifest states where the records are until the trace is written.
     pub spool: PathBuf,
     /// The settings of all parts.
     pub config: Config,
@@ -30,9 +30,9 @@ pub struct Options {
     pub run_id: String,
     /// In a replay, the trace that is played.
     pub replay: Option<Replay>,
-    /// The manifest, with what an earlier collector has found out, if there was one.
+    /// The manifest; if there was an earlier collector, with what that one found out.
     pub manifest: Manifest,
-    /// The summary that an interrupted run has left, which contains facts that are in no record.
+    /// The summary that an interrupted run has left: it contains facts that no record contains.
     pub left: Option<Box<Summary>>,
     /// The reason for this collector.
     pub mode: Mode,

@@ -51,7 +51,7 @@ fn bytes_that_change_while_they_are_read_do_no_harm() {
     stop.store(true, Ordering::Relaxed);
     scribblers.into_iter().for_each(|thread| thread.join().expect("a scribbler"));
     assert!(written.load(Ordering::Relaxed) > 100_000, "bytes were changed");
-    assert!(longest < Duration::from_secs(3), "a round took {longest:?}");
+    assert!(longest < Duration::from_secs(30), "a round took {longest:?}");
     let (summary, _) = run.finish(false).expect("results");
     assert!(root.path().join("out/summary.json").exists());
     let total = summary.devices.iter().map(|device| device.total_joules).sum::<f64>();

@@ -1,4 +1,4 @@
-//! Processes that have ended: their rings are read to the end, whenever they ended, also by a collector that takes over.
+//! Processes that have ended: their rings are read to the end, whenever they ended, even by a collector that takes over.
 
 mod made_up_session;
 

@@ -34,7 +34,7 @@ fn run() -> Result<(), String> {
     println!("cargo::rustc-env=OTF2_VERSION={}", flags.version);
     match flags.version.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
         Some(major) if major < 3 => {
-            Err(format!("OTF2 {} was found, and 3.0 or newer is needed", flags.version))
+            Err(format!("OTF2 {} was found, but 3.0 or newer is needed", flags.version))
         }
         _ => Ok(()),
     }

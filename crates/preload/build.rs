@@ -7,10 +7,11 @@ use std::{env, fs};
 const SOURCES: [&str; 8] =
     ["start.c", "host.c", "calls.c", "programs.c", "patch.c", "limits.c", "objects.c", "rocm.c"];
 const FILE: &str = "libampere_preload.so";
-/// Values of the loader's `$PLATFORM` in 64-bit programs. The last one is for scripts in which the shell expands `$PLATFORM`, to
-/// an empty string.
-const PLATFORMS: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "."];
-/// Values of the loader's `$PLATFORM` in 32-bit programs.
+/// Values of the loader's `$PLATFORM` in 64-bit programs, by processor. The last one is for scripts in which the shell expands
+/// `$PLATFORM`, to an empty string.
+const X86_64: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "."];
+const AARCH64: [&str; 2] = ["aarch64", "."];
+/// Values of the loader's `$PLATFORM` in 32-bit programs on x86. AArch64's server processors run no 32-bit programs.
 const PLATFORMS_32: [&str; 4] = ["i386", "i486", "i586", "i686"];
 
 /// With these options, the library does not use the C library or anything that needs one, and has few pages.
@@ -24,7 +25,6 @@ const OPTIONS: &[&str] = &[
     "-fno-stack-protector",
     "-fno-tree-loop-distribute-patterns",
     "-fvisibility=hidden",
-    "-fcf-protection=full",
     "-Wall",
     "-Wextra",
     "-Wno-parentheses",
@@ -34,9 +34,11 @@ const OPTIONS: &[&str] = &[
     "-Wl,-z,now",
     "-Wl,-z,noexecstack",
     "-Wl,-z,noseparate-code",
-    "-Wl,-z,max-page-size=4096",
     "-Wl,-s",
 ];
+/// Options for one processor: landing pads for indirect jumps, and the size of its largest page.
+const OPTIONS_X86_64: &[&str] = &["-fcf-protection=full", "-Wl,-z,max-page-size=4096"];
+const OPTIONS_AARCH64: &[&str] = &["-mbranch-protection=standard", "-Wl,-z,max-page-size=65536"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -45,14 +47,21 @@ fn main() {
     println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CC");
+    println!("cargo:rerun-if-env-changed={}", compiler_of_target());
     println!("cargo:rustc-env=PRELOAD_BUILT_IN={}", built.display());
-    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
-        return;
-    }
+    let architecture = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let (options, platforms): (_, &[&str]) = match architecture.as_str() {
+        "x86_64" => (OPTIONS_X86_64, &X86_64),
+        "aarch64" => (OPTIONS_AARCH64, &AARCH64),
+        _ => return,
+    };
     let made = out.join(FILE);
     let sources = SOURCES.iter().map(|source| Path::new("src").join(source));
-    compile(OPTIONS, sources, &made);
-    PLATFORMS.iter().for_each(|platform| install(&made, &built.join(platform)));
+    compile(&[OPTIONS, options].concat(), sources, &made);
+    platforms.iter().for_each(|platform| install(&made, &built.join(platform)));
+    if architecture != "x86_64" {
+        return;
+    }
     let twin = out.join("twin.so");
     compile(
         &["-m32", "-shared", "-nostdlib", "-Wl,--hash-style=both", "-Wl,-s"],
@@ -62,8 +71,14 @@ fn main() {
     PLATFORMS_32.iter().for_each(|platform| install(&twin, &built.join(platform)));
 }
 
+/// The variable that names the C compiler for the target, as crates that compile C with `cc` read it.
+fn compiler_of_target() -> String {
+    format!("CC_{}", env::var("TARGET").expect("cargo sets it").replace('-', "_"))
+}
+
 fn compile(options: &[&str], sources: impl IntoIterator<Item = PathBuf>, to: &Path) {
-    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let compiler =
+        env::var_os(compiler_of_target()).or_else(|| env::var_os("CC")).unwrap_or_else(|| "cc".into());
     let mut command = Command::new(&compiler);
     command.args(options).args(sources).arg("-o").arg(to);
     let status =

@@ -65,6 +65,7 @@ impl Checked {
             }
             Event::Sample(time, ..)
             | Event::CpuTime(time, ..)
+            | Event::Counts(time, ..)
             | Event::ProgramBegin(time)
             | Event::ProgramEnd(time)
             | Event::Communication(time, _) => time,
@@ -118,6 +119,7 @@ fn hand_over(event: Event, pipeline: &mut Pipeline, location: LocationIndex) {
             pipeline.queue_samples(0);
         }
         Event::CpuTime(time, _, ns) => pipeline.add_cpu_time(location, time, ns as f64 * 1e-9),
+        Event::Counts(_, event, count) => stream.counts(event, count),
         Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Communication(..) => {}
     }
 }

@@ -84,8 +84,8 @@ fn parent_of(context: AnyHandle) -> AnyHandle {
 /// Writes the leaves and enters that lead from the previous calling context to `target`, as Score-P's own profile does.
 ///
 /// A calling context is a region, a place in it, and the context that called it. The `distance - 1` innermost contexts of
-/// `target` are new. The next one was open before, perhaps at another place in the same region: its frame stays open, and
-/// the frames inside it have ended.
+/// `target` are new. The context outside of these was open before, perhaps at another place in the same region. Its frame stays
+/// open, and the frames inside it have ended.
 fn move_to(data: &mut Inner, timestamp: u64, target: AnyHandle, distance: u32) {
     let (mut stays, mut new) = (target, 0);
     while new + 1 < distance as usize && stays != NO_CONTEXT {
@@ -97,7 +97,8 @@ fn move_to(data: &mut Inner, timestamp: u64, target: AnyHandle, distance: u32) {
         open = parent_of(open);
     }
     if open == NO_CONTEXT {
-        // This is the first context, or recording was switched off meanwhile: the enclosing frames have to be entered as well.
+        // This is the first context, or recording was switched off in the meantime: the enclosing frames have to be entered as
+        // well.
         new = depth_of(target);
     }
     // Enters from the outermost new context to the target, some at a time: nothing may be allocated here.
@@ -149,7 +150,8 @@ mod tests {
         if digit > 5 { digit - 5 } else { digit }
     }
 
-    /// Contexts from this number on are a chain in region 1: the parent of each is the number before it, and this one has none.
+    /// Contexts from this number on are a chain in region 1: the parent of each is the number before it, and the first context
+    /// has none.
     const DEEP: AnyHandle = 1_000_000_000;
 
     extern "C" fn parent_or_deep(context: AnyHandle) -> u32 {

@@ -87,7 +87,7 @@ pub fn unrecorded_calls() -> u64 {
 
 /// Returns the data that `process::new_location` attached to the location.
 #[inline(always)]
-fn data_of<'a>(location: *const Location) -> Option<&'a LocationData> {
+pub fn data_of<'a>(location: *const Location) -> Option<&'a LocationData> {
     known_locations::find(location).or_else(|| ask_for_data(location))
 }
 

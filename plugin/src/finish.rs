@@ -11,16 +11,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The process that started the collector replaces it within this time if it is killed.
+/// If the collector is killed, its supervisor (server/src/main/launch.rs) replaces it within this time.
 const REPLACED_WITHIN: Duration = Duration::from_millis(500);
-/// The last process replaces the collector itself at most this many times.
+/// The last process replaces a killed collector at most this many times.
 const REPLACEMENTS_MAX: u32 = 2;
 /// A wait that takes longer than this is reported to the user.
 const SILENT_WAIT_MAX: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Ends this process's measurement, also when the plugin is inert: a process that has joined must leave, or the others would wait
-/// for it. The last process of the node waits until the trace is written, up to a limit.
+/// Ends this process's measurement, even when the plugin is inert: a process that has joined must leave, or the others would
+/// wait for it. The last process of the node waits until the trace is written, up to a limit.
 pub fn finalize() {
     static IS_FINALIZED: AtomicBool = AtomicBool::new(false);
     let Some(state) = State::of_this_process() else { return };
@@ -59,8 +59,8 @@ fn is_last(state: &State) -> bool {
     logs.all(|log| !matches!(log, Ok(Some(log)) if log.is_held()))
 }
 
-/// Waits for the collector to finish and reports the result, whichever process of the node this is. Replaces the collector if it
-/// is killed and the process that started it does not replace it.
+/// Waits for the collector to finish and reports the result, even if this is not the node's first process: no other process
+/// reports it. Replaces the collector if it is killed and its supervisor does not replace it.
 fn wait_for_collector(session: &Session, limit: Duration) {
     let output = session.output().unwrap_or_default();
     let begun = Instant::now();
@@ -117,8 +117,7 @@ impl Replacement {
     /// done.
     fn handle_dead_collector(&mut self, session: &Session, output: &Path) -> Option<String> {
         if session.is_removed() {
-            // It was killed after its last step, before it could set its state.
-            session.remove();
+            // The collector's last step removes the session. It was killed before it could set its state.
             session.set_collector(0, CollectorState::Finished);
             return None;
         }

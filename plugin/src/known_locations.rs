@@ -67,7 +67,7 @@ pub fn remember(location: *const Location, data: &'static LocationData) {
     };
     if let Some(place) = places.find(is_free) {
         place.data.store(std::ptr::from_ref(data).cast_mut(), Ordering::Relaxed);
-        // This fails if `forget_all` was called meanwhile.
+        // This fails if `forget_all` was called in the meantime.
         let to = location.cast_mut();
         _ = place.location.compare_exchange(TAKEN, to, Ordering::Release, Ordering::Relaxed);
     }
@@ -115,7 +115,7 @@ mod tests {
         forget(location(200));
         remember(location(same), third);
         assert!(find(location(200)).is_none() && has(same, third) && has(100, first));
-        // The first location's place is free for another one, too.
+        // When the first location is forgotten, its entry is free for another one, too.
         forget(location(100));
         remember(location(200), second);
         assert!(find(location(100)).is_none() && has(200, second));

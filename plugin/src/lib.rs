@@ -22,6 +22,7 @@
 //! location_data.rs                 a location's data, which one event at a time uses
 //! known_locations.rs               finds a location's data by the location's address
 //! ring_size.rs                     the size of a ring
+//! work.rs                          units of work and ranges, for the embedded host
 //! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; the inert state, and reasons for it
 //! memory.rs  strings.rs            the allocator, with a reserve; C strings from Score-P
 //! metric/  test_ring.rs            the metric plugin; a ring for unit tests
@@ -47,6 +48,7 @@ mod start;
 mod strings;
 #[cfg(test)]
 mod test_ring;
+mod work;
 
 use guard::{guarded, guarded_also_inert};
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, SubstratePluginInfo};
@@ -75,7 +77,7 @@ pub extern "C" fn SCOREP_SubstratePlugin_ampere_get_info() -> SubstratePluginInf
     }
 }
 
-/// Always succeeds: Score-P would unload a plugin that fails here, with a second message.
+/// Always succeeds: Score-P would unload a plugin that fails here, and print a message in addition to ours.
 extern "C" fn init() -> c_int {
     guarded((), process::begin);
     0
@@ -86,7 +88,7 @@ extern "C" fn assign_id(plugin_id: usize) {
 }
 
 /// # Safety
-/// CALLBACK TABLE (see [`scorep_abi::guarantees`]).
+/// `callbacks` is Score-P's table of `size` bytes: CALLBACK TABLE in [`scorep_abi::guarantees`].
 unsafe extern "C" fn set_callbacks(callbacks: *const Callbacks, size: usize) {
     // SAFETY: by this function's contract.
     guarded((), || unsafe { process::set_callbacks(callbacks, size) });
@@ -97,7 +99,10 @@ extern "C" fn init_mpp() {
 }
 
 extern "C" fn activate_cpu_location(location: *const Location, _parent: *const Location, _fork: u32) {
-    guarded((), || events::activate_location(location));
+    guarded((), || {
+        process::thread_begins(location);
+        events::activate_location(location);
+    });
 }
 
 extern "C" fn deactivate_cpu_location(location: *const Location, _parent: *const Location) {

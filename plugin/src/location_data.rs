@@ -2,22 +2,29 @@
 //!
 //! A signal handler runs in the thread that it interrupts and may have events of its own: an instrumented function, or a
 //! sample. Such an event that arrives while another one is being written is dropped and counted.
+//!
+//! Names in capitals in SAFETY comments are promises of Score-P ([`scorep_abi::guarantees`]).
 
+use ampere_model::LocalLocation;
 use ampere_ring::EventWriter;
 use ampere_signal_safety::{is_on_alternate_stack, stack_address};
 use scorep_abi::AnyHandle;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 /// No calling context, Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.
 pub const NO_CONTEXT: AnyHandle = 0;
 
 /// The plugin's data of a location, which is attached to Score-P's object.
 pub struct LocationData {
-    /// [`FREE`], or the stack address of the thread that is writing an event, with the flag [`INTERRUPTED`].
+    /// [`FREE`], or the stack address of the thread that is writing an event, to which the flag [`INTERRUPTED`] may be added.
     busy: AtomicUsize,
     /// The number of dropped events that have not been reported.
     dropped: AtomicU64,
+    /// The location's number in its process.
+    pub id: LocalLocation,
+    /// The kernel's ID (TID) of the thread that uses the location.
+    pub thread: AtomicU32,
     inner: UnsafeCell<Inner>,
 }
 
@@ -37,16 +44,18 @@ const SIGNAL_FRAME: usize = 512;
 const INTERRUPTED: usize = 1;
 
 impl LocationData {
-    pub fn new(writer: EventWriter) -> LocationData {
+    pub fn new(writer: EventWriter, id: LocalLocation, thread: u32) -> LocationData {
         let inner = UnsafeCell::new(Inner { writer, calling_context: NO_CONTEXT });
-        LocationData { busy: AtomicUsize::new(FREE), dropped: AtomicU64::new(0), inner }
+        let (busy, dropped, thread) = (AtomicUsize::new(FREE), AtomicU64::new(0), AtomicU32::new(thread));
+        LocationData { busy, dropped, id, thread, inner }
     }
 
     /// Handles an event that arrives, at `here` on the stack, while another one is being written. Usually a signal handler has
     /// interrupted the other one. Then all events of the handler, enters and leaves, are dropped, so that the others still nest,
     /// and this returns `false`. But if a handler was left by `siglongjmp`, the stack is about as deep as when the other event
-    /// began, and that event was abandoned. Then this repairs the writer and returns `true`. It must be called by the thread that
-    /// writes the location's events.
+    /// began, and that event was abandoned. Then this repairs the writer and returns `true`. On an alternate signal stack, depths
+    /// cannot be compared, so there the other event always counts as interrupted. This must be called by the thread that writes
+    /// the location's events.
     #[cold]
     pub fn take_over(&self, here: usize) -> bool {
         // One of the two events is dropped in either case.
@@ -58,7 +67,7 @@ impl LocationData {
         }
         self.busy.store(here | INTERRUPTED, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
+        // SAFETY: this thread is the location's only writer (ONE WRITER); a handler that interrupts it finds `busy` set.
         unsafe { self.inner() }.writer.event_was_abandoned();
         true
     }
@@ -86,13 +95,13 @@ impl LocationData {
         self.busy.store(FREE, Ordering::Release);
     }
 
-    /// Ends an event during which others were dropped, and reports those. Like the functions that Score-P calls, the functions for
-    /// rare cases of the event path have C's calling convention and do not unwind: the compiler can make the call a jump, which
-    /// saves no registers.
+    /// Ends an event during which others were dropped, and reports those. Like the functions that Score-P calls, this one is
+    /// `extern "C"` and does not unwind. So the compiler can turn the call at their end into a jump, and their usual path need
+    /// not save registers for it.
     #[cold]
     #[inline(never)]
     extern "C" fn end_interrupted(&self) {
-        // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
+        // SAFETY: this thread is the location's only writer (ONE WRITER); a handler that interrupts it finds `busy` set.
         self.report_dropped(unsafe { self.inner() });
         self.busy.store(FREE, Ordering::Release);
     }
@@ -100,7 +109,8 @@ impl LocationData {
     /// Returns the data of the event that is being written.
     ///
     /// # Safety
-    /// ONE WRITER is this thread, between `begin` and `end`: a handler that interrupts it sees `busy`.
+    /// This thread is the location's only writer (ONE WRITER), and is between `begin` and `end`: a handler that interrupts it
+    /// finds `busy` set.
     #[allow(clippy::mut_from_ref)]
     #[inline(always)]
     pub unsafe fn inner(&self) -> &mut Inner {
@@ -135,7 +145,8 @@ impl LocationData {
         self.is_free() && self.dropped.load(Ordering::Relaxed) > 0
     }
 
-    /// Discards the mark of an event that is still being written: it was abandoned. This must be called by the new ONE WRITER.
+    /// Discards the mark of an event that is still being written: it was abandoned. Only the location's new writer may call this
+    /// (ONE WRITER).
     pub fn free(&self) {
         self.busy.store(FREE, Ordering::Relaxed);
     }
@@ -182,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_other_threads_count_are_reported_by_the_event_that_is_being_written() {
+    fn events_that_other_threads_drop_are_reported_by_the_event_that_is_being_written() {
         let ring = TestRing::new();
         assert!(!ring.data.add_dropped(2) && ring.data.has_unreported());
         assert!(ring.data.begin());

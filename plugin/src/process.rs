@@ -23,7 +23,7 @@ use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::{c_char, c_int};
 use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -458,16 +458,43 @@ pub fn new_location(location: *const Location) {
         }
     };
     let name = String::from_utf8_lossy(name).into_owned();
-    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-    let id = LocalLocation(id);
+    let (id, thread) = (LocalLocation(id), own_thread());
     state.define(&Definition::Location(ampere_model::Location { id, kind, name, ring, thread }));
     // Never freed: events may come as long as the process lives.
     let writer = EventWriter::with_policy(producer, state.overload_policy, PROBES);
-    let data: &'static LocationData = Box::leak(Box::new(LocationData::new(writer)));
+    let data: &'static LocationData = Box::leak(Box::new(LocationData::new(writer, id, thread)));
     if let Some(set_data) = callbacks.location_set_data {
         // SAFETY: LOCATION LIFE; the data is this plugin's.
         unsafe { set_data(location, events::plugin_id(), std::ptr::from_ref(data).cast_mut().cast()) };
         known_locations::remember(location, data);
+    }
+}
+
+fn own_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// After this many threads, further ones are not defined, because a log with very many definitions counts as damaged.
+const DEFINED_THREADS_MAX: u32 = 1 << 18;
+
+/// Records that this thread uses a location from now on, if another one has used it before.
+pub fn thread_begins(location: *const Location) {
+    let Some(data) = events::data_of(location) else { return };
+    let thread = own_thread();
+    if data.thread.swap(thread, Ordering::Relaxed) != thread
+        && let Some(state) = State::of_this_process()
+    {
+        static DEFINED: AtomicU32 = AtomicU32::new(0);
+        match DEFINED.fetch_add(1, Ordering::Relaxed) {
+            ..DEFINED_THREADS_MAX => {}
+            DEFINED_THREADS_MAX => {
+                return report(&format!(
+                    "more than {DEFINED_THREADS_MAX} threads followed others: the CPU time of further ones is in no function"
+                ));
+            }
+            _ => return,
+        }
+        state.define(&Definition::Thread { location: data.id, thread });
     }
 }
 

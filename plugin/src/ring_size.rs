@@ -15,7 +15,7 @@ const FEW: u32 = 64;
 /// The largest ring of locations from number [`FEW`] on. With Score-P a thread that has ended keeps its location, and so its
 /// ring, until the process ends, and shared memory counts as the job's.
 const LATER_BYTES_MAX: u64 = 1 << 16;
-const RECORD_BYTES: u64 = 16;
+const RECORD_BYTES: u64 = ampere_ring::RECORD_BYTES as u64;
 const RING_BYTES_MIN: u64 = RING_RECORDS_MIN * RECORD_BYTES;
 /// The largest ring that a writer supports.
 const RING_BYTES_MAX: u64 = (1 << 32) * RECORD_BYTES;

@@ -1,6 +1,7 @@
 //! A ring with a writer of the plugin and a reader, for unit tests.
 
 use crate::location_data::LocationData;
+use ampere_model::LocalLocation;
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::{EventWriter, OverloadPolicy, RingConsumer, RingProducer, SessionProbes};
 
@@ -23,7 +24,11 @@ impl TestRing {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("1.0.ring");
         let ring = RingProducer::create(&path, 4096, 0).expect("a ring");
-        let data = LocationData::new(EventWriter::with_policy(ring, OverloadPolicy::Suppress, PROBES));
+        let data = LocationData::new(
+            EventWriter::with_policy(ring, OverloadPolicy::Suppress, PROBES),
+            LocalLocation(0),
+            0,
+        );
         let reader = RingConsumer::open(&path).expect("the ring's reader");
         TestRing { data, reader, decoder: Decoder::default(), _directory: directory }
     }

@@ -57,7 +57,7 @@ const SUMMARY_AGE: Duration = Duration::from_secs(1);
 /// A request to the collector's loop, with the channel for its answer.
 pub enum Wanted {
     Summary(oneshot::Sender<Box<Summary>>),
-    /// Make the page, with the call paths of one rank or of all. The answer also has the time that this took.
+    /// Make the page, with the call paths of one rank or of all. The answer also has the CPU time that this took.
     Page(Option<usize>, oneshot::Sender<(Page, Duration)>),
     /// Add a line to the run's notes.
     Note(String),

@@ -158,7 +158,7 @@ fn slow_clients_keep_others_waiting_for_a_moment_only() {
     let at = address(&server);
     let mut slow = Vec::new();
     for number in 0..3 * CONNECTIONS_MAX {
-        // If connections arrive faster than they are accepted, the kernel delays one by a second.
+        // If connections arrive faster than they are accepted, the kernel delays one of them by a second.
         let Ok(mut stream) = TcpStream::connect_timeout(&at, Duration::from_secs(5)) else { break };
         let part: &[u8] = match number % 3 {
             0 => b"",
@@ -182,8 +182,9 @@ fn slow_clients_keep_others_waiting_for_a_moment_only() {
     done.send(()).unwrap();
     dripping.join().unwrap();
     assert_eq!(status(&answer), "200", "after {waited:?}");
-    // Several rounds of slow clients are served first, and the first half of the connections is not freed before HEAD_LIMIT.
-    assert!(waited < HEAD_LIMIT / 2, "{waited:?}");
+    // Several rounds of slow clients are served first, which takes three times HEAD_LIMIT if each of them gets all of it. The kernel
+    // may repeat the request for this connection after up to three seconds.
+    assert!(waited < 2 * HEAD_LIMIT, "{waited:?}");
 }
 
 /// Making a summary takes time of the collector's loop.

@@ -7,6 +7,7 @@
 //! reference.rs    the same table as a page of the documentation
 //! gather.rs       asks the run's other nodes
 //! find.rs         finds their collectors in the output directory
+//! otlp.rs         sends the energy to an OpenTelemetry collector
 //! targets.rs      the file with which Prometheus finds a run
 //! text_format.rs  metrics in the format that a scrape requests
 //! ```
@@ -17,6 +18,7 @@ pub(crate) mod find;
 pub mod gather;
 pub mod http;
 pub mod metrics;
+pub mod otlp;
 pub mod reference;
 pub mod targets;
 pub(crate) mod text_format;

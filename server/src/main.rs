@@ -45,6 +45,9 @@ struct Arguments {
     /// The file that describes the trace that `ampere replay` plays (the session's replay.json).
     #[arg(long)]
     replay: Option<PathBuf>,
+    /// For how many seconds the final figures are served, whether or not somebody has asked for them before.
+    #[arg(long, default_value = "0")]
+    hold: f64,
     /// Only sample the counters, for a metric plugin.
     #[arg(long)]
     counters_only: bool,

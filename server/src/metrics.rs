@@ -1,7 +1,7 @@
 //! Writes a snapshot as OpenMetrics text, encoded by prometheus-client.
 //!
 //! [`METRICS`] and the tables of losses list all metrics with their names, units, labels and help texts. All series of a scrape
-//! come from one snapshot, so that its sums are consistent.
+//! come from the same snapshot, so that their sums are consistent.
 
 use ampere_counters::Quantity;
 use ampere_figures::losses::{GpuClocks, ReadingLosses, RecordLosses};
@@ -27,8 +27,8 @@ const LABEL_BYTES_MAX: usize = 512;
 /// The typical length of a line, used to allocate the memory of the text at once.
 const TYPICAL_SERIES_BYTES: usize = 128;
 
-/// Encodes a snapshot as OpenMetrics text. A metric without any series is left out. `job` has the figures of a run on several
-/// nodes. `names_job`: whether the batch system's job is named.
+/// Encodes a snapshot as OpenMetrics text. A metric without series is left out. `job` has the figures of a run on several
+/// nodes. `names_job`: the batch system's job is named.
 pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>, names_job: bool) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     let series = snapshot.region_energy.len() + snapshot.kernel_energy.len() + 2 * snapshot.region_time.len();
@@ -47,7 +47,7 @@ pub struct Metric {
     kind: MetricType,
     /// Names of the labels. `node` is among them only if the metric has series of other nodes.
     pub labels: &'static [&'static str],
-    /// Its meaning, in one line.
+    /// The meaning of the metric, in one line.
     pub help: &'static str,
     series: Values,
 }
@@ -73,19 +73,19 @@ pub fn all() -> impl Iterator<Item = Metric> {
 }
 
 impl Metric {
-    /// Returns the name of its series in a scrape: `ampere_device_energy_joules_total`.
+    /// Returns the name of the metric's series in a scrape, such as `ampere_device_energy_joules_total`.
     pub fn name(&self) -> String {
         let unit = self.unit.as_ref().map_or_else(String::new, |unit| format!("_{}", unit.as_str()));
         let total = if self.is_counter() { "_total" } else { "" };
         format!("{}{unit}{total}", self.stem)
     }
 
-    /// Whether it is a counter; otherwise it is a gauge.
+    /// Whether the metric is a counter; otherwise it is a gauge.
     pub fn is_counter(&self) -> bool {
         matches!(self.kind, MetricType::Counter)
     }
 
-    /// Whether it has series of other nodes, too.
+    /// Whether the metric has series of other nodes, too.
     pub fn names_node(&self) -> bool {
         self.labels.first() == Some(&"node")
     }
@@ -117,20 +117,19 @@ impl Metric {
     }
 }
 
-/// Returns a label's value. A long value is cut, and a number is appended that differs for different values and is the same in
-/// every scrape.
+/// Returns a label's value. A long value is cut. Then a number is appended that differs between values and is the same in every
+/// scrape.
 fn bounded(value: &str) -> Cow<'_, str> {
     if value.len() <= LABEL_BYTES_MAX {
         return Cow::Borrowed(value);
     }
-    let (offset_basis, prime) = (0xcbf2_9ce4_8422_2325u64, 0x100_0000_01b3); // FNV-1a
-    let hash = value.bytes().fold(offset_basis, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(prime));
+    let hash = ampere_model::text::fnv1a(value.bytes());
     let room = LABEL_BYTES_MAX - "...#".len() - 16;
     let begin = (0..=room).rev().find(|at| value.is_char_boundary(*at)).unwrap_or(0);
     Cow::Owned(format!("{}...#{hash:016x}", &value[..begin]))
 }
 
-/// Series: for each, the values of its labels, in the order of [`Metric::labels`], and its value.
+/// Series: the values of the labels of each, in the order of [`Metric::labels`], and its value.
 type Series<'a> = Vec<(Vec<&'a str>, f64)>;
 
 const fn counter(
@@ -159,7 +158,7 @@ const SECONDS: Option<Unit> = Some(Unit::Seconds);
 /// All metrics except the counts of losses, in the order in which they are exported.
 #[rustfmt::skip]
 static METRICS: &[Metric] = &[
-    // The label `energy` has the quality of the figure: with energy="estimated" it is not a measurement.
+    // The label `energy` is the quality of the figure: a figure with energy="estimated" is not a measurement.
     counter(
         "ampere_device_energy", JOULES, &["device", "energy"],
         "Energy of a device since the start of the run, as of the last attributed sample",
@@ -204,6 +203,22 @@ static METRICS: &[Metric] = &[
         "ampere_device_memory_size_bytes", &["device"],
         "Size of a device's memory, as the device reports it",
         |s| s.reported(Quantity::MemorySize),
+    ),
+    gauge(
+        "ampere_device_clock_hertz", &["device"],
+        "Clock of a GPU, or mean clock of a package's CPUs, as the device reports it",
+        |s| s.reported(Quantity::Clock),
+    ),
+    gauge(
+        "ampere_device_power_limit_watts", &["device"],
+        "Power that a device may draw at most, as the device reports it",
+        |s| s.reported(Quantity::PowerLimit),
+    ),
+    gauge(
+        "ampere_device_throttled_ratio", &["device", "cause"],
+        "Part of the time since the last reading in which a device's clock was lowered, because of a temperature (thermal) or a \
+         limit of power (power), as the device reports it",
+        |s| s.reported(Quantity::Throttling),
     ),
     gauge(
         "ampere_device_counter_agreement_ratio", &["device", "against", "kind"],
@@ -264,6 +279,11 @@ static METRICS: &[Metric] = &[
         "ampere_caused_waiting_energy", JOULES, &["rank", "region"],
         "Energy that ranks of this node used while they waited in MPI for this region of this rank",
         |s| s.snapshot.waiting.caused.iter().map(|r| (vec![&*r.rank, &r.region], r.joules)).collect(),
+    ),
+    counter(
+        "ampere_work_units", None, &["work"],
+        "Units of work that the program, or a command of the run, has counted, by name",
+        |s| s.snapshot.work.iter().map(|work| (vec![&*work.name], work.units)).collect(),
     ),
     counter(
         "ampere_device_uncovered_seconds", None, &["device"],
@@ -366,7 +386,7 @@ static METRICS: &[Metric] = &[
         "Observed time between two changes of a device's counter; 0 while it is unknown",
         |s| s.per_sampled_device(|r| r.update_seconds),
     ),
-    // A gauge and not OpenMetrics' info, which the tools for the older text format refuse.
+    // This is a gauge, because tools for the older text format refuse OpenMetrics' info type.
     gauge(
         "ampere_build_info", &["version"],
         "1; the label version is the version of ampere",
@@ -378,8 +398,8 @@ static METRICS: &[Metric] = &[
          system's job",
         Scrape::run_info,
     ),
-    // The following metrics exist only on the first node of a run on several nodes. Sums over ampere_device_* of all nodes do not
-    // count them again.
+    // The following metrics exist only on the first node of a run on several nodes. They have their own names, so sums of
+    // ampere_device_* over all nodes do not count anything twice.
     counter(
         "ampere_job_energy", JOULES, &[],
         "Energy of all nodes of the run, from the last figures of each; the label node is the node that gathers them",
@@ -494,7 +514,7 @@ impl Scrape {
         self.snapshot.collector.node_cpu.iter().map(|cpu| (Vec::new(), seconds(cpu))).collect()
     }
 
-    /// Returns the gauges of one quantity. The second label, if the metric has one, is the kind of power or the sensor.
+    /// Returns the gauges of one quantity. The second label, if the metric has it, is the kind of power or the sensor.
     fn reported(&self, quantity: Quantity) -> Series<'_> {
         let mut series = Vec::new();
         for device in &self.snapshot.devices {

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// A file with this collector's address. Dropping this removes it. The successor of a killed collector replaces the file.
+/// A file with this collector's address. Dropping it removes the file. The successor of a killed collector replaces the file.
 #[derive(Debug)]
 pub struct TargetFile(PathBuf);
 
@@ -26,8 +26,8 @@ impl TargetFile {
     /// Writes `directory/<run>-<node>.json`. `url` is the address of the metrics. `node` is the name under which other machines
     /// reach this node.
     ///
-    /// The file has no labels: the run and its job are in `ampere_run_info`, and Prometheus scrapes a target that is also in
-    /// `static_configs` only once if both have the same labels.
+    /// The file has no labels: the run and its job are in `ampere_run_info`. Prometheus scrapes a target that is also in
+    /// `static_configs` twice if the labels of the two differ.
     pub fn write(directory: &Path, url: &str, node: &str, run: &str) -> Result<TargetFile, TargetError> {
         if url.starts_with(UNIX) {
             return Err(TargetError::Socket(directory.to_owned()));

@@ -1,4 +1,4 @@
-//! The two text formats of metrics: OpenMetrics, and Prometheus' own if it is requested.
+//! The two text formats of metrics: OpenMetrics, and the older format of Prometheus for clients that prefer it.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use std::fmt::Write;
 pub(crate) enum TextFormat {
     /// The text that [`super::metrics::encode`] makes.
     OpenMetrics,
-    /// The format of Prometheus from before OpenMetrics.
+    /// The text format of Prometheus that preceded OpenMetrics.
     Classic,
 }
 
@@ -34,7 +34,7 @@ impl TextFormat {
     }
 }
 
-/// A part of `Accept`, such as `text/plain;version=0.0.4;q=0.5`.
+/// A media range in `Accept`, such as `text/plain;version=0.0.4;q=0.5`.
 struct Range<'a> {
     kind: &'a str,
     subtype: &'a str,
@@ -43,7 +43,7 @@ struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// Parses one media range; `None` if the text is not one.
+    /// Parses a media range; `None` if the text is not one.
     fn parse(text: &str) -> Option<Range<'_>> {
         let mut parts = text.split(';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;
@@ -66,14 +66,14 @@ impl Range<'_> {
             && self.version.is_none_or(|version| versions.contains(&version))
     }
 
-    /// Returns how precise the range is. The most precise one that matches counts.
+    /// Returns how specific the range is. If several ranges match a format, the most specific one sets its quality.
     fn precision(&self) -> u8 {
         u8::from(self.kind != "*") + u8::from(self.subtype != "*") + u8::from(self.version.is_some())
     }
 }
 
-/// Converts OpenMetrics text to the classic format, in which counters have the names of their series, and there are neither units
-/// nor an end mark.
+/// Converts OpenMetrics text to the classic format. Its HELP and TYPE lines give a counter the name of its series, with
+/// `_total`. Units and the end mark are left out.
 pub(crate) fn classic(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = "";

@@ -70,7 +70,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream {
 	uint64_t end, agent;
 	struct command *waiting;
-	size_t first, count, room;
+	/* The number of commands whose records are in the tool's buffers is `done`. */
+	size_t first, count, room, done;
 } streams[STREAMS_MAX];
 static unsigned stream_count = 1;
 
@@ -130,8 +131,14 @@ static void *complete(void *unused) {
 		pthread_mutex_lock(&lock);
 		uint64_t next = take(&command);
 		pthread_mutex_unlock(&lock);
-		if (next) sleep_until(next);
-		else table.done(&command);
+		if (next) {
+			sleep_until(next);
+			continue;
+		}
+		table.done(&command);
+		pthread_mutex_lock(&lock);
+		streams[command.queue - 1].done++;
+		pthread_mutex_unlock(&lock);
 	}
 	return unused;
 }
@@ -247,14 +254,18 @@ int hipStreamCreate(void **stream) {
 	return 0;
 }
 
+/* When this returns, the records of all earlier commands are in the tool's buffers, however busy the machine is. */
 static void wait_for(struct stream *stream) {
-	for (size_t waiting = 1; waiting;) {
-		pthread_mutex_lock(&lock);
-		waiting = stream->count && stream->waiting[stream->first % stream->room].to > 0;
-		pthread_mutex_unlock(&lock);
-		if (waiting) sleep_until(now() + 1000000);
-	}
+	pthread_mutex_lock(&lock);
+	size_t all = stream->first + stream->count;
+	pthread_mutex_unlock(&lock);
 	sleep_until(stream->end);
+	for (int waits = 1; waits;) {
+		pthread_mutex_lock(&lock);
+		waits = stream->done < all;
+		pthread_mutex_unlock(&lock);
+		if (waits) sleep_until(now() + 1000000);
+	}
 }
 
 int hipStreamSynchronize(void *stream) {

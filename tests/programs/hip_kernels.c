@@ -120,10 +120,10 @@ int main(int argc, char **argv) {
 		one_is_silent(argv[2]);
 	} else if (!strcmp(what, "never_waits")) {
 		for (int i = 0; i < 20; i++) first_part(0.005, NULL), second_part(0.005, NULL);
-		nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+		nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
 	} else if (!strcmp(what, "odd")) {
 		odd_records();
-		nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+		nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
 	} else if (!strcmp(what, "copies")) {
 		void *memory, *stream;
 		static char host[20000000];
@@ -153,10 +153,10 @@ int main(int argc, char **argv) {
 		printf("child: %d\n", WEXITSTATUS(status));
 		three_to_one(5, 0.005);
 	} else if (!strcmp(what, "_exit")) {
-		three_to_one(20, 0.01);
+		three_to_one(60, 0.01);
 		_exit(3);
 	} else if (!strcmp(what, "crash")) {
-		three_to_one(20, 0.01);
+		three_to_one(60, 0.01);
 		launch(larger, 0.01, CRASHES, NULL);
 	} else if (!strcmp(what, "bench")) {
 		struct timespec from, to;

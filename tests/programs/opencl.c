@@ -78,7 +78,7 @@ static void run(cl_command_queue on, const char *name, int at, cl_event *event) 
 static void look(int places) {
     for (int at = 0; at < places; at++)
         while (out[at] == 0) usleep(1000);
-    usleep(300000);
+    usleep(1500000);
 }
 
 static void three_of_both(cl_command_queue on) {

@@ -1,5 +1,5 @@
 /* A layer of OpenCL's loader below ours. Every third kernel ends before it starts (-DNEGATIVE), or a launch or copy keeps its thread
- * busy for 5 ms of CPU time before it begins, so that samples are taken in it (-DBUSY). */
+ * busy for 8 ms of CPU time before it begins, so that samples are taken in it (-DBUSY). */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_icd.h>
 #include <time.h>
@@ -26,7 +26,7 @@ static void be_busy(void) {
     struct timespec begin, now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
     do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec - begin.tv_nsec < 5000000);
+    while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec - begin.tv_nsec < 8000000);
 }
 static cl_int launch(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset, const size_t *items,
                      const size_t *group, cl_uint waits, const cl_event *list, cl_event *event) {

@@ -27,18 +27,23 @@ pub fn ask(address: SocketAddr, method: &str, path: &str, token: Option<&str>) -
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: {address}\r\nAccept: */*\r\n{token}\r\n")?;
     let mut text = Vec::new();
     stream.read_to_end(&mut text)?;
-    parse(&String::from_utf8_lossy(&text)).ok_or_else(|| std::io::Error::other("this is not HTTP"))
+    parse(&String::from_utf8_lossy(&text))
+        .ok_or_else(|| std::io::Error::other("this is not a whole answer of HTTP"))
 }
 
+/// Returns `None` for what is not HTTP, and for an answer whose connection ended before it was complete.
 fn parse(text: &str) -> Option<Response> {
     let (head, body) = text.split_once("\r\n\r\n")?;
-    let mut lines = head.lines();
-    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let kind = lines.find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-type").then(|| value.trim().to_owned())
-    });
-    Some(Response { status, content_type: kind.unwrap_or_default(), body: body.to_owned() })
+    let status = head.lines().next()?.split(' ').nth(1)?.parse().ok()?;
+    let header = |wanted: &str| {
+        head.lines().skip(1).find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case(wanted).then(|| value.trim())
+        })
+    };
+    let length: usize = header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let content_type = header("content-type").unwrap_or_default().to_owned();
+    (body.len() >= length).then(|| Response { status, content_type, body: body.to_owned() })
 }
 
 /// Encodes a value of a query's parameter.

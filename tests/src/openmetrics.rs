@@ -38,7 +38,7 @@ pub fn parse(body: &str) -> Result<Vec<Sample>, String> {
 /// Returns the joules of a kernel, on all devices, in a scrape; 0 if it has none.
 ///
 /// # Panics
-/// Panics if the body is no scrape.
+/// Panics if the body is not a scrape.
 pub fn kernel_joules(body: &str, kernel: &str) -> f64 {
     let samples = parse(body).expect("metrics");
     let kernels = samples.iter().filter(|sample| sample.name == "ampere_kernel_energy_joules_total");

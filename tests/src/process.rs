@@ -81,8 +81,8 @@ impl Mpi {
         program
     }
 
-    /// Returns the command in front of a program. It allows any number of ranks on any number of cores, also as root in
-    /// a container.
+    /// Returns the command in front of a program. It allows any number of ranks on any number of cores, even as root in a
+    /// container.
     pub fn launch(&self, ranks: u32) -> Vec<String> {
         let mpirun = self.mpirun.display().to_string();
         vec![mpirun, "--oversubscribe".to_owned(), "-n".to_owned(), ranks.to_string()]

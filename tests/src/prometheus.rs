@@ -43,21 +43,30 @@ impl Prometheus {
             let shipped = crate::root().join("dashboards").join(rules);
             std::fs::copy(shipped, directory.join(rules)).expect("rules can be copied");
         }
-        let address = http::free_address();
-        let log = std::fs::File::create(directory.join("prometheus.log")).expect("a log can be written");
-        let process = Running::start(
-            Command::new(program)
-                .arg(format!("--config.file={}", config.display()))
-                .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
-                .arg(format!("--web.listen-address={address}"))
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(log),
-        );
-        wait_for("Prometheus", Duration::from_secs(60), || {
-            http::get(address, "/-/ready").ok().filter(|reply| reply.status == 200)
-        });
-        Prometheus { address, _process: process }
+        let log = directory.join("prometheus.log");
+        // It ends at once if another program has taken the port meanwhile.
+        for _ in 0..5 {
+            let address = http::free_address();
+            let log = std::fs::File::create(&log).expect("a log can be written");
+            let mut process = Running::start(
+                Command::new(program)
+                    .arg(format!("--config.file={}", config.display()))
+                    .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
+                    .arg(format!("--web.listen-address={address}"))
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(log),
+            );
+            let is_ready = wait_for("Prometheus", Duration::from_secs(60), || {
+                let answers = http::get(address, "/-/ready").is_ok_and(|reply| reply.status == 200);
+                let has_ended = process.has_ended();
+                (answers || has_ended).then_some(!has_ended)
+            });
+            if is_ready {
+                return Prometheus { address, _process: process };
+            }
+        }
+        panic!("Prometheus does not start: {}", std::fs::read_to_string(log).unwrap_or_default());
     }
 
     /// Returns an answer of the HTTP API, or its error text.

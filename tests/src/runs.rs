@@ -173,6 +173,17 @@ pub fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
 }
 
+/// Returns the ranges of a summary that are not frames: interface, name, how many have ended and how many have not.
+pub fn ranges(summary: &Value) -> Vec<(String, String, u64, u64)> {
+    let text = |range: &Value, key: &str| range[key].as_str().expect("a string").to_owned();
+    let whole = |range: &Value, key: &str| range[key].as_u64().expect("a number");
+    let all = summary["run"]["ranges"].as_array().into_iter().flatten();
+    all.map(|range| {
+        (text(range, "interface"), text(range, "name"), whole(range, "count"), whole(range, "open"))
+    })
+    .collect()
+}
+
 pub fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
     value[key].as_array().unwrap_or_else(|| panic!("no list {key} in {value}"))
 }
@@ -180,9 +191,9 @@ pub fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
 /// The call paths that count for a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Frames {
-    /// Those in which it is the innermost one.
+    /// The call paths that end in the function.
     Own,
-    /// Those that contain it.
+    /// The call paths that contain the function.
     All,
 }
 

@@ -2,8 +2,10 @@
 
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::runs::python_with;
-use ampere_tests::skip_unless;
 use ampere_tests::stand_ins::with_rocm_smi;
+use ampere_tests::{skip_unless, small_trace};
+use expect_test::expect;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// A program with two functions. Its arguments are the amount of work of each.
@@ -173,11 +175,13 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
         (&["compare", "a1", "--"], 2, "there is only one run"),
         (&["compare", "a1", "a2", "--", "b1", "a2"], 1, "a2 was named twice"),
         (&["compare", "a1", "--", "absent"], 1, "absent/summary.json"),
-        (
-            &["compare", "a1", "a2", "--", "b1", "-o", "x"],
-            2,
-            "options go before the directories: ampere compare -o x a1 a2 -- b1\n",
-        ),
+        (&["compare", "--", "b1"], 2, "there is only one run"),
+        (&["compare", "a1", "a2", "--"], 2, "there is only one group of runs"),
+        (&["compare", "a1", "a2", "--", "b1", "--absent"], 2, "unexpected argument '--absent'"),
+        (&["compare", "a1", "b1", "--fail-above", "5"], 2, "write a percentage, such as 5%"),
+        (&["compare", "a1", "a2", "b1", "--fail-above", "5%"], 2, "--fail-above compares two groups of runs"),
+        (&["compare", "a1", "b1", "-f", "junit"], 2, "-f junit needs --fail-above"),
+        (&["compare", "a1", "b1", "--metric", "seconds"], 2, "--fail-above <PERCENT%>"),
         (
             &["compare", "a1", "a2", "--", "b1", "b2", "--", "b3"],
             2,
@@ -214,4 +218,167 @@ fn runs_of_other_sizes_are_compared_per_rank() {
     assert!(notes.contains("they ran on 2 and 4 ranks") && !notes.contains("commands differ"), "{notes}");
     let (two, four, notes) = calls(&["--per", "rank"]);
     assert_eq!((two, four, notes.contains("ranks")), (Some(200.0), Some(200.0), false), "{notes}");
+}
+
+const TRACE: &str = "
+    counter 0 model=MI250X pci=193
+    rank node0 ROCR_VISIBLE_DEVICES=0
+    stream HIP[0:0] tree=0 pci=193
+";
+
+/// Makes runs a1 to a3, and runs b1 to b3 with 8 % more joules, whose joules are a trace's and differ by a hundredth.
+fn scaled_groups() -> Place {
+    let place = Place::new();
+    small_trace::write(&place.path("trace"), TRACE);
+    assert_eq!(ampere(&place, &["attribute", "trace/traces.otf2", "-o", "out"]).code, 0);
+    let whole = std::fs::read_to_string(place.path("out/summary.json")).expect("a summary");
+    for (group, factor) in [("a", 1.0), ("b", 1.08)] {
+        for number in 1..=3 {
+            let name = format!("{group}{number}");
+            let mut summary: Value = serde_json::from_str(&whole).expect("JSON");
+            scale_joules(&mut summary, "", factor * (0.98 + 0.01 * f64::from(number)));
+            summary["run"]["id"] = name.clone().into();
+            summary["run"]["work"] = serde_json::json!([{"name": "steps", "units": 100.0,
+                "joules_per_unit": summary["run"]["total_joules"].as_f64().expect("joules") / 100.0}]);
+            std::fs::create_dir(place.path(&name)).expect("a directory");
+            place.write(&format!("{name}/summary.json"), &summary.to_string());
+        }
+    }
+    place
+}
+
+fn scale_joules(value: &mut Value, key: &str, factor: f64) {
+    match value {
+        Value::Object(all) => all.iter_mut().for_each(|(key, one)| scale_joules(one, key, factor)),
+        Value::Array(all) => all.iter_mut().for_each(|one| scale_joules(one, key, factor)),
+        Value::Number(number) if key.ends_with("joules") => {
+            *value = (number.as_f64().expect("a number") * factor).into();
+        }
+        _ => {}
+    }
+}
+
+/// The lines of checks and the exit statuses, word for word, with the options before and after the directories.
+#[test]
+fn a_rise_above_the_limit_has_an_exit_status_of_its_own() {
+    let place = scaled_groups();
+    let mut shown = String::new();
+    for words in [
+        "a1 a2 a3 -- b1 b2 b3 --fail-above 5%",
+        "--fail-above 6% a1 a2 a3 -- b1 b2 b3",
+        "b1 b2 b3 -- a1 a2 a3 --fail-above 0%",
+        "a1 a2 a3 --fail-above 20% -- b1 b2 b3 --metric joules --metric seconds --metric steps",
+        "a1 b1 --fail-above 5% --region solve",
+        "a1 -- b1 --fail-above 5% --metric absent",
+    ] {
+        let words: Vec<&str> = ["compare"].into_iter().chain(words.split(' ')).collect();
+        let done = ampere(&place, &words);
+        assert_eq!(done.stdout.is_empty(), done.code == 1, "{done:#?}");
+        shown += &format!("$ ampere {}\n{}[{}]\n\n", words.join(" "), done.stderr, done.code);
+    }
+    expect![[r#"
+        $ ampere compare a1 a2 a3 -- b1 b2 b3 --fail-above 5%
+        ampere: joules rose by 8.0 % (95 % range 5.6 to 10.4 %), more than the 5 % allowed
+        [3]
+
+        $ ampere compare --fail-above 6% a1 a2 a3 -- b1 b2 b3
+        ampere: cannot tell whether joules rose by more than the 6 % allowed: joules rose by 8.0 % (95 % range 5.6 to 10.4 %); more runs narrow the range
+        [0]
+
+        $ ampere compare b1 b2 b3 -- a1 a2 a3 --fail-above 0%
+        ampere: joules fell by 7.4 % (95 % range -9.6 to -5.2 %), not more than the 0 % allowed
+        [0]
+
+        $ ampere compare a1 a2 a3 --fail-above 20% -- b1 b2 b3 --metric joules --metric seconds --metric steps
+        ampere: joules rose by 8.0 % (95 % range 5.6 to 10.4 %), not more than the 20 % allowed
+        ampere: seconds stayed the same (95 % range 0.0 to 0.0 %), not more than the 20 % allowed
+        ampere: joules per steps rose by 8.0 % (95 % range 5.6 to 10.4 %), not more than the 20 % allowed
+        [0]
+
+        $ ampere compare a1 b1 --fail-above 5% --region solve
+        ampere: joules of solve rose by 8.0 % (one run is no group, so the noise is not known), more than the 5 % allowed
+        [3]
+
+        $ ampere compare a1 -- b1 --fail-above 5% --metric absent
+        ampere: not all of these runs count "absent" as work: --metric is steps, joules, dynamic, seconds
+        [1]
+
+    "#]].assert_eq(&shown);
+}
+
+/// Reads the file as a CI system does: without an error, and with a failure for each figure that rose too much.
+const READ_JUNIT: &str = "
+import sys, xml.etree.ElementTree as tree
+suites = tree.parse(sys.argv[1]).getroot()
+assert suites.tag == 'testsuites' and suites.get('tests') == '2' and suites.get('failures') == '1', suites.attrib
+for case in suites.iter('testcase'):
+    failure = case.find('failure')
+    print(case.get('name'), '-' if failure is None else failure.get('message'))
+";
+
+#[test]
+fn a_ci_system_can_read_the_checks_of_a_comparison() {
+    let place = scaled_groups();
+    std::fs::rename(place.path("b3"), place.path("<b>\"&\u{1b}")).expect("a new name");
+    let words = ["compare", "a1", "a2", "a3", "--", "b1", "b2", "<b>\"&\u{1b}", "--fail-above", "5%"];
+    let junit = ["-f", "junit", "-o", "checks.xml", "--metric", "joules", "--metric", "seconds"];
+    let done = ampere(&place, &[&words[..], &junit].concat());
+    assert_eq!((done.code, done.stdout.as_str()), (3, ""), "{done:#?}");
+    let read = run(place.command("python3").args(["-c", READ_JUNIT, "checks.xml"]));
+    expect![[r#"
+        joules at most +5 % joules rose by 8.0 % (95 % range 5.6 to 10.4 %), more than the 5 % allowed
+        seconds at most +5 % -
+    "#]]
+    .assert_eq(&(read.stdout + &read.stderr));
+    let markdown = ampere(&place, &[&words[..], &["-f", "markdown"]].concat());
+    assert_eq!(markdown.code, 3);
+    expect![[r#"
+        ❌ **joules rose by 8.0 % (95 % range 5.6 to 10.4 %), more than the 5 % allowed**
+
+        energy +8.0 %: static joules +8.0 %, dynamic joules and time the same; kernel +8.0 %
+
+        | the runs | 1 | 2 | change |
+        | --- | --: | --: | --: |
+        | seconds | 1.940 | 1.940 | = ± \<0.1 % |
+        | joules | 194.0 | 209.5 | +8.0 % ± 2.4 % |
+        | watts on average | 100.0 | 108.0 | +8.0 % ± 2.4 % |
+        | joules while kernels ran | 91.50 | 98.82 | +8.0 % ± 2.4 % |
+        | static joules | 194.0 | 209.5 | +8.0 % ± 2.4 % |
+        | energy x delay (J s) | 376.4 | 406.5 | +8.0 % ± 2.4 % |
+        | energy x delay² (J s²) | 730.1 | 788.5 | +8.0 % ± 2.4 % |
+
+        | joules per unit by unit of work | 1 | 2 | change |
+        | --- | --: | --: | --: |
+        | `steps` | 1.940 | 2.095 | +8.0 % ± 2.4 % |
+
+        | joules by kernel | 1 | 2 | change |
+        | --- | --: | --: | --: |
+        | `kernel` | 91.50 | 98.82 | +8.0 % ± 2.4 % |
+
+        - 1: `a1` 1 rank on node0, measured
+        - 1: `a2` 1 rank on node0, measured
+        - 1: `a3` 1 rank on node0, measured
+        - 2: `b1` 1 rank on node0, measured
+        - 2: `b2` 1 rank on node0, measured
+        - 2: `<b>"&�` 1 rank on node0, measured
+        - ±: the 95 % interval of a change (Welch). Of the rows that differ, at most 5 % do so by chance (Benjamini and Hochberg)
+    "#]].assert_eq(&markdown.stdout);
+}
+
+/// A directory of numbered runs, as `ampere run --repeat` makes it, is a group.
+#[test]
+fn a_directory_of_repeats_is_a_group() {
+    let place = scaled_groups();
+    for group in ["a", "b"] {
+        std::fs::create_dir(place.path(group)).expect("a directory");
+        for number in 1..=3 {
+            let run = place.path(format!("{group}{number}"));
+            std::fs::rename(run, place.path(format!("{group}/{number}"))).expect("a new name");
+        }
+    }
+    for words in [&["a", "b"][..], &["a", "--", "b"], &["a/1", "a/2", "a/3", "--", "b"]] {
+        let done = ampere(&place, &[&["compare", "--fail-above", "5%"], words].concat());
+        assert_eq!(done.code, 3, "{done:#?}");
+        assert!(done.stderr.contains("(95 % range 5.6 to 10.4 %)"), "{done:#?}");
+    }
 }

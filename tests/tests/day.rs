@@ -240,6 +240,7 @@ fn process_of(rank: u32) -> ReplayedProcess {
         rank: Some(rank),
         node: "node".to_owned(),
         group: format!("MPI Rank {rank}"),
+        owner: String::new(),
         environment: Vec::new(),
         locations: vec![ReplayedLocation {
             reference: u64::from(rank),
@@ -280,6 +281,7 @@ fn replay(seconds: u64) -> Replay {
         }],
         metric_names: vec!["test:::energy".to_owned()],
         other_jobs: Vec::new(),
+        work: Vec::new(),
         recorders: Vec::new(),
         events: 0,
         stream_lag_ticks: Some(0),

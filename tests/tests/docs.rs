@@ -376,16 +376,21 @@ fn sentences(paragraph: &str) -> Vec<Vec<String>> {
     sentences
 }
 
-/// Whether `tests/tests/FILE.rs` or `tests/tests/FILE/main.rs` has a test of this name, `FILE::NAME`. `FILE` may be
-/// `FOLDER::FILE`.
+/// Whether `tests/tests/FILE.rs` or `tests/tests/FILE/main.rs` has a test of this name, `FILE::NAME`, or the tests of host or counters
+/// have.
+/// `FILE` may be `FOLDER::FILE`.
 fn has_test(test: &str) -> bool {
     let (file, name) = test.rsplit_once("::").expect("FILE::NAME");
     let file = file.replace("::", "/");
     let test = format!("#[test]\nfn {name}() {{");
-    ["", "/main"].iter().any(|main| {
-        let path = root().join(format!("tests/tests/{file}{main}.rs"));
-        std::fs::read_to_string(path).is_ok_and(|text| text.contains(&test))
-    })
+    let files = [
+        format!("tests/tests/{file}.rs"),
+        format!("tests/tests/{file}/main.rs"),
+        format!("crates/host/tests/{file}.rs"),
+        format!("crates/report/tests/{file}.rs"),
+        format!("crates/counters/tests/{file}.rs"),
+    ];
+    files.iter().any(|file| std::fs::read_to_string(root().join(file)).is_ok_and(|text| text.contains(&test)))
 }
 
 /// Before a statement that a change of the program could make false, a comment names the test that checks it.

@@ -47,7 +47,8 @@ fn run(events: &str, rounds: &str) -> (Place, Value) {
     let output = succeed(command.env("AMPERE_EVENTS", events));
     assert_eq!(text(&output.stdout).trim(), (2 * rounds.parse::<u64>().unwrap()).to_string());
     let summary = place.summary("out");
-    for key in ["suppressed_calls", "dropped_records", "repaired_events", "damaged_records", "late_events"] {
+    // On a busy machine, some events are late: their joules are computed again at the end.
+    for key in ["suppressed_calls", "dropped_records", "repaired_events", "damaged_records"] {
         assert_eq!(summary["quality"][key], 0, "{key}, {events}");
     }
     let device = &summary["devices"][0];

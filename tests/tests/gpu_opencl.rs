@@ -2,13 +2,12 @@
 //! those of a simulated counter.
 
 use ampere_tests::collector::announced;
-use ampere_tests::cpu_time::is_permitted;
 use ampere_tests::gpu::{assert_launched, calls_by_path, fortran, row, view};
 use ampere_tests::http::get;
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::openmetrics::kernel_joules;
 use ampere_tests::process::{Running, wait_for};
-use ampere_tests::runs::{attribute, list, number, on_path, python_with, relative};
+use ampere_tests::runs::{attribute, list, may_sample, number, on_path, python_with, relative};
 use ampere_tests::stand_ins::with_rocm_smi;
 use ampere_tests::{artifact, root, skip_unless};
 use serde_json::Value;
@@ -100,8 +99,9 @@ fn live_joules(output: &Path) -> Option<[f64; 2]> {
 }
 
 /// Runs `kernels.c`, one of whose kernels does three times the work of the other, and compares the joules with the times, live,
-/// in the summary and in the trace.
-fn play(ranks: usize, arguments: &[&str]) {
+/// in the summary and in the trace. If only one queue uses the device, the joules of the heavy kernels as a multiple of those of
+/// the light ones are added to `ratios`.
+fn play(ranks: usize, arguments: &[&str], ratios: &mut Vec<f64>) {
     let is_mpi = ranks > 1;
     skip_unless!(!is_mpi || (on_path("mpicc.openmpi") && on_path("mpirun.openmpi")), "no Open MPI");
     let compiler = if is_mpi { &["mpicc.openmpi", "-DUSE_MPI"][..] } else { &["cc"] };
@@ -150,23 +150,30 @@ fn play(ranks: usize, arguments: &[&str]) {
                 "{in_summary:?}, {seconds:?}"
             );
         }
-        // How long a kernel runs depends on what else uses the processor: another program, or another queue.
-        let ratio = in_summary[1] / in_summary[0];
-        assert!((2.0..4.5).contains(&ratio), "three times the work: {ratio} times the joules");
+        ratios.push(in_summary[1] / in_summary[0]);
     }
     place.assert_clean();
 }
 
 #[test]
 fn kernels_of_three_to_one_work_have_three_to_one_joules() {
-    play(1, &["6", "1"]);
-    play(1, &["6", "1", "late"]);
+    for arguments in [&["6", "1"][..], &["6", "1", "late"]] {
+        let mut ratios = Vec::new();
+        // How long a kernel runs depends on what else uses the processor: an interruption of half a second is longer than all
+        // light kernels. Where the test is skipped, there is no ratio.
+        let is_three = |_| {
+            play(1, arguments, &mut ratios);
+            ratios.last().is_none_or(|ratio| (2.0..4.5).contains(ratio))
+        };
+        let is_right = (0..6).any(is_three);
+        assert!(is_right, "three times the work, {ratios:?} times the joules: {arguments:?}");
+    }
 }
 
 #[test]
 fn kernels_of_several_queues_have_joules_by_their_work() {
-    play(1, &["2", "3"]);
-    play(1, &["2", "3", "late"]);
+    play(1, &["2", "3"], &mut Vec::new());
+    play(1, &["2", "3", "late"], &mut Vec::new());
 }
 
 /// A silent queue is waited for up to 60 s, unless it is known that nothing is missing.
@@ -192,7 +199,7 @@ fn a_queue_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
 
 #[test]
 fn kernels_of_two_ranks_have_joules_by_their_work() {
-    play(2, &["2", "2"]);
+    play(2, &["2", "2"], &mut Vec::new());
 }
 
 /// Ways in which all kernels are recorded: their names and calls.
@@ -318,14 +325,15 @@ fn a_kernels_call_path_begins_with_its_launch_live_and_from_the_trace() {
 /// A layer between ours and PoCL.
 const BELOW: &str = include_str!("../programs/opencl_below.c");
 
-/// Runs a program with samples of its call paths. A launch takes long enough for samples.
+/// Runs a program with samples of its call paths. A launch takes longer than the period, so each has a sample, and the kernel
+/// has room for the samples of 0.4 s.
 fn sampled(opencl: &Opencl, words: &[&str]) -> Value {
     let mut plain = opencl.prepared(opencl.place.command(&opencl.program));
     let plain = run(plain.args(words));
     let program = opencl.program.to_string_lossy();
     let layer = opencl.place.compile("cc", "liblayer.so", BELOW, &["-DBUSY", "-shared", "-fPIC"]);
     let mut command = opencl.prepared(opencl.place.ampere_run("sampled", [&*program].iter().chain(words)));
-    let done = run(command.env("OPENCL_LAYERS", layer).env_remove("AMPERE_SAMPLE"));
+    let done = run(command.env("OPENCL_LAYERS", layer).env("AMPERE_SAMPLE", "5ms"));
     assert_eq!(plain.code, 0, "{plain:#?}");
     done.as_without(&plain);
     done.no_panic();
@@ -335,7 +343,7 @@ fn sampled(opencl: &Opencl, words: &[&str]) -> Value {
 #[test]
 fn kernels_and_copies_of_a_fortran_program_are_below_the_subroutines_that_launch_them() {
     skip_unless!(on_path("gfortran"), "no gfortran");
-    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let Some(mut opencl) = Opencl::found() else { return };
     opencl.program = fortran(&opencl.place, "opencl.f90", &["-lOpenCL"]);
     let summary = sampled(&opencl, &[]);
@@ -368,7 +376,7 @@ kernels = [V(cl.clCreateKernel(program, name, ctypes.byref(code))) for name in (
 for kernel in kernels:
     cl.clSetKernelArg(kernel, 0, size(8), ctypes.byref(buffer))
 # Waits until the collector has read the names of LLVM's many functions: then its thread that reads samples hardly ever runs or
-# waits for a CPU.
+# waits for a CPU, unless the machine is busy all the time.
 def is_reading():
     def text(file):
         try: return open(file, errors="replace").read()
@@ -377,7 +385,8 @@ def is_reading():
     threads = [text(stat) for at in collectors for stat in glob.glob(f"{at}/task/*/stat")]
     return any("(ampere-stacks) R" in thread for thread in threads)
 session = os.environ.get("AMPERE_SESSION")
-while session and sum(time.sleep(0.05) or is_reading() for _ in range(20)) > 5: pass
+for _ in range(60):
+    if not session or sum(time.sleep(0.05) or is_reading() for _ in range(20)) <= 5: break
 items = size(1000)
 for _ in range(50):
     for kernel in kernels:
@@ -388,7 +397,7 @@ print("launched 100" if code.value == 0 else code)
 
 #[test]
 fn kernels_of_a_python_program_are_below_the_interpreter_that_launches_them() {
-    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let Some(mut opencl) = Opencl::found() else { return };
     opencl.program = python_with(&["ctypes"]).expect("a Python");
     let script = opencl.place.write("launches.py", PYTHON);

@@ -1,4 +1,4 @@
-//! What `make install` and `make dist` install works from its place, also after it was moved, and with module files.
+//! What `make install` and `make dist` install works from its directory, after it was moved, and with module files.
 
 use ampere_tests::jobs::{Place, built, run};
 use ampere_tests::runs::{on_path, succeed, text};

@@ -1,5 +1,5 @@
-//! A launcher starts `ampere run` once for each rank, with the variables of that launcher. This is one run, whose joules count
-//! once.
+//! A launcher starts `ampere run` once for each rank, with the variables of that launcher. This is one run, whose joules are
+//! counted once.
 
 use ampere_tests::jobs::{Place, is_root, run, start};
 use ampere_tests::runs::{list, may_mount};

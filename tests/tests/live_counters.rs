@@ -1,5 +1,5 @@
-//! Counters of a node that differ from what their names suggest: two names of one counter, a sum that is less than its parts, a
-//! counter that ends early. They are files of a made-up node, which a thread keeps up to date.
+//! Counters of a node that differ from what their names suggest: two names of the same counter, a sum that is less than its
+//! parts, a counter that ends early. They are files of a made-up node, which a thread keeps up to date.
 
 use ampere_tests::artifact;
 use ampere_tests::jobs::{Place, run};
@@ -29,8 +29,8 @@ __attribute__((noinline)) void works(void) {
 int main(void) { close(creat(\"begun\", 0600)); works(); return 0; }
 ";
 
-/// The microjoules of a zone after a time in seconds, or `None` for a text that is no number. The second time is that at which
-/// the program began, infinite before.
+/// The microjoules of a zone after a time in seconds, or `None` for a text that is not a number. The second time is that at
+/// which the program began, infinite before.
 type Shows = fn(f64, f64) -> Option<u64>;
 /// Files that are written more rarely are late.
 const LATE: Duration = Duration::from_millis(50);
@@ -125,11 +125,18 @@ fn write(root: &Path, zones: &[Zone], seconds: f64, from: f64) {
 
 /// Returns the summary of a run on such a node, with the seconds by which its files were late.
 fn measured(zones: &[Zone]) -> (Value, String) {
+    measured_with(zones, "rapl", "")
+}
+
+/// Like [`measured`], with these sources of counters, and settings.
+fn measured_with(zones: &[Zone], counters: &str, settings: &str) -> (Value, String) {
     let place = Place::new();
+    std::fs::write(place.path("ampere.toml"), settings).expect("a file");
     let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
     let node = Node::new(&place, zones);
     let mut command = place.ampere_run("out", [program.as_os_str()]);
-    let done = run(command.env("AMPERE_SYS_ROOT", &node.root).env("AMPERE_COUNTERS", "rapl"));
+    command.env("AMPERE_SYS_ROOT", &node.root).env("AMPERE_COUNTERS", counters);
+    let done = run(command.env("AMPERE_CONFIG", place.path("ampere.toml")));
     assert_eq!(done.code, 0, "{done:#?}");
     let mut summary = place.summary("out");
     summary["files_late_seconds"] = node.end().into();
@@ -265,7 +272,7 @@ fn a_counter_that_cannot_be_read_any_more_makes_the_run_incomplete() {
         zone("1", "package-1", |t, from| if t < from + 1.0 { joules(t, 40.0) } else { None }),
     ]);
     assert_eq!(summary["run"]["complete"], false, "{said}");
-    // Its power during the rest of the run is unknown, so there is no sum of both mean powers.
+    // The power of the counter during the rest of the run is unknown, so there is no sum of both mean powers.
     let joules = number(&summary["run"]["total_joules"]);
     let seconds = number(&summary["devices"][0]["sampled_seconds"]);
     let words = format!("at least {:.1} W\n", joules / seconds);
@@ -354,4 +361,42 @@ fn separate_gpus_are_separate_devices() {
     command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
     assert_eq!(run(command.env("STAND_IN_ROCM_SMI", "watts=300;devices=3;step_ms=15")).code, 0);
     assert_eq!(names(&place.summary("out")), ["GPU-0", "GPU-1", "GPU-2"]);
+}
+
+#[test]
+fn a_meter_of_ones_own_is_integrated_and_its_parts_are_not_added() {
+    let settings = "[[source]]\nname = \"meter\"\ncommand = \"echo Power: 250.0 W\"\npattern = 'Power: ([0-9.]+) W'\n\
+                    unit = \"W\"\nevery = \"100ms\"\ncontains = [\"package-.*\"]\n";
+    let (summary, _) =
+        measured_with(&[zone("0", "package-0", |t, _| joules(t, 50.0))], "rapl,custom", settings);
+    assert_eq!(names(&summary), ["package-0", "meter"]);
+    let meter = &summary["devices"][1];
+    assert_eq!((&meter["source"], &meter["energy"]), (&"custom".into(), &"integrated".into()));
+    assert_eq!(summary["run"]["total_joules"], meter["total_joules"]);
+    let watts = number(&meter["total_joules"])
+        / (number(&meter["sampled_seconds"]) - number(&meter["uncovered_seconds"]));
+    assert!((watts / 250.0 - 1.0).abs() < 0.1, "{watts} W: {meter:#}");
+}
+
+#[test]
+fn a_counter_of_ones_own_that_shows_no_figure_is_one_note_and_no_joules() {
+    let settings =
+        "[[source]]\nname = \"meter\"\ncommand = \"echo no figure\"\nunit = \"W\"\nevery = \"100ms\"\n";
+    let (summary, _) =
+        measured_with(&[zone("0", "package-0", |t, _| joules(t, 50.0))], "rapl,custom", settings);
+    assert_watts(&summary, 50.0);
+    let all = notes(&summary);
+    assert_eq!(all.matches("meter cannot be read: its pattern does not match the text").count(), 1, "{all}");
+    assert!(all.contains(" readings of a counter failed"), "{all}");
+    assert_eq!(summary["run"]["complete"], false, "{all}");
+    assert!(all.contains(": its energy is not known, because it has fewer than two readings"), "{all}");
+}
+
+#[test]
+fn time_before_the_first_reading_of_a_slow_counter_makes_the_run_incomplete() {
+    let settings =
+        "[[source]]\nname = \"meter\"\ncommand = \"sleep 1; echo 100\"\nunit = \"W\"\nevery = \"100ms\"\n";
+    let (summary, said) = measured_with(&[], "custom", settings);
+    assert_eq!(summary["run"]["complete"], false, "{said}");
+    assert!(said.contains("INCOMPLETE: no counter had a reading for "), "{said}");
 }

@@ -29,7 +29,7 @@ fn the_rings_of_a_full_node_are_256_mib_at_most() {
     };
     let bytes = || {
         let rings = files_below(&place.path("shm")).into_iter().filter(is_ring);
-        rings.map(|path| std::fs::metadata(path).expect("a ring").len()).sum::<u64>()
+        rings.filter_map(|path| Some(std::fs::metadata(path).ok()?.len())).sum::<u64>()
     };
     until("there is a ring", || bytes() > 1 << 20);
     assert!(bytes() * RANKS <= 256 << 20, "{} bytes each", bytes());

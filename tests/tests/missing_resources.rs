@@ -46,12 +46,15 @@ fn the_plugin_reports_where_it_looked_for_the_collector() {
     done.said_once(&["no ampere-collector in", here, "AMPERE_COLLECTOR", "energy is not measured"]);
     place.assert_clean();
 
-    // The host is also tried without the plugin, and with a file that is no plugin.
+    // The host is also tried without the plugin, and with a file that is not a plugin.
     std::fs::copy(host(), place.path("libampere_host.so")).expect("a copy");
-    let lonely = place.path("ampere-preload/x86_64/libampere_preload.so");
+    let lonely = place.path("ampere-preload").join(ampere_preload::NATIVE).join("libampere_preload.so");
     std::fs::create_dir_all(lonely.parent().expect("a directory")).expect("it is made");
-    std::fs::copy(preloaded().to_string_lossy().replace(ampere_preload::PLATFORM, "x86_64"), &lonely)
-        .expect("a copy");
+    std::fs::copy(
+        preloaded().to_string_lossy().replace(ampere_preload::PLATFORM, ampere_preload::NATIVE),
+        &lonely,
+    )
+    .expect("a copy");
     let done = run(place.command(&program).env("LD_PRELOAD", &lonely));
     done.as_without(&plain);
     done.said_once(&["libscorep_substrate_ampere.so", "AMPERE_HOST_PLUGIN"]);
@@ -83,7 +86,7 @@ fn a_collector_that_starts_too_late_ends_by_itself() {
     let collector = built().join("ampere-collector");
     // Like the real collector, it outlives the process that started it.
     let script = format!(
-        "#!/bin/sh\n(sleep 3; exec {} \"$@\") & \necho $! > late\nexec sleep 300\n",
+        "#!/bin/sh\n(sleep 10; exec {} \"$@\") & \necho $! > late\nexec sleep 300\n",
         collector.display()
     );
     let late = place.script("late-collector", &script);

@@ -1,6 +1,7 @@
 //! What a run is charged with if other programs work on the same node, and if other threads than the main one do the work.
 
 use ampere_tests::collector::{announced, events};
+use ampere_tests::cpu_time::{stolen, stolen_since};
 use ampere_tests::http;
 use ampere_tests::jobs::{Done, Place, run, start, until};
 use ampere_tests::runs::{attribute, list, parse, succeed};
@@ -184,7 +185,9 @@ fn processes_that_end_at_once_are_counted() {
     let place = Place::new();
     let burst =
         "i=0; while [ $i -lt 60 ]; do i=$((i+1)); head -c 3000000 /dev/zero | cksum > /dev/null; done; times";
+    let stolen_before = stolen();
     let done = estimated(&place, "out", &["sh", "-c", burst]);
+    let stolen = stolen_since(stolen_before);
     // `times` prints "0m0.010s 0m0.000s" for the shell and for its children.
     let seconds = |word: &str| -> f64 {
         let (minutes, seconds) = word.trim_end_matches('s').split_once('m').expect("minutes and seconds");
@@ -192,8 +195,12 @@ fn processes_that_end_at_once_are_counted() {
     };
     let used: f64 = done.stdout.split_whitespace().map(seconds).sum();
     let own = number(&place.summary("out")["run"]["node_cpu"]["own_busy_seconds"]);
-    // Each figure of `times` is in steps of 10 ms.
-    assert!(used > 0.1 && (own - used).abs() < 0.05 + 0.1 * used, "{own} s counted of {used} s: {done:#?}");
+    // Each figure of `times` is in steps of 10 ms, and without the time that was stolen.
+    let (most, more) = (0.05 + 0.1 * used, own - used);
+    assert!(
+        used > 0.1 && more > -most && more < most + stolen,
+        "{own} s counted of {used} s, {stolen} s stolen: {done:#?}"
+    );
 }
 
 #[test]
@@ -264,14 +271,17 @@ fn threads_that_work_while_the_main_thread_waits_lead() {
     let place = Place::new();
     let program = place.compile("cc", "threads", THREADS, INSTRUMENTED);
     let running = start(place.ampere_run("out", [&program]).env("AMPERE_COUNTERS", "estimate"));
-    let mut led = false;
-    // The live table has the figures of all threads, too, until the run ends.
+    // The live table has the figures of all threads, too, until the run ends. The threads work for so long that it does not matter
+    // if the main thread is alone for a moment at the start or at the end.
     until("the live figures are those of all threads", || {
         let address = announced(&place.path("out")).map(|it| it.address());
         let body = address.and_then(|address| http::get(address, "/snapshot.json").ok());
         let shown: Value = body.and_then(|body| parse(&body.body).ok()).unwrap_or_default();
-        led |= shown["threads_energy"].as_array().is_some_and(|rows| !rows.is_empty());
-        led
+        let rows = || shown["threads_energy"].as_array().into_iter().flatten();
+        let of = |region: &str| -> f64 {
+            rows().filter(|row| row["region"] == region).map(|row| number(&row["joules"])).sum()
+        };
+        of("work") > 250.0 + 4.0 * of("main")
     });
     place.write("go", "");
     let done = running.wait();

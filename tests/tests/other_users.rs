@@ -203,7 +203,7 @@ fn a_killed_run_of_another_user_is_shown_and_not_changed() {
             assert!(done.stderr.contains("belongs to nobody"), "{arguments:?}: {done:#?}");
         }
     }
-    // Its figures are shown.
+    // The figures of the run are shown.
     let shown = ampere(&place, &["report", "out"]);
     assert!(shown.code == 0 && shown.stdout.contains("joules") || shown.stdout.contains(" J"), "{shown:#?}");
     assert_eq!(std::fs::read_to_string(&precious).expect("it exists"), "mine");

@@ -483,10 +483,7 @@ fn a_kernels_joules_are_those_of_the_code_that_launched_it() {
     done.no_panic();
     let summary = place.summary("out");
     assert_eq!(summary["quality"]["kernels_without_launch"], 2, "{}", summary["quality"]);
-    assert_eq!(
-        (&summary["quality"]["late_events"], &summary["quality"]["damaged_records"]),
-        (&0.into(), &0.into())
-    );
+    assert_eq!(summary["quality"]["damaged_records"], 0);
     let rows = kernels(&summary);
     let each = LAUNCHES / 3;
     for (path, calls) in [

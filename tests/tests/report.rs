@@ -68,6 +68,7 @@ fn each_format_of_a_running_and_of_an_ended_run() {
         ("folded", "node;Process;"),
         ("flamegraph", "<?xml"),
         ("chrome", "{\"displayTimeUnit\":\"ms\""),
+        ("firefox", "{\"meta\":{"),
     ];
     for (format, begins) in formats {
         let shown = report(&place, &["out", "--format", format]);

@@ -222,11 +222,15 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
     command
         .args(["-m", "python3"])
         .arg(root().join("tests/programs/stand_in_amd_gpu.py"))
-        .args(["--watts", "300,150", "--"])
+        .args(["--watts", "300,150", "--late"])
+        .arg(place.path("late"))
+        .arg("--")
         .env("AMPERE_COUNTERS", "auto");
     command.arg(artifact("ampere")).arg("run").arg("-o").arg(place.path("out"));
     command.args(["--", "mpirun", "--oversubscribe", "-n", "4", &stencil(), "4"]);
     succeed(&mut command);
+    let late = std::fs::read_to_string(place.path("late")).expect("seconds");
+    let late: f64 = late.trim().parse().expect("seconds");
     let summary = place.summary("out");
     assert_eq!(summary["run"]["energy"], "measured");
     for (device, watts) in list(&summary, "devices").iter().zip([300.0, 150.0]) {
@@ -237,7 +241,12 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
             (&Value::from("rocm_smi"), &Value::from("measured"))
         );
         let joules = number(device, "total_joules");
-        assert!(relative(joules, watts * seconds) < 0.01, "{joules} J, {} J expected", watts * seconds);
+        let expected = watts * seconds;
+        // A counter moves when the stand-in writes it, which may be late at the first reading or at the last one.
+        assert!(
+            (joules - expected).abs() < 0.01 * expected + watts * late,
+            "{joules} J, {expected} J expected, {late} s late"
+        );
     }
     let (live, offline) = (figures(&summary), figures(&attribute(&place.path("out/traces.otf2"), &[])));
     for (name, value) in &live {
@@ -248,7 +257,7 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
 /// A made-up Cray node, whose counters run for as long as this exists.
 struct MovingNode {
     root: tempfile::TempDir,
-    /// The milliseconds by which its files were late, because the machine was busy.
+    /// The milliseconds by which its files were late, beyond the one between two updates, because the machine was busy.
     late: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -290,7 +299,7 @@ impl MovingNode {
             while !stopped.load(Ordering::Relaxed) {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 write();
-                of_writer.fetch_add(last.elapsed().as_millis() as u64 / 5 * 5, Ordering::Relaxed);
+                of_writer.fetch_add((last.elapsed().as_millis() as u64).saturating_sub(1), Ordering::Relaxed);
                 last = std::time::Instant::now();
             }
         });
@@ -629,7 +638,8 @@ fn a_delay_is_the_same_live_and_offline() {
     let (live, offline) =
         (place.summary("out"), attribute(&place.path("out/traces.otf2"), &["--config", config]));
     assert_eq!(live["devices"][0]["name"], "slow");
-    assert_eq!((&live["quality"]["late_events"], &offline["quality"]["late_events"]), (&0.into(), &0.into()));
+    // On a busy machine, events of the live run are late. They are attributed again at the end.
+    assert_eq!(offline["quality"]["late_events"], 0);
     let (live, offline) = (figures(&live), figures(&offline));
     for (name, value) in &live {
         assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);

@@ -1,6 +1,7 @@
 //! What a run reports as not seen: which processes are sampled and until when, and CPU time without samples.
 
-use ampere_tests::jobs::{Place, is_root, run};
+use ampere_tests::cpu_time::{stolen, stolen_since};
+use ampere_tests::jobs::{Place, is_root, run, until_no_record_is_lost};
 use ampere_tests::runs::{assert_same_figures, attribute, json, list, may_sample, number, on_path};
 use ampere_tests::skip_unless;
 use serde_json::Value;
@@ -27,33 +28,37 @@ const HOOKS: &str = r#"
     __attribute__((no_instrument_function)) void __cyg_profile_func_enter(void *function, void *site) { calls++; }
     __attribute__((no_instrument_function)) void __cyg_profile_func_exit(void *function, void *site) { }
 "#;
-/// A thousand threads or, with an argument, child processes, one after the other. Each uses 0.6 ms of CPU time.
+/// Threads or, with an argument, child processes, one after the other. Each uses this many seconds of CPU time.
 const SHORT: &str = r#"
     #include <pthread.h>
     #include <sys/wait.h>
     #include <time.h>
     #include <unistd.h>
     static double now(void) { struct timespec time; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time); return time.tv_sec + 1e-9 * time.tv_nsec; }
-    static void *work(void *none) { volatile double sum = 0; for (double end = now() + 0.6e-3; now() < end;) for (int i = 0; i < 500; i++) sum += i; return none; }
+    static void *work(void *none) { volatile double sum = 0; for (double end = now() + EACH; now() < end;) for (int i = 0; i < 500; i++) sum += i; return none; }
     static void thread(void) { pthread_t thread; pthread_create(&thread, 0, work, 0); pthread_join(thread, 0); }
     static void child(void) { pid_t child = fork(); if (!child) { work(0); _exit(0); } waitpid(child, 0, 0); }
-    int main(int count, char **arguments) { for (int i = 0; i < 1000; i++) { if (count > 1) child(); else thread(); } return 0; }
+    int main(int count, char **arguments) { for (int i = 0; i < ROUNDS; i++) { if (count > 1) child(); else thread(); } return 0; }
 "#;
-/// The idle joules of a machine without other work are a few percent; other programs make threads wait for their CPUs.
-const IDLE_MAX: f64 = 0.3;
+/// The joules follow from CPU time, which other programs do not change.
+const IDLE_MAX: f64 = 0.1;
 
-/// The limit for many short processes, each of which has to wait for a CPU. Without CPU time, all their joules would be idle.
-const WAITING_MAX: f64 = 0.7;
+fn run_of(place: &Place, command: &[&str]) -> Value {
+    let measured = || {
+        let mut measured = place.ampere_run("out", command);
+        measured.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
+        measured.env("AMPERE_ESTIMATE_IDLE_WATTS", "0").env("AMPERE_ESTIMATE_WATTS_PER_CORE", "10");
+        let done = run(&mut measured);
+        assert_eq!(done.code, 0, "{done:#?}");
+        (json(&place.path("out/summary.json")), ())
+    };
+    until_no_record_is_lost(place, measured).0
+}
 
 /// Runs a command. Returns the summary and the share of the joules of the ranks view that is idle. All joules are computed from
 /// CPU time.
 fn measured(place: &Place, command: &[&str]) -> (Value, f64) {
-    let mut measured = place.ampere_run("out", command);
-    measured.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
-    measured.env("AMPERE_ESTIMATE_IDLE_WATTS", "0").env("AMPERE_ESTIMATE_WATTS_PER_CORE", "10");
-    let done = run(&mut measured);
-    assert_eq!(done.code, 0, "{done:#?}");
-    let summary = json(&place.path("out/summary.json"));
+    let summary = run_of(place, command);
     let views: Vec<&Value> = devices(&summary).flat_map(|device| list(device, "views")).collect();
     let ranks = views.iter().filter(|view| view["view"] == "ranks");
     let idle: f64 = ranks.map(|view| number(view, "idle_joules")).sum();
@@ -66,15 +71,19 @@ fn devices(summary: &Value) -> impl Iterator<Item = &Value> {
     list(summary, "devices").iter().filter(|device| device["unit"] != "s")
 }
 
-/// Returns a function's share of the joules of the ranks view that are in functions.
+/// Returns a function's share of the joules of the functions in the ranks view.
 fn share(summary: &Value, region: &str) -> f64 {
+    share_of(summary, region, "exclusive_joules")
+}
+
+/// Returns the share of a function, by one of its figures.
+fn share_of(summary: &Value, region: &str, figure: &str) -> f64 {
     let views = devices(summary).flat_map(|device| list(device, "views"));
     let regions: Vec<&Value> =
         views.filter(|view| view["view"] == "ranks").flat_map(|view| list(view, "regions")).collect();
-    let sum = |rows: &mut dyn Iterator<Item = &&Value>| -> f64 {
-        rows.map(|row| number(row, "exclusive_joules")).sum()
-    };
-    sum(&mut regions.iter().filter(|row| row["region"] == region)) / sum(&mut regions.iter())
+    let all: f64 = regions.iter().map(|row| number(row, "exclusive_joules")).sum();
+    let of = regions.iter().filter(|row| row["region"] == region);
+    of.map(|row| number(row, figure)).sum::<f64>() / all
 }
 
 /// Seconds in functions in the ranks view.
@@ -121,9 +130,10 @@ fn functions_that_are_not_instrumented_are_sampled_next_to_those_that_are() {
     let library = place.compile("cc", "libpart.so", SPIN, &instrumented);
     let program = place.compile("cc", "work", &[SPIN, main].concat(), &["-O1", &library.to_string_lossy()]);
     let (summary, idle) = measured(&place, &[&program.to_string_lossy()]);
-    let (recorded, sampled) = (share(&summary, "recorded"), share(&summary, "spin"));
-    assert!((0.05..0.32).contains(&recorded) && (0.6..0.9).contains(&sampled), "{recorded}, {sampled}");
     assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
+    let (recorded, sampled) = (share(&summary, "recorded"), share(&summary, "spin"));
+    let is_right = (0.17..0.23).contains(&recorded) && (0.65..0.85).contains(&sampled);
+    assert!(is_right, "{recorded}, {sampled}: {summary:#}");
 }
 
 #[test]
@@ -137,8 +147,8 @@ fn a_program_after_one_that_is_instrumented_and_a_child_of_that_one_are_sampled(
     let parent = place.compile("cc", "parent", &[SPIN, &main].concat(), &instrumented);
     let (summary, idle) = measured(&place, &["sh", "-c", &format!("{}; {plain}", parent.display())]);
     assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
-    // It runs alone for a third of the time, and for another third in parallel with its parent, which waits for it.
-    assert!((0.3..0.75).contains(&share(&summary, "plain")), "{}: {summary:#}", share(&summary, "plain"));
+    // It uses two thirds of the CPU time.
+    assert!((0.55..0.72).contains(&share(&summary, "plain")), "{}: {summary:#}", share(&summary, "plain"));
 }
 
 #[test]
@@ -157,7 +167,7 @@ fn a_child_of_fork_without_exec_is_sampled_and_its_calls_are_not_recorded() {
     let instrumented = ["-O1", "-finstrument-functions", "-rdynamic"];
     let program = place.compile("cc", "forks", &[SPIN, main].concat(), &instrumented);
     let (summary, _) = measured(&place, &[&program.to_string_lossy()]);
-    // Its parent waits in a recorded function, and shares the joules under some policies.
+    // The parent waits in a recorded function, and shares the joules under some policies.
     assert!(share(&summary, "spin") > 0.3, "{}: {summary:#}", share(&summary, "spin"));
     let regions = devices(&summary).flat_map(|device| list(&list(device, "views")[0], "regions"));
     let calls: Vec<u64> =
@@ -180,7 +190,8 @@ fn a_process_is_sampled_after_its_recording_has_ended() {
     let program = place.compile("mpicc", "work", &[SPIN, main].concat(), &instrumented);
     let (summary, idle) = measured(&place, &["mpirun", "-n", "1", &program.to_string_lossy()]);
     assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
-    assert!(share(&summary, "spin") > 0.7, "{}: {summary:#}", share(&summary, "spin"));
+    // How much the launcher and MPI_Init use depends on the machine.
+    assert!(share(&summary, "spin") > 0.5, "{}: {summary:#}", share(&summary, "spin"));
 }
 
 #[test]
@@ -214,30 +225,42 @@ fn a_sampled_thread_that_makes_calls_is_counted_once() {
     // The time of a thread, and not of the process.
     let spin = SPIN.replace("CLOCK_PROCESS_CPUTIME_ID", "CLOCK_THREAD_CPUTIME_ID");
     let program = place.compile("mpicc", "calls", &[&spin, main].concat(), &["-O1", "-pthread"]);
+    let stolen_before = stolen();
     let (summary, idle) = measured(&place, &["mpirun", "-n", "1", &program.to_string_lossy()]);
+    let stolen = stolen_since(stolen_before);
     assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
     assert!(share(&summary, "calls") < 0.1, "{}: {summary:#}", share(&summary, "calls"));
-    assert!(share(&summary, "spin") > 0.7, "{}: {summary:#}", share(&summary, "spin"));
+    // The thread uses 0.7 s of CPU time. How much the launcher and MPI use depends on the machine.
+    let total: f64 = devices(&summary).map(|device| number(device, "total_joules")).sum();
+    let spin = share(&summary, "spin") * total * (1.0 - idle);
+    assert!((6.0..7.5 + 10.0 * stolen).contains(&spin), "{spin} J, {stolen} s stolen: {summary:#}");
 }
 
 #[test]
 fn threads_and_processes_that_are_too_short_for_a_sample_are_counted_for_their_program() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
-    for (arguments, name) in [(&[][..], "threads"), (&["children"][..], "children")] {
+    for (arguments, name, rounds, each) in [
+        (&[][..], "threads", 1000, "0.6e-3"),
+        (&["children"][..], "children", 1000, "0.6e-3"),
+        (&["children"][..], "children with one sample or two", 60, "12e-3"),
+    ] {
         let place = Place::new();
-        let program = place.compile("cc", "short", SHORT, &["-O1", "-lpthread"]);
+        let options = [format!("-DROUNDS={rounds}"), format!("-DEACH={each}")];
+        let options = ["-O1", "-lpthread", &options[0], &options[1]];
+        let program = place.compile("cc", "short", SHORT, &options);
         let program = program.to_string_lossy();
         let command = [&[&*program], arguments].concat();
         let (summary, idle) = measured(&place, &command);
-        assert!(idle < WAITING_MAX, "{name}: {idle}: {summary:#}");
-        assert!(share(&summary, "short") > 0.5, "{name}: {summary:#}");
-        // The program works a thousand times for 0.6 ms.
+        assert!(idle < IDLE_MAX, "{name}: {idle}: {summary:#}");
+        // A child with three samples has rows of its own, which also begin with the program.
+        assert!(share_of(&summary, "short", "inclusive_joules") > 0.5, "{name}: {summary:#}");
+        assert_eq!(summary["run"]["complete"], true, "{name}: {summary:#}");
         assert!(seconds(&summary) > 0.5, "{name}: {} s: {summary:#}", seconds(&summary));
     }
     let place = Place::new();
     let (summary, idle) =
         measured(&place, &["sh", "-c", "i=0; while [ $i -lt 400 ]; do /bin/true; i=$((i+1)); done"]);
-    assert!(idle < WAITING_MAX, "a shell's loop: {idle}: {summary:#}");
+    assert!(idle < IDLE_MAX, "a shell's loop: {idle}: {summary:#}");
 }
 
 /// The user has turned sampling off: the work that is therefore not seen must not be taken for idle time.

@@ -6,6 +6,7 @@ use ampere_tests::collector::{announced, events};
 use ampere_tests::jobs::{Done, Place, Running, have, kill, run, start, until};
 use ampere_tests::runs::{assert_same_figures, attribute, figures, has_python_otf2, may_mount, relative};
 use ampere_tests::{artifact, skip_unless};
+use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn assert_both_nodes(place: &Place, done: &Done) {
@@ -61,8 +62,9 @@ fn open_mpis_launcher_passes_on_what_another_node_needs() {
     assert_both_nodes(&place, &run(command.arg(&program).arg("0").env("OMPI_MCA_mca_base_env_list", "PATH")));
 }
 
-/// On a busy machine, about one in 130 runs of MPICH 4.0 on two nodes never ends, also without ampere: in `MPI_Finalize` one rank
-/// waits for the other to read from its socket, while the other waits in the launcher's barrier. The launcher ends such a run.
+/// On a busy machine, about one in 130 runs of MPICH 4.0 on two nodes never ends, even without ampere: in `MPI_Finalize` one
+/// rank waits for the other to read from its socket, while the other waits in the launcher's barrier. The launcher ends such a
+/// run.
 const MPICH_ATTEMPTS: usize = 3;
 
 #[test]
@@ -149,8 +151,9 @@ fn leaves(place: &Place) -> Vec<String> {
 }
 
 /// The policies, and by which part of a device's joules the figures of a node and of the trace of all nodes may differ. Static
-/// joules are watts times seconds, and each node has measured the rate of its own clock, while the trace has one rate.
-const POLICIES: [(&str, f64); 2] = [("time_sliced", 0.0), ("active", 1e-7)];
+/// joules are watts times seconds, and each node has measured the rate of its own clock, for 50 ms or less and perhaps on a busy
+/// machine, while the trace has one rate.
+const POLICIES: [(&str, f64); 2] = [("time_sliced", 0.0), ("active", 1e-4)];
 
 /// Checks that `ampere attribute` on the trace computes the figures of the nodes' summaries.
 fn assert_figures(place: &Place, directories: &[&str], (policy, tolerance): (&str, f64)) {
@@ -220,6 +223,8 @@ fn a_node_that_is_killed_is_added_later() {
         let (running, second) = on_two_nodes(&place, policy.0);
         let collector = announced(&place.path("out/node-b")).expect("it runs");
         until("its events are read", || events(&place.path("out/node-b")) > 0);
+        // While it is stopped, it cannot write the results when it sees that the program has ended.
+        collector.signal(Signal::STOP);
         for word in ["--supervise", &second] {
             let processes = place.processes().into_iter().filter(|(_, command)| command.contains(word));
             let wanted = processes.filter(|(_, command)| !command.contains("sh -c"));

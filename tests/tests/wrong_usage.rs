@@ -188,7 +188,8 @@ fn a_sampled_program_without_the_score_p_that_was_asked_for_is_incomplete() {
     let program = program.to_str().expect("UTF-8");
     let start = |output: &str, options: &[&str]| {
         let words = [&["run", "-o", output], options, &["--", program]].concat();
-        run(place.ampere(words.as_slice()).env_remove("AMPERE_SAMPLE"))
+        // With shorter intervals, samples would be lost if the collector got no CPU for a tenth of a second.
+        run(place.ampere(words.as_slice()).env("AMPERE_SAMPLE", "10ms"))
     };
     let done = start("auto", &["--require"]);
     assert_eq!((done.code, &place.summary("auto")["run"]["complete"]), (0, &true.into()), "{done:#?}");
@@ -405,18 +406,18 @@ fn a_counter_that_may_not_be_read_is_named() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
-    // By itself, the program would end before the device is lost.
-    let script = format!("'{}'; status=$?; sleep 0.2; exit $status", program.display());
-    let words = ["sh", "-c", script.as_str()];
     // RSMI_STATUS_PERMISSION is 4. The library's initialization fails, or all devices, or one device, or one is lost during the
     // run.
     for (output, script, energy) in [
         ("init", "init=4", "estimated"),
         ("all", "watts=100,200;error=0:4,1:4", "estimated"),
         ("one", "watts=100,200;error=1:4", "simulated"),
-        ("lost", "watts=100,200;gone=1@0.02", "simulated"),
+        ("lost", "watts=100,200;gone=1@0.8", "simulated"),
     ] {
-        let mut command = place.ampere_run(output, words);
+        // By itself, the program would end before the device is lost.
+        let pause = if output == "lost" { 2.0 } else { 0.2 };
+        let command = format!("'{}'; status=$?; sleep {pause}; exit $status", program.display());
+        let mut command = place.ampere_run(output, ["sh", "-c", &command]);
         with_rocm_smi(&mut command, script).env_remove("AMPERE_COUNTERS");
         let done = run(command.env("AMPERE_SYS_ROOT", place.made_up_node()));
         done.as_without(&plain);

@@ -1,11 +1,11 @@
 //! Estimates a counter's delay, levels and noise from its readings and from the times when the load was busy. It uses no clock
 //! and no IO, and cannot fail.
 //!
-//! The model: power is `busy` at times when the load was busy `delay` earlier, and `idle` otherwise; a reading's energy is the
-//! power's integral up to its time. So the mean power from one movement of the counter to the next is `idle + (busy - idle) x
-//! (fraction of that time, a delay earlier, that was busy)`, which is a line for each delay that is tried. The estimated delay is
-//! the one whose line leaves the least error (least squares, weighted by the intervals' lengths). It is searched first on a grid,
-//! then between the grid's points by golden section.
+//! The model: power is `busy` when the load was busy `delay` earlier, and `idle` otherwise. The energy of a reading is the
+//! integral of the power up to its time. So the mean power between two movements of the counter is `idle + (busy - idle) x (the
+//! fraction of that time, a delay earlier, in which the load was busy)`. For each delay that is tried, this is a line. The
+//! estimated delay is the one whose line has the least error (least squares, weighted by the lengths of the intervals). It is
+//! searched on a grid first, then between the points of the grid by golden section.
 
 use super::wave::{Wave, quantile};
 
@@ -13,7 +13,7 @@ use super::wave::{Wave, quantile};
 const EARLIEST: f64 = -0.25;
 const LATEST: f64 = 0.75;
 const GRID: usize = 400;
-/// The maximum number of parts into which the run is split; their estimates show the uncertainty.
+/// The maximum number of parts into which the run is split. The spread of their delays shows the uncertainty.
 const PARTS: usize = 10;
 /// A part's delay is searched in this range around the delay of the whole run, in periods.
 const DELAY_RANGE: f64 = 0.25;
@@ -21,33 +21,35 @@ const DELAY_RANGE: f64 = 0.25;
 const UPDATES_MIN: f64 = 4.0;
 /// No device uses more power than this (the attribution has the same limit). A larger step, or a decrease, is a reset.
 const WATTS_MAX: f64 = 20_000.0;
-/// A response below this fraction of the power does not count, however regular it is.
+/// A response must be more than this fraction of the mean power, however regular it is.
 const RESPONSE_MIN: f64 = 1e-3;
 /// Intervals that are nearer to an edge than this fraction of a period are not steady yet.
 const SETTLING: f64 = 0.1;
-/// A level is the mean of at least this many intervals.
+/// The level of a phase is the mean of at least this many intervals.
 const STEADY_MIN: usize = 10;
 /// The number of cells in the plot of a period.
 pub const CELLS: usize = 48;
 
-/// A counter's movements: the time of the first reading of each new value, in nanoseconds of CLOCK_MONOTONIC, and the value in
-/// nanojoules.
+/// A counter's movements (*updates* in the JSON report): the time of the first reading of each new value, in nanoseconds of
+/// CLOCK_MONOTONIC, and the value in nanojoules.
 pub type Movements = [(u64, u64)];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub verdict: Verdict,
-    /// Seconds from movement to movement: the median, and the values below and above which a tenth lies.
+    /// The median of the seconds between movements, and the values below and above which a tenth of them lies.
     pub update: Option<Spread>,
+    /// The number of intervals between movements for which the state of the load is known.
     pub updates: usize,
-    /// The number of steps that no device can make, from resets or wraps.
+    /// The number of steps that no device can make: resets or wraps.
     pub resets: usize,
     /// The number of intervals without a movement that were too long to be used.
     pub gaps: usize,
     pub mean_watts: Option<f64>,
     /// The response to the load; `None` if the counter does not respond.
     pub response: Option<Response>,
-    /// Mean watts in each of the [`CELLS`] parts of the period, which begins with the rise; NaN for a part without readings.
+    /// The mean watts in each of the [`CELLS`] parts of the period, which starts with the rise; NaN for a part without
+    /// readings.
     pub phase_watts: Vec<f64>,
 }
 
@@ -65,7 +67,9 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub median: f64,
+    /// The 10th percentile.
     pub tenth: f64,
+    /// The 90th percentile.
     pub ninth_tenth: f64,
 }
 
@@ -74,11 +78,11 @@ pub struct Spread {
 pub struct Response {
     /// The estimated delay. It is negative if the counter seems to change before the load does.
     pub delay: f64,
-    /// The standard error, from the spread of the parts, and at least the readings' own resolution.
+    /// The standard error from the spread of the parts' delays, but at least half of the time between two readings.
     pub delay_error: f64,
     pub idle: f64,
     pub busy: f64,
-    /// The standard deviation of the power from movement to movement, if enough intervals were steady.
+    /// The standard deviation of the power between movements, if enough intervals were steady.
     pub idle_noise: Option<f64>,
     pub busy_noise: Option<f64>,
 }
@@ -90,7 +94,7 @@ impl Response {
     }
 }
 
-/// The interval from one movement to the next, in seconds of the wave.
+/// The interval between two movements, in seconds of the wave.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     from: f64,
@@ -114,17 +118,18 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
         ninth_tenth: quantile(&mut lengths, 0.9),
     };
     let moved = all.len();
+    // A longer time without a movement is a gap: the counter was not read, or stood still.
     let longest = (10.0 * update.median).max(1.5 * wave.period);
     all.retain(|interval| interval.length() <= longest);
     let gaps = moved - all.len();
-    let usable = all.len();
-    // Any decrease, however small, is a reset: a device never returns energy.
+    let without_gaps = all.len();
+    // Any decrease is a reset, however small it is, because a device never returns energy.
     all.retain(|interval| (0.0..=WATTS_MAX).contains(&interval.watts));
     let mut outcome = Estimate {
         verdict: Verdict::Still,
         update: (moved > 0).then_some(update),
         updates: moved,
-        resets: usable - all.len(),
+        resets: without_gaps - all.len(),
         gaps,
         mean_watts: None,
         response: None,
@@ -149,9 +154,9 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
     outcome
 }
 
-/// Returns the usable intervals: those for which the load a delay earlier is known, for all delays that are tried.
+/// Returns the usable intervals: those for which the state of the load is known at every delay that is tried.
 fn intervals(movements: &Movements, wave: &Wave) -> Vec<Interval> {
-    // After the last fall, the load is idle for half a period.
+    // After the last fall, the load is assumed to be idle for half a period.
     let (begin, end) = (LATEST * wave.period, wave.end() + (0.5 + EARLIEST) * wave.period);
     let seconds = |ns: u64| ns.wrapping_sub(wave.origin_ns) as i64 as f64 * 1e-9;
     let pairs = movements.windows(2).filter_map(|pair| {
@@ -174,7 +179,7 @@ struct Line {
 }
 
 impl Line {
-    /// `about` is a power near the mean. It is subtracted so that squares of large numbers do not hide small differences.
+    /// `about` is a power near the mean. It is subtracted, because squares of large numbers would hide small differences.
     fn of(intervals: &[Interval], wave: &Wave, delay: f64, about: f64) -> Line {
         let mut line = Line::default();
         let mut cursor = wave.cursor();
@@ -265,9 +270,9 @@ fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     (mean, (squares / (count - 1.0).max(1.0)).sqrt())
 }
 
-/// Whether the power differs between busy and idle, and not by chance: each period has its own difference, and the mean of these
-/// differences must exceed several of its standard errors. The factor is high, because the delay was chosen for the largest
-/// difference, and with few periods the standard error itself is uncertain.
+/// Whether the power differs between busy and idle by more than chance. Each period has its own difference, and the mean of
+/// these differences must exceed several of its standard errors. The factor is high, because the delay was chosen for the
+/// largest difference, and because the standard error itself is uncertain if there are few periods.
 fn responds(intervals: &[Interval], wave: &Wave, delay: f64, mean_watts: f64) -> bool {
     let amplitude_of = |part: &[Interval]| {
         let line = Line::of(part, wave, delay, mean(part));
@@ -310,8 +315,8 @@ fn describe(intervals: &[Interval], wave: &Wave, delay: f64, reading_period: f64
     }
 }
 
-/// Returns power and deviation in the intervals that lie completely within one phase and away from its edges; if there are too
-/// few of them, those near the edges count as well. Returns `None` if there are still too few.
+/// Returns the power and its deviation in the intervals that lie completely within one phase and away from its edges. If these
+/// are too few, intervals near the edges count as well; if there are still too few, the result is `None`.
 fn steady(intervals: &[Interval], wave: &Wave, delay: f64, busy: bool) -> Option<(f64, f64)> {
     let mut cursor = wave.cursor();
     let wanted = if busy { 1.0 } else { 0.0 };
@@ -344,7 +349,7 @@ fn over_phase(intervals: &[Interval], wave: &Wave) -> Vec<f64> {
     let (mut joules, mut seconds) = (vec![0.0; CELLS], vec![0.0; CELLS]);
     let cell = wave.period / CELLS as f64;
     for interval in intervals {
-        // The steps end approximately where a cell does, which is enough for a plot.
+        // Each interval is divided into steps of about half a cell, which is exact enough for a plot.
         let steps = (interval.length() / cell * 2.0).ceil().max(1.0);
         let step = interval.length() / steps;
         for n in 0..steps as usize {

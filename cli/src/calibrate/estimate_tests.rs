@@ -1,4 +1,4 @@
-//! Tests with simulated counters: their parameters must be found again, and what cannot be known must not be stated.
+//! Tests with simulated counters: the estimate must find their parameters, and must not report what cannot be known.
 
 use super::*;
 use crate::calibrate::wave::Edge;
@@ -17,15 +17,15 @@ struct MadeUp {
     delay: f64,
     idle: f64,
     busy: f64,
-    /// Mean time between updates, and the largest deviation of an interval from it, in seconds.
+    /// The mean time between updates, and the largest deviation from it, in seconds.
     update: f64,
     jitter: f64,
-    /// Normally distributed noise from movement to movement, in watts.
+    /// Normally distributed noise of the power between two updates, in watts.
     noise: f64,
     tick_joules: f64,
     /// The time between two readings.
     reading: f64,
-    /// The fraction of the movements that no reading shows.
+    /// The fraction of movements that no reading shows.
     missed: f64,
 }
 
@@ -59,7 +59,7 @@ impl Chance {
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns a nearly normal number with mean 0 and deviation 1.
+    /// Returns an approximately normally distributed number with mean 0 and standard deviation 1.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next()).sum::<f64>() - 6.0
     }
@@ -109,7 +109,7 @@ impl MadeUp {
     }
 }
 
-/// Returns the delay and the response of a counter that responds.
+/// Returns the response of a counter that must respond.
 #[track_caller]
 fn response(made_up: &MadeUp) -> Response {
     let outcome = made_up.estimate();
@@ -125,7 +125,7 @@ fn close(what: &str, found: f64, expected: f64, within: f64) {
 #[test]
 fn delay_levels_and_update_period_are_found() {
     let found = response(&MadeUp::default());
-    // A movement is seen up to a reading's period after it was made: half a millisecond on average.
+    // A movement is seen at the next reading, on average half a reading period (half a millisecond) later.
     close("delay", found.delay, 0.1205, 0.0005);
     close("idle", found.idle, 90.0, 0.5);
     close("busy", found.busy, 400.0, 0.5);
@@ -183,7 +183,7 @@ fn the_noise_of_each_level_is_found() {
 
 #[test]
 fn a_counter_that_averages_lags_by_half_of_its_window() {
-    // This averages the last 200 ms, like 20 counters with delays between 0 and 200 ms.
+    // The mean of 20 counters with delays between 0 and 200 ms is a counter that averages the last 200 ms.
     let one = MadeUp { update: 0.01, reading: 0.01, ..MadeUp::default() };
     let shifted: Vec<Vec<(u64, u64)>> =
         (0..20).map(|n| MadeUp { delay: 0.005 + 0.01 * n as f64, ..one.clone() }.movements(1)).collect();
@@ -293,7 +293,7 @@ fn the_error_is_as_large_as_reported() {
         })
         .collect();
     let within = |errors: f64| deviations.iter().filter(|deviation| **deviation <= errors).count();
-    // For normal errors, the expected numbers are 68 and 95 of a hundred.
+    // For normally distributed errors, 68 and 95 of a hundred are expected.
     assert!((50..=85).contains(&within(1.0)), "{} within one standard error", within(1.0));
     assert!(within(2.0) >= 85 && within(5.0) == 100, "{} within two", within(2.0));
 }
@@ -317,8 +317,8 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The delay must be found within 3 ms plus the uncertainty of a single edge, whatever the counter is like: noise moves
-    /// energy between the two sides of an edge as much as a shift by update x noise / amplitude would.
+    /// The delay of any counter must be found within 3 ms plus the uncertainty of a single edge. Noise moves as much energy
+    /// across an edge as moving the edge by update x noise / amplitude would.
     #[test]
     fn any_delay_is_found(
         delay in 0.0..0.4f64,

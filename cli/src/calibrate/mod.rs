@@ -61,9 +61,9 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
     Ok(time)
 }
 
-/// The shortest period: a phase of 5 ms is still longer than waking up takes.
+/// The shortest period. Its phases of 5 ms are still longer than a thread takes to wake up.
 const PERIOD_MIN: Duration = Duration::from_millis(10);
-/// The additional time for reading a counter's last movement that belongs to the wave.
+/// How long the counters are still read after the load, because the last movement that belongs to it may come late.
 const AFTERWARDS: Duration = Duration::from_millis(250);
 
 pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
@@ -117,7 +117,7 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Exits with status 2 after wrong usage.
+/// Exits with status 2 if the load would be too long, or too short for its period.
 fn check_usage(arguments: &CalibrateArguments) {
     let wrong = |why: String| clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n")).exit();
     if !arguments.command.is_empty() {
@@ -192,7 +192,7 @@ fn name(load: &Load) -> &str {
     load.command.first().map_or("the load", String::as_str)
 }
 
-/// Refuses edges whose times are from another clock or another machine: such times lie outside of the time of the load.
+/// Refuses edges whose times are from another clock or another machine: they are not between the first reading and now.
 fn check_clock(wave: &Wave, counters: &[sample::Counter], load: &Load) -> anyhow::Result<()> {
     let now = load::monotonic_ns();
     let first = counters.iter().filter_map(|counter| counter.movements.first()).map(|(at, _)| *at).min();

@@ -92,7 +92,7 @@ impl Report<'_> {
             let name = &counter.device.name;
             match range(&estimate.phase_watts) {
                 Some((low, high)) => {
-                    // If a counter does not respond, its noise must not look like a wave.
+                    // The noise of a counter that does not respond must not look like a wave.
                     let bottom = if estimate.verdict == Verdict::Responds { low } else { low.min(0.0) };
                     let line = plot(&estimate.phase_watts, bottom, high);
                     writeln!(out, "  {name:width$}  {line}  {low:.1} to {high:.1} W")?;
@@ -103,7 +103,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Returns remarks about a counter in addition to its figures, one line each.
+    /// Returns remarks about a counter, one line each.
     fn remarks(&self, found: &Found) -> Vec<String> {
         let Found { counter, estimate } = found;
         let period = time(self.wave.period);
@@ -129,12 +129,12 @@ impl Report<'_> {
         if let Some(response) = &estimate.response {
             if response.delay < -2.0 * response.delay_error {
                 lines.push(
-                    "its power changes before the load does: no delay is set; check the times of the load's edges".to_owned(),
+                    "its power changes before the load does: the delay is set to 0; check the times of the load's edges".to_owned(),
                 );
             }
             if response.delay > 0.5 * self.wave.period {
                 lines.push(format!(
-                    "it lags by more than half a period: try one of {} to be sure",
+                    "it lags by more than half a period: try a period of {} to be sure",
                     time(4.0 * self.wave.period)
                 ));
             }
@@ -183,7 +183,7 @@ impl Report<'_> {
     fn device(&self, found: &Found) -> Value {
         let Found { counter, estimate } = found;
         let device = &counter.device;
-        // JSON has no number for what was not seen.
+        // JSON has no NaN: a part of the period without readings is null.
         let phase: Vec<Option<f64>> =
             estimate.phase_watts.iter().map(|watts| Some(*watts).filter(|watts| watts.is_finite())).collect();
         let of = |figure: fn(&Response) -> f64| estimate.response.as_ref().map(figure);
@@ -227,7 +227,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Aligns columns to the width of their cells, words to the left and figures to the right.
+/// Aligns the columns, words to the left and figures to the right.
 fn table(rows: &[[String; 10]]) -> Vec<String> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..10).map(width).collect();
@@ -249,7 +249,7 @@ fn row(found: &Found) -> [String; 10] {
     let spread = estimate
         .update
         .map_or_else(none, |update| format!("{} to {}", time(update.tenth), time(update.ninth_tenth)));
-    // A counter that is itself an estimate is marked as one wherever its figures are shown.
+    // A counter that is itself an estimate is marked, because its figures are no measurement.
     let source = match counter.device.quality {
         ampere_counters::Quality::Estimated => format!("{} (no measurement)", counter.device.source),
         _ => counter.device.source.to_owned(),
@@ -295,7 +295,7 @@ fn range(watts: &[f64]) -> Option<(f64, f64)> {
     (low <= high).then_some((low, high))
 }
 
-/// Draws a line of blocks, with the lowest one for `low`.
+/// Draws a line of blocks, the lowest of which stands for `low`.
 fn plot(watts: &[f64], low: f64, high: f64) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let range = (high - low).max(f64::MIN_POSITIVE);

@@ -1,11 +1,11 @@
 //! Reads the counters during the load, in a thread of its own.
 //!
-//! Unlike the sampler, this reads a counter as often as it allows, because it measures the time between updates. A change of
-//! value has the time of the first reading that shows it, as in the sampler, so the delay that is measured here also applies to the
-//! sampler's samples.
+//! The sampler reads a counter less often once its pace is known. Here each counter is read all the time, to measure the time
+//! between updates. As in the sampler, a new value has the time of the first reading that shows it, so the measured delay also
+//! applies to the sampler's samples.
 
 use super::load::monotonic_ns;
-use ampere_counters::{Device, Source};
+use ampere_counters::{Device, ReadError, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -21,7 +21,7 @@ pub struct Counter {
     pub error: Option<String>,
     /// The time between two readings.
     pub period: Duration,
-    /// The time after a reading in which the counter is not read; zero for a counter without such a pause.
+    /// How long the counter is not read after a reading; zero if it may be read in every sampling period.
     pause: Duration,
     due: Instant,
 }
@@ -46,7 +46,7 @@ impl Sampling {
                         counter.read(source.as_mut(), number);
                     }
                 }
-                // Missed readings are skipped.
+                // If a reading took too long, the readings that are overdue are skipped.
                 due = (due + period).max(Instant::now());
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
             }
@@ -100,6 +100,7 @@ impl Counter {
                     self.movements.push((time, reading.nanojoules));
                 }
             }
+            Err(ReadError::NotYet) => {}
             Err(error) => {
                 self.failed += 1;
                 self.error = Some(error.to_string());

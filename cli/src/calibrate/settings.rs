@@ -1,6 +1,6 @@
 //! Delays and baselines as `[[device]]` sections, which the user pastes into a file of settings.
 
-/// The figures that were found for a counter.
+/// The delay and the idle power that were found for a counter.
 pub struct Setting {
     pub name: String,
     pub metric: String,
@@ -23,7 +23,7 @@ fn section(setting: &Setting) -> String {
     let metric = if is_literal { format!("'{metric}'") } else { quoted(&metric) };
     format!(
         "[[device]]\nname = {}\nmetric = {metric}\n# ampere calibrate, {}\ndelay = \"{:.1}ms\"\nbaseline_watts = {:.1}\ncalibrated = true\n",
-        // In a device's name, `$` stands for what the pattern captured, so it is doubled.
+        // In a device's name, `$` starts a reference to a group of the pattern, so it is doubled.
         quoted(&setting.name.replace('$', "$$")),
         setting.how,
         setting.delay * 1e3,

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 
-/// The fewest periods that show a spread.
+/// The minimum number of periods in which a spread can be seen.
 pub const PERIODS_MIN: usize = 4;
 
 /// An edge of the wave. Times are nanoseconds of CLOCK_MONOTONIC.
@@ -18,14 +18,14 @@ pub struct Wave {
     pub origin_ns: u64,
     /// The alternating rises and falls of the load.
     edges: Vec<f64>,
-    /// Busy seconds before each edge.
+    /// The seconds for which the load was busy before each edge.
     busy_before: Vec<f64>,
-    /// Median time from rise to rise.
+    /// The median time between two rises.
     pub period: f64,
 }
 
 impl Wave {
-    /// Makes a wave of edges. A fall before the first rise, and a rise after the last fall, are left out, because they bound no
+    /// Makes a wave from edges. A fall before the first rise and a rise after the last fall are left out, because they bound no
     /// busy phase. The error text is printed after the load's name and a colon.
     pub fn new(edges: &[Edge]) -> anyhow::Result<Wave> {
         let first = edges.iter().position(|edge| edge.rises).unwrap_or(edges.len());
@@ -51,7 +51,7 @@ impl Wave {
             busy += if number.is_multiple_of(2) { pair[1] - pair[0] } else { 0.0 };
             busy_before.push(busy);
         }
-        let periods = times.windows(3).step_by(2).map(|rise| rise[2] - rise[0]);
+        let periods = times.windows(3).step_by(2).map(|edges| edges[2] - edges[0]);
         let period = quantile(&mut periods.collect::<Vec<_>>(), 0.5);
         Ok(Wave { origin_ns, edges: times, busy_before, period })
     }
@@ -75,13 +75,14 @@ impl Wave {
         Cursor { wave: self, next: 0 }
     }
 
+    /// Returns the distance of a time from the nearest edge, in seconds.
     pub fn to_nearest_edge(&self, time: f64) -> f64 {
         let next = self.edges.partition_point(|edge| *edge <= time);
         let near = self.edges[next.saturating_sub(1)..].iter().take(2);
         near.map(|edge| (time - edge).abs()).fold(f64::INFINITY, f64::min)
     }
 
-    /// Returns the position of a time in its period: 0 at the rise, below 1. Outside of the wave, the period is continued.
+    /// Returns the position of a time in its period, from 0 at the rise to below 1. Outside the wave, the period continues.
     pub fn phase(&self, time: f64) -> f64 {
         let rises = self.edges.len() / 2;
         let (mut low, mut high) = (0, rises);
@@ -93,7 +94,7 @@ impl Wave {
     }
 }
 
-/// Computes the busy time for ascending times, which makes each step fast.
+/// Computes busy times. The times must ascend, which makes each step fast.
 pub struct Cursor<'a> {
     wave: &'a Wave,
     next: usize,

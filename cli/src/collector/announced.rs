@@ -1,4 +1,4 @@
-//! Finds a run's collector: while the run continues, its output directory has the collector's address.
+//! Finds a run's collector: while the run lasts, its output directory has the collector's address.
 
 use ampere_collector::run_directory::output::foreign_run;
 use ampere_endpoint::announcement::Announcement;
@@ -20,7 +20,7 @@ pub struct Announced {
     pub url: String,
     node: String,
     run: String,
-    /// The addresses of its node, if it listens on all of them.
+    /// The node's addresses, if the collector listens on all of them.
     addresses: Vec<IpAddr>,
     /// Whether the announcement was written by a collector of this user.
     is_own: bool,
@@ -41,8 +41,8 @@ impl Announced {
         directories.find_map(|directory| Token::of_results(directory).ok())
     }
 
-    /// Returns the URLs to try, the best first. A collector that listens on any address is tried at the addresses of its own
-    /// node.
+    /// Returns the URLs to try, the best first. A collector of another node that listens on all addresses is tried at
+    /// that node's name and addresses.
     fn urls(&self, is_here: bool) -> Vec<String> {
         let wildcard = ["http://0.0.0.0:", "http://[::]:"].iter().find_map(|any| self.url.strip_prefix(any));
         match wildcard.filter(|_| !is_here).and_then(|port| port.parse().ok()) {
@@ -72,7 +72,7 @@ impl Announced {
     }
 
     /// Sends a request to the collector. It is an error if something else answers at that address, for example the collector of
-    /// another run on this node.
+    /// another run on this node. `run_of` returns the run's id in an answer.
     pub fn get<T>(
         &self,
         path: &str,

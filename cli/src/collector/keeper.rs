@@ -1,26 +1,30 @@
-//! Keeps a collector running: if it is killed, another one is started in its place.
+//! Keeps a collector running: if it is killed, another one is started.
 
 use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_figures::summary::SignalNumber;
 use ampere_ring::{CollectorState, HeldLock, Session};
 use anyhow::Context;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time limit for a collector to be ready, and for it to write the results.
+/// The maximum time for a collector to get ready.
 const START_LIMIT: Duration = Duration::from_secs(20);
+/// The maximum time for it to write the results.
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
 
-/// The period of checking whether the collector is ready or has finished. It is short at first, for short runs.
+/// The interval between checks of whether the collector is ready or has finished. It is short at first, for short runs.
 const LOOK_PERIOD: Duration = Duration::from_micros(200);
 const LATER_LOOK_PERIOD: Duration = Duration::from_millis(2);
 const FIRST_LOOKS_TIME: Duration = Duration::from_millis(50);
+/// The interval between checks of whether a collector that serves final figures must end.
+const HOLD_PERIOD: Duration = Duration::from_millis(20);
 
 /// Returns the time to sleep between two checks after having waited for `waited`.
 fn look_period(waited: Duration) -> Duration {
@@ -31,7 +35,7 @@ fn look_period(waited: Duration) -> Duration {
 pub struct Start {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// Settings that are not in the environment, by their variables.
+    /// Settings that are not in the environment, by the names of their variables.
     pub variables: Vec<(&'static str, String)>,
 }
 
@@ -62,12 +66,13 @@ pub enum Results {
     StillWritten,
 }
 
+/// The collector that is kept running, shared by the keeper and its thread.
 struct Kept {
     session: Session,
     start: Start,
     child: Child,
     restarts: Restarts,
-    /// Whether the command has ended, so that the collector is to finish.
+    /// Whether the command has ended, so that the collector must finish.
     closing: bool,
     /// The exit status of a collector that is not replaced.
     ended: Option<ExitStatus>,
@@ -109,7 +114,7 @@ fn say_that_another_takes_over(killed: ExitStatus) {
 }
 
 pub struct Keeper {
-    /// Shows other processes, even in another pid namespace, that this one waits for the results.
+    /// Shows other processes, even in another pid namespace, that this process waits for the results.
     _waits: Option<HeldLock>,
     kept: Arc<Mutex<Kept>>,
 }
@@ -126,8 +131,8 @@ impl Keeper {
             let ended = child.try_wait().ok().flatten();
             if let Some(status) = ended.filter(|status| restarts.is_another_due(*status, session)) {
                 say_that_another_takes_over(status);
-                let again = start_patiently(|| start.spawn(session.directory()));
-                child = again.with_context(|| start.cannot())?;
+                let replacement = start_patiently(|| start.spawn(session.directory()));
+                child = replacement.with_context(|| start.cannot())?;
                 continue;
             }
             if ended.is_some() || begun.elapsed() > START_LIMIT {
@@ -148,14 +153,14 @@ impl Keeper {
         let kept = Kept { session, start, child, restarts, closing: false, ended: None };
         let kept = Arc::new(Mutex::new(kept));
         let kept_by_thread = kept.clone();
-        // If this thread cannot be started, a killed collector is noticed only at the end.
+        // Without this thread, a killed collector is noticed only at the end.
         let _ = std::thread::Builder::new()
             .name("ampere-keeper".to_owned())
             .spawn(move || keep_running(&kept_by_thread));
         Ok(Keeper { _waits: waits, kept })
     }
 
-    /// Asks the collector to write what it has to disk, because the run may be about to end.
+    /// Asks the collector to write its data to disk, because the run may be about to end.
     pub fn request_write(&self) {
         if let Some(stdin) = &mut lock(&self.kept).child.stdin {
             let _ = stdin.write_all(b"\n");
@@ -163,7 +168,7 @@ impl Keeper {
     }
 
     /// Waits until the collector has written the results.
-    pub fn finish(self) -> Results {
+    pub fn finish(&self) -> Results {
         self.close();
         let begun = Instant::now();
         let mut has_reported = false;
@@ -174,12 +179,9 @@ impl Keeper {
                 if status.success() {
                     return Results::Written;
                 }
-                // The collector was killed after its last step, before it could set its state.
+                // The collector's last step removes the session. It was killed before it could set its state.
                 let is_done =
                     kept.session.is_removed() && kept.session.collector_state() == CollectorState::Running;
-                if is_done {
-                    kept.session.remove();
-                }
                 let is_finished = kept.session.collector_state() == CollectorState::Finished;
                 return if is_done || is_finished { Results::Written } else { Results::Missing };
             }
@@ -199,6 +201,24 @@ impl Keeper {
         }
     }
 
+    /// Lets a collector that has finished serve its final figures until the time `until`, or until `stop` is set.
+    pub fn hold(&self, until: Instant, stop: &AtomicBool) {
+        loop {
+            let mut kept = lock(&self.kept);
+            kept.replace_if_killed();
+            if kept.ended.is_some() {
+                return;
+            }
+            if Instant::now() >= until || stop.load(Ordering::Relaxed) {
+                // The exit status of the collector has not been taken, so the pid is still the collector's.
+                let _ = kill_process(Pid::from_child(&kept.child), Signal::TERM);
+                return;
+            }
+            drop(kept);
+            std::thread::sleep(HOLD_PERIOD);
+        }
+    }
+
     /// Ends the collector of a command that could not be started.
     pub fn give_up(self) {
         self.close();
@@ -206,7 +226,7 @@ impl Keeper {
         let _ = kept.child.wait();
     }
 
-    /// Lets the collector write the results, because the command has ended.
+    /// Makes the collector write the results, because the command has ended.
     pub fn close(&self) {
         let mut kept = lock(&self.kept);
         kept.closing = true;
@@ -214,7 +234,7 @@ impl Keeper {
     }
 }
 
-/// Waits for the collector's end, then takes its status under the lock.
+/// Waits for the end of the collector, and takes its exit status under the lock. Starts another one if it was killed.
 fn keep_running(kept: &Mutex<Kept>) {
     loop {
         let child = {
@@ -225,7 +245,7 @@ fn keep_running(kept: &Mutex<Kept>) {
                 None => Pid::from_child(&kept.child),
             }
         };
-        // The call fails if another thread has taken the status.
+        // The call fails if another thread has already taken the exit status.
         let _ = waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     }
 }

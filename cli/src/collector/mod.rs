@@ -1,6 +1,6 @@
 //! The collector of `ampere run` and `ampere replay`: how it is started, restarted and reached.
 //!
-//! `keeper.rs` starts another one when it was killed; `announced.rs` finds the address of a running one.
+//! `keeper.rs` replaces a collector that was killed; `announced.rs` finds the address of a running one.
 
 pub mod announced;
 pub mod keeper;
@@ -12,6 +12,7 @@ use keeper::{Keeper, Start};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The variable that sets whether and how often stacks are sampled.
 pub const SAMPLE: &str = "AMPERE_SAMPLE";
@@ -27,6 +28,8 @@ pub struct Wanted<'a> {
     pub command: &'a [OsString],
     /// The description of the trace that is replayed.
     pub replay: Option<&'a Path>,
+    /// How long the final figures are served, even if somebody has already asked for them.
+    pub hold: Duration,
 }
 
 /// An address for /metrics; `None` if the text is empty, as with `AMPERE_LISTEN=$UNSET`.
@@ -66,6 +69,9 @@ pub fn start(
         arguments.extend(value.map(|path| option(name, path.as_os_str())));
     }
     arguments.extend(wanted.listen.map(|address| option("listen", address.to_string().as_ref())));
+    if !wanted.hold.is_zero() {
+        arguments.push(format!("--hold={}", wanted.hold.as_secs_f64()).into());
+    }
     arguments.push("--".into());
     arguments.extend(wanted.command.iter().cloned());
     let start =

@@ -2,7 +2,7 @@
 
 use super::findings::{Check, Group};
 
-/// The line of a process' status with the signals that it handles.
+/// The field of `/proc/PID/status` with the signals that the process handles.
 const CAUGHT: &str = "SigCgt:";
 const SIGTERM: u32 = 15;
 

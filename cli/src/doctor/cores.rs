@@ -75,11 +75,11 @@ fn look_at_clock(group: &mut Group, root: &Path) {
     let rate = format!("{}, {:.3} MHz", timer.as_str(), clock.ticks_per_second as f64 / 1e6);
     let clocks = root.join("sys/devices/system/clocksource/clocksource0");
     let read = |name: &str| std::fs::read_to_string(clocks.join(name)).map(|text| text.trim().to_owned());
-    let kernels = read("current_clocksource").unwrap_or_else(|_| "unknown".to_owned());
+    let kernel_clock = read("current_clocksource").unwrap_or_else(|_| "unknown".to_owned());
     let available = read("available_clocksource").unwrap_or_default();
     if timer != Timer::Tsc || !cfg!(target_arch = "x86_64") {
-        // The counters of other processors run steadily by definition.
-        return group.ok("clock", format!("{rate}; the kernel's is {kernels}"));
+        // The kernel's clocks, and the time counters of other architectures, run steadily by definition.
+        return group.ok("clock", format!("{rate}; the kernel's is {kernel_clock}"));
     }
     let info = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
@@ -87,18 +87,21 @@ fn look_at_clock(group: &mut Group, root: &Path) {
         .into_iter()
         .filter(|flag| !flags.split_whitespace().any(|f| f == *flag))
         .collect();
-    let other = || Some("with Score-P: export SCOREP_TIMER=clock_gettime".to_owned());
+    let advice = || Some("with Score-P: export SCOREP_TIMER=clock_gettime".to_owned());
     if !lacks.is_empty() {
         let found = format!(
-            "{rate}, and it may stop or change its pace: no {}; the kernel's is {kernels}",
+            "{rate}, and it may stop or change its pace: no {}; the kernel's is {kernel_clock}",
             lacks.join(", ")
         );
-        group.note("clock", found, other());
+        group.note("clock", found, advice());
     } else if !available.is_empty() && !available.split_whitespace().any(|name| name == "tsc") {
-        let found = format!("{rate}, steady, but the kernel does not trust it and uses {kernels}");
-        group.note("clock", found, other());
+        let found = format!("{rate}, steady, but the kernel does not trust it and uses {kernel_clock}");
+        group.note("clock", found, advice());
     } else {
-        group.ok("clock", format!("{rate}, steady (constant_tsc, nonstop_tsc); the kernel's is {kernels}"));
+        group.ok(
+            "clock",
+            format!("{rate}, steady (constant_tsc, nonstop_tsc); the kernel's is {kernel_clock}"),
+        );
     }
 }
 

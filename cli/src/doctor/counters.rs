@@ -1,4 +1,5 @@
-//! Checks the counter sources: which devices each has on this node, how its counters move, and which of them a run reads.
+//! Checks the counter sources: which devices each source has on this node, how their counters move, and which of them a run
+//! reads.
 //!
 //! Each source is opened in a process of its own, by `ampere probe`: see [`super::probe`].
 
@@ -14,10 +15,11 @@ use std::process::Command;
 use std::time::Duration;
 
 const ENV_COUNTERS: &str = "AMPERE_COUNTERS";
-/// Opening a source takes 20 ms. But if no other process uses the driver, it may first wake up its GPUs, which takes seconds.
+/// Opening a source takes 20 ms. But if no other process uses the driver, the driver may first wake up its GPUs, which takes
+/// seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// A counter source as JSON shows it.
+/// A counter source, as it is shown in JSON.
 #[derive(Debug, Serialize)]
 pub struct Source {
     pub name: &'static str,
@@ -27,30 +29,31 @@ pub struct Source {
     pub why_not: Option<String>,
 }
 
+/// A device of a source, as it is shown in JSON.
 #[derive(Debug, Serialize)]
 pub struct Shown {
     #[serde(flatten)]
     pub device: Device,
-    /// The version as the library reports it.
+    /// The version that the library reports.
     pub version: Option<String>,
     pub used: bool,
     #[serde(flatten)]
     pub motion: Motion,
 }
 
-/// The result of the child process for a source.
+/// The result of a child process that opened a source, or all those that a run opens.
 struct Probed {
     devices: Vec<Device>,
     notes: Vec<String>,
     motions: Vec<Motion>,
-    /// A description of its crash or hang, if there was one.
+    /// How the process crashed or hung, if it did.
     bad_end: Option<String>,
 }
 
 /// Probes all sources at once. This takes a second, or two seconds if both of AMD's libraries are installed.
 pub fn check(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) {
     let asked: Vec<(&'static str, Probed)> = std::thread::scope(|scope| {
-        // AMD's two libraries share locks.
+        // AMD's two libraries share locks, so they are probed one after the other.
         let (amd, others): (Vec<_>, Vec<_>) =
             COUNTER_SOURCES.into_iter().partition(|name| ["rocm_smi", "amdsmi"].contains(name));
         let ask = |name| (name, ask(program, config, name, WATCH_TIME + OPEN_LIMIT));
@@ -63,8 +66,8 @@ pub fn check(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>)
     let chosen = Chosen(SourceSettings::from_environment().names);
     let crashed = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && probed.bad_end.is_some());
     let has = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && !probed.devices.is_empty());
-    // A run opens the sources together, so that no counter is read twice. A source that crashed when opened alone would take the
-    // whole process down.
+    // A run opens the sources together in one process, so that no counter is read twice. A source that crashed when it was opened
+    // alone would crash that process, too.
     let run_would_crash =
         asked.iter().any(|(name, probed)| probed.bad_end.is_some() && chosen.opens(name, &has));
     let run = (!run_would_crash).then(|| ask(program, config, "run", OPEN_LIMIT));
@@ -80,14 +83,14 @@ pub fn check(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>)
         };
         let is_read = |device: &Device| {
             read.iter().any(|name| {
-                // If two devices have one name, the later one has its source's name appended.
+                // If two devices have the same name, the later one has its source's name appended.
                 *name == device.name || *name == format!("{}-{}", device.name, device.source)
             })
         };
         let devices = probed
             .devices
             .iter()
-            .zip(probed.motions.iter().copied().chain(std::iter::repeat(Motion::default())));
+            .zip(probed.motions.iter().cloned().chain(std::iter::repeat(Motion::default())));
         let devices: Vec<Shown> = devices
             .map(|(device, motion)| Shown {
                 used: is_read(device),
@@ -118,7 +121,7 @@ fn ask(program: &Path, config: Option<&Path>, what: &str, limit: Duration) -> Pr
     let finished = match child::run_within(&mut command, limit) {
         Ok(finished) => finished,
         Err(error) => {
-            probed.bad_end = Some(format!("could not be asked: {error}"));
+            probed.bad_end = Some(format!("could not be probed: {error}"));
             return probed;
         }
     };
@@ -152,7 +155,7 @@ fn bad_end(finished: &Finished, limit: Duration) -> Option<String> {
     }
 }
 
-/// The sources that [`ENV_COUNTERS`] names; `None` if they are chosen automatically.
+/// The sources that the variable [`ENV_COUNTERS`] names; `None` if they are chosen automatically.
 struct Chosen(Option<Vec<&'static str>>);
 
 impl Chosen {
@@ -162,6 +165,8 @@ impl Chosen {
             Some(names) => names.contains(&name),
             None => match name {
                 "amdsmi" => !has("rocm_smi"),
+                // The files of RAPL show the same counters.
+                "perf" => !has("rapl"),
                 "estimate" => !COUNTER_SOURCES.iter().any(|other| *other != "estimate" && has(other)),
                 _ => true,
             },
@@ -183,6 +188,7 @@ fn why_not(name: &str, probed: &Probed, chosen: &Chosen, has: &dyn Fn(&str) -> b
         (Some(_), _) if !chosen.opens(name, has) => format!("{ENV_COUNTERS} does not name it"),
         (_, "amdsmi") => "rocm_smi has the same counters".to_owned(),
         (_, "rocm_smi") => "amdsmi has the same counters".to_owned(),
+        (_, "perf") => "rapl has the same counters".to_owned(),
         (_, "estimate") => "there are counters".to_owned(),
         _ => "other sources have the same counters".to_owned(),
     }
@@ -202,7 +208,7 @@ fn report(
         let library = library.map_or_else(String::new, |path| format!(" ({})", path.display()));
         let others: Vec<&str> =
             COUNTER_SOURCES.into_iter().filter(|other| !crashed(other) && has(other)).collect();
-        let advice = format!("export {ENV_COUNTERS}={}", without(&others));
+        let advice = format!("export {ENV_COUNTERS}={}", value_with(&others));
         // A source that a run does not open cannot harm the run.
         let status = if chosen.opens(name, has) { Status::Problem } else { Status::Note };
         let advice = (status == Status::Problem).then(|| format!("exclude it: {advice}"));
@@ -235,19 +241,24 @@ fn report(
     }
 }
 
-/// Returns the value of [`ENV_COUNTERS`] for a run without the sources that crash.
-fn without(others: &[&str]) -> String {
-    let counters: Vec<&str> = others.iter().copied().filter(|name| *name != "estimate").collect();
-    let both = counters.contains(&"rocm_smi");
-    let counters: Vec<&str> = counters.into_iter().filter(|name| !(both && *name == "amdsmi")).collect();
+/// Returns the value of [`ENV_COUNTERS`] that names these sources, without those that a run does not need.
+fn value_with(sources: &[&str]) -> String {
+    let counters: Vec<&str> = sources.iter().copied().filter(|name| *name != "estimate").collect();
+    let has_rocm_smi = counters.contains(&"rocm_smi");
+    // amdsmi has the same counters as rocm_smi.
+    let counters: Vec<&str> =
+        counters.into_iter().filter(|name| !(has_rocm_smi && *name == "amdsmi")).collect();
     if counters.is_empty() { "estimate".to_owned() } else { counters.join(",") }
 }
 
 fn report_device(group: &mut Group, source: &Source, shown: &Shown) {
     let (device, motion) = (&shown.device, &shown.motion);
     let name = format!("{} {}", source.name, device.name);
+    if source.name == "custom" {
+        return report_custom(group, &name, shown);
+    }
     let pace = match (motion.update_seconds, motion.changes) {
-        // The counter is read about every millisecond: if it moves each time, it moves at least that often.
+        // The counter is read about every millisecond. If it moves at each reading, it may move more often than that.
         (Some(seconds), _) if seconds < 1.5e-3 => "moves every millisecond or more often".to_owned(),
         (Some(seconds), _) => format!("moves every {}", time(seconds)),
         (None, 0) => format!("did not move in {} s", WATCH_TIME.as_secs()),
@@ -276,6 +287,25 @@ fn report_device(group: &mut Group, source: &Source, shown: &Shown) {
         );
     }
     group.ok(&name, words.join(", "));
+}
+
+/// Reports a counter that the user has defined, with one figure, because a second one may come only after a minute.
+fn report_custom(group: &mut Group, name: &str, shown: &Shown) {
+    let (device, motion) = (&shown.device, &shown.motion);
+    let unit = if device.quality == "integrated" { "W" } else { "J" };
+    let unused = if shown.used { "" } else { ", not used by a run" };
+    match (&motion.failure, motion.figure) {
+        (Some(why), _) => {
+            let advice = "run its command, or read its file, and correct its [[source]] in the settings";
+            let found = format!("{why} ({}){unused}", device.description);
+            group.add(name, Status::Problem, found, Some(advice.to_owned()));
+        }
+        (None, Some(figure)) => {
+            group
+                .ok(name, format!("{figure} {unit} now, {}, {}{unused}", device.quality, device.description));
+        }
+        (None, None) => group.note(name, format!("no figure yet ({}){unused}", device.description), None),
+    }
 }
 
 /// Reports which sources the joules of a run come from.
@@ -313,7 +343,7 @@ fn report_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chos
     }
 }
 
-/// Returns the version of a vendor's library, which follows the model in the description.
+/// Returns the version of a vendor's library, which the description has after the model.
 fn version_of(device: &Device) -> Option<String> {
     let version = device.description.rsplit_once(", ").map(|(_, version)| version);
     version.filter(|_| ["rocm_smi", "amdsmi", "nvml"].contains(&device.source.as_str())).map(str::to_owned)
@@ -324,7 +354,7 @@ fn without_name<'a>(name: &str, note: &'a str) -> &'a str {
     note.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(note)
 }
 
-/// The texts with which the advice in the sources' notes starts.
+/// The punctuation before advice in the notes of sources, and the words with which the advice starts.
 const ADVICE: [(&str, &str); 8] = [
     (". ", "An administrator can"),
     ("? ", "If there is one, check"),
@@ -336,6 +366,7 @@ const ADVICE: [(&str, &str); 8] = [
     (": ", "is the driver loaded"),
 ];
 
+/// Splits a note into what was found and, if there is any, the advice.
 fn split(note: &str) -> (&str, Option<&str>) {
     let places = ADVICE.iter().filter_map(|(before, words)| {
         let at = note.find(&format!("{before}{words}"))?;
@@ -358,7 +389,7 @@ fn energy(joules: f64) -> String {
         _ if joules >= 1e-6 => (joules * 1e6, "uJ"),
         _ => (joules * 1e9, "nJ"),
     };
-    // The last digits of a factor like 1e9 are noise.
+    // The last digits of a factor such as 1e9 are noise.
     format!("{} {unit}", (value * 1e6).round() / 1e6)
 }
 
@@ -394,7 +425,7 @@ mod tests {
             let chosen = Chosen(names);
             COUNTER_SOURCES.into_iter().filter(|name| chosen.opens(name, &has)).collect::<Vec<_>>()
         };
-        assert_eq!(opens(None), ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "hwmon"]);
+        assert_eq!(opens(None), ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "hwmon", "custom"]);
         assert_eq!(opens(Some(vec![])), Vec::<&str>::new());
         assert_eq!(opens(Some(vec!["rapl", "estimate"])), ["rapl", "estimate"]);
         assert!(!Chosen(None).opens("amdsmi", &|name| name == "rocm_smi"));

@@ -17,6 +17,7 @@ pub enum Status {
     Problem,
 }
 
+/// A finding: the result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
     pub group: &'static str,
@@ -72,6 +73,8 @@ pub fn is_ok(checks: &[Check]) -> bool {
 const SHELL_LINE: &str = "export ";
 /// Lines of a finding after the first one are indented at most to this column.
 const INDENT_MAX: usize = 30;
+/// Longer names do not widen the column of names.
+const NAME_WIDTH_MAX: usize = 24;
 
 /// Prints the findings. `screen`: the terminal, if the output is one.
 pub fn print(checks: &[Check], title: &str, screen: Option<Screen>, out: &mut dyn Write) -> io::Result<()> {
@@ -83,7 +86,8 @@ pub fn print(checks: &[Check], title: &str, screen: Option<Screen>, out: &mut dy
             writeln!(out, "\n{group}")?;
         }
         let same_group = || checks.iter().filter(|other| other.group == check.group);
-        let width = same_group().map(|other| other.name.chars().count()).max().unwrap_or(0).min(24);
+        let width =
+            same_group().map(|other| other.name.chars().count()).max().unwrap_or(0).min(NAME_WIDTH_MAX);
         let (word, code) = match check.status {
             Status::Ok => ("ok", 32),
             Status::Note => ("note", 33),
@@ -96,7 +100,7 @@ pub fn print(checks: &[Check], title: &str, screen: Option<Screen>, out: &mut dy
             writeln!(out, "  {mark}  {:<width$}  {text}", check.name)?;
             continue;
         };
-        let (text, line) = text.split_at(text.find(SHELL_LINE).unwrap_or(text.len()));
+        let (text, command) = text.split_at(text.find(SHELL_LINE).unwrap_or(text.len()));
         let indent = "  problem  ".len() + width + 2;
         let mark = if screen.colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark };
         let head = format!("  {mark}  {:<width$}  ", check.name);
@@ -104,8 +108,8 @@ pub fn print(checks: &[Check], title: &str, screen: Option<Screen>, out: &mut dy
             let indent = if at == 0 { 0 } else { indent.min(INDENT_MAX) };
             writeln!(out, "{}{:indent$}{text}", if at == 0 { &head } else { "" }, "")?;
         }
-        if !line.is_empty() {
-            writeln!(out, "    {line}")?;
+        if !command.is_empty() {
+            writeln!(out, "    {command}")?;
         }
     }
     let count = |status| checks.iter().filter(|check| check.status == status).count();

@@ -34,10 +34,11 @@ fn libraries(runtime: Runtime) -> (&'static str, &'static [Library], &'static [L
     }
 }
 
-pub fn check(program: &Path, installation: Option<&Installation>) -> Vec<Check> {
+/// Checks each runtime. `own_program` is ampere itself: its `ampere probe` loads the libraries in another process.
+pub fn check(own_program: &Path, installation: Option<&Installation>) -> Vec<Check> {
     let mut group = Group::new("GPU kernels");
     for runtime in Runtime::ALL {
-        check_runtime(runtime, program, installation, &mut group);
+        check_runtime(runtime, own_program, installation, &mut group);
     }
     if group.checks.is_empty() {
         group.ok("runtimes", "this node has neither CUDA, HIP nor OpenCL");
@@ -45,16 +46,21 @@ pub fn check(program: &Path, installation: Option<&Installation>) -> Vec<Check> 
     group.checks
 }
 
-fn check_runtime(runtime: Runtime, program: &Path, installation: Option<&Installation>, group: &mut Group) {
+fn check_runtime(
+    runtime: Runtime,
+    own_program: &Path,
+    installation: Option<&Installation>,
+    group: &mut Group,
+) {
     let (name, own, interface) = libraries(runtime);
     let find = |all: &[Library]| {
-        all.iter().find_map(|(file, function)| Some((*file, load(program, file, function).ok()?)))
+        all.iter().find_map(|(file, function)| Some((*file, load(own_program, file, function).ok()?)))
     };
     let Some((file, path)) = find(own) else { return };
     let advice = |text: &str| Some(text.to_owned());
     let Some(ours) = installation.and_then(|installation| installation.gpu_library(runtime)) else {
-        let lacks = format!("{file}; kernels are not seen: {} is not installed", runtime.library());
-        return group.note(name, lacks, advice("build or install all of ampere"));
+        let found = format!("{file}; kernels are not seen: {} is not installed", runtime.library());
+        return group.note(name, found, advice("build or install all of ampere"));
     };
     match runtime {
         Runtime::OpenCl if !path.as_deref().is_some_and(has_layers) => group.note(

@@ -27,7 +27,7 @@ pub fn check() -> (Vec<Check>, Option<Installation>) {
         }
         Ok(finished) if finished.succeeded() => group.problem(
             "collector",
-            format!("{collector} is {:?}, and this is ampere {version}", finished.first_line()),
+            format!("{collector} reports {:?}, but this is ampere {version}", finished.first_line()),
             "install all of ampere again",
         ),
         Ok(finished) => group.problem(

@@ -8,15 +8,15 @@ use ampere_ring::{Error, RING_RECORDS_MIN, RingProducer, Session};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The size of a main thread's ring, unless AMPERE_RING_BYTES sets another one. Half of the memory for a node's rings,
-/// MAIN_RINGS_BYTES, is for main threads.
+/// The size of a main thread's ring, unless AMPERE_RING_BYTES sets another one.
 const RING_BYTES: u64 = 8 << 20;
+/// The size of the rings of all main threads of a node together: half of its memory for rings.
 const MAIN_RINGS_BYTES: u64 = 128 << 20;
-const RECORD_BYTES: u64 = 16;
+const RECORD_BYTES: u64 = ampere_ring::RECORD_BYTES as u64;
 const TMPFS_MAGIC: i128 = 0x0102_1994;
-/// The age below which a session might not yet have a collector.
+/// A session younger than this might not yet have a collector.
 const YOUNG_AGE_MAX: Duration = Duration::from_secs(30);
-/// The number of old sessions that have a line each.
+/// The maximum number of old sessions that have a line each.
 const NAMED_MAX: usize = 5;
 
 pub fn check(cores: usize) -> Vec<Check> {
@@ -28,7 +28,7 @@ pub fn check(cores: usize) -> Vec<Check> {
     let base = match Session::base_directory() {
         Ok(base) => base,
         Err(error) => {
-            group.problem("directory", error.to_string(), set_shm(&error));
+            group.problem("directory", error.to_string(), advice(&error));
             return group.checks;
         }
     };
@@ -45,7 +45,7 @@ pub fn check(cores: usize) -> Vec<Check> {
         }
         Err(error) => {
             let _ = std::fs::remove_dir_all(base.join(&own));
-            group.problem("session", error.to_string(), set_shm(&error));
+            group.problem("session", error.to_string(), advice(&error));
         }
     }
     if !was_there {
@@ -54,23 +54,23 @@ pub fn check(cores: usize) -> Vec<Check> {
     group.checks
 }
 
-/// Returns advice for an error whose own message has none.
-fn set_shm(error: &Error) -> &'static str {
+/// Returns advice for errors whose messages contain none.
+fn advice(error: &Error) -> &'static str {
     match error {
         Error::NoSpace { .. } | Error::NotOurs { .. } => "",
         _ => "make it writable, or set AMPERE_SHM to a directory in a tmpfs",
     }
 }
 
-/// Returns the ring memory of a rank on a full node.
+/// Returns the size of a rank's ring if the node has a rank for each core.
 fn wanted_bytes(cores: usize) -> u64 {
-    let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse().ok());
+    let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse::<u64>().ok());
     let share = MAIN_RINGS_BYTES / cores.max(1) as u64;
     let least = RING_RECORDS_MIN * RECORD_BYTES;
-    wanted.unwrap_or_else(|| (1 << share.max(1).ilog2()).clamp(least, RING_BYTES))
+    wanted.map_or_else(|| (1 << share.max(1).ilog2()).clamp(least, RING_BYTES), |bytes| bytes.max(least))
 }
 
-/// Tries to make a ring of the usual size, or else of the smallest.
+/// Tries to make a ring of the size that a run wants, or else of the minimum size.
 fn try_rings(group: &mut Group, session: &Path, cores: usize) -> Result<(), Error> {
     let path = session.join("0.0.ring");
     let wanted = wanted_bytes(cores);
@@ -115,10 +115,10 @@ fn space(group: &mut Group, root: &Path, cores: usize) {
             Some(advice),
         );
     } else if (rings as usize) <= cores {
-        // A full node has a ring for each rank, and the sampler's.
+        // A node with a rank for each core needs a ring for each rank, and one for the sampler.
         group.note(
             "space",
-            format!("{found}: fewer than the {} need", plural(cores as u64, "core")),
+            format!("{found}: fewer than ranks on {} and the sampler need", plural(cores as u64, "core")),
             Some(more_room()),
         );
     } else {
@@ -145,20 +145,20 @@ fn is_recoverable(session: &Path) -> bool {
 fn left_behind(group: &mut Group, base: &Path) {
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
     let sessions = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("s-"));
-    let (mut running, mut left) = (0, Vec::new());
+    let (mut in_use, mut left) = (0, Vec::new());
     for entry in sessions {
         let path = entry.path();
         let age = entry.metadata().and_then(|data| data.modified()).ok().and_then(|time| time.elapsed().ok());
         let age = age.unwrap_or_default();
         let is_collected = Session::open(&path).is_ok_and(|session| session.collector_is_alive());
         if is_collected || (age < YOUNG_AGE_MAX && !is_recoverable(&path)) {
-            running += 1;
+            in_use += 1;
             continue;
         }
         left.push(measure(path, age));
     }
-    if running > 0 {
-        group.ok("sessions", format!("{} in use or just started", plural(running, "session")));
+    if in_use > 0 {
+        group.ok("sessions", format!("{} in use or just started", plural(in_use, "session")));
     }
     left.sort_by_key(|session| std::cmp::Reverse(session.bytes));
     for session in left.iter().take(NAMED_MAX) {
@@ -185,7 +185,7 @@ fn left_behind(group: &mut Group, base: &Path) {
         let found = format!("{} more, {}", plural(rest.len() as u64, "session"), bytes(size));
         group.note("more", found, Some(format!("look into {}", base.display())));
     }
-    if running == 0 && left.is_empty() {
+    if in_use == 0 && left.is_empty() {
         group.ok("sessions", format!("no old sessions in {}", base.display()));
     }
 }

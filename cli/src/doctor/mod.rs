@@ -63,6 +63,7 @@ struct Wanted {
 }
 
 impl Wanted {
+    /// Takes each setting from its option, or else from its variable.
     fn by(arguments: &DoctorArguments) -> Wanted {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let path =
@@ -83,7 +84,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     let root = SourceSettings::from_environment().sys_root;
     let cores = cores::Cores::count();
     // This is done before the counters are opened, because their threads would use the cores while the clock is measured.
-    let clock = cores::check(&cores, &root);
+    let cores_and_clock = cores::check(&cores, &root);
     let (mut checks, installation) = installation::check();
     let (found, sources) = counters::check(&program, wanted.config.as_deref());
     checks.extend(found);
@@ -93,7 +94,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     checks.extend(batch::check());
     checks.extend(traces::check());
     checks.extend(memory::check(cores.allowed));
-    checks.extend(clock);
+    checks.extend(cores_and_clock);
     checks.extend(stacks::check());
     checks.extend(output::check(&wanted));
     checks.extend(settings::check(&wanted));
@@ -115,7 +116,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the first word that looks like a version, such as `4.1.4`, also after a `v`.
+/// Returns the first word that looks like a version, such as `4.1.4`, even after a `v`.
 fn version_in(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || ",()".contains(c));
     let words = words.map(|word| word.strip_prefix('v').unwrap_or(word));

@@ -9,7 +9,7 @@ use std::process::Command;
 
 const LAUNCHERS: [&str; 3] = ["mpirun", "mpiexec", "srun"];
 
-/// Words that only one of the launchers prints, and the launcher's name.
+/// Texts that only one kind of launcher prints, and the name of its MPI.
 const KNOWN: [(&str, &str); 8] = [
     ("Open MPI", "Open MPI"),
     ("OpenRTE", "Open MPI"),

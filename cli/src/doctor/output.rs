@@ -42,7 +42,7 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
             return group.note("directory", found, next_to());
         }
     }
-    // A run makes missing directories.
+    // A run makes missing directories, so the nearest directory that exists is tested.
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if let Err(error) = try_to_write(there) {
@@ -60,8 +60,8 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
     }
 }
 
-/// Tests whether a directory can be written to by making a directory in it. Permissions do not show this, for example on network
-/// file systems.
+/// Tests whether a directory is writable by making a directory in it. Permissions do not show this reliably, for example on
+/// network file systems.
 fn try_to_write(directory: &Path) -> std::io::Result<()> {
     let trial = directory.join(format!(".ampere-doctor-{}", std::process::id()));
     std::fs::create_dir(&trial)?;
@@ -98,7 +98,7 @@ fn look_at_port(group: &mut Group, wanted: Option<&str>) {
 
 /// Checks the token of requests. A run does not start if the token cannot be used.
 fn look_at_token(group: &mut Group, config: Option<&Path>) {
-    // Other mistakes in the settings are findings of their own.
+    // Other mistakes in the settings are reported by another check.
     let Ok(config) = Config::load(config) else { return };
     match (&config.metrics.token_file, Access::load(&config)) {
         (Some(path), Ok(_)) => {

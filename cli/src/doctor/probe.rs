@@ -1,7 +1,7 @@
 //! The child process of the doctor: it opens counters, or loads a library, and reports each step. If a vendor's library crashes
 //! or hangs, the doctor knows at which step.
 
-use ampere_counters::{COUNTER_SOURCES, Quality, Settings, Source, open_sources};
+use ampere_counters::{COUNTER_SOURCES, Quality, ReadError, Settings, Source, open_sources};
 use ampere_settings::{Config, SourceSettings};
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub struct ProbeArguments {
 const MARK: &str = "ampere-probe ";
 pub const WATCH_TIME: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(1);
+/// The longest time until the first reading of a user's own counter.
+const FIRST_READING_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -57,14 +59,20 @@ pub struct Device {
 }
 
 /// How a counter moved while it was watched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Motion {
     pub changes: u32,
-    /// The usual time from change to change.
+    /// The usual time between changes.
     pub update_seconds: Option<f64>,
     pub watts: Option<f64>,
     pub read_seconds: Option<f64>,
     pub failed_readings: u32,
+    /// The last figure of a user's own counter, in watts or joules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub figure: Option<f64>,
+    /// Why the last reading of a user's own counter failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 pub fn probe(arguments: ProbeArguments) -> anyhow::Result<ExitCode> {
@@ -165,7 +173,7 @@ struct Watched {
     /// Time and nanojoules of the first change; `last` has those of the last one.
     first: Option<(Instant, u64)>,
     last: Option<(Instant, u64)>,
-    /// The times from change to change, in seconds.
+    /// The times between changes, in seconds.
     intervals: Vec<f64>,
     due: Option<Instant>,
     readings: u32,
@@ -178,7 +186,10 @@ fn watch(sources: &mut [Box<dyn Source>], time: Duration) -> Vec<Motion> {
     let mut all: Vec<Vec<Watched>> =
         sources.iter().map(|source| source.devices().iter().map(|_| Watched::default()).collect()).collect();
     let begun = Instant::now();
-    while begun.elapsed() < time && !sources.is_empty() {
+    let waits = |all: &[Vec<Watched>]| {
+        begun.elapsed() < FIRST_READING_LIMIT && all.iter().flatten().any(|watched| watched.readings == 0)
+    };
+    while (begun.elapsed() < time || waits(&all)) && !sources.is_empty() {
         for (source, watched) in sources.iter_mut().zip(&mut all) {
             for (device, watched) in watched.iter_mut().enumerate() {
                 watched.observe(source.as_mut(), device);
@@ -197,7 +208,15 @@ impl Watched {
         }
         self.due = Some(begun + source.shortest_period(device));
         let reading = source.read(device);
+        if matches!(reading, Err(ReadError::NotYet)) {
+            return;
+        }
         let now = Instant::now();
+        let own = &source.devices()[device];
+        if let (Ok(reading), "custom") = (&reading, own.source) {
+            let unit = if own.quality == Quality::Integrated { 1e-6 } else { 1e-9 };
+            (self.motion.figure, self.motion.failure) = (Some(reading.raw as f64 * unit), None);
+        }
         (self.readings, self.reading) = (self.readings + 1, self.reading + (now - begun));
         match reading {
             // The integral of a power moves with every reading, but the sensor itself does not.
@@ -205,7 +224,10 @@ impl Watched {
                 self.record(now, reading.raw, reading.nanojoules);
             }
             Ok(reading) => self.record(now, reading.nanojoules, reading.nanojoules),
-            Err(_) => self.motion.failed_readings += 1,
+            Err(error) => {
+                self.motion.failed_readings += 1;
+                self.motion.failure = matches!(error, ReadError::Poll(_)).then(|| error.to_string());
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Checks Score-P, and whether its loader would find the plugins: another process loads them by name, as Score-P does.
+//! Checks Score-P, and whether its loader would find the plugins. Another process loads them by name, as Score-P does.
 
 use super::child::{self, ANSWER_TIME_MAX, End, signal_name};
 use super::findings::{Check, Group};
@@ -29,7 +29,7 @@ pub fn check(program: &Path, installation: Option<&Installation>) -> Vec<Check> 
                 if path.as_deref().is_some_and(is_found_by_others) {
                     group.ok(name, format!("the loader finds {file}"));
                 } else {
-                    let line = line.map(|line| format!("for Score-P without ampere run: {line}"));
+                    let line = line.map(|line| format!("to use Score-P without `ampere run`: {line}"));
                     group.note(name, format!("the loader does not find {file} for other programs"), line);
                 }
             }
@@ -42,7 +42,7 @@ pub fn check(program: &Path, installation: Option<&Installation>) -> Vec<Check> 
                 );
             }
             Err(why) => {
-                let line = line.map(|line| format!("for Score-P without ampere run: {line}"));
+                let line = line.map(|line| format!("to use Score-P without `ampere run`: {line}"));
                 group.note(name, format!("the loader does not find {file}: {why}"), line);
             }
         }
@@ -78,14 +78,14 @@ fn look_for_score_p(group: &mut Group) {
     }
 }
 
-/// Returns the file that the loader finds. This is done in another process, because any library may have this name.
+/// Returns the file that the loader finds. Another process loads it, because it may be any library with this name.
 pub fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<PathBuf>> {
     let mut command = Command::new(program);
     command.args(["probe", "library", file, function]);
     let finished = child::run_within(&mut command, ANSWER_TIME_MAX)?;
     match probe::messages(&finished.stdout).pop() {
         Some(Message::Loaded(path)) => Ok(path),
-        // The loader's message starts with the name.
+        // The loader's message starts with the file's name.
         Some(Message::Failed(why)) => {
             bail!("{}", why.strip_prefix(file).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why))
         }
@@ -97,8 +97,7 @@ pub fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option
     }
 }
 
-/// Whether programs other than ampere's find this library: through LD_LIBRARY_PATH or the loader's cache. ampere's own find it
-/// in their own installation.
+/// Whether programs find this library without `ampere run`: through LD_LIBRARY_PATH or the loader's cache.
 fn is_found_by_others(library: &Path) -> bool {
     let directory = library.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -123,7 +122,7 @@ fn is_in_cache(library: &Path) -> bool {
     })
 }
 
-/// Whether both paths lead to one file: the metric plugin is a link to the other plugin.
+/// Whether both paths lead to the same file. The metric plugin is a link to the other plugin.
 fn is_same(found: Option<&Path>, ours: Option<&Path>) -> bool {
     let real = |path: Option<&Path>| path.and_then(|path| std::fs::canonicalize(path).ok());
     let found = real(found);
@@ -134,7 +133,7 @@ fn export_line(directory: &Path) -> String {
     format!("export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}", quoted(directory))
 }
 
-/// Returns the path, quoted for a shell.
+/// Quotes the path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));

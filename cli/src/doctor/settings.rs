@@ -1,4 +1,4 @@
-//! Checks the settings: the file, and the environment variables that are set. A run refuses some mistakes and only notes others.
+//! Checks the settings: the file, and the environment variables that are set. Some mistakes stop a run, others are only noted.
 
 use super::Wanted;
 use super::findings::{Check, Group};

@@ -4,6 +4,7 @@ use super::{Host, RunArguments};
 use crate::installation::{self, CannotRun, Installation, Runtime};
 use crate::run::signals::{Listener, Witness};
 use crate::terminal::words::given;
+use ampere_inherited::inheriting;
 use ampere_model::ENV_CUDA_INJECTION;
 use ampere_model::filter::ENV_FILTER;
 use anyhow::Context;
@@ -16,16 +17,18 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
-/// Makes the command as it was given, with the signals and descriptors that this process was started with.
+/// Makes the command as it was given.
 pub fn unchanged(arguments: &RunArguments) -> Command {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
-    ampere_signal_safety::restore_ignored_signals_in(&mut command);
     command
 }
 
-/// The variable with the library that programs load if they mark ranges with NVTX.
+/// The variable that names the library which NVTX loads in a program that marks ranges.
 pub const NVTX_LIBRARY: &str = "NVTX_INJECTION64_PATH";
+
+/// The variable that names the library which ampere.h looks for.
+const ENV_INTERFACE: &str = "AMPERE_INTERFACE";
 
 /// Makes the command with the environment that lets its processes find the plugin and the settings.
 pub fn measured(arguments: &RunArguments, installation: &Installation) -> Command {
@@ -37,6 +40,8 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
         command.env(ENV_FILTER, path); // Score-P reads it, and so does the embedded host
     }
     command.envs(arguments.variables.iter().map(|(variable, value)| (variable, value)));
+    // Under Score-P, this library records no regions, but counts units of work.
+    command.env(ENV_INTERFACE, &installation.host);
     command.env("LD_LIBRARY_PATH", prepend(&installation.library_directory, "LD_LIBRARY_PATH", ':'));
     if arguments.host != Host::Embedded {
         for_score_p(&mut command);
@@ -44,21 +49,23 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
     if arguments.host != Host::Scorep && installation.is_preloadable() {
         // The embedded host does nothing if it finds Score-P in the process.
         command.env("LD_PRELOAD", prepend(&installation.preloaded, "LD_PRELOAD", ':'));
-        // If another tool already records NVTX ranges, it is left in place.
+        // A tool that already records NVTX ranges is left in place.
         if std::env::var_os(NVTX_LIBRARY).is_none_or(|other| other.is_empty()) {
             command.env(NVTX_LIBRARY, &installation.host);
         }
-        for (variable, value) in gpu_variables(installation, |variable| std::env::var_os(variable)) {
+        let value_of = |variable: &str| std::env::var_os(variable);
+        let gpus = gpu_variables(installation, value_of);
+        for (variable, value) in gpus.into_iter().chain(tool_variables(installation, value_of)) {
             command.env(variable, value);
         }
     }
     command
 }
 
-/// The variables by which the runtimes of GPUs load libraries for tools.
+/// The variables through which GPU runtimes load the libraries of tools.
 pub const GPU_LIBRARIES: [&str; 3] = [ENV_CUDA_INJECTION, "ROCP_TOOL_LIBRARIES", "OPENCL_LAYERS"];
 
-/// Returns the variables that make GPU runtimes load the libraries that are installed, with their values. Entries that the user
+/// Returns the variables, with their values, that make GPU runtimes load ampere's installed libraries. Entries that the user
 /// has set in a list are kept. CUDA loads one library only, and the user's takes precedence.
 fn gpu_variables(
     installation: &Installation,
@@ -74,7 +81,7 @@ fn gpu_variables(
             (Runtime::Cuda, Some(_)) => continue,
             (_, Some(list)) if has_entry(&list, &library) => continue,
             (Runtime::Hip, Some(list)) => {
-                // rocprofiler-sdk 1.0 leaves out the last entry of several, so the last one is empty.
+                // rocprofiler-sdk 1.0 ignores the last entry of a list with several, so an empty one is appended.
                 let separator = if list.as_bytes().ends_with(b":") { "" } else { ":" };
                 [list.as_os_str(), separator.as_ref(), library.as_os_str(), ":".as_ref()].join(OsStr::new(""))
             }
@@ -85,7 +92,37 @@ fn gpu_variables(
     variables
 }
 
-/// Whether a list with colons between its entries has this one.
+/// The variables through which libraries find the tool that receives the regions that programs mark.
+pub const TOOL_LIBRARIES: [&str; 3] = ["KOKKOS_TOOLS_LIBS", "INTEL_LIBITTNOTIFY64", "OMP_TOOL_LIBRARIES"];
+
+/// Returns the variables, with their values, that make these libraries look for a tool in the preloaded library. A tool that
+/// the user has set takes precedence. An empty value means that the user wants no tool, but in OpenMP's list it counts as
+/// unset.
+fn tool_variables(
+    installation: &Installation,
+    value_of: impl Fn(&str) -> Option<OsString>,
+) -> Vec<(&'static str, OsString)> {
+    let [kokkos, itt, openmp] = TOOL_LIBRARIES;
+    let library = installation.preloaded.as_os_str();
+    let mut variables = Vec::new();
+    // Kokkos aborts if its old variable and the new one have different values. Semicolons separate entries.
+    let is_kokkos_free = [kokkos, "KOKKOS_PROFILE_LIBRARY"].iter().all(|name| value_of(name).is_none());
+    if is_kokkos_free && !library.as_bytes().contains(&b';') {
+        variables.push((kokkos, library.to_owned()));
+    }
+    if value_of(itt).is_none() {
+        variables.push((itt, library.to_owned()));
+    }
+    match value_of(openmp).filter(|list| !list.is_empty()) {
+        None => variables.push((openmp, library.to_owned())),
+        Some(list) if has_entry(&list, &installation.preloaded) => {}
+        // OpenMP uses the first tool in the list that wants to be used.
+        Some(list) => variables.push((openmp, [list.as_os_str(), library].join(OsStr::new(":")))),
+    }
+    variables
+}
+
+/// Whether a colon-separated list has this entry.
 fn has_entry(list: &OsStr, entry: &Path) -> bool {
     list.as_bytes().split(|byte| *byte == b':').any(|one| one == entry.as_os_str().as_bytes())
 }
@@ -131,23 +168,27 @@ pub fn with_words(command: &Command, program: &OsStr, words: &[impl AsRef<OsStr>
             None => other.env_remove(name),
         };
     }
-    ampere_signal_safety::restore_ignored_signals_in(&mut other);
     other
 }
 
-/// Starts the command as a child process.
-pub fn spawn(mut command: Command) -> std::io::Result<Child> {
-    command.spawn().or_else(|error| by_shell(&command, error)?.spawn())
+/// Starts the command as a child process. `redirect` sets its standard streams.
+pub fn spawn(command: &Command, redirect: impl Fn(&mut Command)) -> std::io::Result<Child> {
+    let start = |command: &Command| {
+        let mut command = inheriting(command);
+        redirect(&mut command);
+        command.spawn()
+    };
+    start(command).or_else(|error| start(&by_shell(command, error)?))
 }
 
 /// Replaces this process by the command. Returns only if the command cannot be run.
-pub fn become_command(mut command: Command) -> CannotRun {
-    let error = command.exec();
-    let error = by_shell(&command, error).map_or_else(|error| error, |mut shell| shell.exec());
+pub fn become_command(command: Command) -> CannotRun {
+    let error = inheriting(&command).exec();
+    let error = by_shell(&command, error).map_or_else(|error| error, |shell| inheriting(&shell).exec());
     CannotRun::refused(command.get_program(), &error)
 }
 
-/// As shells do, returns a command that runs the file as a shell script if the kernel does not recognise it as a program.
+/// Returns a command that runs the file as a shell script, as shells do, if the kernel does not recognise it as a program.
 fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command> {
     if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
         return Err(error);
@@ -157,7 +198,7 @@ fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command
     Ok(with_words(command, OsStr::new("/bin/sh"), &words))
 }
 
-/// Whether a limit on processes or memory was reached. Without ampere's own processes, the command may fit.
+/// Whether a limit on processes or memory was reached. The command may still fit without ampere's own processes.
 pub fn is_a_limit(error: &std::io::Error) -> bool {
     let limits = [Errno::AGAIN, Errno::NOMEM].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|code| limits.contains(&code))
@@ -171,9 +212,9 @@ pub struct Ended {
     pub cpu_time: Duration,
 }
 
-/// Waits for the command. Signals that are meant for the command are passed on to it, and do not end this process before its work
-/// is done. Without a listener or a thread, it only waits. `at_order` is called when a signal asks the command to end, and
-/// `at_end` as soon as it has ended.
+/// Waits for the command. Signals that are meant for it are passed on, and do not end this process. Without a listener, or if
+/// no thread can be started, this only waits. `at_order` is called when a signal asks the command to end, and `at_end` as soon
+/// as it has ended.
 pub fn wait_for(
     mut child: Child,
     listener: Option<Listener>,
@@ -219,6 +260,37 @@ pub fn code_of(status: ExitStatus) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn a_tool_of_the_user_takes_precedence() {
+        let installation = |preloaded: &str| Installation {
+            collector: PathBuf::new(),
+            library_directory: PathBuf::new(),
+            plugin: PathBuf::new(),
+            host: PathBuf::new(),
+            preloaded: preloaded.into(),
+        };
+        let set_to = |preloaded: &str, set: &[(&str, &str)]| {
+            let value_of =
+                |name: &str| set.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into());
+            tool_variables(&installation(preloaded), value_of)
+                .iter()
+                .map(|(name, value)| format!("{name}={}", value.to_string_lossy()))
+                .collect::<Vec<_>>()
+        };
+        let kokkos = "KOKKOS_TOOLS_LIBS=/a/p.so";
+        let itt = "INTEL_LIBITTNOTIFY64=/a/p.so";
+        let openmp = "OMP_TOOL_LIBRARIES=/a/p.so";
+        assert_eq!(set_to("/a/p.so", &[]), [kokkos, itt, openmp]);
+        assert_eq!(set_to("/a/p.so", &[("KOKKOS_TOOLS_LIBS", "")]), [itt, openmp], "set to nothing");
+        assert_eq!(set_to("/a/p.so", &[("KOKKOS_PROFILE_LIBRARY", "x.so")]), [itt, openmp]);
+        assert_eq!(set_to("/a/p.so", &[("INTEL_LIBITTNOTIFY64", "x.so")]), [kokkos, openmp]);
+        let both = "OMP_TOOL_LIBRARIES=x.so:/a/p.so";
+        assert_eq!(set_to("/a/p.so", &[("OMP_TOOL_LIBRARIES", "x.so")]), [kokkos, itt, both]);
+        assert_eq!(set_to("/a/p.so", &[("OMP_TOOL_LIBRARIES", "x.so:/a/p.so")]), [kokkos, itt]);
+        assert_eq!(set_to("/a;b/p.so", &[]).len(), 2, "Kokkos separates entries by semicolons");
+    }
 
     #[test]
     fn lists_of_the_user_are_kept_and_a_single_library_of_the_user_takes_precedence() {

@@ -1,6 +1,6 @@
-//! Lets a launcher start `ampere run` once for each rank: `srun -n 8 ampere run -- ./program`. Separate runs would each count the
-//! joules of the whole node. So each process becomes its rank and finds the others by the name that the launcher gave the job, as
-//! plugins do without `ampere run`.
+//! Lets a launcher start `ampere run` once for each rank: `srun -n 8 ampere run -- ./program`. If these were separate runs,
+//! each would count the joules of the whole node. So each `ampere run` becomes its rank. It finds the others by the name that
+//! the launcher gave the job, as plugins do without `ampere run`.
 
 use super::command::{become_command, with_words};
 use crate::installation::{CannotRun, Installation};
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The time after which the command is started even if the collector is not ready to sample it.
 const READY_LIMIT: Duration = Duration::from_secs(2);
 
-/// Returns which of several ranks this process is; `None` without a launcher.
+/// Returns the number of this process among the ranks that a launcher has started; `None` without a launcher.
 pub fn rank() -> Option<u32> {
     launched_rank(|name| std::env::var(name).ok()).map(|launched| launched.rank)
 }
@@ -42,8 +42,8 @@ pub fn become_rank(mut command: Command, rank: u32, installation: &Installation)
     become_command(command)
 }
 
-/// Makes sure that the node has a collector, and that it knows this process. Returns its output directory; `None` if this process
-/// cannot see the session of the job's `ampere run`.
+/// Makes sure that the node has a collector which knows this process. Returns the collector's output directory; `None` if this
+/// process cannot see the session of the job's `ampere run`.
 fn announce(command: &Command, installation: &Installation) -> Result<Option<PathBuf>, StartError> {
     let name = session_name();
     let is_session_of_this_boot =

@@ -1,14 +1,15 @@
-//! Adds options for launchers that need to know which variables the other nodes get.
+//! Adds options for launchers that do not pass on the whole environment to other nodes.
 //!
-//! The launchers of Slurm, Flux, MPICH and Intel MPI pass on the whole environment. Open MPI's passes on only its own variables.
-//! Its variable for further ones (`OMPI_MCA_mca_base_env_list`) would be inherited by all processes of the command, and a
-//! launcher that is also given `-x` would then refuse to start. So the option `-x` is added, and only if the command is Open
-//! MPI's launcher.
+//! The launchers of Slurm, Flux, MPICH and Intel MPI pass on the whole environment. Open MPI's launcher passes on only its own
+//! variables. It has a variable for the names of further ones, `OMPI_MCA_mca_base_env_list`. But all processes of the command
+//! would inherit that variable, and a launcher that is also given `-x` would then refuse to start. So the option `-x` is added,
+//! and only if the command is Open MPI's launcher.
 //!
-//! `srun` in a batch script with `--export=NONE` or a list passes on the variables that SLURM_EXPORT_ENV names. The needed names
-//! are added to that variable for every command. The rest of the environment is not passed on, because the user chose that.
+//! In a batch script, `srun` with `--export=NONE` or a list passes on the variables that SLURM_EXPORT_ENV names. The needed
+//! names are added to that variable for every command. Other variables are not passed on, because the user chose that.
 
 use crate::installation;
+use crate::run::command;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,12 +21,12 @@ const NAMES: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "mpirun.ope
 /// The MCA parameter with a list of variables. If the user has set it, Open MPI refuses the option `-x`.
 const LIST: &str = "mca_base_env_list";
 const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
-/// The variable that selects which variables `srun` passes on in addition to Slurm's own: ALL, NONE, or names and `NAME=value`,
-/// separated by commas.
+/// The variable that names the variables which `srun` passes on in addition to Slurm's own: ALL, NONE, or names and
+/// `NAME=value`, separated by commas.
 const SLURM_LIST: &str = "SLURM_EXPORT_ENV";
 /// The variables of the measured command that other nodes need in addition to ampere's own.
 const NEEDED: [&str; 4] =
-    ["LD_PRELOAD", "LD_LIBRARY_PATH", "SCOREP_SUBSTRATE_PLUGINS", super::command::NVTX_LIBRARY];
+    ["LD_PRELOAD", "LD_LIBRARY_PATH", "SCOREP_SUBSTRATE_PLUGINS", command::NVTX_LIBRARY];
 /// At most this many bytes of a program are read, because launchers are small.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -53,7 +54,7 @@ pub fn with_launcher_options(mut command: Command) -> Command {
         words.extend(["-x".into(), name.into()]);
     }
     words.extend(own);
-    super::command::with_words(&command, command.get_program(), &words)
+    command::with_words(&command, command.get_program(), &words)
 }
 
 /// Returns the names of variables that the command's processes on other nodes need.
@@ -61,7 +62,7 @@ fn needed(command: &Command) -> BTreeSet<String> {
     let set = command.get_envs().filter(|(_, value)| value.is_some()).map(|(name, _)| name.to_owned());
     let inherited = std::env::vars_os().map(|(name, _)| name);
     let names = set.chain(inherited).filter_map(|name| name.into_string().ok());
-    let all = || NEEDED.iter().chain(&super::command::GPU_LIBRARIES);
+    let all = || NEEDED.iter().chain(&command::GPU_LIBRARIES).chain(&command::TOOL_LIBRARIES);
     names.filter(|name| all().any(|needed| needed == name) || name.starts_with("AMPERE_")).collect()
 }
 
@@ -78,8 +79,8 @@ fn slurm_list(list: &str, needed: BTreeSet<String>) -> Option<String> {
     Some(own.into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>().join(","))
 }
 
-/// Returns the Slurm job if this is the shell of an `salloc` on a node outside of the job, such as a login node. Only slurmd sets
-/// the variable with the node's name.
+/// Returns the Slurm job if this is the shell of an `salloc` on a node outside of the job, such as a login node. slurmd sets
+/// the variable with the node's name only on the job's nodes.
 pub fn job_elsewhere(variable: impl Fn(&str) -> Option<String>, node: &str) -> Option<String> {
     let (job, list) = variable("SLURM_JOB_ID").zip(variable("SLURM_JOB_NODELIST"))?;
     (variable("SLURMD_NODENAME").is_none() && !may_be_in(&list, node)).then_some(job)
@@ -115,7 +116,7 @@ fn is_open_mpi_launcher(program: &OsStr) -> bool {
         return true;
     }
     let mut bytes = Vec::new();
-    // Since version 5, the launcher starts this program, so it contains this name.
+    // Since version 5, the launcher starts `prterun`, so it contains that name.
     let starts = b"prterun";
     File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)).is_ok()
         && bytes.windows(starts.len()).any(|part| part == starts)

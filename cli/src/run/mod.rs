@@ -3,16 +3,20 @@
 //! ```text
 //! command.rs   the command: environment, start, end
 //! signals.rs   signals for the command
-//! launched.rs  `ampere run` behind a launcher
+//! launched.rs  `ampere run` that a launcher starts for each rank
 //! outcome.rs   shows the results
 //! launcher.rs  options for a launcher
+//! repeat.rs    a series of runs
+//! work_from.rs units of work in the command's output
 //! ```
 
 mod command;
 mod launched;
 mod launcher;
 mod outcome;
+mod repeat;
 mod signals;
+mod work_from;
 
 pub use outcome::{Expected, places_to_look, report, show, tree_words};
 pub use signals::witness;
@@ -20,6 +24,7 @@ pub use signals::witness;
 use crate::collector::keeper::Keeper;
 use crate::collector::{self, Address, SAMPLE, Wanted, address, run_name};
 use crate::installation::{self, CannotRun, Installation};
+use crate::percent::{Percent, percent};
 use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::{given, path_parser};
 use ampere_collector::run_directory::command_end::CommandEnd;
@@ -33,19 +38,22 @@ use ampere_ring::Session;
 use ampere_ring::process::{distinct_node_name, node_name};
 use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_settings::{Config, ENV_RECORDER, WrongValue, setting};
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum, ValueHint};
 use signals::{Listener, Witness};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode};
+use std::process::{Child, Command, ExitCode};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+use work_from::{Copying, WorkFrom};
 
 #[derive(Args)]
 pub struct RunArguments {
     /// Where the results go [default: ./ampere-<date>_<time>_<id>]
-    #[arg(short, long, env = "AMPERE_OUTPUT", value_parser = path_parser())]
+    #[arg(short, long, overrides_with = "output", env = "AMPERE_OUTPUT", value_parser = path_parser())]
     output: Option<PathBuf>,
     /// Settings file, such as ampere.toml
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
@@ -72,9 +80,22 @@ pub struct RunArguments {
     /// the default), off, or a time such as 5ms
     #[arg(long, visible_alias = "stacks", value_name = "auto|off|PERIOD", value_parser = value_of(SAMPLE))]
     sample: Option<String>,
+    /// Count units of work that the command prints: a regular expression whose first group is a number, of which each match adds
+    #[arg(long, value_name = "[NAME=]REGEX", value_parser = work_from::work_from)]
+    work_from: Vec<WorkFrom>,
     /// End with an error if the command cannot be measured, instead of running it without being measured
     #[arg(long)]
     require: bool,
+    /// Run the command this many times, with the results of each run in DIR/1, DIR/2 and so on. ampere compare DIR takes them as a
+    /// group. A run that fails ends the series
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
+    /// End a series earlier, once the 95 % range of the mean joules is within this part of the mean
+    #[arg(long, value_name = "PERCENT%", value_parser = percent, requires = "repeat")]
+    until: Option<Percent>,
+    /// This is one run of a series: ampere run --repeat starts it
+    #[arg(long, hide = true)]
+    of_series: bool,
     /// Print only errors and warnings: no live table, and no results at the end
     #[arg(short, long)]
     quiet: bool,
@@ -90,7 +111,7 @@ const COUNTERS: &str = "AMPERE_COUNTERS";
 const PERIOD: &str = "AMPERE_SAMPLE_PERIOD";
 const TRACE: &str = "AMPERE_TRACE";
 
-/// Parses, for clap, an option that is the same as this variable.
+/// Parses, for clap, an option that takes the same values as this variable.
 fn value_of(variable: &'static str) -> impl Fn(&str) -> Result<String, WrongValue> + Clone {
     move |text| setting(variable).map_or(Ok(()), |setting| setting.check(text)).map(|()| text.to_owned())
 }
@@ -138,6 +159,7 @@ impl RunArguments {
             variables: &self.variables,
             command: &self.command,
             replay: None,
+            hold: Duration::ZERO,
         }
     }
 
@@ -160,7 +182,7 @@ impl RunArguments {
         Ok(config)
     }
 
-    /// Reports, once for all ranks, why the command is not measured. With `--require`, this is an error.
+    /// Reports once, and not for each rank, why the command is not measured. With `--require`, this is an error.
     fn note_unmeasured(&self, rank: Option<u32>, why: &dyn Display) -> anyhow::Result<()> {
         ensure!(!self.require, "{why}; the command is not run, because of --require");
         if rank.unwrap_or(0) == 0 {
@@ -188,12 +210,19 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
         return Err(command::become_command(command::unchanged(&arguments)).into());
     }
     if let Some(rank) = rank {
-        ensure!(
-            !arguments.require,
-            "--require cannot be used for each rank: start ampere run once, in front of the launcher"
-        );
+        let for_all = [
+            ("--require", arguments.require),
+            ("--repeat", arguments.repeat.is_some()),
+            ("--work-from", !arguments.work_from.is_empty()),
+        ];
+        if let Some((option, _)) = for_all.iter().find(|(_, is_given)| *is_given) {
+            bail!("{option} cannot be used for each rank: start ampere run once, in front of the launcher");
+        }
         let rank_command = command::as_rank(&arguments, &installation);
         return Err(launched::become_rank(rank_command, rank, &installation).into());
+    }
+    if let Some(most) = arguments.repeat.filter(|_| !arguments.of_series) {
+        return repeat::series(&arguments, most);
     }
     if let Ok(base) = Session::base_directory() {
         stale::remove_stale_sessions(&base);
@@ -215,18 +244,12 @@ fn measure(
     installation: &Installation,
     access: &Access,
 ) -> anyhow::Result<ExitCode> {
-    if arguments.host != Host::Scorep && !installation.is_preloadable() {
-        say!(
-            "ampere: {} cannot be preloaded, because its path contains a blank or a colon: only programs built with Score-P are measured; \
-             install ampere elsewhere",
-            installation.host.display()
-        );
-    }
+    note_not_preloadable(arguments, installation);
     let existing = existing_directories(given(&arguments.output));
     let name = run_name();
-    // The witness is started before the command, so that it gets every signal that the command gets. It is started by this
-    // thread, because the kernel ends it together with the thread that started it. It is started while the collector gets ready,
-    // because the collector samples only processes that are started later.
+    // The witness is started before the command, so that it gets every signal that the command gets. This thread starts it,
+    // because the kernel ends it together with the thread that started it. It is started while the collector gets ready,
+    // because the collector samples only processes that start later.
     let mut witness = None;
     let started = start_collector(arguments, installation, &name, || witness = Witness::start());
     let (session, collector) = match started {
@@ -239,7 +262,8 @@ fn measure(
     let output = session.output().unwrap_or_default();
     note_other_output(given(&arguments.output), &output);
     let listener = Listener::start();
-    let child = match start_command(arguments, installation, &name, &output) {
+    let mut copying = copy_output(arguments, &session);
+    let child = match start_command(arguments, installation, (&name, &output), copying.as_ref()) {
         Ok(child) => child,
         Err(error) => {
             collector.give_up();
@@ -252,9 +276,11 @@ fn measure(
             return run_unmeasured(arguments, None);
         }
     };
+    copying.iter_mut().for_each(Copying::release);
+    let (copying, end) = (Mutex::new(copying), OnceLock::new());
     let live = (!arguments.quiet).then(|| LiveTable::start(&output, access.token().cloned()));
     let at_end = |ended: command::Ended| {
-        end_of(&ended).save(session.directory());
+        end.get_or_init(|| end_of(&ended, &copying)).save(session.directory());
         collector.close();
     };
     let status = command::wait_for(child, listener, witness, &|| collector.request_write(), &at_end)?;
@@ -267,21 +293,46 @@ fn measure(
     let expected =
         Expected { why_nothing: host.why_nothing(), score_p: host == Host::Scorep, quiet: arguments.quiet };
     let is_measured = report(&session, &output, results, &expected);
+    let notes = end.get().into_iter().flat_map(|end| &end.notes);
+    notes.for_each(|note| say!("ampere: {}", printable(note)));
     let fails = arguments.require && !is_measured && status.success();
     Ok(if fails { ExitCode::FAILURE } else { command::code_of(status) })
 }
 
-/// Returns what the collector needs to know about the command's end.
-fn end_of(ended: &command::Ended) -> CommandEnd {
+/// Prints a line if the library that opens the host cannot be preloaded.
+fn note_not_preloadable(arguments: &RunArguments, installation: &Installation) {
+    if arguments.host != Host::Scorep && !installation.is_preloadable() {
+        say!(
+            "ampere: {} cannot be preloaded, because its path contains a blank or a colon: only programs built with Score-P are measured; \
+             install ampere elsewhere",
+            installation.host.display()
+        );
+    }
+}
+
+/// Copies the rest of the command's output. Returns what the collector needs to know about how the command ended.
+fn end_of(ended: &command::Ended, copying: &Mutex<Option<Copying>>) -> CommandEnd {
+    let copying = copying.lock().ok().and_then(|mut copying| copying.take());
     CommandEnd {
         pid: ended.pid,
         status: command::shell_status(ended.status),
         signal: ended.status.signal(),
         cpu_ns: ended.cpu_time.as_nanos() as u64,
+        notes: copying.map(Copying::finish).unwrap_or_default(),
     }
 }
 
-/// Refuses a filter that cannot be used, before the job starts. Score-P would end the program.
+/// Starts to copy the command's output if units of work are to be found in it. If it cannot be copied, one line gives the
+/// reason.
+fn copy_output(arguments: &RunArguments, session: &Session) -> Option<Copying> {
+    if arguments.work_from.is_empty() {
+        return None;
+    }
+    let copying = Copying::start(&arguments.work_from, session);
+    copying.inspect_err(|why| say!("ampere: --work-from: {}", one_line(&**why))).ok()
+}
+
+/// Before the job starts, refuses a filter that cannot be used, because Score-P would end the program.
 fn check_filter(path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -302,30 +353,31 @@ fn start_collector(
 fn start_command(
     arguments: &RunArguments,
     installation: &Installation,
-    name: &str,
-    output: &Path,
+    (name, output): (&str, &Path),
+    copying: Option<&Copying>,
 ) -> std::io::Result<Child> {
     let mut command = command::measured(arguments, installation);
     command.env("AMPERE_SESSION", name).env(ENV_SESSION_BOOT, ampere_ring::process::boot_text());
     // The collectors that the plugin starts on other nodes need the output directory.
     command.env("AMPERE_OUTPUT", output);
-    command::spawn(launcher::with_launcher_options(command))
+    let redirect = |command: &mut Command| copying.iter().for_each(|copying| copying.redirect(command));
+    command::spawn(&launcher::with_launcher_options(command), redirect)
 }
 
 fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow::Result<ExitCode> {
     let listener = Listener::start();
-    let child = command::spawn(command::unchanged(arguments));
+    let child = command::spawn(&command::unchanged(arguments), |_| {});
     let child = child.map_err(|error| CannotRun::refused(&arguments.command[0], &error))?;
     Ok(command::code_of(command::wait_for(child, listener, witness, &|| {}, &|_| {})?))
 }
 
-/// Refuses a mistake in the variables of counter sources before the job starts. Under Score-P without `ampere run`, the job
-/// itself starts the collector, which ignores such a variable.
+/// Before the job starts, refuses a mistake in the variables of counter sources. A collector that a job under Score-P starts
+/// without `ampere run` ignores such a variable.
 pub fn check_counters(config: &Config) -> anyhow::Result<()> {
     config.left_out.first().map_or(Ok(()), |why| Err(anyhow::anyhow!("{why}")))
 }
 
-/// Prints a line if the results go to another directory than the wanted one.
+/// Prints a line if the results are not in the directory that the user chose.
 fn note_other_output(wanted: Option<&Path>, output: &Path) {
     let Some(wanted) = wanted else { return };
     let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
@@ -340,7 +392,7 @@ fn note_other_output(wanted: Option<&Path>, output: &Path) {
     }
 }
 
-/// Returns the directories that exist already, among those that the collector may choose for its output.
+/// Returns which of the directories that the collector may choose for its output exist already.
 fn existing_directories(wanted: Option<&Path>) -> Vec<PathBuf> {
     let possible = wanted.into_iter().flat_map(|wanted| {
         let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
@@ -349,8 +401,8 @@ fn existing_directories(wanted: Option<&Path>) -> Vec<PathBuf> {
     possible.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
 }
 
-/// Removes what the collector has written for a command that never ran. A directory that existed before is kept, with the user's
-/// files in it.
+/// Removes what the collector has written for a command that never ran. A directory that existed before is kept, with the
+/// user's files.
 fn remove_results(output: &Path, run_id: &str, existed: bool) {
     // Any trace in the directory was written by the collector, because there was none when it claimed the directory.
     let results = RESULTS.into_iter().filter(|name| *name != PAGE || !holds_foreign_page(output, run_id));

@@ -11,12 +11,12 @@ use ampere_report::first;
 use ampere_ring::{Session, files};
 use std::path::Path;
 
-/// The option of `ampere report` that shows the joules of functions with those that they call.
+/// The option of `ampere report` that shows functions with the joules of the functions that they call.
 const TREE: &str = "-f tree: inclusive joules";
 
 /// What is expected of a run, and how much is printed.
 pub struct Expected<'a> {
-    /// The reason if there was no event.
+    /// The reason that is printed if there were no events.
     pub why_nothing: &'a str,
     /// Whether Score-P has to record the events.
     pub score_p: bool,
@@ -43,7 +43,7 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
         );
         return false;
     }
-    // This includes nodes that have ended just now.
+    // Nodes may have ended since their figures were last joined.
     if let Some(Err(why)) = nodes::run_in(output).map(|run| join_figures(output, &run)) {
         say!("ampere: the figures of the nodes were not joined: {why}");
     }
@@ -65,16 +65,16 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
     has_events && is_recorded
 }
 
-/// Shows the first lines of a run's result, and where the rest is.
+/// Shows the first lines of a run's result, and where its files are.
 pub fn show(summary: &Summary, output: &Path) {
     print_missing_nodes(&summary.run, output);
     let lines = first::render(summary, screen_of(&std::io::stderr()), &places_to_look(output, summary));
-    // This line lets readers and scripts tell the program's lines from ampere's.
+    // This line separates the program's output from ampere's, for readers and scripts.
     let nodes = printable(&first::names::nodes_of(&summary.run.nodes));
     eprint_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
 }
 
-/// Returns the places of further information about a run.
+/// Returns where there is more information about a run.
 pub fn places_to_look(output: &Path, summary: &Summary) -> Vec<String> {
     let page = output.join(PAGE);
     let has_page = page.exists() && !holds_foreign_page(output, &summary.run.id);
@@ -85,12 +85,12 @@ pub fn places_to_look(output: &Path, summary: &Summary) -> Vec<String> {
     look
 }
 
-/// Returns the words about the tree of call paths, if it says more than the first lines.
+/// Returns a hint at the tree of call paths, if that shows more than the first lines.
 pub fn tree_words(summary: &Summary) -> Option<String> {
     ampere_report::has_most_joules_in_callees(summary).then(|| TREE.to_owned())
 }
 
-/// Returns a path relative to the working directory, if it is inside of that.
+/// Returns a path relative to the working directory, if it is inside.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let below = here.and_then(|here| path.strip_prefix(here).ok());

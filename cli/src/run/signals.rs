@@ -1,9 +1,9 @@
 //! Passes on signals that come to `ampere run` and are meant for its command.
 //!
 //! A signal to a job is sent to one process, to a process group, or to all processes. The command must not receive a signal
-//! twice: many programs, including mpirun, take a second one as an order to end at once. So there is a witness, a process next to
-//! the command that only reports which signals it receives. If the witness has received a signal, the command has received it as
-//! well. A signal that only this process receives is passed on.
+//! twice: many programs, including mpirun, take the second one as an order to end at once. So there is a witness: a process
+//! next to the command that only reports which signals it receives. If the witness has received a signal, so has the command. A
+//! signal that only this process receives is passed on.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
@@ -33,7 +33,7 @@ const SIGNALS: [Signal; 8] = [
 const ORDERS_TO_END: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM];
 /// Signals that a terminal sends to the whole process group. Without a witness they are not passed on.
 const TERMINAL_SIGNALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
-/// The longest time between the arrivals of one signal at this process and at the witness.
+/// The longest time between the arrivals of the same signal at this process and at the witness.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 /// An event, with the signal's index in [`SIGNALS`].
@@ -42,15 +42,15 @@ enum News {
     Got(usize),
     /// The witness process has received the signal.
     Witnessed(usize),
-    /// This process received a signal [`TOGETHER`] ago, so the witness will not receive it.
+    /// This process received the signal [`TOGETHER`] ago. If the witness has not received it, it is passed on.
     Due(usize),
-    /// The witness received a signal [`TOGETHER`] ago, so this process will not receive it.
+    /// The witness received the signal [`TOGETHER`] ago, so this process will not receive it any more.
     Past(usize),
     /// The witness process has ended.
     Gone,
 }
 
-/// The witness process. It ends when this is dropped.
+/// The witness process. Dropping it ends the process.
 pub struct Witness {
     child: Child,
     reports: Option<UnixStream>,
@@ -76,7 +76,7 @@ impl Witness {
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        // This process does not wait for the witness, because it ends soon itself.
+        // This process does not wait for the witness, because this process ends soon.
         let _ = self.child.kill();
     }
 }
@@ -102,7 +102,7 @@ fn send_later(news: &UnboundedSender<News>, what: News) {
     });
 }
 
-/// Receives this process' signals. It is made before the command is started. From then on, no signal ends this process.
+/// Receives this process' signals. It is made before the command is started; from then on, no signal ends this process.
 pub struct Listener {
     runtime: Runtime,
     news: UnboundedSender<News>,
@@ -110,9 +110,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Starts to receive signals; returns `None` if no descriptors are left for that.
+    /// Starts to receive signals; returns `None` if too few descriptors are left.
     pub fn start() -> Option<Listener> {
-        // Tokio panics if there are no descriptors left for its signals, so this opens some to find out.
+        // Tokio panics if no descriptors are left for its signals, so this tries to open some first.
         let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
         drop(descriptors.ok()?);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
@@ -123,7 +123,7 @@ impl Listener {
         Some(Listener { runtime, news, all })
     }
 
-    /// Passes signals on to the command until it has ended. `at_order` is called when one of them asks it to end.
+    /// Passes signals on to the command until it has ended. `at_order` is called when a signal asks the command to end.
     pub fn pass_on(self, to: Pid, witness: Option<&mut Witness>, at_order: &dyn Fn(), ended: Receiver<()>) {
         self.runtime.block_on(pass_on(to, witness, at_order, ended, self.news, self.all));
     }
@@ -138,12 +138,12 @@ async fn pass_on(
     mut all: UnboundedReceiver<News>,
 ) {
     let mut has_witness = witness.is_some_and(|witness| listen_to(witness, &news));
-    // For each signal, how many times only this process has received it so far, and how many times only the witness has.
+    // For each signal: how many times only this process has received it so far, and how many times only the witness has.
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
     loop {
         let one = tokio::select! {
             _ = &mut ended => {
-                // The signals that are still on their way are received here. Later they would count as an order not to wait for
+                // Signals that are still on their way are received here. Otherwise they would count as orders not to wait for
                 // the results.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 return;
@@ -154,7 +154,7 @@ async fn pass_on(
             at_order();
         }
         match one {
-            // In a process group of its own, the command receives nothing that is sent to this process' group.
+            // If the command has its own process group, it does not receive what is sent to this process' group.
             News::Got(number) if is_apart(to) => {
                 let _ = kill_process(to, SIGNALS[number]);
             }
@@ -187,7 +187,7 @@ async fn pass_on(
     }
 }
 
-/// Sets up a connection to the witness. Returns whether that has succeeded.
+/// Starts to listen to the witness. Returns whether that has succeeded.
 fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
     let reports = witness.reports.take().filter(|reports| reports.set_nonblocking(true).is_ok());
     let Some(mut reports) = reports.and_then(|reports| tokio::net::UnixStream::from_std(reports).ok()) else {
@@ -203,8 +203,9 @@ fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
     true
 }
 
-/// While results are written after the command's end, lets another signal end this process, because writing may take long if a
-/// file system hangs. The collector continues on its own.
+/// Handles signals while the results are written after the command's end, because that may take long if a file system hangs.
+/// The first one that asks this process to end prints a line, and the second one ends this process. The collector continues on
+/// its own.
 pub fn stop_waiting_when_asked(output: &Path, status: i32) {
     let output = output.to_owned();
     let listen = move || {
@@ -250,7 +251,7 @@ pub fn witness() -> anyhow::Result<ExitCode> {
             let mut nothing = [0];
             tokio::select! {
                 Some(News::Got(number)) = all.recv() => parent.write_all(&[number as u8]).await?,
-                // The parent never writes, so the end of reading means that it has ended.
+                // The parent never writes, so the end of the stream means that the parent has ended.
                 _ = parent.read(&mut nothing) => return Ok(ExitCode::SUCCESS),
             }
         }

@@ -16,16 +16,16 @@ use ampere_report::page::{Page, PowerSeries};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-/// Seconds of power that are kept.
+/// The maximum number of seconds for which power is kept.
 const HISTORY_MAX: usize = 120;
 /// The table below a command's output leaves out functions with a smaller share of the whole.
 const SHARE_MIN: f64 = 0.001;
-/// Joules that are not divided yet are mentioned only if they are at least this part of all joules.
+/// Joules that are not divided yet are mentioned only if they are at least this fraction of all joules.
 const PENDING_PART_MIN: f64 = 0.01;
 /// A row's power is its mean since the newest snapshot that is at least this many seconds old.
 const RATE_SECONDS: f64 = 2.0;
 
-/// The known figures of a run.
+/// The figures of a run, as far as they have arrived.
 #[derive(Default)]
 pub struct Figures {
     pub snapshot: Snapshot,
@@ -40,14 +40,14 @@ pub struct Figures {
     own_line: Job,
     /// The power of each device, one value for each second.
     history: HashMap<String, VecDeque<Option<f64>>>,
-    /// The joules in no function, if the joules of the devices are taken from the page.
+    /// The joules in no function according to the page; `None` unless the joules of devices are taken from it, too.
     idle_of_page: Option<f64>,
     /// Whether the run has ended.
     pub has_ended: bool,
 }
 
 impl Figures {
-    /// Returns the notes of the node, then those that only its page has.
+    /// Returns the notes of the snapshot, then those that only the page has.
     pub fn notes(&self) -> impl Iterator<Item = &String> {
         let of_page = self.page.iter().flat_map(|page| &page.notes);
         self.snapshot.notes.iter().chain(of_page.filter(|note| !self.snapshot.notes.contains(note)))
@@ -71,6 +71,12 @@ impl Figures {
         self.own_line = self.own.sum(&NodeReport::of(&self.snapshot));
     }
 
+    /// Whether the run has processes, and none of them is a rank.
+    pub fn has_only_processes(&self) -> bool {
+        let ranks = &self.snapshot.ranks;
+        !ranks.is_empty() && !ranks.iter().any(RankFigures::is_rank)
+    }
+
     /// Marks the figures as final, because the run has ended.
     pub fn end(&mut self) {
         self.has_ended = true;
@@ -82,7 +88,7 @@ impl Figures {
         }
     }
 
-    /// Takes a page, and from it the power before this program was started.
+    /// Stores a page. The first one also provides the power before this program was started.
     pub fn see_page(&mut self, page: Page) {
         if self.page.is_none() {
             for series in &page.power {
@@ -95,8 +101,8 @@ impl Figures {
         self.page = Some(page);
     }
 
-    /// Shows the joules of devices as the page has them, so that they match its call paths. The page and the snapshot were read
-    /// at different moments.
+    /// Shows the joules of the page instead of the snapshot's, so that the devices match the call paths: the page and the
+    /// snapshot are from different moments.
     pub fn show_joules_of_page(&mut self) {
         let Some(page) = self.page.as_ref().filter(|page| page.job.is_none() && page.tables.is_some()) else {
             return;
@@ -127,7 +133,7 @@ impl Figures {
         self.history.get(device).into_iter().flatten().copied()
     }
 
-    /// Joules of all devices that no other contains.
+    /// Returns the joules of all devices that are not contained in another.
     pub fn joules(&self) -> f64 {
         Whole::of_snapshot(&self.snapshot).total
     }
@@ -139,12 +145,17 @@ impl Figures {
         of_threads.chain(of_ranks).any(|name| is_python(name))
     }
 
+    /// Whether a GPU kernel has ended.
+    pub fn has_kernels(&self) -> bool {
+        !self.snapshot.kernel_energy.is_empty() || self.job().is_some_and(|job| !job.kernels.is_empty())
+    }
+
     pub fn job(&self) -> Option<&Job> {
         self.job.as_ref().filter(|job| job.nodes.len() > 1)
     }
 }
 
-/// Power of the seconds before now, the latest first.
+/// Returns the power in each second before the end of the series, the latest first.
 fn before(series: &PowerSeries) -> Vec<Option<f64>> {
     let Some(last) = series.segments.last() else { return Vec::new() };
     let end = last.begin + last.step * last.watts.len() as f64;
@@ -193,19 +204,33 @@ const PYTHON_DYNAMIC: &[Column] = &[
 const FEW: &[Column] = &[column("J", 12, 0), SHARE, column("", 24, 60), column("FUNCTION", 0, 0)];
 const FUNCTIONS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("FUNCTION", 0, 0)];
 const KERNELS: &[Column] = &[JOULES, SHARE, WATTS, BAR, column("KERNEL", 0, 0)];
-const RANKS_OF_JOB: &[Column] = &[column("RANK", 10, 0), JOULES, SHARE, BAR, column("NODE", 0, 0)];
-/// Returns the columns of ranks. `is_dynamic`: the dynamic joules of each rank are known. `has_waits`: ranks of this node have
-/// waited for each other in MPI.
-fn columns_of_ranks(is_dynamic: bool, has_waits: bool) -> Vec<Column> {
+const RANKS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("NODE", 0, 0)];
+/// The first column of the table of ranks. The other one is for runs without ranks: names of processes are longer.
+const RANK: Column = column("RANK", 10, 0);
+const PROCESS: Column = column("PROCESS", 16, 0);
+/// Returns the columns of the table of ranks, of which `first` is the first. `is_dynamic`: the dynamic joules of each rank are
+/// known. `has_waits`: ranks of this node have waited for each other in MPI. Joules of waiting include static ones, so they are
+/// shown only next to the total.
+fn columns_of_ranks(first: Column, is_dynamic: bool, has_waits: bool) -> Vec<Column> {
     const ALL: &[Column] = &[JOULES, SHARE, WATTS];
-    const WAITS: &[Column] = &[column("WAITED J", 10, 64), column("CAUSED J", 10, 64)];
-    let more = if has_waits { 20 } else { 0 };
-    let total = column("TOTAL J", 12, 72 + more);
-    let dynamic = [DYNAMIC_JOULES, total, DYNAMIC_SHARE, DYNAMIC_WATTS];
-    let (joules, more) = if is_dynamic { (&dynamic[..], more + 20) } else { (ALL, more) };
-    let waits = if has_waits { WAITS } else { &[] };
+    const DYNAMIC: &[Column] = &[DYNAMIC_JOULES, column("TOTAL J", 12, 72), DYNAMIC_SHARE, DYNAMIC_WATTS];
+    const DYNAMIC_WITH_WAITS: &[Column] =
+        &[column("DYNAMIC J", 10, 0), column("TOTAL J", 9, 76), DYNAMIC_SHARE, column("DYN W NOW", 10, 92)];
+    let waits_from = if is_dynamic { 76 } else { 64 };
+    let waits = [column("WAITED J", 10, waits_from), column("CAUSED J", 10, waits_from)];
+    let (joules, waits, more) = match (is_dynamic, has_waits) {
+        (false, false) => (ALL, &[][..], 0),
+        (false, true) => (ALL, &waits[..], 20),
+        (true, false) => (DYNAMIC, &[][..], 20),
+        (true, true) => (DYNAMIC_WITH_WAITS, &waits[..], 40),
+    };
     let rest = [column("EVENTS", 12, 70 + more), column("LOST", 8, 90 + more), column("RING", 7, 100 + more)];
-    [&[column("RANK", 10, 0)][..], joules, waits, &rest, &[column("NOW IN", 0, 0)]].concat()
+    // Longer names leave no room for the total on a narrow terminal.
+    let more_room = if first.width > RANK.width { first.width } else { 0 };
+    let wider = |column: &Column| Column { from: column.from + more_room, ..column.clone() };
+    let joules: Vec<Column> =
+        joules.iter().map(|of| if of.title == "TOTAL J" { wider(of) } else { of.clone() }).collect();
+    [&[first][..], &joules, waits, &rest, &[column("NOW IN", 0, 0)]].concat()
 }
 
 const DEVICES: &[Column] = &[
@@ -302,8 +327,8 @@ fn of_topmost(snapshot: &Snapshot) -> impl Iterator<Item = &RegionEnergy> {
     snapshot.region_energy.iter().filter(move |row| topmost.contains(row.device.as_str()))
 }
 
-/// Returns the joules of each region over all ranks and devices. Devices that are contained in others are left out,
-/// because those count their joules.
+/// Returns the joules of each region over all ranks and devices. Devices that are contained in others are left out, because the
+/// containing devices count their joules.
 fn by_region(snapshot: &Snapshot) -> Sums<'_> {
     let mut sums = Sums::new();
     for row in &snapshot.threads_energy {
@@ -372,8 +397,8 @@ pub fn head_of_few(snapshot: &Snapshot) -> String {
     format!("{rows}: {}, {}", unit(snapshot), shares::head(is_dynamic(snapshot)))
 }
 
-/// Describes the joules of GPUs that belong to no kernel yet, because a kernel is known only after it has ended; `None` if they
-/// are few.
+/// Returns a text about the joules of GPUs that belong to no kernel yet; `None` if they are few. A kernel is known only after
+/// it has ended.
 pub fn pending_words(snapshot: &Snapshot) -> Option<String> {
     let gpus = snapshot.topmost().filter(|device| device.kind == "gpu");
     let pending: f64 = gpus.map(|device| device.division.pending_joules_kernels).sum();
@@ -386,8 +411,8 @@ pub fn digits(snapshot: &Snapshot) -> usize {
     digits::of_energy(least_trusted(snapshot.devices.iter().map(|device| device.energy.as_str())))
 }
 
-/// Returns the joules of each kernel, and those of each function on the other devices. As at the end of a run, the joules of GPUs
-/// are those of their kernels, and not of the functions that wait for them.
+/// Returns the joules of each kernel, and those of each function on devices other than GPUs. As at the end of a run, the joules
+/// of GPUs belong to their kernels, and not to the functions that wait for them.
 fn by_kernel_or_region(snapshot: &Snapshot) -> Sums<'_> {
     let gpus = snapshot.devices.iter().filter(|device| device.kind == "gpu");
     let gpus: HashSet<&str> = gpus.map(|device| device.device.as_str()).collect();
@@ -397,7 +422,7 @@ fn by_kernel_or_region(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// Returns the joules of each kernel and function in [`unit`], and the total of which shares are parts.
+/// Returns the joules of each kernel and function in [`unit`], and the total to which shares refer.
 fn largest_rows(snapshot: &Snapshot) -> (Sums<'_>, f64) {
     let (dynamic, whole) = (dynamic_by_region(snapshot), Whole::of_snapshot(snapshot));
     if !snapshot.kernel_energy.is_empty() {
@@ -409,7 +434,7 @@ fn largest_rows(snapshot: &Snapshot) -> (Sums<'_>, f64) {
     (dynamic, whole.dynamic)
 }
 
-/// Returns the kernels and functions with most joules in [`unit`], most first.
+/// Returns the kernels and functions with the most joules in [`unit`], the largest first.
 pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
     let mut sums: Vec<_> = largest_rows(snapshot).0.into_iter().collect();
     largest_first(&mut sums, |(_, joules)| *joules);
@@ -417,7 +442,7 @@ pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
     sums
 }
 
-/// Returns the kernels and functions with most joules as rows, for a few lines below a command's output.
+/// Returns the kernels and functions with the most joules as rows, for a few lines below a command's output.
 pub fn few(snapshot: &Snapshot, most: usize) -> Table {
     let (sums, whole) = largest_rows(snapshot);
     let parts = Parts::of_job(sums.into_iter(), whole);
@@ -428,7 +453,7 @@ pub fn few(snapshot: &Snapshot, most: usize) -> Table {
     table
 }
 
-/// Returns the table of functions. `whole_job`: those of all nodes, if there are several.
+/// Returns the table of functions. `whole_job`: over all nodes, if there are several.
 pub fn functions(figures: &Figures, whole_job: bool) -> Table {
     let parts = match figures.job().filter(|_| whole_job) {
         Some(job) => {
@@ -474,7 +499,8 @@ pub fn kernels(figures: &Figures, whole_job: bool) -> Table {
 }
 
 pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
-    let nothing = "no rank yet";
+    let nothing = "no process yet";
+    let first = if figures.has_only_processes() { PROCESS } else { RANK };
     if let Some(job) = figures.job().filter(|_| whole_job) {
         let parts = Parts::of_job(std::iter::empty(), job.totals.joules);
         let rows = job.ranks.iter().map(|rank| Row {
@@ -488,7 +514,7 @@ pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
             ],
             warns: false,
         });
-        return Table { columns: RANKS_OF_JOB.into(), rows: rows.collect(), nothing };
+        return Table { columns: [&[first], RANKS_OF_JOB].concat().into(), rows: rows.collect(), nothing };
     }
     let ranks = figures.snapshot.ranks.iter();
     let known: HashMap<&str, &RankFigures> = ranks.map(|rank| (rank.rank.as_str(), rank)).collect();
@@ -503,12 +529,12 @@ pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
     let dynamic = Parts::of(figures, Whole::of_snapshot(&figures.snapshot).dynamic, dynamic_by_rank);
     let is_dynamic = !dynamic.sums.is_empty();
     let parts = if is_dynamic { dynamic } else { Parts::of(figures, figures.joules(), by_rank) };
-    let columns = columns_of_ranks(is_dynamic, !waited.is_empty());
+    let columns = columns_of_ranks(first, is_dynamic, !waited.is_empty());
     let mut table = parts.table(columns, nothing, |title, name| match title {
         "TOTAL J" => of(&all, name),
         "WAITED J" => of(&waited, name),
         "CAUSED J" => of(&caused, name),
-        "RANK" => Value::Text(name.to_owned()),
+        "RANK" | "PROCESS" => Value::Text(name.to_owned()),
         "EVENTS" => Value::Count(rank(name).losses.events),
         "LOST" => Value::Count(rank(name).losses.lost()),
         "RING" => Value::Share(rank(name).ring_fill_ratio),
@@ -565,7 +591,7 @@ pub fn devices(figures: &Figures) -> Table {
     Table { columns: DEVICES.into(), rows, nothing: "no device yet" }
 }
 
-/// Returns the table of nodes. If the run is on one node, it has only that one.
+/// Returns the table of nodes. A run on one node has one row.
 pub fn nodes(figures: &Figures) -> Table {
     let job = figures.job().unwrap_or(&figures.own_line);
     let whole = job.totals.joules;

@@ -34,7 +34,7 @@ pub struct FullScreen {
 }
 
 impl FullScreen {
-    /// Takes the terminal. Keys are read from `keys`.
+    /// Takes control of the terminal. Keys are read from `keys`.
     pub fn open(keys: &OwnedFd) -> std::io::Result<FullScreen> {
         let keys = keys.try_clone()?;
         take(&keys)?;

@@ -1,13 +1,14 @@
-//! The lines above the rows: the run, its devices, and how good the figures are.
+//! The lines above the rows: the run, its devices, and how exact the figures are.
 
 use super::figures::{Figures, pending_words};
 use super::table::watts_text;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{DeviceFigures, Snapshot};
-use ampere_figures::summary::least_trusted;
+use ampere_figures::summary::{Run, least_trusted};
 use ampere_model::digits::energy;
 use ampere_model::text::{first_words, printable, short};
 use ampere_report::first::shortened_command;
+use ampere_report::work;
 use ratatui_core::style::Stylize;
 use ratatui_core::text::{Line, Span};
 
@@ -15,16 +16,18 @@ const NAME_CHARS_MAX: usize = 24;
 /// The maximum number of notes that are shown.
 pub const NOTES_MAX: usize = 2;
 
-/// Returns a word for joules that are not measured.
+/// Returns the word for joules that are not measured; empty for measured ones.
 fn quality(energy: &str) -> &str {
     if energy == "measured" { "" } else { energy }
 }
 
-/// Returns the busy cores of the run and of the node; `None` if they are not known.
-fn busy(snapshot: &Snapshot) -> Option<String> {
+/// Describes the busy cores of the run, in the words that its result uses, and then those of other programs; `None` if they are
+/// not known.
+fn busy(snapshot: &Snapshot) -> Option<[String; 2]> {
     let cpu = snapshot.collector.node_cpu.filter(|cpu| cpu.seconds > 0.0)?;
-    let cores = |busy: f64| busy / cpu.seconds;
-    Some(format!("{:.1} of {:.1} busy cores", cores(cpu.own_busy_seconds), cores(cpu.node_busy_seconds)))
+    let cores = |busy: f64| busy.max(0.0) / cpu.seconds;
+    let own = format!("{:.1} of {} cores busy", cores(cpu.own_busy_seconds), cpu.cpus);
+    Some([own, format!(", others {:.1}", cores(cpu.busy_seconds_of_others()))])
 }
 
 /// Describes all devices, and then the busy cores.
@@ -36,7 +39,7 @@ fn device_parts(snapshot: &Snapshot) -> Vec<String> {
             .trim_end()
             .to_owned()
     });
-    words.chain(busy(snapshot)).collect()
+    words.chain(busy(snapshot).map(|parts| parts.concat())).collect()
 }
 
 /// Describes all devices in one line.
@@ -44,12 +47,12 @@ pub fn device_words(snapshot: &Snapshot) -> String {
     device_parts(snapshot).join(", ")
 }
 
-/// Describes as many devices as there is room for.
+/// Describes as many devices as fit into `room` characters.
 pub fn device_words_in(snapshot: &Snapshot, room: usize) -> String {
     fitting(&device_parts(snapshot), ", ", room)
 }
 
-/// Joins the parts that fit into `room` characters: others are left out, and none is cut.
+/// Joins the parts that fit into `room` characters. The others are left out; no part is cut.
 pub fn fitting(parts: &[String], between: &str, room: usize) -> String {
     let length = |text: &str| text.chars().count();
     parts.iter().filter(|part| !part.is_empty()).fold(String::new(), |line, part| {
@@ -72,7 +75,7 @@ pub fn progress(snapshot: &Snapshot) -> [String; 3] {
 
 /// "4 ranks and 1 other process".
 fn processes(snapshot: &Snapshot) -> String {
-    let ranks = snapshot.ranks.iter().filter(|process| process.is_numbered()).count();
+    let ranks = snapshot.ranks.iter().filter(|process| process.is_rank()).count();
     let counted =
         |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     match (ranks, snapshot.ranks.len() - ranks) {
@@ -85,7 +88,7 @@ fn processes(snapshot: &Snapshot) -> String {
     }
 }
 
-/// Returns the lines above the views. `height` is that of the terminal.
+/// Returns the lines above the views. `height` is the height of the terminal.
 pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
     let mut lines = vec![first(figures, width)];
     let most = (usize::from(height).saturating_sub(8) / 4).clamp(1, 10);
@@ -94,11 +97,22 @@ pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
         lines.push(trust(figures, width));
     }
     if height >= 20 {
+        lines.extend(work(&figures.snapshot, width));
         let notes = figures.snapshot.notes.iter().take(NOTES_MAX);
         let room = usize::from(width).saturating_sub(1).max(1);
         lines.extend(notes.map(|note| Line::from(format!(" {}", first_words(note, room))).yellow()));
     }
     lines
+}
+
+/// Returns a line with the units of work that were counted on this node.
+fn work(snapshot: &Snapshot, width: u16) -> Option<Line<'static>> {
+    let energies = snapshot.topmost().map(|device| device.energy.as_str());
+    let energy = least_trusted(energies).to_owned();
+    let run = Run { work: snapshot.work.clone(), energy, ..Run::default() };
+    let works: Vec<String> = work::lines(&run, None).into_iter().map(|parts| parts.join(", ")).collect();
+    let words = fitting(&works, "; ", usize::from(width).saturating_sub(1));
+    (!words.is_empty()).then(|| Line::from(format!(" {words}")))
 }
 
 /// Returns the first line: the command, how long it has run, and the joules.
@@ -129,7 +143,7 @@ fn first(figures: &Figures, width: u16) -> Line<'static> {
     Line::from(format!("{line:<width$}", width = usize::from(width))).reversed()
 }
 
-/// Returns a line for each of the first devices that are not in another one, and one line for the rest.
+/// Returns one line each for the first devices that are not contained in another, and one line for the rest.
 fn devices(figures: &Figures, columns: u16, most: usize) -> Vec<Line<'static>> {
     let topmost: Vec<&DeviceFigures> = figures.snapshot.topmost().collect();
     let shown = if topmost.len() > most { most - 1 } else { topmost.len() };
@@ -176,7 +190,7 @@ fn quality_span(quality: &str) -> Span<'static> {
     format!("  {}{blanks}", printable(quality)).yellow()
 }
 
-/// The maximum number of characters of a device's power over time, a second each.
+/// The maximum length of the chart of a device's power, with a character for each second.
 const HISTORY_MAX: usize = 24;
 
 fn history(figures: &Figures, device: &str, seconds: usize) -> Span<'static> {
@@ -192,12 +206,11 @@ fn history(figures: &Figures, device: &str, seconds: usize) -> Span<'static> {
     Span::raw(cells.collect::<String>())
 }
 
-/// Returns the line that shows how far the figures can be trusted. Losses are highlighted; parts before them are left out where
-/// there is no room.
+/// Returns the line that shows how far the figures can be trusted. Losses are highlighted. The texts before the losses are left
+/// out if there is no room.
 fn trust(figures: &Figures, width: u16) -> Line<'static> {
     let snapshot = &figures.snapshot;
     let mut spans = Vec::new();
-    spans.extend(busy(snapshot).map(|words| Span::raw(words + "  ")));
     if !figures.has_ended {
         spans.push(Span::raw(format!("behind by {:.1} s  ", snapshot.collector.lag_seconds)));
     }
@@ -216,7 +229,12 @@ fn trust(figures: &Figures, width: u16) -> Line<'static> {
     let bad: Vec<Span> = losses.occurred().map(|(count, word)| format!("{count} {word}  ").red()).collect();
     spans.extend(if bad.is_empty() && lost == 0.0 { vec![Span::raw("nothing lost")] } else { bad });
     let length = |spans: &[Span]| spans.iter().map(Span::width).sum::<usize>();
-    while spans.len() > 1 && length(&spans) >= usize::from(width) {
+    let room = usize::from(width).saturating_sub(1);
+    let own_and_others =
+        busy(snapshot).into_iter().flat_map(|[own, others]| [format!("{own}{others}  "), own + "  "]);
+    let fitting = own_and_others.map(Span::raw).find(|words| words.width() + length(&spans) <= room);
+    spans.splice(..0, fitting);
+    while spans.len() > 1 && length(&spans) > room {
         spans.remove(0);
     }
     spans.insert(0, Span::raw(" "));

@@ -7,8 +7,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The unfinished files; `None` until a thread waits for signals.
 static UNFINISHED: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
 
-/// From now on, SIGINT and SIGTERM also remove these files and empty directories, print a line about that, and end the command
-/// with the status that shells use.
+/// After this call, SIGINT and SIGTERM remove these files and empty directories, in addition to those of earlier calls, print a
+/// line about that, and end the command with the status that shells use.
 pub fn remove_when_interrupted(unfinished: Vec<PathBuf>) -> std::io::Result<()> {
     let mut known = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = &mut *known {

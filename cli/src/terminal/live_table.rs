@@ -10,7 +10,7 @@ use ampere_endpoint::token::Token;
 use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{RankFigures, Snapshot};
 use ampere_model::text::{first_words, joules, printable, short};
-use ampere_report::first::names::shorten;
+use ampere_report::first::names::shorten_among;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Stylize;
@@ -116,10 +116,9 @@ fn fetch<T: DeserializeOwned>(announced: &Announced, path: &str, token: Option<&
 /// node's.
 pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
     let unit = unit(snapshot);
-    let top: Vec<String> = largest(snapshot, 3)
-        .into_iter()
-        .map(|(region, sum)| format!("{} {} {unit}", shorten(region, NAME_CHARS_MAX), joules(sum)))
-        .collect();
+    let largest = largest(snapshot, 3);
+    let top = largest.iter().map(|(name, sum)| format!("{} {} {unit}", named(snapshot, name), joules(*sum)));
+    let top: Vec<String> = top.collect();
     let of_job = job
         .filter(|job| job.nodes.len() > 1)
         .map_or_else(String::new, |job| format!("{}  on {}: ", job_words(job), printable(&snapshot.node)));
@@ -129,6 +128,13 @@ pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
         device_words(snapshot),
         top.join(", ")
     )
+}
+
+/// Returns the name of a function or kernel as the table has it.
+fn named(snapshot: &Snapshot, name: &str) -> String {
+    let kernels = snapshot.kernel_energy.iter().map(|row| row.kernel.as_str());
+    let functions = snapshot.region_energy.iter().map(|row| row.region.as_str());
+    shorten_among(name, functions.chain(kernels), NAME_CHARS_MAX)
 }
 
 fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
@@ -149,13 +155,11 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
         .map(|note| format!(" {}", first_words(note, usize::from(area.width).max(2) - 1)));
     let notes: Vec<Line> = notes.map(Line::from).collect();
     let few = few(snapshot, functions - notes.len());
-    let has_ranks = snapshot.ranks.iter().any(RankFigures::is_numbered);
-    let listed = snapshot.ranks.iter().filter(|process| !has_ranks || process.is_numbered());
+    let has_ranks = snapshot.ranks.iter().any(RankFigures::is_rank);
+    let listed = snapshot.ranks.iter().filter(|process| !has_ranks || process.is_rank());
     let running: Vec<String> = listed
         .take(8)
-        .map(|r| {
-            format!("{}: {}", short(&r.rank, NAME_CHARS_MAX), shorten(&r.current_region, NAME_CHARS_MAX))
-        })
+        .map(|r| format!("{}: {}", short(r.shown(), NAME_CHARS_MAX), named(snapshot, &r.current_region)))
         .collect();
     let rows = Rect { y: area.y + 2, height: few.rows.len() as u16, ..area };
     few.draw(

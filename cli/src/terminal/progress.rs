@@ -11,11 +11,11 @@ const PERIOD_MS: u64 = 100;
 /// The width of the bar in characters.
 const BAR: usize = 24;
 
-/// A line that is wiped when this is dropped.
+/// A line on the terminal. Dropping it clears the line.
 pub struct StatusLine {
     begun: Instant,
     is_terminal: bool,
-    /// When the line is written next, in milliseconds since the start; 0 if it has not been written.
+    /// The time at which the line is written next, in milliseconds since the start; 0 until it is first written.
     due_ms: AtomicU64,
 }
 
@@ -63,10 +63,10 @@ fn print(text: &str) {
     let _ = terminal.write_all(text.as_bytes()).and_then(|()| terminal.flush());
 }
 
-/// Shows how far a trace has been read.
+/// Shows how much has been read, and the remaining time.
 pub struct Progress {
     line: StatusLine,
-    /// The unit of what is counted.
+    /// The unit of the numbers, such as "events".
     unit: &'static str,
 }
 
@@ -81,7 +81,7 @@ impl Progress {
         Progress { line: StatusLine::default(), unit }
     }
 
-    /// Returns a function to be called with the completed and the total number. If everything is done at once, nothing is shown.
+    /// Returns a function that is called with the completed and the total number.
     pub fn step(&self) -> impl FnMut(u64, u64) {
         |done, expected| {
             if done > 0 && expected > 0 {

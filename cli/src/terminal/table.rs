@@ -4,7 +4,7 @@ use super::paint::put;
 use ampere_model::digits;
 use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
-use ampere_report::first::names::shorten;
+use ampere_report::first::names::shortened_each;
 use ampere_report::text::bar;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -13,11 +13,10 @@ use ratatui_core::text::{Line, Span};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The maximum number of characters of a text other than the row's name.
-const WORD_MAX: u16 = 24;
-/// The minimum number of characters for names of rows. Other texts may exceed their columns' width only if the names still have
-/// this many.
-const NAME_CHARS_MIN: u16 = 24;
+/// The maximum number of characters of a text other than the row's name. The longest name of a process fits.
+const WORD_MAX: u16 = 33;
+/// The number of characters that names of rows keep, if they are that long, when other texts exceed the width of their columns.
+const NAME_CHARS_MIN: u16 = 20;
 const SELECTED: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
 const TITLES: Style = Style::new().fg(Color::Black).bg(Color::Green);
 
@@ -29,7 +28,19 @@ pub struct Column {
     pub from: u16,
 }
 
-/// Makes a column. `width` is that of a column of numbers; the last column gets the remaining width.
+impl Column {
+    /// Whether the column has bars: it has no title, and is not the last column, whose width is 0.
+    fn is_bar(&self) -> bool {
+        self.title.is_empty() && self.width > 0
+    }
+}
+
+/// Returns the total width of the columns that are shown, with a blank after each.
+fn used(widths: &[u16]) -> u16 {
+    widths.iter().filter(|width| **width > 0).map(|width| width + 1).sum()
+}
+
+/// Makes a column. `width` is its width unless it has longer texts; the last column gets the remaining width.
 pub const fn column(title: &'static str, width: u16, from: u16) -> Column {
     Column { title, width, from }
 }
@@ -40,9 +51,9 @@ pub enum Value {
     /// Joules with their unit, for a table without titles.
     WithUnit(f64),
     Watts(Option<f64>),
-    /// A part of the whole.
+    /// A fraction of the whole.
     Share(f64),
-    /// A part of the whole, drawn as a bar.
+    /// A fraction of the whole, drawn as a bar.
     Bar(f64),
     Seconds(f64),
     Count(u64),
@@ -108,6 +119,14 @@ pub struct Row {
 }
 
 impl Row {
+    /// Returns the text in a column; empty if the column has numbers.
+    fn text(&self, column: usize) -> &str {
+        match self.values.get(column) {
+            Some(Value::Text(text)) => text,
+            _ => "",
+        }
+    }
+
     pub fn contains(&self, lower_case: &str) -> bool {
         self.values
             .iter()
@@ -182,23 +201,32 @@ impl Table {
         self.rows.push(sum);
     }
 
-    /// Returns the widths of the columns that are shown. Texts get the width that they need if that leaves room for the names of
-    /// the rows.
+    /// Returns the widths of the columns; 0 for one that is not shown. Bars are left out if names would have to be cut
+    /// otherwise.
     fn widths(&self, width: u16) -> Vec<u16> {
+        let all = self.widths_with(width, true);
+        let has_bars =
+            all.iter().zip(self.columns.iter()).any(|(width, column)| *width > 0 && column.is_bar());
+        let is_cut = || all.last().is_some_and(|width| self.names(*width).1);
+        if has_bars && is_cut() { self.widths_with(width, false) } else { all }
+    }
+
+    /// Other texts get the width that they need, as far as there is room for the names of the rows. The names get the rest.
+    fn widths_with(&self, width: u16, bars: bool) -> Vec<u16> {
         let last = self.columns.len() - 1;
-        let widths = self.columns.iter().map(|column| if width >= column.from { column.width } else { 0 });
+        let is_shown = |column: &Column| width >= column.from && (bars || !column.is_bar());
+        let widths = self.columns.iter().map(|column| if is_shown(column) { column.width } else { 0 });
         let mut widths: Vec<u16> = widths.collect();
-        let used: u16 = widths.iter().filter(|width| **width > 0).map(|width| width + 1).sum();
-        let mut room = width.saturating_sub(used + NAME_CHARS_MIN);
+        let taken = 1 + used(&widths[..last]);
+        let longest_name = self.rows.iter().map(|row| row.text(last).chars().count()).max().unwrap_or(0);
+        let mut room = width.saturating_sub(taken + longest_name.min(NAME_CHARS_MIN.into()) as u16);
         for (at, width) in widths.iter_mut().enumerate().take(last).filter(|(_, width)| **width > 0) {
-            let text = |row: &Row| match &row.values[at] {
-                Value::Text(text) => text.chars().count(),
-                _ => 0,
-            };
+            let text = |row: &Row| row.text(at).chars().count();
             let longest = self.rows.iter().map(text).max().unwrap_or(0).min(WORD_MAX.into()) as u16;
             let more = longest.saturating_sub(*width).min(room);
             (*width, room) = (*width + more, room - more);
         }
+        widths[last] = width.saturating_sub(1 + used(&widths[..last]));
         widths
     }
 
@@ -209,12 +237,7 @@ impl Table {
         let widths = self.widths(area.width);
         if let Some(sort) = sort {
             picture.set_style(Rect { height: 1, ..area }, TITLES);
-            put(
-                picture,
-                area.x,
-                y,
-                &self.line((area.width, &widths), |at, _| title(&self.columns, at, sort)),
-            );
+            put(picture, area.x, y, &self.line(&widths, |at| title(&self.columns, at, sort)));
             y += 1;
         }
         if self.rows.is_empty() {
@@ -222,15 +245,12 @@ impl Table {
         }
         let height = usize::from(area.bottom().saturating_sub(y));
         let shown = first.min(self.rows.len())..(first + height).min(self.rows.len());
-        let texts: Vec<Vec<String>> =
-            (0..self.columns.len()).map(|column| self.texts(column, shown.clone(), digits)).collect();
+        let name_column = self.columns.len() - 1;
+        let mut texts: Vec<Vec<String>> =
+            (0..name_column).map(|column| self.texts(column, shown.clone(), digits)).collect();
+        texts.push(self.names(widths[name_column]).0.drain(shown.clone()).collect());
         for (at, row) in self.rows.iter().enumerate().take(shown.end).skip(shown.start) {
-            let name_column = self.columns.len() - 1;
-            let cell = |column: usize, width: u16| {
-                let text = &texts[column][at - shown.start];
-                if column == name_column { name(text, width) } else { text.clone() }
-            };
-            let mut line = self.line((area.width, &widths), cell);
+            let mut line = self.line(&widths, |column| texts[column][at - shown.start].clone());
             if row.warns {
                 line.style = Style::new().fg(Color::Yellow);
             }
@@ -241,6 +261,22 @@ impl Table {
             }
             y += 1;
         }
+    }
+
+    /// Returns the names of all rows in at most `width` characters, and whether one had to be cut. The same namespace is left
+    /// out of all names, including those that are not on the screen.
+    fn names(&self, width: u16) -> (Vec<String>, bool) {
+        let width = usize::from(width);
+        let texts = self.rows.iter().map(|row| row.values.last().map_or_else(String::new, Value::shown));
+        let texts: Vec<String> = texts.collect();
+        let parts: Vec<(usize, &str, &str)> = texts.iter().map(|text| indented(text)).collect();
+        let indent = |(blanks, mark, _): &(usize, &str, &str)| {
+            format!("{}{mark}", " ".repeat((*blanks).min(width / 2)))
+        };
+        let indents: Vec<String> = parts.iter().map(indent).collect();
+        let names: Vec<&str> = parts.iter().map(|(.., name)| *name).collect();
+        let (names, is_cut) = shortened_each(&names, |at| width.saturating_sub(indents[at].len()));
+        (indents.iter().zip(names).map(|(indent, name)| format!("{indent}{name}")).collect(), is_cut)
     }
 
     /// Returns the texts of some rows in a column. Joules have the decimals of the largest figure in the whole column.
@@ -259,21 +295,18 @@ impl Table {
         texts.zip(values).map(|(text, row)| if has_unit(row) { text + " J" } else { text }).collect()
     }
 
-    /// Makes a line of the columns that fit, with numbers aligned to the right, and texts and bars to the left.
-    fn line(&self, (width, widths): (u16, &[u16]), cell: impl Fn(usize, u16) -> String) -> Line<'static> {
+    /// Makes a line of the columns that are shown, with numbers aligned to the right, and texts and bars to the left.
+    fn line(&self, widths: &[u16], cell: impl Fn(usize) -> String) -> Line<'static> {
         let mut line = String::from(" ");
         let name = self.columns.len() - 1;
-        for at in (0..=name).filter(|at| width >= self.columns[*at].from) {
-            let used = line.chars().count() as u16;
-            let left = if at == name { width.saturating_sub(used) } else { widths[at] };
-            let text = cell(at, left);
-            let is_left = at == name || self.rows.first().is_some_and(|row| is_left(&row.values[at]));
-            match is_left {
-                true if at == name => line += &text,
-                true => line += &format!("{:<width$} ", short(&text, left.into()), width = usize::from(left)),
-                false => line += &format!("{text:>width$} ", width = usize::from(left)),
-            }
+        for at in (0..name).filter(|at| widths[*at] > 0) {
+            let (text, width) = (cell(at), usize::from(widths[at]));
+            line += &match self.rows.first().is_some_and(|row| is_left(&row.values[at])) {
+                true => format!("{:<width$} ", word(&text, width)),
+                false => format!("{text:>width$} "),
+            };
         }
+        line += &cell(name);
         Line::from(Span::raw(line))
     }
 }
@@ -282,13 +315,25 @@ fn is_left(value: &Value) -> bool {
     matches!(value, Value::Text(_) | Value::Bar(_))
 }
 
-/// Cuts the middle of a name that is too long, but keeps the blanks in front of it.
-fn name(text: &str, width: u16) -> String {
-    let blanks = text.len() - text.trim_start_matches(' ').len();
-    let (indent, rest) = text.split_at(blanks);
-    let indent = &indent[..blanks.min(usize::from(width / 2))];
-    let left = usize::from(width) - indent.len();
-    if left == 0 { String::new() } else { format!("{indent}{}", shorten(rest, left)) }
+/// Shortens a text that is not the row's name. A process keeps its number, because others may have the same program: "12422
+/// python3.13" instead of "Process 12422 (python3.13)".
+fn word(text: &str, width: usize) -> String {
+    let process = || text.strip_prefix("Process ")?.strip_suffix(')')?.split_once(" (");
+    let Some((number, program)) = process().filter(|_| text.chars().count() > width) else {
+        return short(text, width);
+    };
+    let text = format!("{number} {program}");
+    if text.chars().count() <= width {
+        return text;
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Splits a row's name into the number of blanks before it, the mark that it has in a tree, and the rest.
+fn indented(text: &str) -> (usize, &str, &str) {
+    let shown = text.trim_start_matches(' ');
+    let name = shown.strip_prefix("- ").or_else(|| shown.strip_prefix("+ ")).unwrap_or(shown);
+    (text.len() - shown.len(), &shown[..shown.len() - name.len()], name)
 }
 
 fn title(columns: &[Column], at: usize, sort: Sort) -> String {
@@ -352,6 +397,45 @@ mod tests {
         .assert_eq(&drawn(&table, 24, sort));
         drawn(&table, 3, sort);
         drawn(&self::table(&[]), 0, sort);
+    }
+
+    #[test]
+    fn names_follow_one_rule_and_get_the_room_of_the_bars_if_they_need_it() {
+        const COLUMNS: &[Column] = &[column("J", 6, 0), column("", 10, 40), column("FUNCTION", 0, 0)];
+        let drawn = |names: &[&str]| {
+            let rows = names.iter().map(|name| Row {
+                key: (*name).to_owned(),
+                values: vec![Value::Joules(2.0), Value::Bar(0.2), Value::Text((*name).to_owned())],
+                warns: false,
+            });
+            let table = Table { columns: COLUMNS.into(), rows: rows.collect(), nothing: "" };
+            self::drawn(&table, 48, Sort::default())
+        };
+        let short =
+            drawn(&["- LAMMPS_NS::AtomVec::pack_comm(int)", "    LAMMPS_NS::AtomVec::unpack_reverse(int)"]);
+        expect_test::expect![[r#"
+            |     J▼            FUNCTION
+            |  2.000 ████▊      - AtomVec::pack_comm
+            |  2.000 ████▊          AtomVec::unpack_reverse
+            |
+        "#]]
+        .assert_eq(&short);
+        expect_test::expect![[r#"
+            |     J▼ FUNCTION
+            |  2.000 NPairHalfBinAtomonlyNewton::build
+            |  2.000 AtomVec::pack_comm
+            |
+        "#]]
+        .assert_eq(&drawn(&[
+            "LAMMPS_NS::NPairHalfBinAtomonlyNewton::build()",
+            "LAMMPS_NS::AtomVec::pack_comm()",
+        ]));
+    }
+
+    #[test]
+    fn the_mark_of_a_deep_call_path_is_kept() {
+        let drawn = drawn(&table(&[(2.0, 1, &format!("{}- work", " ".repeat(80)))]), 46, Sort::default());
+        assert!(drawn.contains("  - work\n"), "{drawn}");
     }
 
     #[test]

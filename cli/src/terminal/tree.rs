@@ -1,6 +1,7 @@
 //! Shows call paths as a tree with nodes that can be opened and closed.
 
 use super::table::{Column, Row, Sort, Table, Value, column, sort_rows};
+use ampere_figures::summary::REST_NAMES;
 use ampere_report::page::{Flame, Page};
 use std::collections::HashMap;
 
@@ -19,8 +20,14 @@ pub const NO_CALL_PATHS: &str = "the collector is too busy to send call paths at
 /// Separates the names in a key. No name contains it.
 const SEPARATOR: char = '\u{1f}';
 
-/// For each key, whether its call path is open.
-pub type Open = HashMap<String, bool>;
+/// For each key, whether its call path is open, and whether the user has chosen that.
+pub type Open = HashMap<String, Openness>;
+
+#[derive(Clone, Copy, Default)]
+pub struct Openness {
+    is_open: bool,
+    is_chosen: bool,
+}
 
 /// The choices that determine the lines and their order.
 pub struct Shown<'a> {
@@ -123,11 +130,15 @@ impl<'a> Boxes<'a> {
             return true;
         }
         let is_large = at == 0 || self.share(self.inclusive[at]) >= OPEN_SHARE;
-        *shown.open.entry(key.to_owned()).or_insert(is_large)
+        // A call path opens when it becomes large, and small ones stay open, so that lines do not come and go.
+        let known = shown.open.entry(key.to_owned()).or_default();
+        known.is_open |= is_large && !known.is_chosen;
+        known.is_open
     }
 
     fn add_unattributed(&self, rows: &mut Vec<Row>, key: &str) {
-        let parts = [("(idle)", self.flame.idle_joules), ("(lost)", self.flame.lost_joules)];
+        let [idle, _, lost] = REST_NAMES;
+        let parts = [(idle, self.flame.idle_joules), (lost, self.flame.lost_joules)];
         for (name, joules) in parts.into_iter().filter(|(_, joules)| *joules > 0.0) {
             let key = format!("{key}{SEPARATOR}{SEPARATOR}{name}");
             rows.push(row(key, (joules, self.share(joules), joules), 0, format!("    {name}")));
@@ -159,18 +170,23 @@ pub fn tree(page: Option<&Page>, mut shown: Shown) -> Table {
     Table { columns: COLUMNS.into(), rows, nothing: NO_CALL_PATHS }
 }
 
-/// Opens or closes a call path. `None` opens a closed one and closes an open one.
+/// Opens or closes a call path; with `None`, an open one is closed and a closed one opened.
 pub fn toggle(open: &mut Open, key: &str, to: Option<bool>) {
-    if let Some(is_open) = open.get_mut(key) {
-        *is_open = to.unwrap_or(!*is_open);
+    if let Some(known) = open.get_mut(key) {
+        *known = Openness { is_open: to.unwrap_or(!known.is_open), is_chosen: true };
     }
 }
 
-/// Opens all call paths that contain this one.
+/// Opens the first line of each tree, so that the call paths of another rank are not hidden by what was closed before.
+pub fn open_all_devices(open: &mut Open) {
+    open.retain(|key, _| key.matches(SEPARATOR).count() > 1);
+}
+
+/// Opens all callers of a call path.
 pub fn open_above(open: &mut Open, key: &str) {
     for (end, _) in key.match_indices(SEPARATOR) {
-        if let Some(is_open) = open.get_mut(&key[..end]) {
-            *is_open = true;
+        if let Some(known) = open.get_mut(&key[..end]) {
+            known.is_open = true;
         }
     }
 }
@@ -241,6 +257,9 @@ mod tests {
         let filtered = drawn(&mut open, Sort::default(), "mpi_");
         assert!(filtered.contains("MPI_Send") && !filtered.contains("init"), "{filtered}");
         open_above(&mut open, &format!("{solve}{SEPARATOR}MPI_Send"));
+        assert!(drawn(&mut open, Sort::default(), "").contains("MPI_Send"));
+        // What was small when it was first shown opens when it becomes large.
+        open.values_mut().for_each(|known| *known = Openness::default());
         assert!(drawn(&mut open, Sort::default(), "").contains("MPI_Send"));
     }
 

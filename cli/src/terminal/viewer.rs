@@ -1,4 +1,4 @@
-//! The interactive part of `ampere top`: the view that is shown, the actions of keys, and the whole picture.
+//! The interactive part of `ampere top`: the current view, the actions of keys, and the whole picture.
 
 use super::figures::{self, Figures, digits};
 use super::keys::Key;
@@ -31,25 +31,25 @@ impl View {
         ["functions", "ranks", "kernels", "devices", "nodes", "tree", "python"][self as usize]
     }
 
-    /// Whether its figures are those of call paths, which the snapshot does not have.
+    /// Whether the view shows figures of call paths, which only the page has.
     pub fn is_of_page(self) -> bool {
         matches!(self, View::Tree | View::Python)
     }
 
-    /// Returns the column by which a view is sorted at first: the joules, or for ranks their number.
+    /// Returns the column by which a view is sorted at first: the rank's number in the view of ranks, otherwise the joules.
     fn column(self) -> usize {
         usize::from(self == View::Ranks)
     }
 }
 
-/// The width of the screen, in columns, that has room for the names of all views.
-const ALL_VIEWS: u16 = 70;
+/// The minimum width of a screen on which the names of all views are shown.
+const ALL_VIEWS: u16 = 76;
 
 /// If call paths are older than the other figures by more than this, their time is shown.
 const OTHER_MOMENT_SECONDS: f64 = 0.05;
 
-/// A smaller part of the whole is shown as 0.0%. In tables of joules, such rows are combined into one, except those that have a
-/// large part of all joules, static ones included.
+/// A smaller fraction of the whole is shown as 0.0%. In tables of joules, such rows are combined into one, except those that
+/// have a large fraction of all joules, including static ones.
 const SHARE_MIN: f64 = 0.0005;
 
 /// The text that is shown instead of rows until a key is pressed.
@@ -68,11 +68,11 @@ enum Prompt {
     Filter,
 }
 
-/// A request to the program that a key makes.
+/// What a key requests from the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Nothing,
-    /// Request other figures than the present ones.
+    /// Request other figures, because the view or the rank has changed.
     Figures,
     /// Stop until the shell continues the program.
     Suspend,
@@ -82,6 +82,8 @@ pub enum Asked {
 pub struct Viewer {
     pub figures: Figures,
     view: View,
+    /// Whether a key was pressed. Until then the view follows the run.
+    is_used: bool,
     /// The order of rows in each view.
     sorts: [Sort; 7],
     open: tree::Open,
@@ -95,6 +97,8 @@ pub struct Viewer {
     whole_job: bool,
     /// The rank whose call paths are shown; `None` for all.
     rank: Option<String>,
+    /// Why the last key did nothing.
+    notice: Option<String>,
     list: List,
 }
 
@@ -102,13 +106,13 @@ pub struct Viewer {
 struct List {
     table: Table,
     cursor: usize,
-    /// The first visible row, and the number of visible rows.
+    /// The index of the first visible row, and the number of visible rows.
     first: usize,
     height: usize,
 }
 
 impl List {
-    /// Replaces the rows. The cursor stays on its row, unless it is on the first.
+    /// Replaces the rows. The cursor stays on its row if that still exists, but on the first line if it was there.
     fn replace(&mut self, table: Table) {
         let old = self.table.rows.get(self.cursor).map(|row| row.key.clone());
         self.table = table;
@@ -136,6 +140,7 @@ impl Default for Viewer {
         Viewer {
             figures: Figures::default(),
             view: View::Functions,
+            is_used: false,
             sorts: View::ALL.map(|view| Sort { column: view.column(), reversed: false }),
             open: tree::Open::new(),
             filter: String::new(),
@@ -146,6 +151,7 @@ impl Default for Viewer {
             is_paused: false,
             whole_job: true,
             rank: None,
+            notice: None,
             list: List { table, cursor: 0, first: 0, height: 1 },
         }
     }
@@ -156,18 +162,18 @@ impl Viewer {
         self.view
     }
 
-    /// Returns the index of the tree's rank among those that a collector knows.
+    /// Returns the index of the rank whose call paths are shown, among the ranks that the collector knows.
     pub fn rank(&self) -> Option<usize> {
         let rank = self.rank.as_ref()?;
         self.figures.rank_choices().iter().position(|known| known == rank)
     }
 
-    /// Whether the figures of the page are shown, and not only those of the snapshot.
+    /// Whether figures of the page are shown, in addition to those of the snapshot.
     pub fn needs_page(&self) -> bool {
         self.view.is_of_page() || self.words == Some(Words::Notes)
     }
 
-    /// Shows the first lines of the result of a run that has ended. Lines that replace earlier ones do not change the view.
+    /// Shows the first lines of the result of a run that has ended. If they replace earlier ones, the view does not change.
     pub fn show_result(&mut self, lines: Vec<String>) {
         if !self.has_result() {
             self.words = Some(Words::Result);
@@ -185,6 +191,10 @@ impl Viewer {
 
     /// Makes the rows again after new figures have arrived or another view was chosen.
     pub fn refresh(&mut self) {
+        // As in the live table and on the page, kernels come before the functions that wait for them.
+        if !self.is_used && self.figures.has_kernels() {
+            self.view = View::Kernels;
+        }
         let (sort, filter) = (self.sorts[self.view as usize], self.filter.to_lowercase());
         let mut table = match self.view {
             View::Functions => figures::functions(&self.figures, self.whole_job),
@@ -193,8 +203,13 @@ impl Viewer {
             View::Devices => figures::devices(&self.figures),
             View::Nodes => figures::nodes(&self.figures),
             View::Tree => {
+                // A page that was made before the rank was known has no call paths of that rank.
+                let is_of_others = self.rank.is_some() && self.rank().is_none();
+                let page = self.figures.page.as_ref().filter(|_| !is_of_others);
                 let shown = tree::Shown { open: &mut self.open, sort, filter: &filter };
-                tree::tree(self.figures.page.as_ref(), shown)
+                let nothing =
+                    if is_of_others { "no call paths of this rank yet" } else { tree::NO_CALL_PATHS };
+                Table { nothing, ..tree::tree(page, shown) }
             }
             View::Python => figures::python(&self.figures),
         };
@@ -214,6 +229,7 @@ impl Viewer {
     }
 
     pub fn press(&mut self, key: Key) -> Asked {
+        (self.is_used, self.notice) = (true, None);
         if key == Key::Interrupt {
             return Asked::Quit;
         }
@@ -225,7 +241,8 @@ impl Viewer {
             return Asked::Nothing;
         }
         match self.words.take() {
-            // While the final result is shown, the keys that quit or choose a view do so at once.
+            // While the result is shown, keys that quit or choose a view take effect at once. Over other texts, a key only
+            // closes the text.
             None | Some(Words::Result) => {}
             Some(_) => return Asked::Nothing,
         }
@@ -300,7 +317,7 @@ impl Viewer {
         Asked::Figures
     }
 
-    /// Returns the views of the run: only a Python program has that of Python functions.
+    /// Returns the views of the run. Only Python programs have the view of Python functions.
     fn views(&self) -> Vec<View> {
         let has_python = self.view == View::Python || self.figures.has_python();
         View::ALL.into_iter().filter(|view| *view != View::Python || has_python).collect()
@@ -312,23 +329,33 @@ impl Viewer {
         self.show(views[(at + step).rem_euclid(views.len() as isize) as usize])
     }
 
-    /// Selects the next of: all ranks together, then each rank in numerical order.
+    /// Selects the next or previous entry: all ranks together, then each rank in numerical order.
     fn next_rank(&mut self, step: isize) -> Asked {
         let mut ranks: Vec<&String> = self.figures.rank_choices().iter().collect();
         ranks.sort_by_key(|rank| (rank.len(), *rank));
         let at = ranks.iter().position(|rank| Some(*rank) == self.rank.as_ref()).map_or(0, |at| at + 1);
         let next = (at as isize + step).rem_euclid(ranks.len() as isize + 1) as usize;
         self.rank = next.checked_sub(1).map(|at| ranks[at].clone());
+        tree::open_all_devices(&mut self.open);
+        self.refresh();
         Asked::Figures
     }
 
-    /// Shows the call paths of the rank under the cursor, if the rank belongs to the collector that answers.
+    /// Shows the call paths of the rank under the cursor, if the rank is on the node of the collector that answers. They may
+    /// come later, because the collector may be busy, or may have sent its list of ranks before this rank started.
     fn show_tree_of_rank(&mut self) -> Asked {
-        let choices = self.figures.rank_choices();
-        let Some(rank) = self.list.key().filter(|rank| choices.iter().any(|known| known == rank)) else {
+        let Some(row) = self.list.key().map(str::to_owned) else { return Asked::Nothing };
+        let node = &self.figures.snapshot.node;
+        let rank = match self.figures.job().filter(|_| self.whole_job) {
+            None => Some(row.as_str()),
+            Some(_) => row.strip_prefix(node.as_str()).and_then(|rank| rank.strip_prefix(' ')),
+        };
+        let Some(rank) = rank else {
+            self.notice = Some(format!(" Only call paths of ranks on {} are here.", short(node, 24)));
             return Asked::Nothing;
         };
         self.rank = Some(rank.to_owned());
+        tree::open_all_devices(&mut self.open);
         self.show(View::Tree)
     }
 
@@ -387,7 +414,7 @@ impl Viewer {
         if words.is_empty() {
             return;
         }
-        // In a tree, rows below closed call paths are found as well.
+        // In a tree, rows below closed call paths are found as well, and opened.
         if self.view == View::Tree {
             let mut all = tree::Open::new();
             let sort = self.sorts[View::Tree as usize];
@@ -407,7 +434,8 @@ impl Viewer {
     /// Draws the whole picture. `problem` is the reason if the figures are old.
     pub fn draw(&mut self, (width, height): (u16, u16), problem: Option<&str>) -> Buffer {
         let mut picture = empty(width, height);
-        // There is no header above the final figures, because it shows another moment, nor above the help, which needs the space.
+        // There is no header above the final figures, because it is from another moment, nor above the help, which needs the
+        // space.
         let mut lines = Vec::new();
         if !matches!(self.words, Some(Words::Result | Words::Help)) {
             lines = header::lines(&self.figures, width, height);
@@ -440,7 +468,11 @@ impl Viewer {
         let mut spans = vec![Span::raw(" ")];
         let shown = |view: View| width >= ALL_VIEWS || view == self.view;
         for view in self.views().into_iter().filter(|view| shown(*view)) {
-            let text = format!("{} {}", view as usize + 1, view.name());
+            let name = match view {
+                View::Ranks if self.figures.has_only_processes() => "processes",
+                view => view.name(),
+            };
+            let text = format!("{} {name}", view as usize + 1);
             spans.push(if view == self.view { text.bold().reversed() } else { Span::raw(text) });
             spans.push(Span::raw("  "));
         }
@@ -451,7 +483,8 @@ impl Viewer {
             spans.push(format!("only {}  ", short(&self.figures.snapshot.node, 24)).yellow());
         }
         if let Some(rank) = self.rank.as_ref().filter(|_| self.view == View::Tree) {
-            spans.push(format!("rank {}  ", short(rank, 24)).yellow());
+            let what = if self.figures.has_only_processes() { "process" } else { "rank" };
+            spans.push(format!("{what} {}  ", short(rank, 24)).yellow());
         }
         if !self.filter.is_empty() {
             spans.push(format!("only with “{}”  ", short(&self.filter, 24)).yellow());
@@ -470,11 +503,10 @@ impl Viewer {
     }
 
     fn draw_words(&self, words: Words, picture: &mut Buffer, area: Rect) {
-        picture.set_style(Rect { height: area.height.min(1), ..area }, heading());
         let (first, lines) = match words {
             Words::Help => {
                 let lines = HELP.iter().map(|(key, words)| format!("  {key:<18} {words}"));
-                (" Keys, as in htop; any key goes back", lines.collect())
+                (Some(" Keys, as in htop; any key goes back"), lines.collect())
             }
             Words::Notes => {
                 let notes = self.figures.notes();
@@ -483,14 +515,15 @@ impl Viewer {
                 if lines.is_empty() {
                     lines.push(" There are none.".to_owned());
                 }
-                (" Notes; any key goes back", lines)
+                (Some(" Notes; any key goes back"), lines)
             }
-            Words::Result => {
-                let lines = self.result.iter().map(|line| format!(" {line}")).collect();
-                (" Final figures; q quits, another key shows the last live figures, e these", lines)
-            }
+            // There is no title, because the result needs the space; the last line has its keys.
+            Words::Result => (None, self.result.iter().map(|line| format!(" {line}")).collect()),
         };
-        for (line, y) in std::iter::once(first.to_owned()).chain(lines).zip(area.y..area.bottom()) {
+        if first.is_some() {
+            picture.set_style(Rect { height: area.height.min(1), ..area }, heading());
+        }
+        for (line, y) in first.map(str::to_owned).into_iter().chain(lines).zip(area.y..area.bottom()) {
             put(picture, 0, y, &line.into());
         }
     }
@@ -499,10 +532,17 @@ impl Viewer {
         match self.prompt {
             Some(Prompt::Search) => Line::from(format!(" Search: {}_   F3 next  Enter  Escape", self.search)),
             Some(Prompt::Filter) => Line::from(format!(" Filter: {}_   Enter  Escape", self.filter)),
-            None => keys_line(width),
+            None if self.words == Some(Words::Result) => Line::from(KEYS_OF_RESULT).style(heading()),
+            None => {
+                self.notice.as_ref().map_or_else(|| keys_line(width), |why| Line::from(why.clone()).yellow())
+            }
         }
     }
 }
+
+/// The number of lines that are shown in addition to the result's: one about the end of the run, and one with the keys.
+pub const LINES_BESIDE_RESULT: u16 = 2;
+const KEYS_OF_RESULT: &str = " The result; q quits, another key shows the last live figures, e this";
 
 /// Returns the last line, with the most important keys first.
 fn keys_line(width: u16) -> Line<'static> {
@@ -531,7 +571,7 @@ fn keys_line(width: u16) -> Line<'static> {
     Line::from(spans)
 }
 
-const HELP: [(&str, &str); 20] = [
+const HELP: [(&str, &str); 21] = [
     ("1 to 7, Tab", "functions, ranks, kernels, devices, nodes, tree, python"),
     ("arrows, PgUp PgDn", "move; Home and End: first and last row"),
     ("F3 or /", "search; n or F3: the next one"),
@@ -549,12 +589,13 @@ const HELP: [(&str, &str); 20] = [
     ("OF TOTAL", "part of all joules of the run"),
     ("OF DYNAMIC", "part of its dynamic joules: above what devices draw anyway"),
     ("W NOW, DYN W NOW", "mean power of the last two seconds; its dynamic part"),
+    ("WAITED, CAUSED J", "static and dynamic joules of waiting in MPI"),
     ("SELF J", "joules of a function without the functions that it calls"),
     ("IDLE", "part of a node's joules in no function"),
     ("LOST, BAD", "events not recorded; readings not believed"),
 ];
 
-/// Returns a note as an item of a list.
+/// Returns a note as the lines of a list item.
 fn item(note: &str, width: u16) -> Vec<String> {
     let lines = wrapped(note, usize::from(width).saturating_sub(3));
     std::iter::once(" -")

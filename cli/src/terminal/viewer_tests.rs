@@ -1,12 +1,12 @@
 use super::*;
 use crate::terminal::paint::{framed, text};
 use ampere_figures::losses::{Losses, RecordLosses};
-use ampere_figures::nodes::job::{Job, NodeLine, NodeState};
+use ampere_figures::nodes::job::{Job, NodeLine, NodeState, RankLine};
 use ampere_figures::snapshot::{
-    ActiveFigures, DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy, RegionTime,
-    Snapshot,
+    ActiveFigures, CausedWaiting, DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy,
+    RegionTime, Snapshot, Waited,
 };
-use ampere_figures::summary::Baseline;
+use ampere_figures::summary::{Baseline, NodeCpu};
 use ampere_figures::totals::Totals;
 use ampere_report::page::{DeviceLine, Flame, Page, Rows, Tables};
 use expect_test::{Expect, expect};
@@ -101,12 +101,16 @@ fn node(node: &str, state: NodeState, joules: f64) -> NodeLine {
     }
 }
 
+fn rank_of_job((node, joules): (&str, f64)) -> RankLine {
+    RankLine { rank: "0".to_owned(), node: node.to_owned(), joules }
+}
+
 fn viewer() -> Viewer {
     let mut viewer = Viewer::default();
     viewer.figures.add(snapshot(10.0));
     viewer.figures.see_page(page());
     viewer.figures.add(snapshot(12.0));
-    viewer.refresh();
+    press(&mut viewer, "1");
     viewer
 }
 
@@ -153,6 +157,47 @@ fn functions_are_shown_with_devices_and_losses() {
             F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
         "#]],
     );
+}
+
+#[test]
+fn kernels_are_shown_first_as_soon_as_one_has_ended_unless_a_view_was_chosen() {
+    let follow = |keys: &str| {
+        let mut viewer = Viewer::default();
+        viewer.figures.add(Snapshot { kernel_energy: Vec::new(), ..snapshot(10.0) });
+        viewer.refresh();
+        assert_eq!(viewer.view(), View::Functions);
+        press(&mut viewer, keys);
+        viewer.figures.add(snapshot(12.0));
+        viewer.refresh();
+        viewer.view()
+    };
+    assert_eq!([follow(""), follow("2"), follow("j")], [View::Kernels, View::Ranks, View::Functions]);
+}
+
+#[test]
+fn call_paths_of_a_rank_that_have_not_come_yet_are_waited_for() {
+    let mut viewer = viewer();
+    press(&mut viewer, "2j");
+    assert_eq!(viewer.press(Key::Enter), Asked::Figures);
+    let waits = text(&viewer.draw((80, 24), None));
+    assert!(waits.contains("6 tree  rank 1") && waits.contains("no call paths of this rank yet"), "{waits}");
+    assert_eq!((viewer.rank(), viewer.needs_page()), (None, true), "the page with the ranks is requested");
+    let mut page = page();
+    if let Some(tables) = &mut page.tables {
+        Arc::make_mut(tables).ranks.each = ["0", "1"].map(str::to_owned).to_vec();
+    }
+    viewer.figures.see_page(page);
+    viewer.refresh();
+    let came = text(&viewer.draw((80, 24), None));
+    assert!(came.contains("6 tree  rank 1") && came.contains("solve"), "{came}");
+    assert_eq!(viewer.rank(), Some(1));
+    // What was closed for one rank does not hide the call paths of another one.
+    press(&mut viewer, "g\n");
+    assert_eq!(viewer.list.table.rows.len(), 1);
+    press(&mut viewer, "2g\n");
+    assert_eq!((viewer.rank(), viewer.list.table.rows.len()), (Some(0), 4));
+    press(&mut viewer, "g\nr");
+    assert_eq!((viewer.rank(), viewer.list.table.rows.len()), (Some(1), 4));
 }
 
 #[test]
@@ -383,6 +428,45 @@ fn the_final_figures_are_shown_instead_of_the_last_live_ones() {
 }
 
 #[test]
+fn busy_cores_are_of_those_that_the_run_can_use_and_other_programs_are_named_where_there_is_room() {
+    let mut viewer = viewer();
+    let cpu = NodeCpu {
+        seconds: 10.0,
+        own_busy_seconds: 4.0,
+        node_busy_seconds: 19.0,
+        cpus: 2,
+        ..NodeCpu::default()
+    };
+    viewer.figures.snapshot.collector.node_cpu = Some(cpu);
+    let line = |width, viewer: &mut Viewer| {
+        let shown = text(&viewer.draw((width, 24), None));
+        shown.lines().find(|line| line.contains("dropped")).expect("the line").trim_end().to_owned()
+    };
+    let rest = "behind by 0.0 s  in no function 600 J  3 dropped";
+    assert_eq!(line(100, &mut viewer), format!(" 0.4 of 2 cores busy, others 1.5  {rest}"));
+    assert_eq!(line(80, &mut viewer), format!(" 0.4 of 2 cores busy  {rest}"));
+    assert_eq!(line(60, &mut viewer), format!(" {rest}"));
+}
+
+#[test]
+fn the_result_has_all_lines_of_the_screen_but_two() {
+    let mut viewer = viewer();
+    let lines = 24 - LINES_BESIDE_RESULT;
+    viewer.show_result((1..=lines).map(|line| format!("line {line}")).collect());
+    let shown = text(&viewer.draw((80, 24), Some("the run has ended")));
+    assert!(shown.contains(&format!("\n line {lines}\n The result; q quits")), "{shown}");
+}
+
+#[test]
+fn a_filter_that_hides_all_ranks_is_named() {
+    let mut viewer = viewer();
+    press(&mut viewer, "2\\nonsense\n");
+    assert_eq!(viewer.press(Key::Enter), Asked::Nothing);
+    let shown = text(&viewer.draw((80, 24), None));
+    assert!(shown.contains("no row contains this text: Escape shows all"), "{shown}");
+}
+
+#[test]
 fn the_cursor_stays_on_its_row_when_figures_come() {
     let mut viewer = viewer();
     press(&mut viewer, "j");
@@ -405,6 +489,7 @@ fn several_nodes_are_all_shown_or_only_the_first() {
         },
         nodes: vec![node("n1", NodeState::Running, 2400.0), node("n2", NodeState::Gone, 600.0)],
         functions: vec![ampere_figures::nodes::job::NamedJoules { name: "of_all".to_owned(), joules: 900.0 }],
+        ranks: [("n2", 600.0), ("n1", 500.0)].map(rank_of_job).to_vec(),
         ..Job::default()
     });
     viewer.refresh();
@@ -427,6 +512,12 @@ fn several_nodes_are_all_shown_or_only_the_first() {
             F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
         "#]],
     );
+    press(&mut viewer, "2");
+    assert_eq!(viewer.press(Key::Enter), Asked::Nothing);
+    let shown = text(&viewer.draw((80, 24), None));
+    assert!(shown.contains(" Only call paths of ranks on n1 are here."), "{shown}");
+    press(&mut viewer, "j\n");
+    assert_eq!((viewer.view(), viewer.rank.as_deref()), (View::Tree, Some("0")));
     press(&mut viewer, "1");
     assert!(text(&viewer.draw((80, 24), None)).contains("of_all"));
     press(&mut viewer, "a");
@@ -556,15 +647,84 @@ fn a_function_with_a_large_part_of_all_joules_is_shown_if_it_has_hardly_any_dyna
 }
 
 #[test]
-fn a_process_has_its_whole_name_where_there_is_room() {
+fn a_process_has_its_whole_name_where_there_is_room_and_always_its_number() {
     let mut viewer = viewer();
     let mut launched = snapshot(14.0);
-    launched.ranks.push(RankFigures { rank: "Process 26092 (mpirun)".to_owned(), ..RankFigures::default() });
+    for rank in ["Process 12422 (python3.13)", "Process 4194303 (a_long_name_000)"] {
+        launched.ranks.push(RankFigures { rank: rank.to_owned(), ..RankFigures::default() });
+    }
     viewer.figures.add(launched);
     press(&mut viewer, "2");
-    for (width, name) in [(120, " Process 26092 (mpirun) "), (60, " Proces…un) ")] {
+    for (width, names) in [
+        (120, [" Process 12422 (python3.13) ", " Process 4194303 (a_long_name_000) "]),
+        (80, [" 12422 python3.13 ", " 4194303 a_long_name_000 "]),
+        (50, [" 12422 python3.13 ", " 4194303 a_long_n… "]),
+    ] {
         let shown = text(&viewer.draw((width, 24), None));
-        assert!(shown.lines().any(|line| line.starts_with(name)), "{shown}");
+        for name in names {
+            assert!(shown.lines().any(|line| line.starts_with(name)), "{name}: {shown}");
+        }
+    }
+}
+
+#[test]
+fn processes_without_a_rank_are_called_processes() {
+    let mut viewer = viewer();
+    let mut local = snapshot(14.0);
+    local.devices.truncate(1);
+    let names = ["Process 9804 (python3.13)", "Process 9805 (python3.13)"];
+    for (rank, name) in local.ranks.iter_mut().zip(names) {
+        (rank.rank, rank.current_region) = (name.to_owned(), "burn_the_most (work.py)".to_owned());
+    }
+    let baseline = Baseline { watts: 100.0, kind: "set".to_owned(), samples: 0 };
+    local.devices[0].active = Some(ActiveFigures { baseline, static_joules: 1400.0, dynamic_joules: 840.0 });
+    for row in &mut local.region_energy {
+        row.rank = names[usize::from(row.rank == "1")].to_owned();
+        row.dynamic_joules = Some(0.1 * row.joules);
+    }
+    viewer.figures.add(local);
+    press(&mut viewer, "2");
+    for width in [80, 100, 120] {
+        let shown = text(&viewer.draw((width, 24), None));
+        assert!(shown.contains("2 processes  3 kernels") && shown.contains(" PROCESS "), "{shown}");
+        assert!(!shown.contains("rank") && !shown.contains("RANK"), "{shown}");
+        let row = |of: &&str| of.contains("9804 (python3.13) ") || of.starts_with(" 9804 python3.13 ");
+        assert!(shown.lines().any(|line| row(&line)), "{width}: {shown}");
+        assert!(shown.contains(" burn_the_most"), "{width}: {shown}");
+    }
+}
+
+#[test]
+fn joules_of_waiting_stand_next_to_total_joules() {
+    let mut viewer = viewer();
+    let mut waiting = snapshot(14.0);
+    waiting.devices.truncate(1);
+    let baseline = Baseline { watts: 100.0, kind: "set".to_owned(), samples: 0 };
+    waiting.devices[0].active =
+        Some(ActiveFigures { baseline, static_joules: 1400.0, dynamic_joules: 840.0 });
+    waiting.region_energy.iter_mut().for_each(|row| row.dynamic_joules = Some(0.1 * row.joules));
+    waiting.waiting.waited = vec![Waited { rank: "1".to_owned(), joules: 155.0, ..Waited::default() }];
+    let caused = CausedWaiting { rank: "0".to_owned(), joules: 155.0, ..CausedWaiting::default() };
+    waiting.waiting.caused = vec![caused];
+    viewer.figures.add(waiting);
+    press(&mut viewer, "2");
+    let rows = |viewer: &mut Viewer, size| {
+        let shown = framed(&viewer.draw(size, None));
+        shown.lines().skip_while(|line| !line.contains("RANK")).take(3).collect::<Vec<_>>().join("\n")
+    };
+    expect![[r#"
+        | RANK       DYNAMIC J▼   TOTAL J  OF DYNAMIC   WAITED J   CAUSED J NOW IN
+        | 0               84.00     840.0       10.0%          0      155.0 MPI_Send
+        | 1               84.00     840.0       10.0%      155.0          0 MPI_Send"#]]
+    .assert_eq(&rows(&mut viewer, (80, 24)));
+    expect![[r#"
+        | RANK       DYNAMIC J▼   TOTAL J  OF DYNAMIC  DYN W NOW   WAITED J   CAUSED J       EVENTS NOW IN
+        | 0               84.00     840.0       10.0%          -          0      155.0        18000 MPI_Send
+        | 1               84.00     840.0       10.0%          -      155.0          0        17000 MPI_Send"#]].assert_eq(&rows(&mut viewer, (120, 24)));
+    for width in 40..=200 {
+        let shown = rows(&mut viewer, (width, 24));
+        assert_eq!(shown.contains("WAITED"), shown.contains("TOTAL J"), "{shown}");
+        assert!(shown.contains("NOW "), "{width}: {shown}");
     }
 }
 
@@ -610,10 +770,10 @@ fn help_lists_the_keys_and_any_key_closes_it() {
               OF TOTAL           part of all joules of the run
               OF DYNAMIC         part of its dynamic joules: above what devices draw anyway
               W NOW, DYN W NOW   mean power of the last two seconds; its dynamic part
+              WAITED, CAUSED J   static and dynamic joules of waiting in MPI
               SELF J             joules of a function without the functions that it calls
               IDLE               part of a node's joules in no function
               LOST, BAD          events not recorded; readings not believed
-
 
             F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
         "#]],

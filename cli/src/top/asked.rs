@@ -100,13 +100,13 @@ impl Asked {
         directory.join("summary.json").metadata().ok()?.modified().ok()
     }
 
-    /// Returns the first lines of the result of a run that has ended, for a terminal of this size.
+    /// Returns the first lines of the result of a run that has ended: at most `rows`, on a terminal of this width.
     pub fn first_lines(&self, columns: usize, rows: usize) -> Option<Vec<String>> {
         let Asked::Directory(directory) = self else { return None };
         let summary = ampere_owned::read(&directory.join("summary.json"), BYTES_MAX).ok()?;
         let summary: Summary = serde_json::from_slice(&summary).ok()?;
         // Lines start with a blank, and there is a margin of one column.
-        let screen = Screen::new(columns.saturating_sub(2), false).with_rows(rows);
+        let screen = Screen::new(columns.saturating_sub(2), false).with_lines(rows);
         let lines = first::render(&summary, screen, &places_to_look(directory, &summary));
         Some(lines.lines().map(str::to_owned).collect())
     }

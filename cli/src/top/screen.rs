@@ -3,7 +3,7 @@
 use super::asked::Asked;
 use super::watching::{Answer, Asking, News, Wish, listen, read_keys};
 use crate::terminal::full_screen::{self, FullScreen};
-use crate::terminal::viewer::{self, View, Viewer};
+use crate::terminal::viewer::{self, LINES_BESIDE_RESULT, View, Viewer};
 use ampere_endpoint::token::Token;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -117,7 +117,9 @@ impl Shown {
             self.viewer.refresh();
         }
         let (columns, rows) = FullScreen::size();
-        if let Some(lines) = asked.first_lines(columns.into(), rows.into()) {
+        if let Some(lines) =
+            asked.first_lines(columns.into(), rows.saturating_sub(LINES_BESIDE_RESULT).into())
+        {
             self.viewer.show_result(lines);
         }
     }

@@ -56,7 +56,8 @@ impl Finish {
         let unknown = in_rows.iter().filter(|(key, _)| !used.iter().any(|of| (of.pid, of.started) == **key));
         let missing = all
             - used.iter().map(of_process).map(|(used, missing)| used - missing).sum::<f64>()
-            - unknown.map(|(_, seconds)| seconds).sum::<f64>();
+            - unknown.map(|(_, seconds)| seconds).sum::<f64>()
+            - self.run.sampling.given_to_parents.as_secs_f64();
         if missing < SECONDS_MIN || missing < PART_MAX * all {
             return;
         }

@@ -49,6 +49,10 @@ pub(super) fn take_played(summary: &mut Summary, played: Summary) {
         total_joules: run.total_joules,
         stack_period_seconds: run.stack_period_seconds,
         waiting: run.waiting.take(),
+        work: std::mem::take(&mut run.work),
+        ranges: std::mem::take(&mut run.ranges),
+        events: std::mem::take(&mut run.events),
+        site: run.site.take(),
         ..live.run
     };
     let kernels_without_launch = quality.records.kernels_without_launch;

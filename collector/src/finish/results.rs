@@ -34,8 +34,8 @@ impl Finish {
         }
     }
 
-    /// Writes the final tables. If the disk has no room for them, those that were written before the trace stay. `keeps_tables`
-    /// is whether the tables on disk are equal to the final ones.
+    /// Writes the final tables. If the disk has no room for them, those that were written before the trace stay.
+    /// `keeps_tables`: the tables on disk are equal to the final ones.
     pub(super) fn write_final_figures(
         &self,
         summary: &Summary,

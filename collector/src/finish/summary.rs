@@ -9,13 +9,14 @@ use crate::overhead;
 use crate::run_directory::command_end::CommandEnd;
 use crate::run_directory::nodes;
 use crate::sampling::clock::{SessionClock, best_reading};
-use crate::sampling::gauges::GaugeStatistics;
 use ampere_figures::clock_text;
 use ampere_figures::losses::{GpuClocks, Losses, RecordLosses};
 use ampere_figures::missing;
-use ampere_figures::summary::{Ending, EstimateWatts, Gap, MpiRanks, Overhead, Readings, Run};
-use ampere_figures::summary::{SamplerOverhead, Summary};
+use ampere_figures::summary::{Ending, EstimateWatts, Gap, MpiRanks, Overhead, Range, Readings, Run};
+use ampere_figures::summary::{SamplerOverhead, Summary, UNKNOWN_SHARE_MAX};
+use ampere_model::NOT_RECORDED;
 use ampere_model::filter::ENV_FILTER;
+use ampere_model::text::plural;
 use ampere_model::{CUDA_LIBRARY, ENV_CUDA_INJECTION};
 use ampere_model::{SAMPLED_HOST, Timestamp};
 use ampere_settings::ENV_RECORDER;
@@ -25,14 +26,32 @@ use std::collections::HashSet;
 
 /// A run that is recovered ends with its last sample, or at most this long after it.
 const UNSAMPLED_SECONDS: f64 = 0.1;
+/// The time without a reading of any counter, at the start and the end of a run, that is not mentioned.
+const UNREAD_SECONDS_MAX: f64 = 0.5;
 /// The reason why a run is incomplete if no note states one for a process that has not ended its measurement.
 const UNFINISHED_PROCESSES: &str =
     "some processes did not end their measurement: what they did last may be missing, so repeat the run";
 /// The maximum number of notes of one kind.
 const ALIKE_NOTES_MAX: usize = 8;
 
+/// Notes the time in which programs had switched recording off, which is a range of the host's `mpi/pcontrol.rs`.
+fn not_recorded(attributor: &Attributor) -> Option<String> {
+    let ranges = Range::of_run(&attributor.work);
+    let off = ranges.iter().find(|range| (&*range.interface, &*range.name) == NOT_RECORDED)?;
+    let open = match off.open {
+        0 => String::new(),
+        open => format!(", and {} has not been switched on again", plural(open, "process")),
+    };
+    Some(format!(
+        "regions and MPI calls are not recorded for {:.3} s, the sum over all processes: the program has switched recording off {} \
+         with MPI_Pcontrol(0){open}; the joules of that time are in the frames around it and in what is sampled",
+        off.seconds,
+        plural(off.count + off.open, "time"),
+    ))
+}
+
 impl LiveRun {
-    /// Returns the current figures. `complete` is whether nothing of the run is missing, as far as the caller knows.
+    /// Returns the current figures. `complete`: nothing of the run is missing, as far as the caller knows.
     pub fn summary(&self, complete: bool) -> Summary {
         RunSummary::of(self)
             .made_by(complete, |attributor, run, quality| Summary::new(attributor, None, run, quality))
@@ -68,10 +87,13 @@ impl<'a> RunSummary<'a> {
             let is_same = |of: &ampere_timeline::attributor::Device| {
                 (&of.info.node, &of.info.metric) == (&device.node, &device.metric)
             };
-            let figures = attributor.devices.iter().position(is_same).and_then(|at| sampled[at]);
-            device.readings = figures.map(Readings::from);
-            let gauges = figures.iter().flat_map(|figures| &figures.gauges);
-            device.gauges = gauges.filter_map(GaugeStatistics::over_the_run).collect();
+            let place = attributor.devices.iter().position(is_same);
+            if let Some((at, figures)) = place.and_then(|at| Some((at, sampled[at]?))) {
+                device.readings = Some(Readings::from(figures));
+                let energy = attributor.devices[at].energy_over_time();
+                let gauges = figures.gauges.iter().filter_map(|gauge| gauge.over_the_run_of(energy));
+                device.gauges = gauges.collect();
+            }
             let settings = &self.run.options.config.sources;
             device.estimate = (device.source == "estimate").then_some(EstimateWatts {
                 idle_watts: settings.idle_watts,
@@ -103,6 +125,7 @@ impl<'a> RunSummary<'a> {
         let (start, end, seconds) = self.span();
         let (gaps, endings) = (self.gaps(), self.endings());
         let mut notes = self.all_notes(attributor, quality, &gaps, &endings);
+        notes.extend(not_recorded(attributor));
         if complete && self.run.options.replay.is_none() {
             let processes = self.run.ingest.processes.iter();
             let processes = processes.filter(|process| !process.is_sampled() || process.has_samples());
@@ -261,11 +284,42 @@ impl<'a> RunSummary<'a> {
         missing.extend(of_processes(Process::note_of_gpu_records));
         missing.extend(of_processes(Process::note_of_replaced));
         missing.extend(self.note_of_unmeasured());
+        missing.extend(self.note_of_slow_counters());
+        missing.extend(self.note_of_other_pids());
         missing.extend(replay);
         if has_ended && missing.is_empty() && !process_ends::is_whole(&self.run.ingest) {
             missing.push(UNFINISHED_PROCESSES.to_owned());
         }
         missing
+    }
+
+    /// Returns a note if processes that record their calls are also sampled under other pids, because they are in another pid
+    /// namespace. They cannot be known to be the same.
+    fn note_of_other_pids(&self) -> Option<String> {
+        let processes = &self.run.ingest.processes;
+        let sampled: HashSet<&str> =
+            processes.iter().filter(|of| of.has_samples()).map(|of| &*of.info.executable).collect();
+        let is_elsewhere =
+            |of: &&Process| !of.is_sampled() && !of.has_pid_here() && sampled.contains(&*of.info.executable);
+        let count = processes.iter().filter(is_elsewhere).count();
+        (count > 0 && self.run.options.replay.is_none()).then(|| {
+            format!(
+                "{} in another PID namespace: samples of the same programs are in rows of their own, with a part of their joules; start ampere in the container",
+                plural(count as u64, "process")
+            )
+        })
+    }
+
+    /// Returns a note if no counter had a reading near the start or the end of the run.
+    fn note_of_slow_counters(&self) -> Option<String> {
+        let (unread, whole) = self.run.sampling.unread_ticks()?;
+        let clock = self.run.timeline.as_ref()?.clock;
+        let (unread, whole) = (clock.seconds(unread), clock.seconds(whole));
+        (unread > UNREAD_SECONDS_MAX.max(UNKNOWN_SHARE_MAX * whole)).then(|| {
+            format!(
+                "no counter had a reading for {unread:.2} s of {whole:.2} s, at the start or the end: what was used then is missing"
+            )
+        })
     }
 
     /// Returns a note if the stacks of some ranks were sampled, and those of others were not.

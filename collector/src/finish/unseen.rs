@@ -27,8 +27,6 @@ pub(super) fn notes<'a>(ran: impl Iterator<Item = (&'a str, bool)>, command: &[S
 
 fn notes_of_files(ran: BTreeSet<(PathBuf, bool)>, command: &[String]) -> Vec<String> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let switching: BTreeSet<String> =
-        ran.iter().filter(|(path, _)| switches_recording(path)).map(|(path, _)| name(path)).collect();
     let sampled: BTreeSet<PathBuf> =
         ran.into_iter().filter(|(_, is_sampled)| *is_sampled).map(|(path, _)| path).collect();
     let static_mpi: BTreeSet<String> =
@@ -43,11 +41,6 @@ fn notes_of_files(ran: BTreeSet<(PathBuf, bool)>, command: &[String]) -> Vec<Str
         note(
             static_mpi,
             "linked with MPI statically: its MPI calls are not recorded, and only samples show them",
-        ),
-        note(
-            switching,
-            "its calls of MPI_Pcontrol are passed on to MPI, and do not switch recording off: the figures include the parts \
-             that they should exclude",
         ),
         note(
             privileged,
@@ -105,13 +98,6 @@ fn has_own_mpi(program: &Path) -> bool {
     has_symbol(program, |name, is_defined| is_defined && name == "PMPI_Init")
 }
 
-/// Whether the program calls a library's MPI_Pcontrol.
-fn switches_recording(program: &Path) -> bool {
-    has_symbol(program, |name, is_defined| {
-        !is_defined && name.trim_end_matches('_').eq_ignore_ascii_case("MPI_Pcontrol")
-    })
-}
-
 fn has_symbol(program: &Path, is_it: impl Fn(&str, bool) -> bool) -> bool {
     let Ok(file) = File::open(program) else { return false };
     let cache = ReadCache::new(file);
@@ -141,46 +127,6 @@ mod tests {
         assert_eq!(of(["other", "source.c", "absent"]), Vec::<String>::new());
         let found = of(["own", "other", "absent"]);
         assert!(found.len() == 1 && found[0].starts_with("own: linked with MPI statically"), "{found:?}");
-    }
-
-    #[test]
-    fn a_program_that_calls_pcontrol_is_named() {
-        let place = tempfile::tempdir().expect("a directory");
-        let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
-        let library = path("libmpi.so");
-        let build =
-            |of: &[&str]| assert!(Command::new("cc").args(of).status().expect("a C compiler").success());
-        std::fs::write(
-            path("mpi.c"),
-            "int MPI_Pcontrol(int l, ...) { return l; } int mpi_pcontrol_(int *l) { return *l; }",
-        )
-        .expect("a file");
-        build(&["-shared", "-fPIC", "-o", &library, &path("mpi.c")]);
-        for (name, text, more, is_named) in [
-            (
-                "calls",
-                "int MPI_Pcontrol(int, ...); int main(void) { return MPI_Pcontrol(0); }",
-                &["-s"][..],
-                true,
-            ),
-            ("fortran", "int mpi_pcontrol_(int *); int main(int c) { return mpi_pcontrol_(&c); }", &[], true),
-            (
-                "own",
-                "int MPI_Pcontrol(int l, ...) { return l; } int main(void) { return MPI_Pcontrol(0); }",
-                &["-rdynamic"],
-                false,
-            ),
-            ("none", "int MPI_Init(void *); int main(void) { return 0; }", &[], false),
-        ] {
-            std::fs::write(path("source.c"), text).expect("a file");
-            build(&[&["-w", "-o", &path(name), &path("source.c"), &library], more].concat());
-            for is_sampled in [true, false] {
-                let found = notes([(path(name).as_str(), is_sampled)].into_iter(), &[]);
-                let words = format!("{name}: its calls of MPI_Pcontrol are passed on to MPI");
-                assert_eq!(found.iter().any(|note| note.starts_with(&words)), is_named, "{found:?}");
-                assert_eq!(found.len(), usize::from(is_named), "{found:?}");
-            }
-        }
     }
 
     #[test]

@@ -124,7 +124,9 @@ pub fn find_waits_of_nodes(directory: &Path, run_id: &str, config: &Config) -> R
 pub(super) fn take_tables(summary: &mut Summary, mut again: Summary) {
     let notes = std::mem::take(&mut again.run.notes);
     summary.run.waiting = again.run.waiting.take();
-    let again = summary.renumbered(vec![again]);
+    summary.run.events = std::mem::take(&mut again.run.events);
+    let (again, events) = summary.renumbered(vec![again]);
+    summary.events = events;
     let has_note = |devices: &[Device], note: &String| {
         devices.iter().filter_map(uncovered_note).any(|of_device| of_device == *note)
     };
@@ -139,6 +141,7 @@ pub(super) fn take_tables(summary: &mut Summary, mut again: Summary) {
         (device.source, device.energy) = (before.source, before.energy);
         // The following figures are not in the trace.
         (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
+        device.estimate = before.estimate;
     }
     summary.run.total_joules = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
     let views = summary.devices.iter().flat_map(|device| &device.views);

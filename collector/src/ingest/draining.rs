@@ -22,7 +22,7 @@ const HARDLY_FILLED_MAX: f64 = 1.0 / 64.0;
 const BATCHES_MAX: usize = 4;
 
 impl Ingest {
-    /// Whether it is time to write records to disk that were taken out of the rings, including the sampler's.
+    /// Whether records must now be written to disk that were taken out of the rings, including the sampler's.
     pub fn is_spooling_due(&mut self, samples: Option<&Samples>) -> bool {
         samples.into_iter().for_each(|samples| self.unspooled.add(&samples.reader.ring));
         self.unspooled.is_due()
@@ -368,6 +368,7 @@ fn put(event: Event, region: RegionRef, calls: u32, stream: Option<&mut Stream>,
         Event::EnterCoalesced(time, _, calls) => stream.enter(time, region, calls),
         Event::EnterCorrelated(time, _, id) => stream.enter_correlated(time, region, calls, id),
         Event::Leave(time, _) => stream.leave(time),
+        Event::Counts(_, event, count) => stream.counts(event, count),
         Event::Sample(..)
         | Event::CpuTime(..)
         | Event::ProgramBegin(_)

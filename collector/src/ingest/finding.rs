@@ -19,7 +19,7 @@ use ampere_trace::write::{CpuTimeOf, SampledFrames};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Reads the logs if a process has announced new entries. Returns whether one has.
+/// Reads the logs if a process has announced new entries. Returns whether the logs were read.
 pub fn read_logs(
     ingest: &mut Ingest,
     session: &Session,
@@ -221,10 +221,7 @@ fn place_cpu_time(
     timeline: &mut LiveTimeline,
 ) -> Option<(LocationIndex, CpuTimeOf)> {
     let of = &ingest.processes[process];
-    let of_thread = |location: &&LiveLocation| {
-        location.definition.kind == LocationKind::CpuThread && location.definition.thread == thread
-    };
-    let here = of.locations.iter().find(of_thread).map(|location| (process, location));
+    let here = of.location_of(thread).map(|location| (process, location));
     let on = recorded(ingest, process, thread).filter(|_| thread != 0);
     if let Some((number, on)) = on.or(here) {
         return Some((on.index?, CpuTimeOf::Location(number, on.definition.id)));
@@ -268,10 +265,7 @@ fn recorded_process(ingest: &Ingest, sampled: usize) -> Option<(usize, &Process)
 /// Returns the location that records the calls of a thread of a sampled process.
 fn recorded(ingest: &Ingest, sampled: usize, thread: u32) -> Option<(usize, &LiveLocation)> {
     let (number, process) = recorded_process(ingest, sampled)?;
-    let records_thread = |location: &&LiveLocation| {
-        location.definition.kind == LocationKind::CpuThread && location.definition.thread == thread
-    };
-    Some((number, process.locations.iter().find(records_thread)?))
+    Some((number, process.location_of(thread)?))
 }
 
 /// Returns the location that records the calls of the thread whose samples are on a location. In a replay, the trace names it.

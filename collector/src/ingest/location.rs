@@ -10,7 +10,7 @@ use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{CpuTimeOf, SampledFrames};
 use std::path::{Path, PathBuf};
 
-/// The place of a location among those of a run: the index of its process, and its index in the process.
+/// The index of a location: the index of its process in the run, and its index in the process.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub process: usize,
@@ -159,7 +159,7 @@ impl LiveLocation {
         self.reader.ring.give_up();
     }
 
-    /// Whether its records are the CPU time of another location.
+    /// Whether the location's records are the CPU time of another location.
     pub fn is_cpu_time_of_another(&self) -> bool {
         matches!(self.cpu_time_of, Some(CpuTimeOf::Location(..)))
     }

@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 /// An upper bound on waiting for the other ranks that a launcher has started on the node, after all known ranks have ended.
 const LATECOMERS: Duration = Duration::from_secs(5);
 
-/// The processes of a run, and the place of their records.
+/// The processes of a run, and where their records are kept.
 pub(crate) struct Ingest {
     pub processes: Vec<Process>,
     known_logs: HashSet<PathBuf>,
@@ -138,7 +138,7 @@ impl Ingest {
         }
     }
 
-    /// Returns the places of the present locations.
+    /// Returns the indices of all locations.
     fn places(&self) -> Vec<Place> {
         let of_process = |(process, of): (usize, &Process)| {
             (0..of.locations.len()).map(move |location| Place { process, location })

@@ -19,7 +19,7 @@ use ampere_timeline::topology::{Accelerator, Evidence};
 use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedProcess, ReplayedSamples};
 use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{TracedLocation, TracedProcess};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) struct Process {
     log: LogReader,
     /// A descriptor of the process, if the kernel provides one.
     handle: Option<ProcessHandle>,
-    /// The start of its files' names: its pid, and a number if an earlier log has the same pid, as after `exec`.
+    /// The start of the names of the process' files: its pid, and a number if an earlier log has the same pid, as after `exec`.
     pub name: String,
     pub info: ampere_model::Process,
     /// The process' rank and the number of ranks, once known.
@@ -58,6 +58,10 @@ pub(crate) struct Process {
     pub life: Life,
     pub losses: Losses,
     pub threads: Threads,
+    /// The locations that threads use after the thread in their definition.
+    later_threads: HashMap<u32, LocalLocation>,
+    /// Whether locations are left out because there are too many.
+    has_too_many_locations: bool,
     pub queues: QueueChecks,
     /// The process of the trace that this one plays in a replay.
     pub replayed: Option<ReplayedProcess>,
@@ -94,7 +98,7 @@ pub(crate) struct RegionHandles {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Life {
     pub state: State,
-    /// When its measurement ended, according to its own record.
+    /// When the measurement of the process ended, according to the process' own record.
     pub program_end: Option<Timestamp>,
     /// When the process was last seen alive.
     pub seen_alive: Option<Timestamp>,
@@ -102,9 +106,9 @@ pub(crate) struct Life {
     pub died_at: Option<Timestamp>,
     /// Whether the process became another program, which is not measured and still runs.
     pub runs_unmeasured: bool,
-    /// Whether its log was locked when the process was found.
+    /// Whether the process' log was locked when the process was found.
     holds_log: bool,
-    /// Whether its descriptors are closed between reads.
+    /// Whether the process' descriptors are closed between reads.
     releases_descriptors: bool,
 }
 
@@ -129,7 +133,8 @@ pub(crate) struct Losses {
 pub(crate) struct Threads {
     pub seconds: Option<ThreadSeconds>,
     checks: Checks,
-    /// CPU time of all but the main thread: at the first check after sampling of the process stopped, and at the last check.
+    /// The CPU time of all threads except the main one: at the first check after sampling of the process stopped, and at the
+    /// last check.
     unsampled: Option<(f64, f64)>,
     unsampled_checks: Checks,
 }
@@ -140,7 +145,7 @@ pub(crate) struct QueueChecks {
     checks: Checks,
     /// Whether the process has opened the driver.
     has_opened: bool,
-    /// Whether the attributor does not know all of its GPUs yet.
+    /// Whether the attributor does not know all GPUs of the process yet.
     are_new: bool,
 }
 
@@ -157,7 +162,8 @@ impl Checks {
     }
 }
 
-/// An upper bound on undefined handles that are accepted as regions. Events with further ones count as damaged and are left out.
+/// An upper bound on undefined handles that are accepted as regions. Events with further handles count as damaged and are left
+/// out.
 const UNDEFINED_MAX: usize = 4096;
 /// An upper bound on the locations of a process.
 const LOCATIONS_MAX: usize = 1 << 14;
@@ -210,6 +216,8 @@ impl Process {
             life: Life::default(),
             losses: Losses::default(),
             threads: Threads::default(),
+            later_threads: HashMap::new(),
+            has_too_many_locations: false,
             queues: QueueChecks::default(),
             replayed: None,
             sampled_rank: None,
@@ -276,7 +284,10 @@ impl Process {
                 Definition::Process(_) => {}
                 Definition::Rank { rank, size } => self.rank = Some((rank, size)),
                 Definition::Region(region) => self.regions.new.push(region),
-                Definition::Location(location) => self.open_location(location, spool),
+                Definition::Location(location) => {
+                    self.later_threads.remove(&location.thread);
+                    self.open_location(location, spool);
+                }
                 Definition::Finished { left_out } => {
                     self.life.state = State::Finished;
                     self.losses.records.left_out_definitions = left_out;
@@ -284,6 +295,9 @@ impl Process {
                 Definition::Unrecorded { locations, calls } => {
                     (self.losses.unrecorded_locations, self.losses.records.unrecorded_calls) =
                         (locations, calls)
+                }
+                Definition::Thread { location: id, thread } => {
+                    self.later_threads.insert(thread, id);
                 }
                 Definition::StreamDevice(device) => self.take_device_of_stream(device),
                 Definition::GpuRecords(records) => {
@@ -314,10 +328,16 @@ impl Process {
         let id = definition.id.0;
         // The name comes from another process: only its own file next to the log is opened.
         let expected = format!("{}.{id}.ring", self.name);
+        let is_too_many = id >= FIRST_RESERVED_LOCATION || self.locations.len() >= LOCATIONS_MAX;
+        if is_too_many && std::mem::replace(&mut self.has_too_many_locations, true) {
+            return;
+        }
         let wrong = if definition.ring != expected {
             Some(format!("{:?} is not a valid name for ring {expected}", definition.ring))
-        } else if id >= FIRST_RESERVED_LOCATION || self.locations.len() >= LOCATIONS_MAX {
-            Some(format!("{expected} would be one location more than a process can have"))
+        } else if is_too_many {
+            Some(format!(
+                "{expected} and later rings are not read: a process can have {LOCATIONS_MAX} locations"
+            ))
         } else if self.locations.iter().any(|known| known.definition.id.0 == id) {
             Some(format!("{expected} is defined twice"))
         } else {
@@ -334,6 +354,16 @@ impl Process {
         self.losses.is_read_in_part |= opened.is_read_in_part;
         self.locations.extend(opened.location);
         complaints.into_iter().for_each(|line| self.complain(line));
+    }
+
+    /// Returns the location where a thread's calls are recorded. If the kernel has given its number to several threads, it is that
+    /// of the last one.
+    pub fn location_of(&self, thread: u32) -> Option<&LiveLocation> {
+        let later = self.later_threads.get(&thread);
+        self.locations.iter().rfind(|location| {
+            let Location { id, kind, thread: first, .. } = &location.definition;
+            *kind == LocationKind::CpuThread && later.map_or(*first == thread, |later| later == id)
+        })
     }
 
     /// Asks the kernel for the names and the CPU time of the process' threads, if there are several.
@@ -411,7 +441,7 @@ impl Process {
         Some((whole, Stat::of_thread(pid, pid)?))
     }
 
-    /// Returns the CPU time of all but the main thread while the process was not sampled.
+    /// Returns the CPU time of all threads except the main one while the process was not sampled.
     pub fn unsampled_seconds(&self) -> f64 {
         self.threads.unsampled.map_or(0.0, |(begin, end)| end - begin)
     }
@@ -426,7 +456,7 @@ impl Process {
         self.has_pid_here() && (self.queues.checks.is_due() || !self.queues.has_opened)
     }
 
-    /// Whether a check is due and is the first one.
+    /// Whether the first check is due now.
     pub fn is_first_queue_check_due(&mut self) -> bool {
         self.queues.checks.0 == 0 && self.is_queue_check_due()
     }
@@ -493,7 +523,7 @@ impl Process {
         self.life.releases_descriptors = true;
     }
 
-    /// Closes the files of a process that has ended, as a run may have thousands of them.
+    /// Closes the files of a process that has ended, because a run may have thousands of processes.
     pub fn close_files(&mut self) {
         self.handle = None;
         self.log.close();
@@ -546,8 +576,10 @@ impl Process {
         match &self.replayed {
             Some(replayed) => {
                 let of = replayed.location(location.id);
+                let is_of_process = of.is_none_or(|of| of.is_of_process);
                 Evidence {
-                    process: of.is_none_or(|of| of.is_of_process).then_some(number),
+                    process: is_of_process.then_some(number),
+                    owner: if is_of_process { replayed.owner.clone() } else { String::new() },
                     environment: self.environment().into(),
                     accelerator: of.map_or_else(Default::default, |of| of.accelerator.clone()),
                 }
@@ -563,6 +595,7 @@ impl Process {
     pub fn evidence_of_thread(&self, number: u64) -> Evidence {
         Evidence {
             process: Some(number),
+            owner: String::new(),
             environment: self.environment().into(),
             accelerator: Accelerator::default(),
         }
@@ -680,7 +713,7 @@ impl Process {
         }
     }
 
-    /// Returns how exact the times of its kernels are, if GPUs' own clocks have shown them.
+    /// Returns how exact the times of the process' kernels are, if they are from the GPUs' own clocks.
     pub fn gpu_clocks(&self) -> Option<GpuClocks> {
         let GpuRecords { clock_error, clock_drift, .. } = self.losses.gpu_records?;
         let drift_ratio = (clock_drift > 0).then_some(clock_drift as f64 / 1e9);
@@ -711,12 +744,12 @@ impl Process {
         identity(self) == identity(other)
     }
 
-    /// Whether its log and rings contain samples of the process' stacks, written by the collector.
+    /// Whether the log and the rings contain samples of the process' stacks, written by the collector.
     pub fn is_sampled(&self) -> bool {
         self.info.host == SAMPLED_HOST
     }
 
-    /// Whether it has samples of its stacks, and not only its CPU time.
+    /// Whether there are samples of the process' stacks, and not only its CPU time.
     pub fn has_samples(&self) -> bool {
         self.is_sampled()
             && self.locations.iter().any(|location| location.definition.kind == LocationKind::CpuThread)
@@ -766,7 +799,7 @@ impl Process {
     /// because the lock is held while the program runs.
     pub fn is_alive(&self) -> bool {
         match &self.handle {
-            // Its samples are written until the sampler knows that it has ended.
+            // The process' samples are written until the sampler knows that it has ended.
             _ if self.is_sampled() => self.log.is_held(),
             Some(handle) => handle.is_alive(),
             None if self.has_pid_here() => is_alive(self.info.pid, self.info.start_time),

@@ -8,8 +8,8 @@ pub(crate) struct RingReader {
     pub ring: RingConsumer,
     pub decoder: Decoder,
     pub spool: Option<Spool>,
-    /// The position up to which the records that an earlier collector has read have been decoded again. Until they all have
-    /// been, records from the ring only go to the spool.
+    /// The position up to which the records that an earlier collector has read have been decoded again. Until all have been
+    /// decoded, records from the ring go only to the spool.
     pub catching_up: Option<u64>,
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Records are written when this many are waiting in all rings together.
 const MANY_RECORDS: u64 = (4 << 20) / 16;
-/// If records that were taken out of a ring still occupy this part of it, they are written at once.
+/// If records that were taken out of a ring still occupy this fraction of it, they are written at once.
 const TAKEN_PART_MAX: f64 = 1.0 / 8.0;
 /// If a ring is at least this full, its records are written at once.
 const FILL_MAX: f64 = 1.0 / 4.0;
@@ -46,7 +46,7 @@ impl Unspooled {
             taken > 0 && (ring.taken_ratio() >= TAKEN_PART_MAX || ring.fill_ratio() >= FILL_MAX);
     }
 
-    /// Whether it is time to write the records.
+    /// Whether the records must now be written.
     pub fn is_due(&self) -> bool {
         let age = (self.began.elapsed() / AGE_OF_RUN).clamp(AGE_MIN, AGE_MAX);
         self.is_pressed || self.records >= MANY_RECORDS || self.spooled.elapsed() >= age

@@ -21,6 +21,7 @@ pub use crate::options::{Mode, Options};
 use crate::run_directory::command_end::CommandEnd;
 use crate::sampling::Sampling;
 use crate::sampling::clock::{Timer, best_reading};
+use crate::sampling::samples::Samples;
 use crate::serving::latest::Latest;
 use crate::serving::publishing::{Published, Publisher};
 use crate::stacks::StackSampling;
@@ -153,6 +154,8 @@ impl LiveRun {
     pub fn learn_command_end(&mut self) {
         if self.command_end.is_none() {
             self.command_end = CommandEnd::load(self.session.directory());
+            let notes = self.command_end.iter().flat_map(|end| end.notes.iter().cloned());
+            self.notes.extend(notes);
         }
     }
 
@@ -184,6 +187,11 @@ impl LiveRun {
     /// Waits until the counters are open, for up to [`COUNTERS_WAIT_MAX`]: energy before their first reading is unknown.
     pub fn await_counters(&self) {
         self.sampling.sampler.iter().for_each(|sampler| sampler.wait_until_found(COUNTERS_WAIT_MAX));
+    }
+
+    /// Returns the time until a round attributes energy, if one is planned.
+    pub fn until_thorough(&self) -> Option<Duration> {
+        self.timeline.as_ref().map(|_| self.next_thorough.saturating_duration_since(Instant::now()))
     }
 
     /// Does one round: reads definitions, drains rings, attributes what is certain, and publishes.
@@ -261,8 +269,8 @@ impl LiveRun {
         }
     }
 
-    /// Takes the new samples. Returns the watermark: the time before which no further event is expected. All stack samples and
-    /// CPU times before `stacks_until` are in the rings that were read since `now`.
+    /// Hands over the new samples. Returns the watermark: the time before which no further event is expected. All stack samples
+    /// and CPU times before `stacks_until` are in the rings that were read since `now`.
     fn attribute_samples(&mut self, now: Timestamp, stacks_until: Timestamp) -> Timestamp {
         self.drain_samples();
         let Some(timeline) = &mut self.timeline else { return 0 };
@@ -280,10 +288,13 @@ impl LiveRun {
     }
 
     pub(crate) fn drain_samples(&mut self) {
+        // The sampler announces each device and each name of work before the first sample of it.
+        let waiting = self.sampling.samples.as_mut().map_or(0, Samples::waiting);
+        clock::find_devices(self);
         let (Some(samples), Some(timeline)) = (&mut self.sampling.samples, &mut self.timeline) else {
             return;
         };
-        samples.drain(&mut self.ingest.batch, timeline);
+        samples.drain(waiting, &mut self.ingest.batch, timeline);
     }
 
     /// Writes the records that were taken out of the rings to disk.

@@ -2,7 +2,7 @@
 
 use super::LiveRun;
 use crate::node_watch::NodeWatch;
-use crate::stacks::{Activity, StackSampling};
+use crate::stacks::{Activity, StackSampling, notes_of_not_counted};
 use ampere_settings::{Policy, StackPeriod};
 use std::time::Duration;
 
@@ -15,14 +15,22 @@ pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
     let period = run.options.config.sampler.stacks.unwrap_or(StackPeriod::Off);
     // The policy `active` needs to know when threads are on a CPU.
     let records_cpu_times = matches!(run.options.config.attribution.policy, None | Some(Policy::Active));
+    if period == StackPeriod::Off && !run.options.config.sampler.events.is_empty() {
+        run.notes.add(
+            "no events are counted in threads: they are read with samples of stacks, which are switched off",
+        );
+    }
     if period == StackPeriod::Off && !records_cpu_times {
         return;
     }
     let run_cpu = run.node.as_ref().map(NodeWatch::shared);
     let launched = launcher.filter(|_| !takes_over);
-    match StackSampling::begin(run.session.directory(), launched, period, records_cpu_times, run_cpu) {
+    let events = &run.options.config.sampler.events;
+    match StackSampling::begin(run.session.directory(), launched, period, events, records_cpu_times, run_cpu)
+    {
         Ok(stacks) => {
             note_activity(run, &stacks);
+            run.notes.extend(notes_of_not_counted(&stacks.not_counted));
             let running = launcher.filter(|_| takes_over).map(descendants).unwrap_or_default();
             running.into_iter().for_each(|process| stacks.add(process));
             run.sampling.stacks = Some(stacks);
@@ -73,6 +81,7 @@ pub(crate) fn end(run: &mut LiveRun) -> Option<Duration> {
     let said = stacks?.stop();
     run.notes.extend(said.notes);
     run.sampling.stacks_overhead = said.overhead;
+    run.sampling.given_to_parents = said.given_to_parents;
     said.losses.into_iter().for_each(|loss| run.notes.add_loss(loss));
     said.period
 }
@@ -110,7 +119,7 @@ pub(super) fn sample_unrecorded(run: &mut LiveRun) {
     }
 }
 
-/// Returns the processes that a process has started, without this one.
+/// Returns the descendants of a process, without this process (the collector) and its own descendants.
 fn descendants(process: u32) -> Vec<u32> {
     let children = |process: u32| {
         let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();

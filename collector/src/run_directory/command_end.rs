@@ -1,6 +1,6 @@
 //! The command's end, which `ampere run` records in the session's directory for the collector.
 
-use crate::run_directory::files::write_own_result;
+use crate::run_directory::files::write_result_privately;
 use ampere_figures::summary::SignalNumber;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -10,13 +10,16 @@ use std::path::Path;
 pub struct CommandEnd {
     /// The pid of the command's process.
     pub pid: u32,
-    /// Its exit status as a shell shows it.
+    /// The command's exit status, as a shell shows it.
     pub status: i32,
-    /// The signal that killed it, if one did.
+    /// The signal that killed the command, if any.
     pub signal: Option<i32>,
     /// The CPU time that the command used, including the children that it waited for.
     #[serde(default)]
     pub cpu_ns: u64,
+    /// Notes about its output for the summary, one line each.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 impl CommandEnd {
@@ -25,7 +28,7 @@ impl CommandEnd {
 
     /// Saves it in the session's directory. A failure is ignored: the summary does not name the signal then.
     pub fn save(&self, session: &Path) {
-        let _ = write_own_result(
+        let _ = write_result_privately(
             &session.join(CommandEnd::FILE_NAME),
             &serde_json::to_string(self).unwrap_or_default(),
         );

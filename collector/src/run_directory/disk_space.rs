@@ -65,9 +65,9 @@ impl DiskSpace {
         DiskSpace { spool: spool.to_owned(), output, recorded_bytes: None }
     }
 
-    /// Returns the free bytes if they are too few for a trace of this many bytes of records, and `None` otherwise. A trace is no
-    /// larger than its records. Until the next check there may be as many new records as since the last one, and each takes space
-    /// in the trace and, if the records are in the output directory, in the spool.
+    /// Returns the free bytes if they are too few for a trace of this many bytes of records, and `None` otherwise. A trace is
+    /// not larger than its records. Until the next check there may be as many new records as since the last one, and each takes
+    /// space in the trace and, if the records are in the output directory, in the spool.
     pub fn shortage(&mut self, recorded_bytes: u64, is_spool_here: bool) -> Option<u64> {
         let before = self.recorded_bytes.replace(recorded_bytes).unwrap_or(recorded_bytes);
         let more = recorded_bytes.saturating_sub(before);

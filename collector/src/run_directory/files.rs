@@ -40,20 +40,20 @@ pub fn write_result_with(
 }
 
 /// Writes a file that only this user may read into a run's directory, completely or not at all.
-pub fn write_own_result(path: &Path, text: &str) -> Result<(), WriteError> {
+pub fn write_result_privately(path: &Path, text: &str) -> Result<(), WriteError> {
     ampere_owned::replace(path, PRIVATE_FILE_MODE, |file| file.write_all(text.as_bytes()))
         .map_err(|why| WriteError::new(path, why))
 }
 
 /// Writes a file whose name the user has given, in any directory, completely or not at all.
-pub fn write_whole_with(
+pub fn write_named_with(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), WriteError> {
     ampere_owned::replace_named(path, RESULT_MODE, write).map_err(|why| WriteError::new(path, why))
 }
 
-/// Returns a name for files of this node or run.
+/// Makes a file name of the name of a node or run: other characters than letters, digits and `._-` are replaced.
 pub fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = name.chars().map(plain).collect();

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Files of another node that are older than this are not in use, even if the nodes' clocks differ.
 const UNUSED_AGE_MIN: Duration = Duration::from_secs(600);
-/// The longest time between two writes of a living collector.
+/// A collector counts as dead if it has not touched its manifest for this long. One heartbeat may be missed, and the next one may
+/// be late.
 pub const SILENCE_MAX: Duration = manifest::HEARTBEAT.saturating_mul(5).checked_div(2).unwrap();
 /// The time between two checks of [`watch`].
 const CHECK_PERIOD: Duration = Duration::from_millis(200);
@@ -38,12 +39,12 @@ pub struct Leftover {
     pub ranks: u32,
     /// The number of recorded events.
     pub events: u64,
-    /// Whether its results are complete, because the collector was killed only while it cleaned up.
+    /// Whether the run's results are complete, because the collector was killed only while it cleaned up.
     pub is_done: bool,
     /// The reason why it must not be changed, in a few words; `None` if it may be.
     pub in_use: Option<String>,
-    /// Whether it is from another node or from before a reboot, and was changed recently. Only [`watch`] can find out whether it
-    /// is in use.
+    /// Whether this is from another node or from before a reboot, and was changed recently. Only [`watch`] can find out whether
+    /// it is in use.
     pub may_be_written: bool,
 }
 
@@ -125,8 +126,8 @@ impl Leftover {
         })
     }
 
-    /// Returns when a living collector last touched its manifest. Opening the file makes network file systems fetch the current
-    /// time.
+    /// Returns when a living collector last touched its manifest. Opening the file makes network file systems fetch its current
+    /// modification time.
     fn stamp(&self) -> Option<SystemTime> {
         let path = self.output.as_ref()?.spool.join(MANIFEST);
         std::fs::File::open(path).and_then(|file| file.metadata()).and_then(|data| data.modified()).ok()
@@ -139,7 +140,7 @@ impl Leftover {
 }
 
 /// Finds out which of the uncertain leftovers ([`Leftover::may_be_written`]) are in use, by whether they change within `limit`.
-/// This needs no comparison of clocks.
+/// This needs no comparison of clocks. Afterwards, none of them is uncertain.
 pub fn watch(all: &mut [Leftover], limit: Duration) {
     let begun = Instant::now();
     let doubtful = all.iter_mut().filter(|left| left.may_be_written);
@@ -163,9 +164,9 @@ pub fn spools_in(directory: &Path) -> Vec<PathBuf> {
     spools_below(directory, 1, usize::MAX).0
 }
 
-/// Returns the spools in a directory and `levels` below it. Searches at most `most` directories, and returns whether these were
-/// all. Links and hidden directories are left out.
-pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBuf>, bool) {
+/// Returns the spools in a directory and `levels` below it. Searches at most `directories_max` directories, and returns whether
+/// these were all. Links and hidden directories are left out.
+pub fn spools_below(directory: &Path, levels: usize, directories_max: usize) -> (Vec<PathBuf>, bool) {
     let is_spool = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(CLAIM)) && path.join(MANIFEST).exists()
@@ -176,7 +177,7 @@ pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBu
         let mut next = Vec::new();
         for directory in &level {
             searched += 1;
-            if searched > most {
+            if searched > directories_max {
                 found.sort();
                 return (found, false);
             }
@@ -199,10 +200,12 @@ pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBu
     (found, true)
 }
 
-/// Returns the output directory of a living collector of the same run and machine with another session.
+/// Returns the output directory in `wanted` of another living collector of the same run on the same machine. Such a collector has
+/// a session that this process cannot see. This process must not have claimed a directory there yet.
 pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let lives = |spool: &PathBuf| {
         let age = changed(&spool.join(MANIFEST)).and_then(|time| time.elapsed().ok());
+        // A time that is not known, or that is in the future because clocks differ, counts as recent.
         age.is_none_or(|age| age < SILENCE_MAX)
     };
     let is_same = |spool: &PathBuf| Manifest::load(spool).is_ok_and(|other| other.is_of_same_run(manifest));
@@ -267,7 +270,7 @@ pub fn logs_in(directory: &Path) -> Vec<PathBuf> {
         path.extension().is_some_and(|e| e == "defs") && !path.ends_with(crate::sampling::sampler::LOG_NAME)
     };
     let mut logs: Vec<PathBuf> = files(directory).filter(is_log).collect();
-    // A directory in memory lists the newest file first.
+    // tmpfs lists the newest file first. By length and then by name, `7-2.defs` comes before `7-10.defs`.
     logs.sort_unstable_by(|one, other| (one.as_os_str().len(), one).cmp(&(other.as_os_str().len(), other)));
     logs
 }
@@ -286,9 +289,9 @@ fn read_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) 
             {
                 alive = Some(process.pid);
             }
-            Definition::Rank { size: of, .. } => {
+            Definition::Rank { size: job_size, .. } => {
                 with_rank += 1;
-                size = of.max(size);
+                size = job_size.max(size);
             }
             _ => {}
         });

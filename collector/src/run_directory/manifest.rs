@@ -4,7 +4,7 @@
 //! It is written before the first record, and removed before the records are removed: a spool with a manifest belongs to an
 //! unfinished run, and a spool without one is being removed.
 
-use crate::run_directory::files::{MANIFEST, WriteError, write_own_result};
+use crate::run_directory::files::{MANIFEST, WriteError, write_result_privately};
 use crate::run_directory::spool_place;
 use crate::sampling::clock::{SessionClock, Timer};
 use ampere_figures::batch_job::Job;
@@ -106,7 +106,7 @@ pub struct SavedLosses {
     pub records: RecordLosses,
     /// The notes of the summary so far.
     pub notes: Vec<String>,
-    /// Those of them that report a loss.
+    /// The notes that report a loss.
     pub missing: Vec<String>,
 }
 
@@ -249,7 +249,7 @@ impl Manifest {
     /// Writes the manifest to a spool, completely or not at all.
     pub fn save(&self, spool: &Path) -> Result<(), WriteError> {
         let path = spool.join(MANIFEST);
-        write_own_result(&path, &self.text())
+        write_result_privately(&path, &self.text())
     }
 
     /// Returns the manifest as JSON text.
@@ -301,13 +301,13 @@ impl Manifest {
         self.boot == boot_id() && self.boot != [0, 0]
     }
 
-    /// Whether both manifests are of one run on one machine, even if the machine has other names there. Two collectors that
-    /// cannot see each other's shared memory (in containers) notice each other only in the output directory.
+    /// Whether both manifests are of the same run on the same machine, even if the machine has other names there. Two
+    /// collectors that cannot see each other's shared memory (in containers) notice each other only in the output directory.
     pub fn is_of_same_run(&self, other: &Manifest) -> bool {
         self.run_id == other.run_id && self.boot == other.boot && self.boot != [0, 0]
     }
 
-    /// Whether both manifests are of one run, on two machines that have the same name.
+    /// Whether both manifests are of the same run, on two machines that have the same name.
     pub fn is_of_namesake(&self, other: &Manifest) -> bool {
         self.run_id == other.run_id && self.node == other.node && self.boot != other.boot
     }

@@ -75,7 +75,9 @@ fn running(directory: &Path) -> Option<(String, u32)> {
     let session = Session::open(directory).ok().filter(|_| is_session_name(directory))?;
     let run = run_id(directory);
     let output = session.output().map_or_else(String::new, |output| format!(" (in {})", output.display()));
-    let is_running = session.is_of_this_boot() && session.collector_is_alive();
+    // A replay uses no energy that anybody measures.
+    let is_replay = directory.join(ampere_trace::replay::FILE_NAME).exists();
+    let is_running = session.is_of_this_boot() && session.collector_is_alive() && !is_replay;
     is_running.then(|| (format!("{run}{output}"), session.collector_pid()))
 }
 

@@ -1,8 +1,8 @@
 //! Manages the output directory: the run that it belongs to, and the files in it.
 //!
-//! A collector claims the directory by making `spool-<node>` in it. If the collectors of several nodes are started with one
-//! directory, the first one gets it, and each of the others gets a subdirectory with its node's name. The first node's name is in
-//! the link `.ampere-owner`, which is removed when nothing remains to be finished.
+//! A collector claims the directory by making `spool-<node>` in it. If the collectors of several nodes are started with the
+//! same directory, the first one gets it, and each of the others gets a subdirectory with its node's name. The first node's
+//! name is in the link `.ampere-owner`, which is removed when nothing remains to be finished.
 
 use crate::run_directory::disk_space;
 use crate::run_directory::files::{self, MANIFEST, PRIVATE_FILE_MODE, WriteError, file_name};
@@ -113,9 +113,7 @@ const IS_NEW: &str = "directory-is-new";
 /// Returns the name of the default output directory, made from the date and the run.
 pub fn default_directory(run_id: &str) -> PathBuf {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let hash = run_id.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
-    });
+    let hash = ampere_model::text::fnv1a(run_id.bytes());
     PathBuf::from(format!("ampere-{}_{:06x}", clock_text::compact(now.as_nanos() as u64), hash & 0xff_ffff))
 }
 
@@ -199,7 +197,7 @@ pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Outpu
     })
 }
 
-/// Whether both paths lead to the same directory, also through links.
+/// Whether both paths lead to the same directory, directly or through links.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     one == other
         || std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|o| o == one))
@@ -484,7 +482,7 @@ impl Output {
         let text =
             serde_json::json!({ "pid": pid, "url": url, "node": node, "run": run, "addresses": addresses });
         let path = self.directory.join("collector.json");
-        files::write_own_result(&path, &format!("{text}\n"))
+        files::write_result_privately(&path, &format!("{text}\n"))
     }
 
     /// Returns where an earlier collector could be reached.

@@ -213,7 +213,7 @@ impl Locked {
         };
         let lock = session.lock_collector();
         // A file system without locks does not prevent recovery. If the lock is held but is not the file at its path, the file
-        // was removed meanwhile and the lock protects nothing.
+        // was removed in the meantime and the lock protects nothing.
         if matches!(lock, Ok(None)) || (lock.is_ok() && !session.locks().collector) {
             return Err(Problem::Taken(place));
         }

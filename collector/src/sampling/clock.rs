@@ -128,7 +128,7 @@ impl SessionClock {
         self.timer.of(clocks)
     }
 
-    /// Whether its wall-clock time is known.
+    /// Whether the session's wall-clock time is known.
     pub fn is_dated(&self) -> bool {
         self.dated
     }
@@ -142,7 +142,7 @@ impl SessionClock {
         }
     }
 
-    /// Whether it is a replay's clock: all events before its current time have been written then.
+    /// Whether this is the clock of a replay, in which all events before the current time have been written.
     pub fn is_replayed(&self) -> bool {
         self.timer == Timer::Replayed
     }

@@ -4,9 +4,12 @@
 //! Gauges are shown in /metrics and in the summary. No function is charged with a temperature, and the trace has no gauges. A
 //! reported power is also integrated and compared with the device's counter (`agreement.rs` of the timeline crate).
 
+use crate::sampling::sampler_thread::lock;
 use ampere_counters::{Gauge, Quantity, Source};
-use ampere_figures::gauges::{GaugeReading, OverTheRun};
+use ampere_figures::gauges::{GaugeCurve, GaugeReading, OverTheRun, at_limit_ratio};
 use ampere_model::Timestamp;
+use ampere_timeline::curve::Curve;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -21,6 +24,59 @@ pub struct GaugeStatistics {
     least: AtomicU64,
     most: AtomicU64,
     readings: AtomicU64,
+    /// The values over time, for the quantities that have a line next to the power curve.
+    steps: Option<Mutex<Steps>>,
+}
+
+/// The readings of a gauge in steps of equally many: when there are too many steps, pairs of them are merged.
+#[derive(Debug)]
+struct Steps {
+    /// The number of readings in a step.
+    length: u32,
+    all: Vec<Step>,
+}
+
+/// The time of a step's first reading, the sum and number of those that succeeded, and the number of all.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    time: Timestamp,
+    sum: f64,
+    succeeded: u32,
+    readings: u32,
+}
+
+/// The maximum number of steps of a gauge.
+const STEPS_MAX: usize = 512;
+
+impl Steps {
+    fn new() -> Steps {
+        Steps { length: 1, all: Vec::new() }
+    }
+
+    fn add(&mut self, time: Timestamp, value: Option<f64>) {
+        let (sum, succeeded) = (value.unwrap_or(0.0), u32::from(value.is_some()));
+        if let Some(last) = self.all.last_mut().filter(|step| step.readings < self.length) {
+            (last.sum, last.succeeded) = (last.sum + sum, last.succeeded + succeeded);
+            last.readings += 1;
+            return;
+        }
+        if self.all.len() == STEPS_MAX {
+            self.length = self.length.saturating_mul(2);
+            let pairs = self.all.chunks(2).map(|pair| Step {
+                time: pair[0].time,
+                sum: pair.iter().map(|step| step.sum).sum(),
+                succeeded: pair.iter().map(|step| step.succeeded).sum(),
+                readings: pair.iter().map(|step| step.readings).sum(),
+            });
+            self.all = pairs.collect();
+        }
+        self.all.push(Step { time, sum, succeeded, readings: 1 });
+    }
+
+    fn means(&self) -> Vec<(Timestamp, Option<f64>)> {
+        let mean = |step: &Step| (step.succeeded > 0).then(|| step.sum / f64::from(step.succeeded));
+        self.all.iter().map(|step| (step.time, mean(step))).collect()
+    }
 }
 
 impl GaugeStatistics {
@@ -33,6 +89,8 @@ impl GaugeStatistics {
             least: number(f64::INFINITY),
             most: number(f64::NEG_INFINITY),
             readings: AtomicU64::new(0),
+            steps: matches!(gauge.quantity(), Quantity::Clock | Quantity::PowerLimit | Quantity::Throttling)
+                .then(|| Mutex::new(Steps::new())),
         }
     }
 
@@ -44,8 +102,12 @@ impl GaugeStatistics {
         f64::from_bits(of.load(Ordering::Relaxed))
     }
 
-    /// Adds a reading; `None` if the gauge could not be read, so that an old value is not shown as current.
-    pub fn add(&self, value: Option<f64>) {
+    /// Adds a reading at a time of the session's clock; `None` if the gauge could not be read, so that an old value is not shown
+    /// as current.
+    pub fn add(&self, time: Timestamp, value: Option<f64>) {
+        if let Some(steps) = &self.steps {
+            lock(steps).add(time, value);
+        }
         let put = |to: &AtomicU64, value: f64| to.store(value.to_bits(), Ordering::Relaxed);
         put(&self.last, value.unwrap_or(f64::NAN));
         let Some(value) = value else { return };
@@ -72,7 +134,21 @@ impl GaugeStatistics {
             min: GaugeStatistics::get(&self.least),
             mean: GaugeStatistics::get(&self.sum) / readings as f64,
             max: GaugeStatistics::get(&self.most),
+            ..OverTheRun::default()
         })
+    }
+
+    /// Returns the same with what needs the energy of the device over time.
+    pub fn over_the_run_of(&self, energy: &Curve) -> Option<OverTheRun> {
+        let mut over = self.over_the_run()?;
+        if let Some(steps) = &self.steps {
+            let means = lock(steps).means();
+            over.curve = GaugeCurve::new(&means, energy);
+            over.at_limit_ratio = (self.gauge.quantity() == Quantity::PowerLimit)
+                .then(|| at_limit_ratio(&means, energy))
+                .flatten();
+        }
+        Some(over)
     }
 }
 
@@ -88,10 +164,11 @@ pub struct PowerReading {
     pub watts: Option<f64>,
 }
 
-/// Combines the gauges of devices that are shown as one: powers and memories are added, and for other quantities the greatest
+/// Combines the gauges of devices that are shown as one: powers, their limits and memories are added, and for other quantities the greatest
 /// value is kept.
 pub fn add_all(to: &mut Vec<GaugeReading>, more: impl Iterator<Item = GaugeReading>) {
-    const ADDITIVE: [Quantity; 3] = [Quantity::Power, Quantity::MemoryUsed, Quantity::MemorySize];
+    const ADDITIVE: [Quantity; 4] =
+        [Quantity::Power, Quantity::MemoryUsed, Quantity::MemorySize, Quantity::PowerLimit];
     for reading in more {
         let is_same =
             |known: &&mut GaugeReading| known.quantity == reading.quantity && known.which == reading.which;
@@ -118,7 +195,7 @@ pub struct GaugePlace {
     pub device: usize,
     /// The index of its device among all devices.
     pub number: usize,
-    /// Its index among the device's gauges.
+    /// The gauge's index among those of the device.
     pub gauge: usize,
 }
 
@@ -224,13 +301,25 @@ mod tests {
     fn statistics_leave_out_failed_readings() {
         let seen = GaugeStatistics::new(Gauge::EdgeTemperature);
         assert_eq!((seen.now(), seen.over_the_run()), (None, None));
-        [Some(40.0), Some(43.0), None, Some(46.0)].into_iter().for_each(|value| seen.add(value));
+        [Some(40.0), Some(43.0), None, Some(46.0)].into_iter().for_each(|value| seen.add(0, value));
         let over = seen.over_the_run().unwrap();
         assert_eq!((over.readings, over.min, over.mean, over.max), (3, 40.0, 43.0, 46.0));
         assert_eq!(over.text(), "edge 43.0 C (40.0 to 46.0)");
         assert_eq!(seen.now().unwrap().value, 46.0);
-        seen.add(None);
+        seen.add(0, None);
         assert_eq!(seen.now(), None, "the last reading failed");
+    }
+
+    #[test]
+    fn a_long_run_has_at_most_512_steps_that_keep_every_reading() {
+        let mut steps = Steps::new();
+        for time in 0..1200 {
+            steps.add(time, (time != 1199).then_some(time as f64));
+        }
+        let means = steps.means();
+        assert_eq!((steps.length, means.len()), (4, 300));
+        assert_eq!(means[..2], [(0, Some(1.5)), (4, Some(5.5))]);
+        assert_eq!(means[299], (1196, Some(1197.0)), "the last reading failed");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! samples.rs        samples from the sampler's ring to the engine
 //! gauges.rs         what devices report other than their energy
 //! clock.rs          the clock of the timestamps, and the length of its ticks
+//! work.rs           units of work that processes count, as samples
 //! predecessor.rs    takes over the ring of a killed collector's sampler
 //! counters_only.rs  a collector that only samples, for Score-P's trace
 //! ```
@@ -19,6 +20,7 @@ pub mod sampler;
 mod sampler_figures;
 mod sampler_thread;
 pub(crate) mod samples;
+mod work;
 
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
@@ -28,7 +30,9 @@ use crate::stacks::StackSampling;
 use ampere_attribution::Policy;
 use ampere_counters::SharedRunCpu;
 use ampere_figures::summary::StacksOverhead;
-use ampere_model::{Definition, Device, Timestamp};
+use ampere_model::text::plural;
+use ampere_model::{Counted, Definition, Device, Timestamp};
+use ampere_ring::work::{ROWS_MAX, WorkTable};
 use ampere_ring::{Kind, LogReader, RingConsumer};
 use ampere_timeline::gaps::Gaps;
 use ampere_trace::spool::SpoolDirectory;
@@ -37,12 +41,16 @@ use predecessor::Predecessor;
 use sampler::{DeviceFigures, Sampler, SamplerOptions};
 use samples::{FoundSeries, SAMPLES_SPOOL, Samples};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The sampler of a run, its ring as a stream, and the state that an earlier collector's sampler has left.
 pub(crate) struct Sampling {
     directory: PathBuf,
     pub sampler: Option<Sampler>,
     pub samples: Option<Samples>,
+    /// When the sampler was started, by its timer, and when it was stopped.
+    started: Option<(Timer, Timestamp)>,
+    stopped: Option<Timestamp>,
     /// The devices that an earlier collector has sampled, in its ring.
     sampled_before: Vec<Device>,
     /// The time of the last sample of the earlier collector.
@@ -50,6 +58,8 @@ pub(crate) struct Sampling {
     pub stacks: Option<StackSampling>,
     /// The cost of sampling stacks for the program, known after it has ended.
     pub stacks_overhead: Option<StacksOverhead>,
+    /// The CPU time of processes whose time is in their parents' rows, known after the program has ended.
+    pub given_to_parents: Duration,
 }
 
 impl Sampling {
@@ -58,10 +68,13 @@ impl Sampling {
             directory: session.to_owned(),
             sampler: None,
             samples: None,
+            started: None,
+            stopped: None,
             sampled_before: Vec::new(),
             predecessors_last: 0,
             stacks: None,
             stacks_overhead: None,
+            given_to_parents: Duration::ZERO,
         }
     }
 
@@ -83,18 +96,31 @@ impl Sampling {
         let options =
             SamplerOptions { period, gauges, settings, predecessor, run_cpu, other_jobs, by_cpu_time };
         match Sampler::start(&self.directory, timer, options) {
-            Ok(sampler) => self.sampler = Some(sampler),
+            Ok(sampler) => (self.sampler, self.started) = (Some(sampler), Some((timer, timer.now()))),
             Err(why) => notes.add_loss(format!("no energy is sampled: {why}")),
         }
     }
 
     /// Stops the sampler. Returns `false` if it does not end.
     pub fn stop(&mut self, notes: &mut Notes) -> bool {
+        self.stopped = self.stopped.or(self.started.map(|(timer, _)| timer.now()));
         let has_stopped = self.sampler.as_mut().is_none_or(Sampler::stop);
         if !has_stopped {
             notes.add_loss("a counter's library no longer answers: its last samples are lost");
         }
+        if let Ok(Some(table)) = WorkTable::open(&self.directory) {
+            note_left_out(&table, notes);
+        }
         has_stopped
+    }
+
+    /// Returns the ticks before the first and after the last reading of a sampler that has ended, and those for which it ran.
+    /// `None` if there is no reading.
+    pub fn unread_ticks(&self) -> Option<(u64, u64)> {
+        let ((_, started), stopped) = (self.started?, self.stopped?);
+        let (first, last) = self.samples.as_ref()?.span?;
+        let unread = first.saturating_sub(started) + stopped.saturating_sub(last);
+        Some((unread, stopped.saturating_sub(started)))
     }
 
     /// Discards all samples so far, because their times are from another clock. All of them are older than the first event.
@@ -102,7 +128,7 @@ impl Sampling {
     pub fn forget(&mut self, notes: &mut Notes) -> bool {
         self.samples = None;
         let has_stopped = self.stop(notes);
-        self.sampler = None;
+        (self.sampler, self.started, self.stopped) = (None, None, None);
         self.sampled_before.clear();
         has_stopped
     }
@@ -162,19 +188,32 @@ impl Sampling {
         }
     }
 
-    /// Makes devices of the counters that the sampler has opened. Returns whether there are new ones.
+    /// Makes devices of the counters that the sampler has opened, and series of the work that was counted since.
     pub fn find_devices(
         &mut self,
         options: &Options,
         spool: &SpoolDirectory,
         timeline: &mut LiveTimeline,
         notes: &mut Notes,
-    ) -> bool {
+    ) {
         while let Some(line) = self.sampler.as_ref().and_then(Sampler::news) {
             notes.add(line);
         }
         self.take_powers(timeline);
-        let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return false };
+        self.take_found(options, spool, timeline, notes);
+        // In a short run, the devices and the first work are found at once. The devices have the first numbers.
+        self.take_work(options, spool, timeline);
+    }
+
+    /// Makes devices of the counters that the sampler has opened, if it has just done so.
+    fn take_found(
+        &mut self,
+        options: &Options,
+        spool: &SpoolDirectory,
+        timeline: &mut LiveTimeline,
+        notes: &mut Notes,
+    ) {
+        let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return };
         let opened = found.and_then(|found| {
             if self.samples.is_some() {
                 return Ok((found, None));
@@ -186,18 +225,14 @@ impl Sampling {
             Ok(both) => both,
             Err(why) => {
                 notes.add_loss(format!("no energy is sampled: {why}"));
-                return false;
+                return;
             }
         };
         match found.is_incomplete {
             true => found.notes.into_iter().for_each(|note| notes.add_loss(note)),
             false => notes.extend(found.notes),
         }
-        let log = sampler::LOG_NAME;
-        let _ = ampere_owned::open_own(&self.directory.join(log)).and_then(|mut of_session| {
-            let mut copy = ampere_owned::create(&spool.directory.join(log), PRIVATE_FILE_MODE)?;
-            std::io::copy(&mut of_session, &mut copy)
-        });
+        self.copy_log(spool);
         let new = match ring {
             Some(ring) => {
                 timeline.pipeline.gaps = Gaps::new(options.manifest.progress.breaks.clone());
@@ -210,12 +245,32 @@ impl Sampling {
             samples.add_devices(found_series(&new, options), timeline);
             samples.numbers = found.devices.iter().map(|device| device.index as usize).collect();
         }
-        true
+    }
+
+    /// Copies the sampler's log to the records on disk.
+    fn copy_log(&self, spool: &SpoolDirectory) {
+        let log = sampler::LOG_NAME;
+        let _ = ampere_owned::open_own(&self.directory.join(log)).and_then(|mut of_session| {
+            let mut copy = ampere_owned::create(&spool.directory.join(log), PRIVATE_FILE_MODE)?;
+            std::io::copy(&mut of_session, &mut copy)
+        });
+    }
+
+    /// Adds the series of work that was counted for the first time.
+    fn take_work(&mut self, options: &Options, spool: &SpoolDirectory, timeline: &mut LiveTimeline) {
+        let (Some(sampler), Some(samples)) = (&self.sampler, &mut self.samples) else { return };
+        let new: Vec<Device> = std::iter::from_fn(|| sampler.work()).collect();
+        if !new.is_empty() {
+            samples.add_devices(found_series(&new, options), timeline);
+            self.copy_log(spool);
+        }
     }
 
     /// Returns the devices that an earlier collector has not sampled.
     fn new_devices(&self, found: &[Device], notes: &mut Notes) -> Vec<Device> {
-        for before in &self.sampled_before {
+        let are_devices =
+            self.sampled_before.iter().filter(|before| Counted::of_metric(&before.metric).is_none());
+        for before in are_devices {
             if found.iter().all(|device| device.index != before.index) {
                 notes.add_loss(format!(
                     "{}: the collector that took over no longer finds this device; its samples end there",
@@ -283,4 +338,22 @@ pub fn devices_in(log: &Path) -> Vec<Device> {
         });
     }
     devices
+}
+
+/// Notes what the processes could not count.
+fn note_left_out(table: &WorkTable, notes: &mut Notes) {
+    if table.left_out() > 0 {
+        notes.add(format!(
+            "units of work of {} are not counted: their number was not finite and more than 0, a signal handler counted with a \
+             new name, or there were more than {ROWS_MAX} names",
+            plural(table.left_out(), "call")
+        ));
+    }
+    if table.ranges_left_out() > 0 {
+        notes.add(format!(
+            "{} that were started and ended are not counted: a process had thousands open, a signal handler started one with a new \
+             name, or there were too many names",
+            plural(table.ranges_left_out(), "range")
+        ));
+    }
 }

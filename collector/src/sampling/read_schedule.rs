@@ -39,7 +39,7 @@ pub struct Pause {
     /// The durations of the last readings, in nanoseconds.
     costs: [u64; COSTS_KEPT],
     count: usize,
-    /// The tick until which it is left alone.
+    /// The tick until which the source is left alone.
     until: u64,
     /// The length of a tick in nanoseconds.
     period: u64,
@@ -185,8 +185,8 @@ impl ReadSchedule {
             }
             return;
         }
-        // The change came at an unknown time since the last reading. That does not count as early if the reading was late, if
-        // the counter had stood still, or, for a few changes, if the time of the previous change is uncertain too.
+        // The change came at an unknown time since the last reading. A change does not count as early if the reading was late,
+        // if the counter had stood still, or, for a few changes, if the time of the previous change is uncertain too.
         let stalled = tick >= before + STALLED_INTERVALS * interval.learned.unwrap_or(0);
         if late || stalled {
             return;

@@ -19,6 +19,7 @@ pub use crate::sampling::sampler_thread::{Found, SamplerError, SamplerOptions};
 use crate::sampling::clock::Timer;
 use crate::sampling::gauges::PowerReading;
 use crate::sampling::sampler_thread::{GpuUsers, Reports, SamplerThread, lock};
+use ampere_model::Device;
 use crossbeam_channel::Receiver;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,6 +42,7 @@ pub struct Sampler {
     found: Receiver<Result<Found, SamplerError>>,
     news: Receiver<String>,
     powers: Receiver<PowerReading>,
+    work: Receiver<Device>,
     is_calm: Arc<AtomicBool>,
     users: Arc<Mutex<GpuUsers>>,
     /// The sampler's figures about itself.
@@ -58,15 +60,17 @@ impl Sampler {
         let (news_sender, news) = crossbeam_channel::bounded(NEWS_MAX);
         let users = Arc::new(Mutex::new(GpuUsers::new()));
         let (power_sender, powers) = crossbeam_channel::bounded(POWERS_MAX);
+        let (work_sender, work) = crossbeam_channel::unbounded();
         let reports = Reports {
             figures: figures.clone(),
             news: news_sender,
             powers: power_sender,
             is_calm: is_calm.clone(),
             users: users.clone(),
+            work: work_sender,
         };
         let (stopped, directory) = (stop.clone(), directory.to_owned());
-        let work = move || match SamplerThread::open(&directory, timer, options, reports) {
+        let body = move || match SamplerThread::open(&directory, timer, options, reports) {
             Ok((mut thread, found)) => {
                 // The command starts when the counters have been found, so its first joules come after a reading.
                 thread.read_first();
@@ -79,9 +83,9 @@ impl Sampler {
         };
         let thread = std::thread::Builder::new()
             .name("ampere-sampler".to_owned())
-            .spawn(work)
+            .spawn(body)
             .map_err(SamplerError::Thread)?;
-        Ok(Sampler { stop, thread: Some(thread), found, news, powers, is_calm, users, figures })
+        Ok(Sampler { stop, thread: Some(thread), found, news, powers, work, is_calm, users, figures })
     }
 
     /// Returns what was found, once, when the counters are open and the ring can be read.
@@ -103,6 +107,11 @@ impl Sampler {
 
     pub fn power(&self) -> Option<PowerReading> {
         self.powers.try_recv().ok()
+    }
+
+    /// Returns the next series of work that was counted for the first time.
+    pub fn work(&self) -> Option<Device> {
+        self.work.try_recv().ok()
     }
 
     /// Returns the PCI addresses of the GPUs that a process used when their libraries were last asked.

@@ -5,12 +5,14 @@ use crate::sampling::gauges::{GaugeSchedule, GaugeStatistics, PowerReading};
 use crate::sampling::predecessor::{LOG_NAME, Predecessor, RING_NAME};
 use crate::sampling::read_schedule::{Pause, ReadSchedule, UpdateInterval};
 use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
-use ampere_counters::{Kind, OtherJobs, Quantity, ReadError, Reading, Settings, SharedRunCpu, Source};
+use crate::sampling::work::WorkSeries;
+use ampere_counters::{
+    Kind, OtherJobs, Quantity, ReadError, Reading, Settings, SharedRunCpu, Source, thread_cpu_time,
+};
 use ampere_model::{Definition, Device, OTHER_JOBS_CPU_TIME, Quality};
 use ampere_ring::samples::{SAMPLES_MAX, SampleWriter};
 use ampere_ring::{Error, EventWriter, Headroom, LogWriter, RING_RECORDS_MIN, RingProducer, Session};
 use crossbeam_channel::Sender;
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,7 +41,7 @@ const USERS_PERIOD: Duration = Duration::from_secs(1);
 /// The time between two records of the thread's CPU time.
 const CPU_TIME_PERIOD: Duration = Duration::from_millis(100);
 /// The time between two readings of an estimate whose joules are divided by CPU time.
-const ESTIMATE_PERIOD: Duration = Duration::from_millis(20);
+const ESTIMATE_PERIOD: Duration = Duration::from_millis(50);
 /// The time between two samples of other jobs' CPU time. It is long compared with the ticks in which the kernel counts.
 const OTHER_JOBS_PERIOD: Duration = Duration::from_millis(100);
 /// The log of the sources' notes, which the plugin prints.
@@ -96,6 +98,8 @@ pub(super) struct Reports {
     pub powers: Sender<PowerReading>,
     pub is_calm: Arc<AtomicBool>,
     pub users: Arc<Mutex<GpuUsers>>,
+    /// The series of work that was counted for the first time.
+    pub work: Sender<Device>,
 }
 
 /// The pids of the processes that use a GPU, by its PCI address, for GPUs whose library reports them.
@@ -106,7 +110,7 @@ pub(super) type GpuUsers = BTreeMap<String, Vec<u32>>;
 struct Slot {
     last: Option<(u64, Instant)>,
     schedule: ReadSchedule,
-    /// The tick at which it is read next.
+    /// The tick at which the device is read next.
     due: u64,
     /// Failed readings since the last successful one.
     failures: u32,
@@ -196,14 +200,15 @@ pub(super) struct SamplerThread {
     gauges: GaugeSchedule,
     users: UsersSchedule,
     other_jobs: Option<OtherJobsSeries>,
+    work: WorkSeries,
     period: Duration,
     by_cpu_time: bool,
     samples: Samples,
     reports: Reports,
 }
 
-/// The schedule of asking libraries which processes use their GPUs. The GPUs are asked one after the other, so that no counter
-/// waits for all of them.
+/// The schedule of asking libraries which processes use their GPUs. The GPUs are asked one after the other, so that a counter
+/// is delayed by one GPU and never by all.
 struct UsersSchedule {
     /// The index of each GPU's source, its device there, and its PCI address.
     gpus: Vec<(usize, usize, String)>,
@@ -249,6 +254,8 @@ impl SamplerThread {
         };
         // This is enough for the numbers of a predecessor's devices, too.
         let count = devices.iter().map(|device| device.index as usize + 1).max().unwrap_or(0);
+        let before = predecessor.iter().flat_map(|before| &before.devices);
+        let work = WorkSeries::new(directory, &devices.iter().chain(before).cloned().collect::<Vec<_>>());
         let series = SampleWriter::new(directory, count, SAMPLES_MAX);
         let series = if predecessor.is_some() { series.continued() } else { series };
         let figures = sources.iter().flat_map(|source| figures_of(source.as_ref()));
@@ -269,6 +276,7 @@ impl SamplerThread {
             },
             gauges: GaugeSchedule::new(sources, gauges.map(|time| ticks(time) as u64)),
             other_jobs: other_jobs.map(|jobs| OtherJobsSeries { jobs, due: Instant::now() }),
+            work,
             counters: counters_of(opened.sources, period),
             period,
             by_cpu_time,
@@ -291,11 +299,15 @@ impl SamplerThread {
         loop {
             let stopping = stop.load(Ordering::Relaxed);
             match stopping {
-                true => self.read_all(tick, true),
+                true => {
+                    self.counters.iter_mut().for_each(|counters| counters.source.finish());
+                    self.read_all(tick, true);
+                }
                 false => self.read_due(tick),
             }
             let now = Instant::now();
             self.read_other_jobs(now, stopping);
+            self.read_work(now, stopping);
             if now >= cpu_at || stopping {
                 cpu_at = now + CPU_TIME_PERIOD;
                 self.record_cpu_time(now.duration_since(start));
@@ -315,10 +327,9 @@ impl SamplerThread {
             let due = self.counters.iter().filter_map(Counters::due).chain(self.gauges.due()).min();
             // Without devices, the thread only waits for the end, which wakes it.
             let due = due.unwrap_or(tick + self.ticks(NEWS_PERIOD)).max(tick + 1);
-            let due = match &self.other_jobs {
-                Some(series) => due.min(tick + self.ticks(series.due.saturating_duration_since(now))),
-                None => due,
-            };
+            let others = self.other_jobs.as_ref().map(|series| series.due).into_iter().chain(self.work.due());
+            let others = others.map(|due| tick + self.ticks(due.saturating_duration_since(now)));
+            let due = others.fold(due, u64::min);
             let deadline = start + tick_time(self.period, due);
             sleep_until(deadline, stop);
             let late = Instant::now().saturating_duration_since(deadline);
@@ -331,9 +342,7 @@ impl SamplerThread {
     }
 
     fn record_cpu_time(&self, run: Duration) {
-        let cpu = clock_gettime(ClockId::ThreadCPUTime);
-        let cpu = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
-        self.reports.figures.cpu_ns.store(cpu.as_nanos() as u64, Ordering::Relaxed);
+        self.reports.figures.cpu_ns.store(thread_cpu_time().as_nanos() as u64, Ordering::Relaxed);
         self.reports.figures.run_ns.store(run.as_nanos() as u64, Ordering::Relaxed);
     }
 
@@ -347,6 +356,18 @@ impl SamplerThread {
         let number = self.samples.numbers.len() - 1;
         self.samples.release();
         self.samples.ring.sample(self.samples.timer.now(), self.samples.numbers[number], cpu_ns);
+    }
+
+    /// Samples the units of work that processes have counted, if that is due.
+    fn read_work(&mut self, now: Instant, is_last: bool) {
+        let Samples { ring, timer, held, numbers, .. } = &mut self.samples;
+        let define = |device| drop(self.reports.work.send(device));
+        self.work.read(now, is_last, define, |number, units| {
+            if let Some((device, time, nanojoules)) = held.take() {
+                ring.sample(time, numbers[device], nanojoules);
+            }
+            ring.sample(timer.now(), number, units.to_bits());
+        });
     }
 
     fn record_lateness(&self, late: Duration) {
@@ -394,9 +415,9 @@ impl SamplerThread {
             let statistics = &figures.devices()[place.number].gauges[place.gauge];
             let before = timer.now();
             let value = self.counters[place.source].source.gauge(place.device, statistics.gauge);
-            statistics.add(value);
+            let time = halfway(before, timer.now());
+            statistics.add(time, value);
             if statistics.gauge.quantity() == Quantity::Power {
-                let time = halfway(before, timer.now());
                 let which = statistics.gauge.which();
                 // If these readings are lost, the comparison with the counter has a longer step.
                 let reading = PowerReading { device: place.number, which, time, watts: value };
@@ -437,7 +458,8 @@ impl SamplerThread {
             let shortest = known.map_or(took, |known| known.min(took));
             *known = Some(shortest);
             tries -= 1;
-            if tries == 0 || !is_interrupted(took, shortest) {
+            let comes_once = self.counters[at].source.is_polled();
+            if tries == 0 || comes_once || !is_interrupted(took, shortest) {
                 return (time, reading, took);
             }
         }
@@ -446,7 +468,7 @@ impl SamplerThread {
     fn read(&mut self, at: usize, device: usize, tick: u64, is_last: bool) {
         let (time, reading, took) = self.read_undisturbed(at, device);
         let now = Instant::now();
-        let (shortest, retry) = (self.shortest_period(at, device), self.ticks(RETRY_PERIOD));
+        let shortest = self.shortest_period(at, device);
         // The CPU time of the run's last processes becomes known in the last reading, whose interval must contain their work.
         let is_held = self.is_estimate_by_cpu_time(at, device);
         let counters = &mut self.counters[at];
@@ -484,21 +506,30 @@ impl SamplerThread {
                     due
                 };
             }
-            Err(error) => {
-                add(&figures.failed_readings, 1);
-                self.samples.release();
-                slot.failures = slot.failures.saturating_add(1);
-                slot.schedule.forget();
-                slot.due = tick + if slot.failures < FAILURES_MAX { 1 } else { retry };
-                if slot.failures >= FAILURES_MAX && !slot.is_reported {
-                    slot.is_reported = true;
-                    let name = &counters.source.devices()[device].name;
-                    let line = format!(
-                        "{name} cannot be read: {error}; sampling continues when it can be read again"
-                    );
-                    let _ = self.reports.news.try_send(line);
-                }
-            }
+            // The source reads at intervals of its own, and the value is known already.
+            Err(ReadError::NotYet) => slot.due = tick + shortest,
+            Err(error) => self.record_failure(at, device, tick, &error),
+        }
+    }
+
+    /// Counts a failed reading, and reports the third in a row. Each failed reading of a user's own counter comes once, and the
+    /// first is reported.
+    fn record_failure(&mut self, at: usize, device: usize, tick: u64, error: &ReadError) {
+        let retry = self.ticks(RETRY_PERIOD);
+        let counters = &mut self.counters[at];
+        let failures_max = if counters.source.is_polled() { 1 } else { FAILURES_MAX };
+        let slot = &mut counters.slots[device];
+        add(&self.reports.figures.devices()[counters.first + device].failed_readings, 1);
+        self.samples.release();
+        slot.failures = slot.failures.saturating_add(1);
+        slot.schedule.forget();
+        slot.due = tick + if slot.failures < FAILURES_MAX { 1 } else { retry };
+        if slot.failures >= failures_max && !slot.is_reported {
+            slot.is_reported = true;
+            let name = &counters.source.devices()[device].name;
+            let line =
+                format!("{name} cannot be read: {error}; sampling continues when it can be read again");
+            let _ = self.reports.news.try_send(line);
         }
     }
 
@@ -535,8 +566,8 @@ fn ask_who_uses_gpus(
     reporting
 }
 
-pub(super) fn lock(users: &Mutex<GpuUsers>) -> MutexGuard<'_, GpuUsers> {
-    users.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds to a figure that only one thread writes.
@@ -551,7 +582,7 @@ fn raise(to: &AtomicU64, value: u64) {
     }
 }
 
-/// Whether a reading was interrupted, by its time and that of the shortest one in nanoseconds.
+/// Whether a reading was interrupted, by its duration and the duration of the shortest reading, in nanoseconds.
 fn is_interrupted(took: u64, shortest: u64) -> bool {
     took > shortest.saturating_mul(10).saturating_add(INTERRUPTION_MIN) && took <= REPEATED_MAX
 }
@@ -612,7 +643,7 @@ fn add_other_jobs(
     Some(jobs)
 }
 
-/// Makes the series of other jobs' CPU time, which is no device.
+/// Makes the series of other jobs' CPU time, which is not a device.
 fn other_jobs_series(index: u32) -> Device {
     Device {
         index,

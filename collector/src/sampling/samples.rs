@@ -4,24 +4,25 @@ use crate::ingest::ring_reader::RingReader;
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::BATCH;
-use ampere_model::{Device, OTHER_JOBS_CPU_TIME, Timestamp};
+use ampere_model::{Counted, Device, OTHER_JOBS_CPU_TIME, Timestamp};
 use ampere_ring::decoder::Event;
 use ampere_ring::{Record, RingConsumer};
 use ampere_timeline::attributor::{FoundDevice, Recorded};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::topology::CounterEvidence;
 use ampere_trace::evidence::of_device;
-use ampere_trace::replay::{Replay, ReplayedMetric};
+use ampere_trace::replay::{Replay, ReplayedMetric, ReplayedWork};
 use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::SampledMetric;
 
 pub(crate) const SAMPLES_SPOOL: &str = "sampler.0";
 
-/// A series of samples that was found: a counter, with what the trace, the attribution and the summary need about it, or the CPU
-/// time of other jobs on a node.
+/// A series of samples that was found. It is from a counter, with what the trace, the attribution and the summary need to know
+/// about the counter, or it has the CPU time of other jobs on a node, or what processes have counted there.
 pub(crate) enum FoundSeries {
     Counter(Box<FoundCounter>),
     OtherJobs(String),
+    Work(ReplayedWork),
 }
 
 pub(crate) struct FoundCounter {
@@ -38,6 +39,8 @@ enum Series {
     Counter(Option<usize>),
     /// The CPU time of other jobs on this node.
     OtherJobs(String),
+    /// What processes have counted, as the bits of an `f64`.
+    Work(ReplayedWork),
 }
 
 impl FoundSeries {
@@ -45,6 +48,9 @@ impl FoundSeries {
     pub fn sampled(node: &str, device: &Device) -> FoundSeries {
         if device.metric == OTHER_JOBS_CPU_TIME {
             return FoundSeries::OtherJobs(node.to_owned());
+        }
+        if Counted::of_metric(&device.metric).is_some() {
+            return FoundSeries::Work(ReplayedWork { node: node.to_owned(), metric: device.metric.clone() });
         }
         FoundSeries::Counter(Box::new(FoundCounter {
             metric: SampledMetric::sampled(node.to_owned(), device),
@@ -73,7 +79,8 @@ impl FoundSeries {
             }))
         };
         let other_jobs = replay.other_jobs.iter().cloned().map(FoundSeries::OtherJobs);
-        replay.metrics.iter().map(counter).chain(other_jobs).collect()
+        let work = replay.work.iter().cloned().map(FoundSeries::Work);
+        replay.metrics.iter().map(counter).chain(other_jobs).chain(work).collect()
     }
 }
 
@@ -106,7 +113,7 @@ impl Samples {
     pub fn device(&self, number: usize) -> Option<usize> {
         match self.series.get(number)? {
             Series::Counter(device) => *device,
-            Series::OtherJobs(_) => None,
+            Series::OtherJobs(_) | Series::Work(_) => None,
         }
     }
 
@@ -127,20 +134,28 @@ impl Samples {
                     attributor.add_other_jobs(&node);
                     self.series.push(Series::OtherJobs(node));
                 }
+                FoundSeries::Work(work) => {
+                    self.metrics.push(SampledMetric::of_work(&work));
+                    self.series.push(Series::Work(work));
+                }
             }
         }
         all_traits.into_iter().for_each(|(device, traits)| attributor.set_traits(device, traits));
         timeline.pipeline.place_streams();
     }
 
-    /// Reads the new records, in batches as from any other ring.
-    pub fn drain(&mut self, batch: &mut Vec<Record>, timeline: &mut LiveTimeline) {
-        let waiting = self.reader.ring.available().unwrap_or(0);
-        for _ in 0..waiting.div_ceil(BATCH as u64).max(1) {
+    /// Returns the number of records that wait in the ring.
+    pub fn waiting(&mut self) -> usize {
+        self.reader.ring.available().unwrap_or(0) as usize
+    }
+
+    /// Reads this number of new records, in batches as from any other ring.
+    pub fn drain(&mut self, mut waiting: usize, batch: &mut Vec<Record>, timeline: &mut LiveTimeline) {
+        while waiting > 0 {
             let position = self.reader.ring.position();
-            if self.reader.drain(batch, BATCH).is_ok() {
-                self.take(position, batch, timeline);
-            }
+            let Ok(count @ 1..) = self.reader.drain(batch, waiting.min(BATCH)) else { return };
+            self.take(position, batch, timeline);
+            waiting -= count;
         }
     }
 
@@ -164,6 +179,9 @@ impl Samples {
                     Some(Series::Counter(Some(device))) => *device,
                     Some(Series::OtherJobs(node)) => {
                         return pipeline.add_cpu_time_of_other_jobs(node, time, bits as f64 * 1e-9);
+                    }
+                    Some(Series::Work(ReplayedWork { node, metric })) => {
+                        return pipeline.attributor.work.count(metric, node, f64::from_bits(bits));
                     }
                     Some(Series::Counter(None)) | None => return,
                 };

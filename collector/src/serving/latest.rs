@@ -96,7 +96,7 @@ impl Latest {
     }
 }
 
-/// The page of a run that has ended, for clients that were watching.
+/// The page of a run that has ended, for clients that were watching or are expected.
 #[derive(Clone, Debug)]
 pub struct LastPage {
     page: watch::Sender<Option<Arc<Page>>>,
@@ -115,13 +115,18 @@ impl LastPage {
         self.page.borrow().clone()
     }
 
+    /// Makes the page known at the end of the run, even if no client has asked by then.
+    pub fn await_clients(&self) {
+        self.is_watched.store(true, Ordering::Relaxed);
+    }
+
     /// Waits until the run has ended and the page is known.
     pub async fn wait(&self) -> Option<Arc<Page>> {
-        self.is_watched.store(true, Ordering::Relaxed);
+        self.await_clients();
         self.page.subscribe().wait_for(Option::is_some).await.ok().and_then(|page| page.clone())
     }
 
-    /// Sets the page to the final figures, if a client was watching.
+    /// Sets the page to the final figures, if a client was watching or is expected.
     pub(crate) fn set(&self, summary: &Summary) {
         if self.is_watched.load(Ordering::Relaxed) {
             self.page.send_replace(Some(Arc::new(Page::of(summary))));

@@ -1,19 +1,21 @@
 //! The data of the live page. The collector's loop makes it when a client requests it, and once more when the run has ended.
 
 use crate::finish::summary::RunSummary;
+use crate::ingest::process::Process;
 use crate::live::LiveRun;
 use crate::serving::history::History;
 use ampere_figures::snapshot::Snapshot;
 use ampere_figures::summary::Summary;
 use ampere_model::text::printable;
-use ampere_report::page::{Fact, Now, Page, PowerSeries, SERIES_MAX, State};
+use ampere_report::is_mpi_rank;
+use ampere_report::page::{Fact, GaugeLine, Now, Page, PowerSeries, SERIES_MAX, State};
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::sync::Arc;
 use std::time::Duration;
 
 impl LiveRun {
-    /// Returns the current page. If `rank` is set, the call paths are those of this rank alone; it is an index into the ranks
-    /// that can be chosen.
+    /// Returns the current page. If `rank` is set, the page has the call paths of this rank only. `rank` is an index into the
+    /// ranks that clients can choose.
     pub fn page(&mut self, rank: Option<usize>) -> Page {
         if let Some(timeline) = &mut self.timeline {
             timeline.pipeline.advance_lanes();
@@ -26,15 +28,24 @@ impl LiveRun {
         if let Some(timeline) = &self.timeline {
             let tables = self.publisher.tables.tables(&timeline.pipeline.attributor, &summary, rank);
             page.tables = Some(Arc::new(tables));
-            page.power = power(&timeline.pipeline.attributor, &mut self.publisher.history, &page);
+            let history = &mut self.publisher.history;
+            page.power = power(&timeline.pipeline.attributor, history, &summary, &page);
         }
         add_live(&mut page, &snapshot);
+        // The snapshot may have been made before the processes became ranks.
+        let is_rank = |process: &Process| is_mpi_rank(&process.group());
+        if !snapshot.ranks.is_empty() && !self.ingest.processes.iter().any(is_rank) {
+            page.run.who = match snapshot.ranks.len() {
+                1 => "1 process".to_owned(),
+                many => format!("{many} processes"),
+            };
+        }
         page
     }
 }
 
-/// Returns the power of the devices that are in no other one, in the order of their names.
-fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<PowerSeries> {
+/// Returns the power of the devices that are not contained in another, in the order of their names.
+fn power(attributor: &Attributor, history: &mut History, summary: &Summary, page: &Page) -> Vec<PowerSeries> {
     let devices = attributor.devices.iter().enumerate();
     let mut topmost: Vec<_> = devices
         .filter(|(at, device)| device.info.unit == Unit::Joules && attributor.counts(*at))
@@ -42,6 +53,7 @@ fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<Pow
         .map(|(at, device)| (&device.info, at))
         .collect();
     topmost.sort_by_key(|(info, _)| (&info.node, info.name.len(), &info.name));
+    let gauges = |name: &str| summary.devices.iter().find(|device| device.name == name).map(GaugeLine::of);
     let line = |name: &str| page.devices.iter().find(|line| line.name == name);
     let series = topmost.into_iter().take(SERIES_MAX).map(|(info, at)| PowerSeries {
         node: printable(&info.node),
@@ -50,12 +62,13 @@ fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<Pow
         watts: None,
         mean_watts: line(&info.name).and_then(|line| line.mean_watts),
         baseline_watts: line(&info.name).and_then(|line| line.baseline_watts),
+        gauges: gauges(&info.name).unwrap_or_default(),
         segments: history.segments(at),
     });
     series.collect()
 }
 
-/// Adds the parts that only the page of a running program has, from the last snapshot.
+/// Adds what only the page of a running program has, from the last snapshot.
 fn add_live(page: &mut Page, snapshot: &Snapshot) {
     let watts = |name: &str| {
         let shown = snapshot.devices.iter().find(|device| printable(&device.device) == name);
@@ -65,7 +78,7 @@ fn add_live(page: &mut Page, snapshot: &Snapshot) {
     page.power.iter_mut().for_each(|series| series.watts = watts(&series.name));
     page.totals.watts = snapshot.topmost().filter_map(|device| device.watts).reduce(|sum, watts| sum + watts);
     let ranks: Vec<(&str, &str)> =
-        snapshot.ranks.iter().map(|rank| (rank.rank.as_str(), rank.current_region.as_str())).collect();
+        snapshot.ranks.iter().map(|rank| (rank.shown(), rank.current_region.as_str())).collect();
     page.now = Some(Now::of(&ranks));
     let fullest = snapshot.ranks.iter().map(|rank| rank.ring_fill_ratio).fold(0.0, f64::max);
     let lag = snapshot.collector.lag_seconds;
@@ -74,7 +87,7 @@ fn add_live(page: &mut Page, snapshot: &Snapshot) {
     page.monitor.insert(1, Fact { warns: fullest > FILL_MAX, ..Fact::new(FULLEST_LABEL, fullest, "ratio") });
 }
 
-/// Returns a page whose joules are as old as `age`, with the present power and innermost functions of the ranks.
+/// Returns the page, whose joules are `age` old, with the power and the innermost functions of the ranks as of now.
 pub fn refreshed(page: &Page, snapshot: &Snapshot, age: Duration) -> Page {
     let mut page = page.clone();
     page.run.seconds += age.as_secs_f64();
@@ -84,8 +97,8 @@ pub fn refreshed(page: &Page, snapshot: &Snapshot, age: Duration) -> Page {
 
 const LAG_LABEL: &str = "attribution is behind by";
 const FULLEST_LABEL: &str = "fullest ring";
-/// A lag of the attribution, in seconds, above which a note is shown. The lag exceeds this only if the collector cannot keep
-/// up, or a GPU stream is silent.
+/// The lag of the attribution, in seconds, above which a note is shown. A larger lag means that the collector cannot keep up,
+/// or that a GPU stream is silent.
 const LAG_SECONDS_MAX: f64 = 5.0;
 /// The fill level above which a note is shown. In a ring that is half full, calls are coalesced.
 const FILL_MAX: f64 = 0.5;

@@ -11,6 +11,7 @@ use crate::sampling::gauges::{self, GaugeStatistics};
 use crate::serving::history::History;
 use crate::serving::latest::Latest;
 use crate::serving::power::Power;
+use ampere_counters::thread_cpu_time;
 use ampere_figures::clock_text::rfc3339;
 use ampere_figures::snapshot::{self, Limits, RankFigures, Snapshot};
 use ampere_figures::summary::{Readings, SamplerOverhead};
@@ -101,7 +102,7 @@ impl Publisher {
 
     /// Publishes a snapshot. `of` is `None` before the run has a clock. `is_last`: the run has ended.
     pub fn publish(&mut self, of: Option<Published>, is_last: bool) {
-        let begun = Instant::now();
+        let (begun, cpu_before) = (Instant::now(), thread_cpu_time());
         let mut snapshot = of.map_or_else(Snapshot::default, |of| self.snapshot(of));
         snapshot.is_last = is_last;
         if self.latest.was_asked() {
@@ -109,7 +110,7 @@ impl Publisher {
         }
         // With very many call paths a snapshot takes long, so snapshots are made less often: they take at most a hundredth of the
         // time.
-        let period_min = 100 * begun.elapsed();
+        let period_min = 100 * thread_cpu_time().saturating_sub(cpu_before);
         self.due = begun + UNASKED_PERIOD.max(period_min);
         self.next = begun + SNAPSHOT_PERIOD.max(period_min);
         self.latest.set(snapshot, self.next);
@@ -161,7 +162,7 @@ impl Publisher {
         for (number, (device, figures)) in attributor.devices.iter().zip(sampled).enumerate() {
             let shown = snapshot.devices.iter_mut().find(|shown| shown.device == device.info.name);
             let Some(shown) = shown else { continue };
-            // If several metrics have one name, their known powers are added.
+            // If several metrics have the same name, their known powers are added.
             let watts = self.power.per_tick(number, of.now, window).map(|joules| joules / clock.seconds(1));
             shown.watts = watts.map(|watts| shown.watts.unwrap_or(0.0) + watts).or(shown.watts);
             if let Some(figures) = figures {
@@ -186,8 +187,10 @@ fn rank_figures(of: &Published) -> Vec<RankFigures> {
         let indices = process.locations.iter().filter_map(|location| location.index);
         losses.kernels_without_launch =
             indices.map(|index| of.timeline.pipeline.without_launch(index)).fold(0, u64::saturating_add);
+        let group = process.group();
         RankFigures {
-            rank: process.rank_number().map_or_else(|| process.group(), |rank| rank.to_string()),
+            is_alone: group == "Process",
+            rank: process.rank_number().map_or(group, |rank| rank.to_string()),
             losses,
             gpu_clocks: process.gpu_clocks(),
             ring_fill_ratio: process.locations.iter().map(|l| l.fullest).fold(0.0, f64::max),

@@ -13,7 +13,8 @@ const PERIOD_MIN: Duration = Duration::from_millis(1);
 const PERIOD_MAX: Duration = Duration::from_millis(10);
 const STEP: Duration = Duration::from_micros(100);
 /// A chosen period is doubled when a run has lasted for these times: by then there are many samples.
-const DOUBLED_AFTER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
+const DOUBLED_AFTER: [Duration; 3] =
+    [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
 /// The whole cost of a sample, relative to the time for which it interrupts its thread: the copy of the stack also takes the place
 /// of the program's data in the caches. Measured with LAMMPS on a virtual machine: an interruption of 15 microseconds costs 38
 /// microseconds.
@@ -95,8 +96,8 @@ impl Periods {
     }
 }
 
-/// Returns the actual CPU time that must pass between two samples, so that samples take this part of the program's CPU time if
-/// each of them costs `cost`.
+/// Returns the actual CPU time that must pass between two samples, so that samples take this fraction of the program's CPU time
+/// if each of them costs `cost`.
 fn period_for(cost: Duration, part: f64) -> Duration {
     let steps = match cost.div_duration_f64(STEP) / part / UNEVEN_FACTOR {
         steps if part > 0.0 => steps.ceil(),
@@ -170,14 +171,16 @@ mod tests {
     fn a_chosen_period_is_doubled_in_a_long_run_and_the_average_is_that_of_the_samples() {
         let first = Duration::from_millis(2);
         let mut periods = Periods::new(first, StackPeriod::Auto);
-        assert_eq!((periods.due(Duration::from_secs(9)), periods.average(10)), (None, None));
-        assert_eq!(periods.due(Duration::from_secs(11)), Some(2 * first));
+        assert_eq!((periods.due(Duration::from_secs(1)), periods.average(10)), (None, None));
+        assert_eq!(periods.due(Duration::from_secs(3)), Some(2 * first));
         periods.change(2 * first, 1000);
-        assert_eq!(periods.due(Duration::from_secs(59)), None);
+        assert_eq!(periods.due(Duration::from_secs(9)), None);
         assert_eq!(periods.average(3000), Some(Duration::from_secs(10).div_f64(3000.0)));
-        assert_eq!(periods.due(Duration::from_secs(1000)), Some(4 * first));
+        assert_eq!(periods.due(Duration::from_secs(11)), Some(4 * first));
         periods.change(4 * first, 3000);
         assert_eq!(periods.average(4000), Some(Duration::from_secs(18).div_f64(4000.0)));
+        assert_eq!(periods.due(Duration::from_secs(59)), None);
+        assert_eq!(periods.due(Duration::from_secs(1000)), Some(8 * first));
         assert_eq!(periods.due(Duration::from_secs(10_000)), None);
         assert_eq!(Periods::new(first, StackPeriod::Every(first)).due(Duration::from_secs(1000)), None);
     }

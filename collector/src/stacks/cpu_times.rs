@@ -1,11 +1,11 @@
-//! The spans in which the threads of a process were on a CPU, as records of CPU time. A thread that has a location has a ring of
-//! its own for them. All other threads of the process, and child processes that have no row of their own in the figures, share
-//! one.
+//! The spans in which the threads of a process were on a CPU, as records of CPU time. There is a ring for each location of
+//! threads. All threads without a location, and child processes that have no row of their own in the figures, share one.
 
 use super::clock::EventClock;
 use ampere_model::Timestamp;
 use ampere_ring::{EventWriter, RING_RECORDS_MIN};
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 
 /// If a thread is switched more often than this in a second, its short spans on a CPU are merged.
 const SWITCHES_MAX: u32 = 2000;
@@ -91,9 +91,9 @@ fn sum(spans: &[Span]) -> Vec<Span> {
     result
 }
 
-/// Merges spans of a thread while it is switched too often: those that are short and close to each other, as of a thread that
-/// yields while it waits. Others are exact, because a thread that computes for a part of each millisecond and waits for the rest
-/// must not have its CPU time while it waits.
+/// Merges spans of a thread while it is switched too often: spans that are short and close to each other, such as those of a
+/// thread that yields while it waits. Other spans stay exact, because a thread that computes for a part of each millisecond and
+/// waits for the rest must not have its CPU time while it waits.
 #[derive(Default)]
 struct Merging {
     second: u64,
@@ -211,13 +211,35 @@ struct ThreadTime {
     used: u64,
     began: Option<u64>,
     has_ended: bool,
-    ring: Option<CpuRing>,
+}
+
+/// A location of a thread. Threads that follow each other may have the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ThreadLocation {
+    /// The location with this number in one of the logs that the process writes itself.
+    Recorded { log: usize, location: u32 },
+    /// The location of samples with this number, which was made for this thread.
+    Sampled { location: u32, first: u32 },
+}
+
+/// After this many locations, those of sampled threads that have ended are used for other threads.
+pub(super) const UNSHARED_LOCATIONS: u32 = 1 << 10;
+
+impl ThreadLocation {
+    /// Whether other threads may have this location after a thread has ended.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            ThreadLocation::Recorded { .. } => true,
+            ThreadLocation::Sampled { location, .. } => *location >= UNSHARED_LOCATIONS,
+        }
+    }
 }
 
 /// The CPU time of a process.
 #[derive(Default)]
 pub(super) struct CpuTimes {
     threads: FxHashMap<u32, ThreadTime>,
+    rings: FxHashMap<ThreadLocation, CpuRing>,
     /// The spans of child processes that have no row of their own in the figures.
     children: Vec<Span>,
     ring_of_others: Option<CpuRing>,
@@ -244,8 +266,8 @@ impl CpuTimes {
         self.waiting += 1;
     }
 
-    /// Takes the CPU time of a thread since its start, as the kernel has counted it. If records of switches do not explain all of
-    /// it, the CPU time between `since` and `now` is assumed to have risen evenly. `is_new`: the thread has started after
+    /// Adds the CPU time of a thread since its start, as the kernel has counted it. If records of switches do not explain all
+    /// of it, the CPU time between `since` and `now` is assumed to have risen evenly. `is_new`: the thread has started after
     /// `since`.
     pub fn set_counted(&mut self, thread: u32, counted: u64, (since, now): (u64, u64), is_new: bool) {
         let of = self.threads.entry(thread).or_default();
@@ -265,7 +287,7 @@ impl CpuTimes {
         }
     }
 
-    /// Takes the CPU time of all threads of the process, including those that have ended, as the kernel has counted it.
+    /// Adds the CPU time of all threads of the process, including those that have ended, as the kernel has counted it.
     pub fn set_counted_of_all(&mut self, counted: u64, (since, now): (u64, u64)) {
         let began = *self.began.get_or_insert(counted.saturating_sub(self.used));
         let used = counted.saturating_sub(began).saturating_sub(self.used);
@@ -281,6 +303,10 @@ impl CpuTimes {
         running.map(|(thread, of)| (*thread, of.began.is_some()))
     }
 
+    pub fn has_thread(&self, thread: u32) -> bool {
+        self.threads.contains_key(&thread)
+    }
+
     pub fn end_thread(&mut self, thread: u32) {
         self.threads.get_mut(&thread).into_iter().for_each(|of| of.has_ended = true);
     }
@@ -290,11 +316,14 @@ impl CpuTimes {
         self.used
     }
 
+    /// Returns the start of the first span that has not been written.
+    pub fn first_waiting(&self) -> Option<u64> {
+        let threads = self.threads.values().filter_map(|of| of.waiting.first());
+        threads.chain(self.children.first()).map(|span| span.from).min()
+    }
+
     pub fn is_due(&self, until: u64) -> bool {
-        let is_due = |span: &Span| span.from < until;
-        self.waiting > 0
-            && (self.children.first().is_some_and(is_due)
-                || self.threads.values().any(|of| of.waiting.first().is_some_and(is_due)))
+        self.waiting > 0 && self.first_waiting().is_some_and(|first| first < until)
     }
 
     /// Adds spans of a child process that has no row of its own in the figures.
@@ -319,36 +348,50 @@ impl CpuTimes {
         self.waiting = self.children.len() + self.threads.values().map(|of| of.waiting.len()).sum::<usize>();
     }
 
-    /// Writes all spans before `until`. `is_located` is whether a thread has a location; `make` makes the ring of a thread, or
-    /// with `None` that of all others.
+    /// Writes all spans before `until`. `location_of` returns a thread's location. `make` makes the ring for a thread and its
+    /// location, or with `None` the ring for all threads without one.
     pub fn write<E>(
         &mut self,
         until: u64,
         clock: &EventClock,
-        is_located: impl Fn(u32) -> bool,
-        mut make: impl FnMut(Option<u32>) -> Result<CpuRing, E>,
+        location_of: impl Fn(u32) -> Option<ThreadLocation>,
+        mut make: impl FnMut(Option<(u32, ThreadLocation)>) -> Result<CpuRing, E>,
     ) -> Result<(), E> {
         if self.waiting == 0 && self.threads.is_empty() && self.ring_of_others.is_none() {
             return Ok(());
         }
         let mut others = take_before(&mut self.children, until);
+        let mut by_location: FxHashMap<ThreadLocation, (u32, Vec<Span>)> = FxHashMap::default();
         let mut failure = None;
         for (thread, of) in &mut self.threads {
             let due = take_before(&mut of.waiting, until);
-            if of.ring.is_none() && !due.is_empty() && is_located(*thread) {
-                match make(Some(*thread)) {
-                    Ok(ring) => of.ring = Some(ring),
-                    Err(why) => failure = Some(why),
-                }
-            }
-            match &mut of.ring {
-                Some(ring) => ring.write(due, clock),
+            match location_of(*thread).filter(|_| !due.is_empty()) {
+                Some(location) => by_location.entry(location).or_insert((*thread, Vec::new())).1.extend(due),
                 None => others.extend(due),
             }
         }
-        let has_ended = |_: &u32, of: &mut ThreadTime| of.has_ended && of.waiting.is_empty();
-        let over = self.threads.extract_if(has_ended).filter_map(|(_, of)| of.ring);
-        over.for_each(|ring| ring.end(clock));
+        for (location, (thread, spans)) in &mut by_location {
+            if let Entry::Vacant(new) = self.rings.entry(*location) {
+                match make(Some((*thread, *location))) {
+                    Ok(ring) => _ = new.insert(ring),
+                    Err(why) => {
+                        failure = Some(why);
+                        others.append(spans);
+                    }
+                }
+            }
+        }
+        for (location, ring) in &mut self.rings {
+            let mut due = by_location.remove(location).map_or(Vec::new(), |(_, spans)| spans);
+            due.sort_unstable_by_key(|span| span.from);
+            ring.write(due, clock);
+        }
+        for (thread, _) in self.threads.extract_if(|_, of| of.has_ended && of.waiting.is_empty()) {
+            let over = location_of(thread).filter(|location| !location.is_shared());
+            over.and_then(|location| self.rings.remove(&location))
+                .into_iter()
+                .for_each(|ring| ring.end(clock));
+        }
         self.count_waiting();
         if !others.is_empty() && self.ring_of_others.is_none() {
             match make(None) {
@@ -362,19 +405,21 @@ impl CpuTimes {
 
     /// Returns the start of the earliest span that is not written yet because its ring has no room.
     pub fn held_since(&self) -> Option<u64> {
-        let rings = self.threads.values().filter_map(|of| of.ring.as_ref()).chain(&self.ring_of_others);
+        let rings = self.rings.values().chain(&self.ring_of_others);
         rings.filter_map(|ring| ring.points.held.as_ref()).map(|held| held.from).min()
     }
 
-    /// Ends the rings of threads that no longer have a location. Their further spans go into the ring of all other threads.
-    pub fn end_rings(&mut self, clock: &EventClock, is_gone: impl Fn(u32) -> bool) {
-        let gone = self.threads.iter_mut().filter(|(thread, _)| is_gone(**thread));
-        gone.filter_map(|(_, of)| of.ring.take()).for_each(|ring| ring.end(clock));
+    /// Ends the rings of locations of samples. Further spans of their threads go into the ring of all other threads.
+    pub fn end_sampled(&mut self, clock: &EventClock) {
+        let is_sampled =
+            |location: &ThreadLocation, _: &mut CpuRing| matches!(location, ThreadLocation::Sampled { .. });
+        self.rings.extract_if(is_sampled).for_each(|(_, ring)| ring.end(clock));
     }
 
     /// Ends all rings. All spans must have been written before.
     pub fn end(&mut self, clock: &EventClock) {
-        let rings = self.threads.drain().filter_map(|(_, of)| of.ring);
+        self.threads.clear();
+        let rings = self.rings.drain().map(|(_, ring)| ring);
         rings.chain(self.ring_of_others.take()).for_each(|ring| ring.end(clock));
     }
 }
@@ -501,6 +546,30 @@ mod tests {
         batches.for_each(|spans| ring.write(spans.collect(), &clock));
         ring.end(&clock);
         assert_eq!((points_of(&mut reader).last().unwrap().1, reader.dropped_records()), (1_600_000_000, 0));
+    }
+
+    #[test]
+    fn threads_that_follow_each_other_on_a_location_have_one_ring_in_the_order_of_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ring");
+        let clock = EventClock::new();
+        let start = clock.now();
+        let location_of = |_| Some(ThreadLocation::Recorded { log: 0, location: 1 });
+        // A second ring could not be made: the file exists.
+        let mut make = |_| {
+            RingProducer::create(&path, RING_RECORDS_MIN, 0).map(|ring| CpuRing::new(EventWriter::new(ring)))
+        };
+        let mut times = CpuTimes::default();
+        times.add(7, start + 30_000, start + 40_000);
+        times.add(8, start + 10_000, start + 20_000);
+        times.write(u64::MAX, &clock, location_of, &mut make).unwrap();
+        [7, 8].iter().for_each(|thread| times.end_thread(*thread));
+        times.write(u64::MAX, &clock, location_of, &mut make).unwrap();
+        times.add(9, start + 50_000, start + 60_000);
+        times.write(u64::MAX, &clock, location_of, &mut make).unwrap();
+        times.end(&clock);
+        let expected = [1, 2, 3].map(|number| (clock.at(start + number * 20_000), number * 10_000));
+        assert_eq!(points_of(&mut RingConsumer::open(&path).unwrap()), expected);
     }
 
     #[test]

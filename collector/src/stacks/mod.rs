@@ -7,6 +7,7 @@
 //! writer.rs     converts samples to records             process.rs         the records of one process and its threads
 //! sink.rs       collects what the sampler passes on     cpu_intervals.rs   times on a CPU that are too short for a sample
 //! quality.rs    notes about the samples                 unsampled_processes.rs   CPU time without samples or records
+//! event_sums.rs the sums of events that are counted in threads, such as instructions
 //! cpu_times.rs  when threads were on a CPU, as records of CPU time
 //! budget.rs     what samples cost the program, and their period
 //! ```
@@ -15,6 +16,7 @@ mod budget;
 mod clock;
 mod cpu_intervals;
 mod cpu_times;
+mod event_sums;
 mod process;
 mod quality;
 mod sink;
@@ -23,13 +25,15 @@ mod writer;
 
 use ampere_counters::SharedRunCpu;
 use ampere_figures::summary::StacksOverhead;
-use ampere_model::Timestamp;
+use ampere_model::{CountedEvent, Timestamp};
 use ampere_ring::Session;
 use ampere_ring::session::Command;
 use ampere_settings::StackPeriod;
-use ampere_stacks::{Options, Sampler, StacksError};
+use ampere_stacks::{NotCounted, Options, Sampler, StacksError, countable};
 use budget::Periods;
 use clock::EventClock;
+use event_sums::EventSums;
+pub(crate) use event_sums::notes_of_not_counted;
 pub(crate) use process::is_log_of_samples;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::{AsFd, OwnedFd};
@@ -47,7 +51,7 @@ use writer::Writer;
 /// fetched at once.
 const FETCH_PERIOD: Duration = Duration::from_millis(40);
 const FETCH_PERIOD_MAX: Duration = Duration::from_millis(100);
-/// The time after which the kernel's records of an event have been fetched.
+/// The time after which the kernel's records of what has happened have certainly been fetched.
 const RECORD_DELAY: Duration = Duration::from_millis(2);
 
 pub(crate) struct StackSampling {
@@ -59,11 +63,13 @@ pub(crate) struct StackSampling {
     watermark: Arc<AtomicU64>,
     /// The reason why no stacks are sampled and no switches recorded, if they should be.
     pub failure: Option<StacksError>,
-    /// Whether stacks are to be sampled, and whether they are.
+    /// Whether stacks are to be sampled, and whether they are being sampled.
     pub wants_samples: bool,
     pub has_samples: bool,
     /// The source of the times at which threads are on a CPU; `None` if they are not recorded.
     pub activity: Option<Activity>,
+    /// The events that are to be counted and cannot be.
+    pub not_counted: Vec<NotCounted>,
 }
 
 /// The source of the times at which threads are on a CPU.
@@ -108,6 +114,8 @@ pub(crate) struct SamplingReport {
     pub period: Option<Duration>,
     /// The cost of samples and records of switches for the program.
     pub overhead: Option<StacksOverhead>,
+    /// The CPU time of processes that have no rows and whose time is in their parents' rows.
+    pub given_to_parents: Duration,
 }
 
 struct Request {
@@ -142,11 +150,13 @@ const UNEVEN_FACTOR: f64 = 0.983;
 
 impl StackSampling {
     /// Samples the processes that `launcher` starts from now on, and those that are requested, each thread once per `period` of
-    /// its CPU time. The times at which it is on a CPU are recorded if `records_cpu_times`.
+    /// its CPU time. `events` are counted in the sampled threads. The times at which a thread is on a CPU are recorded if
+    /// `records_cpu_times`.
     pub fn begin(
         session: &Path,
         launcher: Option<u32>,
         period: StackPeriod,
+        events: &[CountedEvent],
         records_cpu_times: bool,
         run: Option<SharedRunCpu>,
     ) -> Result<StackSampling, StackSamplingError> {
@@ -155,7 +165,9 @@ impl StackSampling {
         let chosen = budget::period(period, sample_cost);
         let wants_samples = chosen.is_some();
         let periods = Periods::new(chosen.unwrap_or(options.period), period);
-        let options = Options { period: periods.now, samples: wants_samples, ..options };
+        let (events, mut not_counted) = countable(if wants_samples { events } else { &[] }, &options);
+        let names: Vec<String> = events.iter().map(|event| event.name.clone()).collect();
+        let options = Options { period: periods.now, samples: wants_samples, events, ..options };
         let begun = Sampler::begin(&options);
         let begun = begun.and_then(|mut sampler| {
             launcher.map_or(Ok(()), |launcher| sampler.add_launcher(launcher))?;
@@ -173,9 +185,13 @@ impl StackSampling {
         let why = failure.as_ref().map(|why| why.to_string());
         let unsampled = run.filter(|_| wants_samples).map(|run| UnsampledProcesses::of(run, launcher, why));
         let activity = records_cpu_times.then(|| Activity::of(sampler.as_ref()));
+        if sampler.is_none() {
+            not_counted.clear();
+        }
         let clock = EventClock::new();
-        let writer =
+        let mut writer =
             Writer::new(session, clock, (periods, sample_cost), unsampled, has_samples, records_cpu_times);
+        writer.count(EventSums::new(names));
         let wake = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
         );
@@ -185,7 +201,17 @@ impl StackSampling {
         let work = move || sample(writer, sampler, &received, &woken, &written);
         let thread = std::thread::Builder::new().name("ampere-stacks".to_owned()).spawn(work)?;
         let (thread, requests) = (Some(thread), Some(requests));
-        Ok(StackSampling { thread, requests, wake, watermark, failure, wants_samples, has_samples, activity })
+        Ok(StackSampling {
+            thread,
+            requests,
+            wake,
+            watermark,
+            failure,
+            wants_samples,
+            has_samples,
+            activity,
+            not_counted,
+        })
     }
 
     /// Samples a process that is running, unless it is sampled already because a sampled process has started it.

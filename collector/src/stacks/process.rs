@@ -2,19 +2,19 @@
 
 use super::clock::EventClock;
 use super::cpu_intervals::CpuIntervals;
-use super::cpu_times::{CpuRing, CpuTimes};
+use super::cpu_times::{CpuRing, CpuTimes, ThreadLocation, UNSHARED_LOCATIONS};
 use super::sink::Sample;
 use ampere_counters::Stat;
 use ampere_model::{
     Definition, LOCAL_RANKS, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
-    SAMPLED_HOST, STACK_PERIOD, Timestamp, VISIBLE_DEVICES,
+    SAMPLED_HOST, STACK_EVENTS, STACK_PERIOD, Timestamp, VISIBLE_DEVICES,
 };
 use ampere_ring::{EventWriter, LogReader, LogWriter, RING_RECORDS_MIN, RingProducer, Session};
 use ampere_stacks::{Sampler, foreign};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use scorep_abi::{paradigm, region_type};
-use std::collections::HashSet;
 use std::collections::hash_map::Entry;
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,12 +47,15 @@ pub(super) struct Timing {
     pub pause: u64,
     /// Whether the times at which threads are on a CPU are recorded.
     pub records_cpu_times: bool,
+    /// The names of the events that each sample has counts of, separated by commas.
+    pub events: String,
 }
 
 impl Timing {
     /// `pause` is the minimum of [`Timing::pause`], which is longer if the period is long.
     pub fn new(clock: EventClock, period: Duration, pause: Duration) -> Timing {
-        let mut timing = Timing { clock, period: 0, pause: 0, records_cpu_times: false };
+        let mut timing =
+            Timing { clock, period: 0, pause: 0, records_cpu_times: false, events: String::new() };
         timing.set_period(period, pause);
         timing
     }
@@ -70,10 +73,13 @@ pub(super) struct SampledProcess {
     /// The logs that the process writes itself. They describe its threads better than samples.
     own_logs: OwnLogs,
     pub threads: FxHashMap<u32, SampledThread>,
+    /// Locations of threads that have ended, which new threads take: by the location where a thread's calls are recorded, because
+    /// the two are shown as one.
+    free: FxHashMap<Option<ThreadLocation>, VecDeque<SampledThread>>,
     /// The number of the next thread's location.
     next_id: u32,
     defined: HashSet<u32>,
-    /// The process that forked it.
+    /// The process that forked this one.
     pub parent: Option<u32>,
     /// Intervals on a CPU of threads, and of children, without a sample.
     pub intervals: CpuIntervals,
@@ -83,8 +89,8 @@ pub(super) struct SampledProcess {
     in_functions: Vec<(u64, u64)>,
     /// The CPU time of its threads.
     pub cpu: CpuTimes,
-    /// The threads that have locations of samples, or have had them.
-    sampled_threads: HashSet<u32>,
+    /// The locations of samples that threads have, or had when they used CPU time that is not written yet.
+    sampled_threads: FxHashMap<u32, ThreadLocation>,
     /// Whether the regions are defined that do not depend on samples.
     has_regions: bool,
 }
@@ -94,8 +100,8 @@ pub(super) struct SampledProcess {
 struct OwnLogs {
     /// The logs, and whether each is of this process, and not of another one with its pid.
     logs: Vec<(LogReader, bool)>,
-    /// The threads that have locations there.
-    threads: FxHashSet<u32>,
+    /// The locations of threads there.
+    threads: FxHashMap<u32, ThreadLocation>,
     /// The names of the calls of CUDA and HIP that are recorded there.
     runtime_calls: HashSet<String>,
 }
@@ -110,16 +116,21 @@ pub(super) enum Log {
 }
 
 pub(super) struct SampledThread {
+    /// The number of its location, and the thread that the location was made for.
+    location: u32,
+    first: u32,
+    /// The location where the thread's calls are recorded.
+    recorded: Option<ThreadLocation>,
     writer: EventWriter,
     stack: Vec<u32>,
-    /// The time of its last sample, by both clocks.
+    /// The time of the thread's last sample, by both clocks.
     last: u64,
     last_event: Timestamp,
-    /// Whether it has been on a CPU, or waited for one, since its last sample.
+    /// Whether the thread has been on a CPU, or waited for one, since its last sample.
     pub runs: bool,
-    /// The time until which it was on a CPU or waited for one.
+    /// The time until which the thread was on a CPU or waited for one.
     pub ran_until: u64,
-    /// The time at which it entered the functions of its stack, and the earlier times in functions, in nanoseconds.
+    /// The time at which the thread entered the functions of its stack, and the earlier times in functions, in nanoseconds.
     since: u64,
     in_functions: Vec<(u64, u64)>,
 }
@@ -131,6 +142,7 @@ impl SampledProcess {
             log: Log::Waiting(Vec::new()),
             own_logs: OwnLogs::default(),
             threads: FxHashMap::default(),
+            free: FxHashMap::default(),
             next_id: 0,
             defined: HashSet::new(),
             parent,
@@ -138,19 +150,26 @@ impl SampledProcess {
             unknown: None,
             in_functions: Vec::new(),
             cpu: CpuTimes::default(),
-            sampled_threads: HashSet::new(),
+            sampled_threads: FxHashMap::default(),
             has_regions: false,
         }
     }
 
-    /// Whether it writes a log itself.
+    /// Whether the process writes a log itself.
     pub fn is_recorded(&self) -> bool {
         self.own_logs.logs.iter().any(|(_, is_own)| *is_own)
     }
 
     /// Whether a thread has a location in a log that the process writes itself.
     pub fn records_calls_of(&self, thread: u32) -> bool {
-        self.own_logs.threads.contains(&thread)
+        self.own_logs.threads.contains_key(&thread)
+    }
+
+    /// Adds a time on a CPU of a thread that has no sample yet. Recorded calls of a thread have its CPU time.
+    pub fn add_unsampled(&mut self, thread: u32, from: u64, until: u64) {
+        if !self.threads.contains_key(&thread) && !self.records_calls_of(thread) {
+            self.intervals.add(thread, from, until);
+        }
     }
 
     /// Reads which threads have locations in the logs that the process writes itself.
@@ -188,7 +207,7 @@ impl SampledProcess {
             executable: self.program.clone(),
             host: SAMPLED_HOST.to_owned(),
             clocks: timing.clock.began(),
-            environment: environment(pid, timing.period),
+            environment: environment(pid, timing),
             pid_namespace: ampere_ring::process::pid_namespace(),
         }));
         self.log = Log::Open { log, name };
@@ -232,7 +251,9 @@ impl SampledProcess {
         watermark: u64,
     ) -> Result<bool, ampere_ring::Error> {
         self.define_regions();
-        let is_recorded = self.records_calls_of(sample.thread);
+        self.release_wrong_location(sample.thread, timing);
+        let recorded = self.own_logs.threads.get(&sample.thread).copied();
+        let is_recorded = recorded.is_some();
         let Log::Open { log, name } = &mut self.log else { return Ok(false) };
         let mut stack = vec![PROGRAM];
         let before = (self.defined.len(), self.next_id);
@@ -278,21 +299,37 @@ impl SampledProcess {
         let thread = match self.threads.entry(sample.thread) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let id = self.next_id;
-                self.next_id += 1;
-                let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
                 self.intervals.forget(sample.thread);
-                self.sampled_threads.insert(sample.thread);
-                // A thread that has ended already is named after its program, whose name threads have at first.
-                let named = Stat::of_thread(sample.thread, sample.thread);
-                let named = named.map_or_else(|| program.to_string(), |stat| stat.name);
-                let named = format!("{named} (thread {}, sampled)", sample.thread);
-                let of = Made { kind: LocationKind::CpuThread, id, named, thread: sample.thread };
-                new.insert(SampledThread::new(make_location(session, log, name, of)?))
+                // The thread that ended last may still use a CPU in the kernel.
+                let free = self.free.get_mut(&recorded).and_then(VecDeque::pop_front);
+                let of = match free {
+                    Some(free) => free,
+                    None => {
+                        let id = self.next_id;
+                        self.next_id += 1;
+                        let program =
+                            Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
+                        // A thread that has ended already is named after its program, whose name threads have at first.
+                        let named = Stat::of_thread(sample.thread, sample.thread);
+                        let named = named.map_or_else(|| program.to_string(), |stat| stat.name);
+                        let named = match id < UNSHARED_LOCATIONS {
+                            true => format!("{named} (thread {}, sampled)", sample.thread),
+                            false => format!("{named} (thread {} and later ones, sampled)", sample.thread),
+                        };
+                        let of = Made { kind: LocationKind::CpuThread, id, named, thread: sample.thread };
+                        SampledThread::new(id, sample.thread, make_location(session, log, name, of)?)
+                    }
+                };
+                self.sampled_threads.insert(sample.thread, of.location());
+                new.insert(of)
             }
         };
+        thread.recorded = recorded;
         let since = sample.runs_since.unwrap_or(sample.time).max(watermark);
-        thread.change_to(stack, sample.time, since, timing, is_recorded);
+        let changed = thread.change_to(stack, sample.time, since, timing, is_recorded);
+        for (event, count) in (0..).zip(&sample.counts).filter(|(_, count)| **count > 0) {
+            thread.writer.counts(changed, event, *count);
+        }
         Ok(before != (self.defined.len(), self.next_id))
     }
 
@@ -318,9 +355,11 @@ impl SampledProcess {
             let named = "threads and children without a sample".to_owned();
             let of = Made { kind: LocationKind::CpuThread, id, named, thread: 0 };
             let mut writer = make_location(session, log, name, of)?;
-            // Its threads and children used no CPU time, unless that is recorded, too.
+            // If CPU times are recorded, this location starts with a CPU time of 0. Later CPU times are added in the order of
+            // time, so the start must not be after the first of them.
             if let Some((from, _)) = due.first().filter(|_| timing.records_cpu_times) {
-                writer.cpu_time(timing.clock.at(*from), 0, 0);
+                let from = self.cpu.first_waiting().map_or(*from, |first| first.min(*from));
+                writer.cpu_time(timing.clock.at(from), 0, 0);
             }
             self.intervals.set_writer(writer);
         }
@@ -338,10 +377,14 @@ impl SampledProcess {
     ) -> (bool, Result<(), ampere_ring::Error>) {
         let Log::Open { log, name } = &mut self.log else { return (false, Ok(())) };
         let (sampled, recorded) = (&self.sampled_threads, &self.own_logs.threads);
-        let is_located = |thread: u32| recorded.contains(&thread) || sampled.contains(&thread);
+        let location_of = |thread: u32| recorded.get(&thread).or_else(|| sampled.get(&thread)).copied();
         let before = self.next_id;
         let next_id = &mut self.next_id;
-        let make = |thread: Option<u32>| {
+        let make = |thread: Option<(u32, ThreadLocation)>| {
+            let thread = thread.map(|(thread, location)| match location {
+                ThreadLocation::Recorded { .. } => thread,
+                ThreadLocation::Sampled { first, .. } => first,
+            });
             let named = match thread {
                 Some(thread) => format!("CPU time of thread {thread}"),
                 None => "other threads".to_owned(),
@@ -350,7 +393,10 @@ impl SampledProcess {
             *next_id += 1;
             make_location(session, log, name, of).map(CpuRing::new)
         };
-        let written = self.cpu.write(until, &timing.clock, is_located, make);
+        let written = self.cpu.write(until, &timing.clock, location_of, make);
+        // The kernel may give the numbers of threads that have ended to others.
+        self.sampled_threads
+            .retain(|thread, _| self.threads.contains_key(thread) || self.cpu.has_thread(*thread));
         (before != self.next_id, written)
     }
 
@@ -393,9 +439,39 @@ impl SampledProcess {
 
     pub fn end_thread(&mut self, thread: u32, timing: &Timing) {
         self.cpu.end_thread(thread);
-        let Some(mut thread) = self.threads.remove(&thread) else { return };
-        thread.end(timing);
+        if let Some(sampled) = self.threads.remove(&thread) {
+            self.release(thread, sampled, timing);
+        }
+    }
+
+    /// Ends the location of a thread that has ended, or keeps it for another thread.
+    fn release(&mut self, number: u32, mut thread: SampledThread, timing: &Timing) {
+        if number == thread.first {
+            // It may have become known after the last sample.
+            thread.recorded = self.own_logs.threads.get(&number).copied();
+        }
+        let is_kept = thread.recorded.is_some() || thread.location().is_shared();
+        if is_kept {
+            thread.pause(timing)
+        } else {
+            thread.end(timing)
+        }
         self.in_functions.append(&mut thread.in_functions);
+        if is_kept {
+            thread.runs = false;
+            self.free.entry(thread.recorded).or_default().push_back(thread);
+        }
+    }
+
+    /// Releases a thread's location if it was made for another thread, whose calls are recorded elsewhere or not at all.
+    fn release_wrong_location(&mut self, thread: u32, timing: &Timing) {
+        let recorded = self.own_logs.threads.get(&thread);
+        let is_wrong = |of: &SampledThread| of.first != thread && of.recorded.as_ref() != recorded;
+        if self.threads.get(&thread).is_some_and(is_wrong)
+            && let Some(of) = self.threads.remove(&thread)
+        {
+            self.release(thread, of, timing);
+        }
     }
 
     /// Forgets samples that are not written: the process records its own functions.
@@ -408,12 +484,13 @@ impl SampledProcess {
 
     /// Ends the locations of samples: the process records its own functions.
     pub fn end_samples(&mut self, session: &Session, timing: &Timing) {
+        let free = self.free.drain().flat_map(|(_, free)| free);
+        free.for_each(|mut thread| thread.end(timing));
         self.threads.values_mut().for_each(|thread| thread.end(timing));
         let _ = self.write_intervals(session, u64::MAX, timing);
         self.threads.clear();
         self.sampled_threads.clear();
-        let recorded = &self.own_logs.threads;
-        self.cpu.end_rings(&timing.clock, |thread| !recorded.contains(&thread));
+        self.cpu.end_sampled(&timing.clock);
         self.intervals.clear();
         if let Some((mut writer, last)) = self.unknown.take() {
             writer.location_end(last);
@@ -488,14 +565,23 @@ impl OwnLogs {
         let start_time = ampere_ring::process::start_time(pid);
         let (threads, runtime_calls) = (&mut self.threads, &mut self.runtime_calls);
         let namespace = ampere_ring::process::pid_namespace();
-        for (log, is_own) in &mut self.logs[from..] {
+        for (number, (log, is_own)) in self.logs.iter_mut().enumerate().skip(from) {
+            let at = |location: LocalLocation| ThreadLocation::Recorded { log: number, location: location.0 };
             let _ = log.read_new(|definition| match definition {
                 Definition::Process(of) => {
                     *is_own = start_time.is_none_or(|start_time| of.start_time == start_time)
                         && [0, namespace].contains(&of.pid_namespace);
                 }
-                Definition::Location(Location { kind: LocationKind::CpuThread, thread, .. }) if *is_own => {
-                    threads.insert(thread);
+                Definition::Location(Location {
+                    kind: LocationKind::CpuThread,
+                    thread,
+                    id: location,
+                    ..
+                })
+                | Definition::Thread { thread, location }
+                    if *is_own =>
+                {
+                    threads.insert(thread, at(location));
                 }
                 Definition::Region(region) if *is_own && is_runtime_call(&region) => {
                     runtime_calls.insert(region.name);
@@ -507,8 +593,11 @@ impl OwnLogs {
 }
 
 impl SampledThread {
-    fn new(writer: EventWriter) -> SampledThread {
+    fn new(location: u32, first: u32, writer: EventWriter) -> SampledThread {
         SampledThread {
+            location,
+            first,
+            recorded: None,
             writer,
             stack: Vec::new(),
             last: 0,
@@ -520,11 +609,23 @@ impl SampledThread {
         }
     }
 
-    /// Makes the stack of a sample the thread's stack. The thread is assumed to have had it since its last sample, but for one
-    /// period at most after a pause, or if its calls are recorded, because it is known to have done something else in between. If
-    /// its calls are recorded, every sample is written, by leaving and entering its innermost function, because the time between
-    /// calls is divided by samples.
-    fn change_to(&mut self, stack: Vec<u32>, time: u64, runs_since: u64, timing: &Timing, is_recorded: bool) {
+    fn location(&self) -> ThreadLocation {
+        ThreadLocation::Sampled { location: self.location, first: self.first }
+    }
+
+    /// Makes the stack of a sample the thread's stack. The thread is assumed to have had this stack since its last sample.
+    /// After a pause, or if its calls are recorded, this is assumed for at most one period, because the thread is known to have
+    /// done something else in between. If its calls are recorded, every sample is written, by leaving and entering its
+    /// innermost function, because the time between calls is divided by samples. Returns the time from which the thread is
+    /// assumed to have this stack.
+    fn change_to(
+        &mut self,
+        stack: Vec<u32>,
+        time: u64,
+        runs_since: u64,
+        timing: &Timing,
+        is_recorded: bool,
+    ) -> Timestamp {
         let Timing { clock, period, pause, .. } = timing;
         if time.saturating_sub(self.last) > *pause && !self.runs {
             self.pause(timing);
@@ -554,6 +655,7 @@ impl SampledThread {
         self.stack[same..].iter().rev().for_each(|region| self.writer.leave(since, *region));
         stack[same..].iter().for_each(|region| self.writer.enter(since, *region));
         (self.stack, self.last, self.last_event) = (stack, time, clock.at(time).max(since));
+        since
     }
 
     fn end(&mut self, timing: &Timing) {
@@ -594,7 +696,7 @@ fn recorded_call<'a>(
     [known_at, call_of_library(stack)].into_iter().flatten().min()
 }
 
-/// Returns the place of the recorded call in a stack in which there is a function of a library that records calls.
+/// Returns the index of the recorded call in a stack that has a function of a library that records calls.
 fn call_of_library<'a>(stack: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Option<usize> {
     let library = |module: &'a str| module.rsplit('/').next().unwrap_or_default();
     let is_one = |name: &str, module: &'a str| is_ours(library(module)) && !name.starts_with(WATCHED);
@@ -633,9 +735,19 @@ fn mpi_function(name: &str) -> Option<&str> {
     public.strip_prefix("MPI_").is_some_and(is_one).then_some(public)
 }
 
-/// Returns the path of a process' program. `None` if the process has ended.
+/// Returns the path of a process' program. `None` if the process has ended. If the program was started by a link next to it, this
+/// is the path of the link: `mpirun` and not `orterun`, because a process that ends early is known only by that name.
 pub(super) fn executable(pid: u32) -> Option<String> {
-    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?.display().to_string();
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let started = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let link = path.with_file_name(started.trim_end());
+    // The name of python3.13 is also python3, but its version says more.
+    let is_longer =
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(started.trim_end()));
+    if !is_longer && std::fs::canonicalize(&link).is_ok_and(|file| file == path) {
+        return Some(link.display().to_string());
+    }
+    let path = path.display().to_string();
     // The kernel adds this to the path of a removed file.
     Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
 }
@@ -643,8 +755,8 @@ pub(super) fn executable(pid: u32) -> Option<String> {
 /// The maximum number of bytes of a process' environment that are read.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
-/// Returns the variables that show which devices a process uses, and the period of its samples.
-fn environment(pid: u32, period: u64) -> Vec<String> {
+/// Returns the variables that show which devices a process uses, and the period of its samples and the events that these count.
+fn environment(pid: u32, timing: &Timing) -> Vec<String> {
     let variables = foreign::read(format!("/proc/{pid}/environ"), ENVIRONMENT_MAX).unwrap_or_default();
     let is_evidence = |entry: &&str| {
         entry
@@ -652,13 +764,31 @@ fn environment(pid: u32, period: u64) -> Vec<String> {
             .is_some_and(|(name, _)| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name))
     };
     let text = variables.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
-    text.filter(is_evidence).map(str::to_owned).chain([format!("{STACK_PERIOD}={period}")]).collect()
+    let period = format!("{STACK_PERIOD}={}", timing.period);
+    let events = (!timing.events.is_empty()).then(|| format!("{STACK_EVENTS}={}", timing.events));
+    text.filter(is_evidence).map(str::to_owned).chain([period]).chain(events).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use ampere_ring::{Kind, Record, RingConsumer};
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_program_has_the_name_of_the_link_that_started_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().canonicalize().expect("a path").join(name);
+        std::fs::copy("/bin/sh", at("orterun")).expect("a shell");
+        std::os::unix::fs::symlink(at("orterun"), at("mpirun")).expect("a link");
+        for name in ["mpirun", "orterun"] {
+            let waits = Command::new(at(name)).args(["-c", "read x"]).stdin(Stdio::piped()).spawn();
+            let mut waits = waits.expect("it starts");
+            assert_eq!(executable(waits.id()), Some(at(name).display().to_string()));
+            drop(waits.stdin.take());
+            waits.wait().expect("it ends");
+        }
+    }
 
     #[test]
     fn a_recorded_call_hides_the_libraries_inside_it() {
@@ -721,7 +851,7 @@ mod tests {
             ring.copy_out(&mut records, usize::MAX).unwrap();
             records
         };
-        (SampledThread::new(EventWriter::new(producer)), records_of_ring)
+        (SampledThread::new(0, 1, EventWriter::new(producer)), records_of_ring)
     }
 
     #[test]
@@ -787,6 +917,7 @@ mod tests {
         process.open(&session, std::process::id(), &timing).unwrap();
         let time = timing.clock.now();
         process.intervals.add(7, time, time + 1000);
+        process.cpu.add(7, time - 5000, time + 1000);
         assert!(process.write_intervals(&session, u64::MAX, &timing).unwrap());
         process.end_samples(&session, &timing);
         process.intervals.add(8, time + 100_000_000, time + 100_001_000);
@@ -799,5 +930,10 @@ mod tests {
         let of = |kind| records.iter().filter(|record| record.kind() == Some(kind)).count();
         assert_eq!((of(Kind::CpuTime), of(Kind::Enter), of(Kind::Leave)), (1, 2, 2));
         assert_eq!((records[0].kind(), records[1].word0), (Some(Kind::CpuTime), 0));
+        assert_eq!(
+            records[0].word0,
+            timing.clock.at(time - 5000),
+            "not after the start of the recorded CPU time"
+        );
     }
 }

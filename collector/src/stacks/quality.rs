@@ -1,6 +1,7 @@
 //! Notes about the samples of a run: unknown functions, and the reasons.
 
 use super::SamplingReport;
+use ampere_model::text::plural;
 use ampere_stacks::{CutOff, Figures, Unnamed, UnnamedReason};
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use std::time::Duration;
 const FILES_MAX: usize = 3;
 /// The smallest part of the samples, in percent, that is worth a note.
 const PART_MIN: f64 = 1.0;
+/// Fewer samples than this are not worth a note in any run.
+const SAMPLES_MIN: u64 = 4;
 /// The largest part of the samples and records of switches, in percent, that a complete run can lose.
 const LOST_MAX: f64 = 1.0;
 
@@ -69,6 +72,11 @@ fn percent(part: u64, figures: &Figures) -> f64 {
     100.0 * part as f64 / figures.samples.max(1) as f64
 }
 
+/// Whether this many samples are worth a note.
+pub(super) fn is_notable_part(samples: u64, figures: &Figures) -> bool {
+    samples >= SAMPLES_MIN && percent(samples, figures) >= PART_MIN
+}
+
 fn base(module: &str) -> &str {
     let name = module.rsplit('/').next().unwrap_or_default();
     if name.is_empty() { "an unknown place" } else { name }
@@ -80,20 +88,15 @@ fn list(parts: impl Iterator<Item = String>) -> String {
     if all.len() > FILES_MAX { format!("{shown}, and others") } else { shown }
 }
 
-/// Returns a text such as "1 sample" or "3 samples".
-fn counted(samples: u64) -> String {
-    format!("{samples} sample{}", if samples == 1 { "" } else { "s" })
-}
-
 fn cut_off(figures: &Figures) -> Option<String> {
     let all: u64 = figures.cut_off.iter().map(|cut| cut.samples).sum();
     let of = |CutOff { module, reason, samples }: &CutOff| {
         format!("{samples} in {} ({})", base(module), reason.text())
     };
-    (percent(all, figures) >= PART_MIN).then(|| {
+    is_notable_part(all, figures).then(|| {
         format!(
             "the outer functions of {} ({:.1} %) are not known: {}",
-            counted(all),
+            plural(all, "sample"),
             percent(all, figures),
             list(figures.cut_off.iter().map(of))
         )
@@ -102,11 +105,11 @@ fn cut_off(figures: &Figures) -> Option<String> {
 
 fn guessed(figures: &Figures) -> Option<String> {
     let all: u64 = figures.guessed.iter().map(|(_, samples)| samples).sum();
-    (percent(all, figures) >= PART_MIN).then(|| {
+    is_notable_part(all, figures).then(|| {
         format!(
             "the outer functions of {} ({:.1} %) are guessed from return addresses on the stack, because functions have \
              no unwind tables: {}",
-            counted(all),
+            plural(all, "sample"),
             percent(all, figures),
             list(figures.guessed.iter().map(|(module, samples)| format!("{samples} in {}", base(module))))
         )
@@ -120,8 +123,8 @@ fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
         let files =
             files.iter().map(|of| format!("{} in {} ({})", of.samples, base(&of.module), of.reason.text()));
         let part = percent(all, figures);
-        let samples = counted(all);
-        (all, part, format!("the functions of {samples} ({part:.1} %) are not known: {}", list(files)))
+        let samples = plural(all, "sample");
+        (all, format!("the functions of {samples} ({part:.1} %) are not known: {}", list(files)))
     };
     let is_notable = |of: &&Unnamed| {
         let is_part = percent(of.samples, figures) >= PART_MIN || figures.unnamed_processes > 0;
@@ -131,16 +134,16 @@ fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
     };
     let all = figures.unnamed.iter().filter(is_notable);
     let (memory, files) = all.partition(|of| of.reason == UnnamedReason::Memory);
-    let (in_files, _, of_files) = text(files);
-    let (_, part, of_memory) = text(memory);
+    let (in_files, of_files) = text(files);
+    let (in_memory, of_memory) = text(memory);
     let (losses, mut notes) = match figures.unnamed_processes {
-        0 => (None, (in_files > 0).then_some(of_files)),
+        0 => (None, (in_files >= SAMPLES_MIN).then_some(of_files)),
         processes => {
-            let which = format!("in {processes} processes, more than 5 % of the samples");
-            (Some(format!("{of_files}; {which}")), None)
+            let which = plural(processes, "process");
+            (Some(format!("{of_files}; in {which}, more than 5 % of the samples")), None)
         }
     };
-    if part >= PART_MIN {
+    if is_notable_part(in_memory, figures) {
         notes = Some(notes.map_or(of_memory.clone(), |notes| format!("{notes}; {of_memory}")));
     }
     (losses, notes)
@@ -240,7 +243,7 @@ mod tests {
         let ended = of(&figures, Duration::from_millis(1));
         assert_eq!((ended.losses.len(), ended.notes.len()), (1, 3), "{:?}", ended.notes);
         assert!(
-            ended.losses[0].ends_with("; in 1 processes, more than 5 % of the samples"),
+            ended.losses[0].ends_with("; in 1 process, more than 5 % of the samples"),
             "{:?}",
             ended.losses
         );

@@ -26,12 +26,12 @@ struct Watched {
     name: String,
     /// The CPU time that the process had used at the last poll.
     used: u64,
-    /// The CPU time since it was last sampled or recorded, which has not been written yet.
+    /// The CPU time since the process was last sampled or recorded, which has not been written yet.
     waiting: u64,
-    /// The number of polls since it was last sampled or recorded.
+    /// The number of polls since the process was last sampled or recorded.
     polls: u32,
     was_seen: bool,
-    /// Whether its program was that of the launcher when it was last looked up.
+    /// Whether the process ran the launcher's program when this was last checked.
     is_launcher: bool,
     has_row: bool,
     /// The total CPU time without samples or records.
@@ -52,7 +52,7 @@ impl UnsampledProcesses {
         UnsampledProcesses { run, known: HashMap::new(), launcher, why }
     }
 
-    /// Polls the CPU time of all processes. `is_seen` is whether a process is sampled or recorded.
+    /// Polls the CPU time of all processes. `is_seen` returns whether a process is sampled or recorded.
     pub fn poll(&mut self, is_seen: impl Fn(u32) -> bool) -> Vec<Action> {
         let now: Vec<ProcessCpu> =
             self.run.lock().unwrap_or_else(PoisonError::into_inner).processes().collect();
@@ -71,7 +71,7 @@ impl UnsampledProcesses {
             let used = process.own_ns + process.children_ns;
             let new = used.saturating_sub(watched.used);
             watched.used = watched.used.max(used);
-            // The last CPU time of a process is known only after it has ended, and belongs with what it used before.
+            // The last CPU time of a process is known only after it has ended, and belongs to the CPU time that it used before.
             watched.was_seen = is_seen(process.pid)
                 || watched.was_seen && (!is_alive(process.pid, process.started) || is_ending(process.pid));
             if watched.was_seen {

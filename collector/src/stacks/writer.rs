@@ -5,7 +5,8 @@ use super::SamplingReport;
 use super::budget::{self, Periods};
 use super::clock::EventClock;
 use super::cpu_intervals::FILLED_PAUSE_MAX;
-use super::cpu_times;
+use super::cpu_times::{self, Span};
+use super::event_sums::EventSums;
 use super::process::{Log, SampledProcess, Timing, executable};
 use super::quality;
 use super::sink::{Event, Fetched, Sample};
@@ -62,6 +63,9 @@ pub(super) struct Writer {
     fetched: Fetched,
     /// The cost of a sample for the sampled thread, if it could be measured.
     sample_cost: Option<Duration>,
+    events: EventSums,
+    /// The CPU time of processes without rows that their parents were given, in nanoseconds.
+    given_to_parents: u64,
 }
 
 /// The numbers of samples whose functions are in no row.
@@ -100,7 +104,15 @@ impl Writer {
             unsampled,
             fetched: Fetched::default(),
             sample_cost,
+            events: EventSums::default(),
+            given_to_parents: 0,
         }
+    }
+
+    /// Writes how often each of these events has happened with each sample, and adds up all.
+    pub fn count(&mut self, events: EventSums) {
+        self.timing.events = events.names();
+        self.events = events;
     }
 
     /// Leaves out the samples of a process from now on, because it records its functions.
@@ -138,9 +150,9 @@ impl Writer {
         match sampler.retain(|process| !recorded.contains(&process)) {
             Ok(without) => {
                 self.needed = u64::MAX;
-                without.into_iter().for_each(|process| self.count(process));
+                without.into_iter().for_each(|process| self.read_cpu_time_of(process));
             }
-            // They are still sampled, and the samples are left out.
+            // These processes are still sampled, and their samples are left out.
             Err(_) => self.needed = self.timing.clock.now(),
         }
     }
@@ -159,7 +171,7 @@ impl Writer {
         if let Some(without) = sampler.set_period(period) {
             self.periods.change(period, sampler.figures().samples);
             self.timing.set_period(period, PAUSE);
-            without.into_iter().for_each(|process| self.count(process));
+            without.into_iter().for_each(|process| self.read_cpu_time_of(process));
         }
     }
 
@@ -183,11 +195,16 @@ impl Writer {
                 true => sampler.finish(&mut fetched),
                 false => sampler.poll(&mut fetched),
             }
+            // Which location a new thread has must be known before its first sample is written.
+            self.read_own_logs();
             has_started = self.take(&mut fetched, sampler, (before, now));
+            self.sample_children(sampler);
             self.fetched = fetched;
+            self.events.add(&self.session, &sampler.event_totals(), is_last);
+        } else {
+            self.read_own_logs();
         }
         let until = if is_last { u64::MAX } else { now.saturating_sub(self.timing.pause) };
-        self.read_own_logs();
         self.read_counted(now);
         self.processes.values_mut().for_each(|process| process.pause(until, &self.timing));
         self.write_intervals(until);
@@ -205,7 +222,7 @@ impl Writer {
         has_started
     }
 
-    /// Takes the events of a fetch. Returns whether programs have started.
+    /// Processes the events of a fetch. Returns whether programs have started.
     fn take(&mut self, fetched: &mut Fetched, sampler: &Sampler, (before, now): (u64, u64)) -> bool {
         let (mut has_lost, mut has_started) = (false, false);
         for event in fetched.events.drain(..) {
@@ -216,8 +233,14 @@ impl Writer {
                     self.start_process(process, &program);
                 }
                 Event::Forked(process, parent) => {
-                    let forked = self.processes.get_mut(&process);
-                    forked.into_iter().for_each(|forked| forked.parent = Some(parent));
+                    let program = self.processes.get(&parent).map(|parent| parent.program.clone());
+                    if let Some(forked) = self.processes.get_mut(&process) {
+                        forked.parent = Some(parent);
+                        // A fork that has already ended has no name in /proc. It ran its parent's program.
+                        if forked.program.is_empty() {
+                            forked.program = program.unwrap_or_default();
+                        }
+                    }
                 }
                 Event::Ran(process, thread, from, until) => self.ran(process, thread, from, until),
                 Event::OnCpu(process, thread, from, until) => self.on_cpu(process, thread, from, until),
@@ -283,7 +306,7 @@ impl Writer {
                     sampled.cpu.set_counted(*thread, counted, (last, now), is_new);
                 }
             }
-            // Threads that have ended since the last reading used this, too.
+            // Threads that have ended since the last reading have used some of this CPU time, too.
             if let Some(counted) = cpu_of_process(process).filter(|_| last > 0) {
                 sampled.cpu.set_counted_of_all(counted, (last, now));
             }
@@ -306,8 +329,12 @@ impl Writer {
         if !self.processes.contains_key(&process) {
             self.start_process(process, "");
         }
+        let (has_samples, is_recorded) = (self.has_samples, self.is_recorded(process));
         let Some(sampled) = self.processes.get_mut(&process) else { return };
         sampled.cpu.add(thread, from, until);
+        if has_samples && !is_recorded {
+            sampled.add_unsampled(thread, from, until);
+        }
     }
 
     /// Writes the CPU time of processes that are neither sampled nor recorded as that of unknown functions.
@@ -356,21 +383,21 @@ impl Writer {
     pub fn add(&mut self, process: u32, sampler: Option<&mut Sampler>) {
         let is_recorded = self.is_recorded(process);
         let Some(sampler) = sampler else {
-            return self.count(process);
+            return self.read_cpu_time_of(process);
         };
         let outcome = match is_recorded {
             true => sampler.add_switches(process),
             false => sampler.add_running(process),
         };
         match outcome {
-            // It records its calls, and needs no samples.
-            Err(_) if is_recorded || !self.has_samples => self.count(process),
+            // The process records its calls, and needs no samples.
+            Err(_) if is_recorded || !self.has_samples => self.read_cpu_time_of(process),
             outcome => self.added(outcome),
         }
     }
 
     /// From now on, reads the kernel's count of the CPU time of a process whose switches are not reported.
-    fn count(&mut self, process: u32) {
+    fn read_cpu_time_of(&mut self, process: u32) {
         if self.timing.records_cpu_times {
             self.counted.entry(process).or_insert(0);
         }
@@ -397,9 +424,11 @@ impl Writer {
             let mut report = quality::of(figures, self.period(figures));
             report.period = report.period.or(self.periods.average(figures.samples));
             report.notes.splice(..0, self.notes(figures, sampler));
+            report.notes.extend(self.events.notes(&sampler.event_totals()));
             report
         });
         report.overhead = overhead;
+        report.given_to_parents = Duration::from_nanos(self.given_to_parents);
         report.notes.extend(failure);
         if let Some(unsampled) = &self.unsampled {
             let notes = if unsampled.is_loss() { &mut report.losses } else { &mut report.notes };
@@ -424,10 +453,10 @@ impl Writer {
             percent(figures.complete),
         ));
         let LeftOut { samples, early, .. } = self.left_out;
-        if samples + early > 0 {
+        if quality::is_notable_part(samples + early, figures) {
             notes.push(format!(
-                "samples without a function: {} ({:.1} %), {samples} of them in processes with fewer than {SAMPLES_MIN}, whose time counts \
-                 for their program or parent, and {early} before their process had a row",
+                "{} samples ({:.1} %) are in no row of their own: {samples} of processes with fewer than {SAMPLES_MIN}, whose time \
+                 counts for their program or parent, and {early} from before their process had a row",
                 samples + early,
                 percent(samples + early)
             ));
@@ -508,26 +537,45 @@ impl Writer {
             return;
         }
         let Some(sampled) = self.processes.get_mut(&process) else { return };
-        let records_calls = sampled.records_calls_of(thread);
         match sampled.threads.get_mut(&thread) {
             Some(thread) if thread.runs => (thread.runs, thread.ran_until) = (false, until),
             Some(_) => {}
-            // The CPU time of this thread is charged to its recorded calls.
-            None if records_calls => {}
-            None => sampled.intervals.add(thread, from, until),
+            // The thread's times on a CPU are known before it leaves the CPU.
+            None if self.timing.records_cpu_times => {}
+            None => sampled.add_unsampled(thread, from, until),
         }
     }
 
-    /// Writes the intervals without a sample that ended before this time: all samples from before it are known.
+    /// Returns the process to which the CPU time of a process without a row belongs: its parent, unless the process has run for
+    /// so long that it would have had a row long ago if it were sampled.
+    fn parent_with_time_of(&self, process: &SampledProcess) -> Option<u32> {
+        let long = (2 * SAMPLES_MIN as u64 * self.timing.period).max(UNSAMPLED_MIN.as_nanos() as u64);
+        let has_run_long = process.intervals.total() > long;
+        process.parent.filter(|parent| !has_run_long && self.processes.contains_key(parent))
+    }
+
+    /// Samples what processes that record their calls, and are therefore not sampled, have started.
+    fn sample_children(&mut self, sampler: &mut Sampler) {
+        let least = UNSAMPLED_MIN.as_nanos() as u64;
+        let without_samples = self.processes.iter().filter(|(process, sampled)| {
+            matches!(sampled.log, Log::Waiting(_))
+                && sampled.intervals.total() >= least
+                && !self.is_recorded(**process)
+                && !sampler.has(**process)
+        });
+        let children: Vec<u32> = without_samples.map(|(process, _)| *process).collect();
+        children.into_iter().for_each(|process| self.added(sampler.add_running(process)));
+    }
+
+    /// Writes the intervals without a sample that ended before this time. All samples from before this time are known.
     fn write_intervals(&mut self, until: u64) {
         let least = UNSAMPLED_MIN.as_nanos() as u64;
         let waiting = self.processes.iter().filter(|(_, sampled)| matches!(sampled.log, Log::Waiting(_)));
         let moved: Vec<(u32, Option<u32>)> = waiting
             .filter(|(_, sampled)| sampled.intervals.is_due(until))
-            .map(|(process, sampled)| (*process, sampled.parent))
+            .map(|(process, sampled)| (*process, self.parent_with_time_of(sampled)))
             .collect();
         for (process, parent) in moved {
-            let parent = parent.filter(|parent| self.processes.contains_key(parent));
             let Some(sampled) = self.processes.get_mut(&process) else { continue };
             match parent {
                 // The process runs for so short a time that its intervals are given to its parent.
@@ -555,17 +603,16 @@ impl Writer {
         }
     }
 
-    /// Writes the times on a CPU before this time. All that happened before it is known.
+    /// Writes the times on a CPU before this time. Everything that happened before this time is known.
     fn write_cpu_times(&mut self, until: u64) {
         // Only whole milliseconds are written, so that an interval of a millisecond is not split.
         let until = if until == u64::MAX { until } else { until - until % 1_000_000 };
         let waiting = self.processes.iter().filter(|(_, sampled)| matches!(sampled.log, Log::Waiting(_)));
         let due: Vec<(u32, Option<u32>)> = waiting
             .filter(|(_, sampled)| sampled.cpu.is_due(until))
-            .map(|(process, sampled)| (*process, sampled.parent))
+            .map(|(process, sampled)| (*process, self.parent_with_time_of(sampled)))
             .collect();
         for (process, parent) in due {
-            let parent = parent.filter(|parent| self.processes.contains_key(parent));
             let Some(sampled) = self.processes.get_mut(&process) else { continue };
             let is_large = self.has_samples && sampled.cpu.used() >= UNSAMPLED_MIN.as_nanos() as u64;
             if sampled.is_recorded() || parent.is_none() && is_large {
@@ -576,9 +623,7 @@ impl Writer {
                 sampled.cpu.split_off(until);
             } else if let Some(parent) = parent {
                 let times = sampled.cpu.split_off(until);
-                if let Some(parent) = self.processes.get_mut(&parent) {
-                    parent.cpu.take_over(times);
-                }
+                self.give_to_parent(parent, times);
             }
         }
         for sampled in self.processes.values_mut() {
@@ -592,12 +637,20 @@ impl Writer {
         }
     }
 
+    /// Adds the CPU time of a process that has no row to that of its parent.
+    fn give_to_parent(&mut self, parent: u32, times: Vec<Span>) {
+        if let Some(parent) = self.processes.get_mut(&parent) {
+            self.given_to_parents += times.iter().map(|span| span.used).sum::<u64>();
+            parent.cpu.take_over(times);
+        }
+    }
+
     fn end_process(&mut self, process: u32) {
         if let Some(sampled) = self.processes.get_mut(&process)
             && matches!(sampled.log, Log::Waiting(_))
         {
             sampled.read_own_logs(self.session.directory(), process);
-            // It has recorded its calls, and ended before its CPU time was written.
+            // The process has recorded its calls, and ended before its CPU time was written.
             if sampled.is_recorded() && sampled.cpu.used() > 0 {
                 let _ = sampled.open(&self.session, process, &self.timing);
             }
@@ -605,12 +658,12 @@ impl Writer {
         match self.processes.remove(&process) {
             Some(SampledProcess { log: Log::Waiting(waiting), parent, intervals, mut cpu, .. }) => {
                 self.left_out.samples += waiting.len() as u64;
-                // The process that started it waits for it, or has ended.
-                let parent = parent.and_then(|parent| self.processes.get_mut(&parent));
-                if let Some(parent) = parent {
-                    parent.intervals.take_over(&intervals);
+                // The parent waits for this process, or has ended.
+                let of = parent.and_then(|parent| Some((parent, self.processes.get_mut(&parent)?)));
+                if let Some((parent, of_parent)) = of {
+                    of_parent.intervals.take_over(&intervals);
                     if self.has_samples {
-                        parent.cpu.take_over(cpu.split_off(u64::MAX));
+                        self.give_to_parent(parent, cpu.split_off(u64::MAX));
                     }
                 }
             }

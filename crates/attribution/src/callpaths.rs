@@ -20,8 +20,8 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct CallPaths {
     nodes: Vec<Node>,
-    /// Consulted when the child is not the one entered last. It is boxed so that the fields that every event touches stay in
-    /// one cache line.
+    /// Used when the child is not the one entered last. It is boxed so that the fields that every event touches stay in one
+    /// cache line.
     by_parent: Box<Children>,
 }
 
@@ -103,7 +103,7 @@ impl CallPaths {
         &self.nodes[node.0 as usize]
     }
 
-    /// Iterates over all call paths but the root, in the order in which they were first entered: a parent comes before its
+    /// Iterates over all call paths except the root, in the order in which they were first entered: a parent comes before its
     /// children.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeIndex, &Node)> {
         let numbered = self.nodes.iter().enumerate().skip(1);

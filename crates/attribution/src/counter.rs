@@ -180,17 +180,17 @@ impl Counter {
         }
     }
 
-    /// Takes a reading. Its sample carries `tag`.
+    /// Processes a reading. Its sample carries `tag`.
     pub fn read_u64(&mut self, time: Timestamp, value: u64, tag: u64) {
         self.read(time, Value::Integer(value.into()), tag);
     }
 
-    /// Takes a reading of a signed counter.
+    /// Processes a reading of a signed counter.
     pub fn read_i64(&mut self, time: Timestamp, value: i64, tag: u64) {
         self.read(time, Value::Integer(value.into()), tag);
     }
 
-    /// Takes a reading of a counter whose values are fractions.
+    /// Processes a reading of a counter whose values are fractions.
     pub fn read_f64(&mut self, time: Timestamp, value: f64, tag: u64) {
         if value.is_finite() {
             self.read(time, Value::Float(value), tag);

@@ -115,7 +115,8 @@ impl CpuTimes {
         self.of_threads[thread].get_or_insert_default().add(time, ticks);
     }
 
-    /// Gives two locations of one thread the same CPU time: that of `recorded`, if it is known, otherwise that of `samples`.
+    /// Gives two locations of the same thread the same CPU time: that of `recorded`, if it is known, otherwise that of
+    /// `samples`.
     pub fn share(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         let [of_samples, of_recorded] = [samples, recorded].map(|location| self.thread(location));
         let (from, to) = match self.of_threads[of_recorded] {

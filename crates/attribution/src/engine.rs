@@ -33,7 +33,7 @@ pub(crate) struct Location {
     base: NodeIndex,
     /// The time at which `current` became the innermost frame.
     since: Timestamp,
-    /// The views in which it is a consumer, with its number there. The list seldom grows.
+    /// The views in which the location is a consumer, with its number in each. The list seldom grows.
     draws_from: Box<[(ViewIndex, u32)]>,
 }
 
@@ -63,8 +63,8 @@ pub struct Engine {
 /// The maximum number of steps that are taken at once, so that they stay in the first-level cache.
 const STEPS_MAX: usize = 512;
 
-/// Call paths that were first entered one after the other are likely to be entered in this order again. With many locations none
-/// is cached, so up to this many are prefetched at once, which takes hardly longer than one.
+/// Call paths that were first entered one after the other are likely to be entered in this order again. With many locations
+/// none is cached, so up to this many are prefetched at once, which takes hardly longer than to fetch one.
 const PREFETCHED_MAX: usize = 32;
 
 impl Location {
@@ -82,7 +82,7 @@ impl Location {
         }
     }
 
-    /// Returns the views in which it is a consumer, with its number in each.
+    /// Returns the views in which the location is a consumer, with its number in each.
     pub fn draws_from(&self) -> impl Iterator<Item = (ViewIndex, u32)> + '_ {
         self.draws_from.iter().copied()
     }
@@ -178,7 +178,7 @@ impl Engine {
         self.bind_as(view, location, None);
     }
 
-    /// Does what [`Engine::bind`] does, but the locations of one group count as one consumer: the group's share is split, at
+    /// Does what [`Engine::bind`] does, but all locations of a group count as one consumer: the group's share is split, at
     /// every instant, among its running locations. The caller chooses the group's number.
     pub fn bind_member(&mut self, view: ViewIndex, location: LocationIndex, group: u64) {
         self.bind_as(view, location, Some(group));
@@ -200,7 +200,7 @@ impl Engine {
         }
     }
 
-    /// Ends the location's part in the view. It keeps the joules that it was charged.
+    /// Ends the location's part in the view. The location keeps the joules that it was charged.
     pub fn unbind(&mut self, view: ViewIndex, location: LocationIndex) {
         let state = &mut self.locations[location.0 as usize];
         if let Some(at) = state.draws_from.iter().position(|(v, _)| *v == view) {
@@ -229,7 +229,8 @@ impl Engine {
         self.cpu_times.add(location, time, ticks);
     }
 
-    /// Gives two locations of one thread the same CPU time: that of `recorded`, if it is known, otherwise that of `samples`.
+    /// Gives two locations of the same thread the same CPU time: that of `recorded`, if it is known, otherwise that of
+    /// `samples`.
     pub fn share_cpu_time(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         self.cpu_times.share(samples, recorded);
     }
@@ -350,8 +351,8 @@ impl Engine {
         self.change_frame(location, time, node, LEAVE.into());
     }
 
-    /// Takes steps of one location, in order, with the same result as taking them one by one. The location's steps between two
-    /// breaks of its views (see `view/share_clock.rs`) are passed to each view in one call.
+    /// Processes steps of one location, in order, with the same result as if each were processed alone. The location's steps
+    /// between two breaks of its views (see `view/share_clock.rs`) are passed to each view in one call.
     pub fn steps(&mut self, location: LocationIndex, steps: &[Step]) {
         for steps in steps.chunks(STEPS_MAX) {
             let mut done = 0;
@@ -373,7 +374,7 @@ impl Engine {
         }
     }
 
-    /// Takes the steps before the first one at which the location starts or stops running. Returns their number.
+    /// Processes the steps before the first one at which the location starts or stops running. Returns their number.
     fn steps_between_breaks(&mut self, location: LocationIndex, steps: &[Step]) -> usize {
         let Location { paths, current, base, since, draws_from } = &mut self.locations[location.0 as usize];
         if current.is_root() {
@@ -470,8 +471,8 @@ impl Engine {
         }
     }
 
-    /// Takes a sample of the view's counter, which ends an interval at `time`: its joules are charged, in the view and in its
-    /// twin.
+    /// Processes a sample of the view's counter, which ends an interval at `time`: its joules are charged, in the view and in
+    /// its twin.
     pub fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
         let locations = &self.locations;
         let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
@@ -690,7 +691,8 @@ impl Engine {
     }
 }
 
-/// Takes the times of the kernels by which a view is divided, if any are known, so that the view can be changed meanwhile.
+/// Takes the times of the kernels by which a view is divided, if any are known, so that the view can be changed in the
+/// meantime.
 fn take_busy_times(views: &mut [View], view: ViewIndex) -> Option<(ViewIndex, Box<BusyTimes>)> {
     let kernels = views[view.0 as usize].by_kernels.as_ref()?.kernels?;
     Some((kernels, views[kernels.0 as usize].busy_times.take()?))

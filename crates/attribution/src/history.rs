@@ -58,7 +58,7 @@ struct Shortened {
     moves: Vec<(Timestamp, NodeIndex)>,
     /// The start of the current part.
     start: Timestamp,
-    /// The ticks of each call path in it, in the order of their first stays.
+    /// The ticks of each call path in the current part, in the order of their first stays.
     stays: Vec<(NodeIndex, u64)>,
 }
 

@@ -20,7 +20,7 @@ pub enum Sharing {
     /// Consumers split the energy between them.
     #[default]
     Shared,
-    /// Each consumer gets all of it: energy counts several times, on purpose.
+    /// Each consumer gets all of the energy, which is therefore counted several times, on purpose.
     Independent,
 }
 

@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 #[allow(missing_docs)]
 pub struct CallpathRow {
     pub location: LocationIndex,
-    /// Its number, as in [`Engine::nodes`].
+    /// The number of the call path, as in [`Engine::nodes`].
     pub node: NodeIndex,
     /// The regions from the outermost on. [`Engine::report_rows`] leaves it empty.
     pub path: Vec<RegionRef>,
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
-    /// The part of the exclusive joules in addition to those that the device always draws; 0 unless the policy is *active*.
+    /// The exclusive joules in addition to those that the device always draws; 0 unless the policy is *active*.
     pub dynamic_joules: f64,
-    /// The same part of the inclusive joules.
+    /// The inclusive joules in addition to those that the device always draws.
     pub inclusive_dynamic_joules: f64,
     /// The least that its exclusive joules can be: see [`ViewReport`].
     pub resolved_joules: f64,
@@ -40,14 +40,15 @@ pub struct RegionRow {
     pub region: RegionRef,
     pub calls: u64,
     pub exclusive_joules: f64,
-    /// The inclusive joules. A region that is on the stack twice counts once.
+    /// The inclusive joules. A region that is on the stack twice is counted once.
     pub inclusive_joules: f64,
-    /// The part of the exclusive joules in addition to those that the device always draws: see [`CallpathRow`].
+    /// The exclusive joules in addition to those that the device always draws: see [`CallpathRow`].
     pub dynamic_joules: f64,
-    /// The same part of the inclusive joules.
+    /// The inclusive joules in addition to those that the device always draws.
     pub inclusive_dynamic_joules: f64,
     pub resolved_joules: f64,
-    /// The most that the joules can be. A sample interval counts once, even if several of the region's call paths ran in it.
+    /// The most that the joules can be. A sample interval is counted once, even if several of the region's call paths ran in
+    /// it.
     pub possible_joules: f64,
     pub exclusive_ticks: u64,
     pub resolved_ticks: u64,

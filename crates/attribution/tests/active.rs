@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The number of locations. The last one is not a consumer, and works for the first.
 const LOCATIONS: usize = 4;
 const CONSUMERS: usize = 3;
-/// The place of other jobs' CPU time after those of all locations.
+/// The index of other jobs' CPU time, after the indices of all locations.
 const OTHER_JOBS: usize = LOCATIONS;
 
 #[derive(Clone, Debug)]

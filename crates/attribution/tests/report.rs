@@ -177,7 +177,7 @@ fn possible_joules_are_those_of_all_intervals_in_which_a_call_path_ran() {
         assert_eq!((of(0, &[MAIN, WORK]), of(0, &[MAIN, SEND])), (Some(20.0), Some(0.0)));
         assert_eq!(of(1, &[MAIN]), Some(5.0 + 20.0));
         let region = |region| report.regions.iter().find(|row| row.region == region).unwrap().possible_joules;
-        // With two ranks, an interval still counts once.
+        // With two ranks, an interval is still counted once.
         assert_eq!((region(MAIN), region(WORK), region(SEND)), (33.0, 20.0, 0.0));
     }
 }

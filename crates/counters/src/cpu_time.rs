@@ -4,7 +4,7 @@
 //! then. Stolen time is not either, because the CPU worked for another virtual machine.
 //!
 //! Two files contain it, and the one with the finer resolution is used:
-//! - `cpu.stat` of the root control group (version 2, also if it is mounted in addition to version 1): sums of the kernel's
+//! - `cpu.stat` of the root control group (version 2, even if it is mounted in addition to version 1): sums of the kernel's
 //!   ticks, with steps of 1 to 4 ms for each CPU. A read takes 1 us (Linux 6.18, 2 CPUs).
 //! - the first line of `/proc/stat`: the same sums rounded to 10 ms. A read takes 7 us there, and hundreds on a large node,
 //!   because the kernel always writes the whole file with a line per CPU and a figure per interrupt. So it is read at most every
@@ -18,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::ReadError;
 
@@ -25,6 +26,13 @@ const PROC_STAT_INTERVAL_NS: u64 = 5_000_000;
 
 /// The number of bytes that are read. The needed lines of both files are at their start and shorter than this.
 const READ_BYTES: usize = 512;
+
+/// Returns the CPU time of the calling thread. Work that is limited to a share of the time, such as a hundredth, is measured with it,
+/// because a thread that was interrupted has not done more.
+pub fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
 
 pub(crate) struct CpuTime {
     file: File,

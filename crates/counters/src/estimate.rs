@@ -11,9 +11,11 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::cpu_gauges::CpuGauges;
 use crate::cpu_time::{CpuTime, now_ns};
+use crate::integral::FIRST_NANOJOULES;
 use crate::run_cpu::SharedRunCpu;
-use crate::{Device, Kind, LastReading, Quality, ReadError, Reading, Settings, Source};
+use crate::{Device, Gauge, Kind, LastReading, Quality, ReadError, Reading, Settings, Source};
 
 pub(crate) const NAME: &str = "estimate";
 
@@ -44,7 +46,8 @@ pub(crate) struct Estimate {
     /// When that was read.
     read_ns: u64,
     run: Option<SharedRunCpu>,
-    /// The energy that an earlier process has counted for the run, which is added to the energy that this one counts.
+    cpus: CpuGauges,
+    /// The energy that an earlier process has counted for the run. It is added to the energy that this process counts.
     before_nanojoules: u64,
     devices: [Device; 1],
 }
@@ -89,6 +92,7 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
         busy_ns: 0,
         read_ns: 0,
         run: None,
+        cpus: CpuGauges::open(&settings.sys_root, None),
         before_nanojoules: 0,
         devices: [device],
     })
@@ -99,9 +103,6 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
 fn busy_max(counted_ns: u64, elapsed_ns: u64, cpus: usize) -> u64 {
     counted_ns.saturating_add(elapsed_ns.saturating_mul(cpus as u64))
 }
-
-/// The value at which the estimate of a run starts. It is not 0, because a counter at 0 may be that of a sleeping device.
-const FIRST_NANOJOULES: u64 = 1_000_000_000;
 
 impl Estimate {
     fn nanojoules(&mut self, now_ns: u64) -> Result<u64, ReadError> {
@@ -176,6 +177,14 @@ impl Source for Estimate {
 
     fn shortest_calm_period(&self, _device: usize) -> Duration {
         Duration::from_millis(200)
+    }
+
+    fn gauges(&self, device: usize) -> &[Gauge] {
+        if device == 0 { self.cpus.known() } else { &[] }
+    }
+
+    fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
+        gauge.possible(self.cpus.read(gauge).filter(|_| device == 0)?)
     }
 }
 

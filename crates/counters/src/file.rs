@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ReadError;
 
-/// The number of bytes that are read. Every file has one line, which is shorter than this.
+/// The number of bytes that are read: more than a file of one line has, and all that is used of longer ones.
 const READ_BYTES: usize = 128;
 
 #[derive(Debug)]
@@ -52,6 +52,11 @@ impl ValueFile {
         let length = file.read_at(&mut bytes, 0).map_err(ReadError::Io)?;
         parse(&bytes[..length]).ok_or(ReadError::Malformed)
     }
+}
+
+/// Reads the number at the start of a file that does not stay open.
+pub(crate) fn number_in(path: &Path) -> Result<u64, ReadError> {
+    ValueFile { path: PathBuf::new(), file: Some(File::open(path).map_err(ReadError::Io)?) }.number()
 }
 
 /// Returns a number at the start of a text, after blanks, and the text after it. `None` if there is none, if it is too large, or

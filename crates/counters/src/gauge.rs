@@ -1,6 +1,6 @@
 //! Gauges: figures other than energy that a device reports. They are shown as the device reports them, and never attributed.
 
-/// A figure that a device reports. Values are in base units: watts, degrees Celsius, a part of 1, bytes.
+/// A figure that a device reports. Values are in base units: watts, degrees Celsius, a part of 1, bytes, hertz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Gauge {
@@ -22,6 +22,15 @@ pub enum Gauge {
     /// The used part of the device's own memory.
     MemoryUsed,
     MemorySize,
+    /// The clock of a GPU's compute units, or the mean clock of a package's CPUs.
+    Clock,
+    /// The power that the device may draw at most, as it is set at present.
+    PowerLimit,
+    /// The part of the time since the last reading in which the clock was lowered because of a temperature: 0 or 1 if the device
+    /// only reports its present state.
+    ThermalThrottling,
+    /// Like [`Gauge::ThermalThrottling`], because of a limit of power or current.
+    PowerThrottling,
 }
 
 /// The quantity that a gauge measures.
@@ -33,6 +42,9 @@ pub enum Quantity {
     Busy,
     MemoryUsed,
     MemorySize,
+    Clock,
+    PowerLimit,
+    Throttling,
 }
 
 /// Below absolute zero, or above what any chip survives, a value is not a temperature.
@@ -50,10 +62,13 @@ impl Gauge {
             Gauge::Busy => Quantity::Busy,
             Gauge::MemoryUsed => Quantity::MemoryUsed,
             Gauge::MemorySize => Quantity::MemorySize,
+            Gauge::Clock => Quantity::Clock,
+            Gauge::PowerLimit => Quantity::PowerLimit,
+            Gauge::ThermalThrottling | Gauge::PowerThrottling => Quantity::Throttling,
         }
     }
 
-    /// Returns which power or which sensor it is, such as `average` or `junction`. Empty if a device has only one.
+    /// Returns which power, sensor or cause it is, such as `average`, `junction` or `thermal`. Empty if a device has only one.
     pub fn which(self) -> &'static str {
         match self {
             Gauge::AveragePower => "average",
@@ -63,7 +78,9 @@ impl Gauge {
             Gauge::JunctionTemperature => "junction",
             Gauge::MemoryTemperature => "memory",
             Gauge::Temperature => "gpu",
-            Gauge::Busy | Gauge::MemoryUsed | Gauge::MemorySize => "",
+            Gauge::ThermalThrottling => "thermal",
+            Gauge::PowerThrottling => "power",
+            Gauge::Busy | Gauge::MemoryUsed | Gauge::MemorySize | Gauge::Clock | Gauge::PowerLimit => "",
         }
     }
 
@@ -72,8 +89,12 @@ impl Gauge {
         let possible = match self.quantity() {
             // 65535 W means that the power is not known; no device draws that much.
             Quantity::Power => (0.0..65_535.0).contains(&value),
+            // Without a limit, drivers report 0 or a very large number.
+            Quantity::PowerLimit => value > 0.0 && value < 65_535.0,
+            // A GPU that is off reports 0. Clocks of 65535 MHz mean that the clock is not known.
+            Quantity::Clock => value > 0.0 && value < 65_535e6,
             Quantity::Temperature => CELSIUS.contains(&value),
-            Quantity::Busy => (0.0..=1.0).contains(&value),
+            Quantity::Busy | Quantity::Throttling => (0.0..=1.0).contains(&value),
             Quantity::MemoryUsed | Quantity::MemorySize => value >= 0.0 && value < u64::MAX as f64,
         };
         possible.then_some(value)
@@ -89,6 +110,9 @@ impl Quantity {
             Quantity::Busy => "busy_ratio",
             Quantity::MemoryUsed => "memory_used_bytes",
             Quantity::MemorySize => "memory_size_bytes",
+            Quantity::Clock => "clock_hertz",
+            Quantity::PowerLimit => "power_limit_watts",
+            Quantity::Throttling => "throttled_ratio",
         }
     }
 }
@@ -108,6 +132,10 @@ mod tests {
             (Gauge::Busy, 655.35),
             (Gauge::Busy, f64::NAN),
             (Gauge::MemoryUsed, u64::MAX as f64),
+            (Gauge::Clock, 0.0),
+            (Gauge::Clock, 65_535e6),
+            (Gauge::PowerLimit, 0.0),
+            (Gauge::ThermalThrottling, 1.5),
         ] {
             assert_eq!(gauge.possible(bad), None, "{gauge:?} {bad}");
         }

@@ -4,6 +4,7 @@
 //! | chip | what it is | file |
 //! | --- | --- | --- |
 //! | `power_meter` | the node, by ACPI's meter at the supply | `power1_average`, integrated |
+//! | `power_meter` of NVIDIA Grace | a module, Grace, its cores or its IO, by the text in `power1_oem_info` | the same |
 //! | `amdgpu` | an AMD GPU, if neither of AMD's libraries can be used | `power1_average` or `power1_input`, integrated |
 //! | `amdgpu` of an APU | the whole package including cores, if RAPL does not show it | the same |
 //! | `xe`, `i915` | an Intel GPU: the card, or its package if the card is not counted | `energy1_input` or `energy2_input` |
@@ -14,13 +15,14 @@
 //! A note reports other chips that count energy and are not used. Chips that have only a power are listed among the counters
 //! that the node does not have, because batteries and regulators have one, too.
 //!
-//! A power is integrated here from reading to reading, as the mean of the two. The power is measured, but its values between two
+//! A power is integrated here between readings, as the mean of the two. The power is measured, but its values between two
 //! readings are not known, so the result is called `integrated`. Nothing is added for intervals longer than [`INTERVAL_MAX`].
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::file::{ValueFile, entries, text_of};
+use crate::integral::Integral;
 use crate::{Device, Gauge, Kind, LastReading, OpenErrors, Quality, ReadError, Reading, Settings, Source};
 
 pub(crate) const NAME: &str = "hwmon";
@@ -56,45 +58,16 @@ enum Sensor {
     Power(ValueFile, Integral, Gauge),
 }
 
-/// The energy of a power that is read at intervals.
-#[derive(Default)]
-struct Integral {
-    /// The time of the last reading, and its microwatts.
-    last: Option<(Instant, u64)>,
-    /// Twice the energy in femtojoules, which are microwatts times nanoseconds.
-    twice_femtojoules: u128,
-    /// Whether `last` was read by an earlier collector, which has ended. Then the time since `last` counts, however long it is.
-    bridges: bool,
-}
-
-impl Integral {
-    /// Continues after a process that has ended, at the power that it read last.
-    fn resume(last: LastReading, now: Instant) -> Integral {
-        let then = now.checked_sub(last.ago).map(|then| (then, (last.watts.max(0.0) * 1e6) as u64));
-        Integral { last: then, twice_femtojoules: u128::from(last.nanojoules) * 2_000_000, bridges: true }
-    }
-
-    /// Adds a reading, and returns the nanojoules so far.
-    fn add(&mut self, now: Instant, microwatts: u64) -> u64 {
-        let bridges = std::mem::take(&mut self.bridges);
-        if let Some((before, then)) = self.last.replace((now, microwatts)) {
-            let passed = now.saturating_duration_since(before);
-            if passed <= INTERVAL_MAX || bridges {
-                self.twice_femtojoules += (u128::from(then) + u128::from(microwatts)) * passed.as_nanos();
-            }
-        }
-        (self.twice_femtojoules / 2_000_000) as u64
-    }
-}
-
 /// Opens all sensors that are useful. Returns `None`, with notes, if there is none.
 pub(crate) fn open(settings: &Settings, known: Known, errors: &mut OpenErrors) -> Option<Hwmon> {
     let folder = settings.sys_root.join("sys/class/hwmon");
     let mut found = Hwmon { devices: Vec::new(), chips: Vec::new(), sensors: Vec::new() };
     let (mut meters, mut tiles) = (Vec::new(), Vec::new());
+    let parts = grace_meters(&folder);
     for (_, path) in entries(&folder) {
         let Some(chip) = text_of(&path.join("name")) else { continue };
         match chip.as_str() {
+            "power_meter" if parts.iter().any(|(of, _)| *of == path) => {}
             "power_meter" if !known.node => meters.push(path),
             "amdgpu" if known.amd_gpus => {}
             "amdgpu" if is_apu(&path) && known.packages => {}
@@ -113,6 +86,9 @@ pub(crate) fn open(settings: &Settings, known: Known, errors: &mut OpenErrors) -
         if !found.has_gpu_at(&path) {
             found.add_intel_gpu(&path, &chip, errors);
         }
+    }
+    for (path, (name, kind)) in parts {
+        found.add_power(&path, &name, kind, errors);
     }
     match &meters[..] {
         [] => {}
@@ -191,9 +167,10 @@ impl Hwmon {
         }
     }
 
-    /// Adds a device. Names are numbered, because nothing better is known: `amdgpu-0`, `package-0`; there is one `power-meter`.
+    /// Adds a device. Names are numbered, because nothing better is known: `amdgpu-0`, `package-0`; there is one `power-meter`,
+    /// and the names of Grace's meters have the number of their socket.
     fn add(&mut self, chip: &Path, name: &str, kind: Kind, quality: Quality, path: &Path) {
-        let name = if kind == Kind::Node {
+        let name = if kind == Kind::Node || grace_part(name).is_some() {
             name.to_owned()
         } else {
             let before = self.devices.iter().filter(|device| {
@@ -220,6 +197,44 @@ impl Hwmon {
     }
 }
 
+/// The parts of a socket that NVIDIA Grace's power meters measure, from the outermost on: their number, the words before ` Power
+/// Socket 0` in `power1_oem_info`, the part's name, and its kind. The module includes the memory and, on a Grace Hopper, the GPU.
+const GRACE_PARTS: [(usize, &str, &str, Kind); 4] = [
+    (0, "Module", "module", Kind::Node),
+    (GRACE, "Grace", "grace", Kind::Cpu),
+    (3, "CPU", "cpu", Kind::Cpu),
+    (4, "SysIO", "sysio", Kind::Cpu),
+];
+/// The numbers of the two parts that are inside the module and contain other parts.
+pub(crate) const GRACE_HOPPER_GPU: usize = 1;
+pub(crate) const GRACE: usize = 2;
+
+/// Returns Grace's power meters, with their names and kinds. A second meter of the same part is left out.
+fn grace_meters(folder: &Path) -> Vec<(PathBuf, (String, Kind))> {
+    let mut found: Vec<(PathBuf, (String, Kind))> = Vec::new();
+    for (_, path) in entries(folder) {
+        let is_meter = text_of(&path.join("name")).is_some_and(|name| name == "power_meter");
+        let text = text_of(&path.join("power1_oem_info")).filter(|_| is_meter);
+        let part = text.and_then(|text| {
+            let (part, socket) = text.split_once(" Power Socket ")?;
+            let (.., name, kind) = GRACE_PARTS.iter().find(|(_, word, ..)| *word == part)?;
+            Some((format!("{name}-{}", socket.parse::<u32>().ok()?), *kind))
+        });
+        if let Some(part) = part.filter(|part| found.iter().all(|(_, known)| known != part)) {
+            found.push((path, part));
+        }
+    }
+    found.sort_by_key(|(_, (name, _))| grace_part(name));
+    found
+}
+
+/// Returns the socket of one of Grace's meters, and the number of its part, from the device's name.
+pub(crate) fn grace_part(device: &str) -> Option<(u32, usize)> {
+    let (part, socket) = device.split_once('-')?;
+    let (number, ..) = GRACE_PARTS.iter().find(|(.., name, _)| *name == part)?;
+    Some((socket.parse().ok()?, *number))
+}
+
 /// Reports a chip that is not used, if its files look useful.
 fn report_unused(chip: &Path, name: &str, errors: &mut OpenErrors) {
     let files: Vec<String> = entries(chip).into_iter().map(|(file, _)| file).collect();
@@ -241,8 +256,8 @@ fn report_unused(chip: &Path, name: &str, errors: &mut OpenErrors) {
     }
 }
 
-/// Whether the power of an `amdgpu` is that of a package with cores: only APUs have a voltage of the north bridge; an MI300A has
-/// none and is known by its number.
+/// Whether the power of an `amdgpu` is that of a package with cores: only APUs have a voltage of the north bridge. An MI300A
+/// has none, and is recognised by its number.
 fn is_apu(chip: &Path) -> bool {
     let has = |file: &str, text: &str| text_of(&chip.join(file)).is_some_and(|found| found == text);
     has("in1_label", "vddnb") || has("device/device", MI300A)
@@ -258,9 +273,10 @@ fn first_read(path: &Path, errors: &mut OpenErrors) -> Option<ValueFile> {
         .ok()
 }
 
-/// Whether the kernel shows sensors of the AMD GPU at a PCI address.
-pub(crate) fn has_sensors(root: &Path, pci: &str) -> bool {
-    entries(&root.join("sys/class/hwmon")).iter().any(|(_, chip)| {
+/// Returns the folder of the sensors of the AMD GPU at a PCI address.
+pub(crate) fn amd_chip(root: &Path, pci: &str) -> Option<PathBuf> {
+    let mut chips = entries(&root.join("sys/class/hwmon")).into_iter().map(|(_, chip)| chip);
+    chips.find(|chip| {
         text_of(&chip.join("name")).is_some_and(|name| name == "amdgpu")
             && pci_of(chip).is_some_and(|address| address == pci)
     })
@@ -301,7 +317,7 @@ impl Source for Hwmon {
             }
             Sensor::Power(file, integral, _) => {
                 let raw = file.number()?; // this refuses a sign, which some drivers write
-                let nanojoules = integral.add(Instant::now(), raw);
+                let nanojoules = integral.add(Instant::now(), raw, INTERVAL_MAX);
                 Ok(Reading { nanojoules, raw, counter_timestamp_ns: None })
             }
         }
@@ -324,39 +340,7 @@ impl Source for Hwmon {
     fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
         let Some(Sensor::Power(_, integral, own)) = self.sensors.get(device) else { return None };
         let (_, microwatts) =
-            integral.last.filter(|(at, _)| *own == gauge && at.elapsed() <= INTERVAL_MAX)?;
+            integral.last().filter(|(at, _)| *own == gauge && at.elapsed() <= INTERVAL_MAX)?;
         gauge.possible(microwatts as f64 * 1e-6)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_integral_of_an_ended_process_continues_over_the_gap() {
-        let now = Instant::now();
-        let last = LastReading { nanojoules: 7_000_000_000, watts: 100.0, ago: Duration::from_secs(10) };
-        let mut integral = Integral::resume(last, now);
-        // The expected energy is that of 10 s at (100 W + 200 W) / 2.
-        assert_eq!(integral.add(now, 200_000_000), 1_507_000_000_000);
-        // This happens only once: a later interval of that length is a gap like any other.
-        assert_eq!(integral.add(now + Duration::from_secs(10), 200_000_000), 1_507_000_000_000);
-        let mut integral = Integral::resume(LastReading { ago: Duration::ZERO, ..last }, now);
-        assert_eq!(integral.add(now, 200_000_000), 7_000_000_000);
-        assert_eq!(integral.add(now + Duration::from_secs(10), 200_000_000), 7_000_000_000);
-    }
-
-    #[test]
-    fn energy_is_the_mean_power_times_the_time() {
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let mut integral = Integral::default();
-        assert_eq!(integral.add(at(0), 100_000_000), 0);
-        assert_eq!(integral.add(at(10), 100_000_000), 1_000_000_000);
-        assert_eq!(integral.add(at(20), 300_000_000), 3_000_000_000);
-        // Energy of a long pause is not invented.
-        assert_eq!(integral.add(at(60_000), 300_000_000), 3_000_000_000);
-        assert_eq!(integral.add(at(60_010), 300_000_000), 6_000_000_000);
     }
 }

@@ -10,8 +10,10 @@
 //! | `amdsmi` | the same accumulators through `libamd_smi.so`, if rocm_smi cannot be used | measured |
 //! | `nvml` | NVIDIA GPUs' energy counters through `libnvidia-ml.so.1` | measured |
 //! | `cray_pm` | an HPE Cray node, its CPU, memory and accelerators, from `/sys/cray/pm_counters` | measured |
-//! | `rapl` | CPU packages and memory, Intel's and AMD's, from `/sys/class/powercap` | measured |
+//! | `rapl` | CPU packages and memory, Intel's and AMD's, from `/sys/class/powercap` or msr-safe | measured |
+//! | `perf` | the same CPU packages and memory, through `perf_event_open`, if RAPL's files may not be read | measured |
 //! | `hwmon` | other sensors in `/sys/class/hwmon` | measured, or integrated from power |
+//! | `custom` | the user's own commands and files ([`ampere_settings::CustomSource`]) | measured, or integrated from power |
 //! | `estimate` | CPU time of a run's own processes ([`RunCpu`]), times the watts of [`Settings`] | estimated |
 //!
 //! **No joule is counted twice.** A device names the others whose joules are in its own ([`Device::contains`]).
@@ -26,21 +28,24 @@
 //! **A counter can do anything**: go back (driver reload, GPU reset), stop, fail for a while. Readings are passed on unchanged;
 //! the caller judges them. Only two things are done here: a power is integrated, and the estimate never decreases.
 //!
-//! **Gauges** are figures that some devices report in addition: power, temperatures, how busy they are, memory. They are read
+//! **Gauges** are figures that some devices report in addition: power, temperatures, how busy they are, memory, clocks,
+//! power limits, throttling. They are read
 //! one by one ([`Source::gauge`]), because each is a call or a file of its own.
 //!
 //! **Queues** ([`Queues`]) show which process uses which AMD GPU; NVIDIA's driver lists its own processes
 //! ([`Source::processes`]).
 //!
-//! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs`, in `library.rs` of `rocm_smi`, `amdsmi` and `nvml`,
+//! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs` and of `perf.rs`, in `library.rs` of `rocm_smi`, `amdsmi` and `nvml`,
 //! and in `amd/gauges.rs`.
 //!
 //! ```text
-//! rapl.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, estimate.rs    the sources
+//! rapl.rs, perf.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, custom.rs, estimate.rs    the sources
 //! select.rs     which sources are opened                relations.rs  which device contains which; names
 //! vendor/       loads vendor libraries, locks calls     amd/          common parts of rocm_smi and amdsmi, gauges
 //! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
-//! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
+//! integral.rs   the energy of a power                   run_cpu.rs    CPU time of the run, for the estimate
+//! gauge.rs      gauges                                  cpu_gauges.rs clock and throttling of CPUs
+//! msr.rs        RAPL's registers through msr-safe
 //! other_jobs.rs CPU time of all others on the node      late_time.rs  CPU time of ended processes that is not yet known
 //! processes.rs  which GPUs a process uses               cpu_time.rs   CPU time of the node
 //! ```
@@ -52,16 +57,21 @@ use std::time::Duration;
 
 mod amd;
 mod amdsmi;
+mod cpu_gauges;
 mod cpu_time;
 mod cray_pm;
+mod custom;
 mod energy;
 mod estimate;
 mod file;
 mod gauge;
 mod hwmon;
+mod integral;
 mod late_time;
+mod msr;
 mod nvml;
 mod other_jobs;
+mod perf;
 mod processes;
 mod rapl;
 mod relations;
@@ -73,6 +83,8 @@ mod vendor;
 pub use amd::queues::Queues;
 pub use ampere_model::{COUNTER_SOURCES, Quality};
 pub use ampere_settings::SourceSettings as Settings;
+pub use cpu_time::thread_cpu_time;
+pub use custom::PollError;
 pub use gauge::{Gauge, Quantity};
 pub use late_time::TotalClock;
 pub use other_jobs::OtherJobs;
@@ -93,16 +105,19 @@ pub enum Kind {
     Memory,
     /// The whole node, or as much of it as its board supplies.
     Node,
+    /// A part of which nothing is known.
+    Unknown,
 }
 
 impl Kind {
-    /// Returns the word for it: `gpu`, `cpu`, `memory` or `node`.
+    /// Returns the kind's word: `gpu`, `cpu`, `memory` or `node`; empty if it is not known.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Gpu => "gpu",
             Kind::Cpu => "cpu",
             Kind::Memory => "memory",
             Kind::Node => "node",
+            Kind::Unknown => "",
         }
     }
 }
@@ -124,12 +139,12 @@ pub struct Device {
     pub metric: String,
     /// The name of its source, one of [`COUNTER_SOURCES`].
     pub source: &'static str,
-    /// Whether it is measured, integrated, estimated or simulated.
+    /// Whether the device's energy is measured, integrated, estimated or simulated.
     pub quality: Quality,
     /// The part of the node whose energy it counts.
     pub kind: Kind,
-    /// The names of all devices whose joules are also in this one's: a node's counter contains those of its GPUs. Devices that no
-    /// other contains may be added up.
+    /// The names of all devices whose joules this device contains: a node's counter contains those of its GPUs. Devices that
+    /// no other device contains may be added up.
     pub contains: Vec<String>,
     /// Joules per tick of [`Reading::raw`], as the library reports them or as [`Settings`] overrides them.
     pub resolution_joules: f64,
@@ -187,6 +202,12 @@ pub enum ReadError {
     /// A file of the kernel did not have the expected figure.
     #[error("its file contains no figure")]
     Malformed,
+    /// There has been no reading since the last one that was passed on. This is not a failure.
+    #[error("it has not been read since the last time")]
+    NotYet,
+    /// A reading of a user's own counter has failed. Each such failure is returned once.
+    #[error("{0}")]
+    Poll(PollError),
 }
 
 /// A way to read counters, and the devices for which it can be used.
@@ -229,6 +250,13 @@ pub trait Source: Send {
     fn processes(&mut self, _device: usize) -> Option<Vec<u32>> {
         None
     }
+    /// Whether the source reads at intervals of its own, and passes each reading on once.
+    fn is_polled(&self) -> bool {
+        false
+    }
+    /// Prepares for the last read of each device, at the end of the run: a source that reads at intervals of its own reads once
+    /// more. This may take a second.
+    fn finish(&mut self) {}
     /// Returns one line about a change since the last call that does not concern the counters. This should be called about once
     /// a second.
     fn news(&mut self) -> Option<String> {
@@ -255,13 +283,13 @@ pub struct Opened {
 struct OpenErrors {
     notes: Vec<String>,
     absent: Vec<String>,
-    /// Whether a counter that should be readable has failed. Lack of support is no such failure, and lack of permission is one
-    /// only if RAPL can read other zones.
+    /// Whether a counter that should be readable has failed. Lack of support does not count as a failure; lack of permission
+    /// does only if RAPL can read other zones.
     has_unreadable: bool,
 }
 
 impl OpenErrors {
-    /// Adds a line about a counter of the node that cannot be read and that no other one contains.
+    /// Adds a line about a counter of the node that cannot be read and that is not contained in another.
     fn unreadable(&mut self, line: String) {
         self.has_unreadable = true;
         self.notes.push(line);

@@ -29,7 +29,7 @@ impl UsedGpus {
     }
 }
 
-/// Whether pids of this process' namespace are the ones that drivers use. `root` is the directory of `proc`.
+/// Whether drivers use the pids of this process' namespace. `root` is the directory of `proc`.
 pub(crate) fn pids_are_the_kernels(root: &Path) -> bool {
     fs::read_link(root.join("proc/self/ns/pid")).is_ok_and(|space| space == Path::new(FIRST_NAMESPACE))
 }

@@ -7,14 +7,20 @@
 //! AMD has no counter of all cores of a package. What the kernel shows as `core` there is the counter of a single core, and is
 //! named accordingly.
 //!
+//! If no package can be read there, msr-safe's registers are used (`msr.rs`).
+//!
 //! A counter has 32 bits, in units of 61 uJ on a server, so it wraps within minutes to hours, at `max_energy_range_uj`. Readings
 //! are passed on unchanged. Whether a decrease is a wrap, a reset or a misreading is not decided here.
+//!
+//! The gauges of a package are its power limit, and what its CPUs show (`cpu_gauges.rs`).
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cpu_gauges::CpuGauges;
 use crate::file::{ValueFile, entries, text_of};
-use crate::{Device, Kind, OpenErrors, Quality, ReadError, Reading, Settings, Source};
+use crate::msr::{self, Register};
+use crate::{Device, Gauge, Kind, OpenErrors, Quality, ReadError, Reading, Settings, Source};
 
 pub(crate) const NAME: &str = "rapl";
 
@@ -25,11 +31,46 @@ const ZONES_MAX: u32 = 1024;
 /// The range of AMD's counters: 32 bits of 2^-16 J. Intel's packages have other ranges.
 const AMD_RANGE_UJ: u64 = 65_532_610_987;
 
+#[derive(Default)]
 pub(crate) struct Rapl {
     devices: Vec<Device>,
     is_amd: bool,
-    /// The file `energy_uj` of each device.
-    counters: Vec<ValueFile>,
+    counters: Vec<Counter>,
+    /// For each device, its gauges.
+    gauges: Vec<PackageGauges>,
+}
+
+/// The gauges of a package; those of a part of it are empty.
+#[derive(Default)]
+struct PackageGauges {
+    known: Vec<Gauge>,
+    cpus: CpuGauges,
+    /// The limit on the power of about a second, in microwatts. AMD's packages show none.
+    power_limit: Option<ValueFile>,
+}
+
+impl PackageGauges {
+    /// Opens the gauges of a zone such as `package-0` or `package-0-die-1`.
+    fn open(root: &Path, zone: &Path, name: &str) -> PackageGauges {
+        let package = name.strip_prefix("package-").and_then(|rest| rest.split('-').next()?.parse().ok());
+        let Some(package) = package else { return PackageGauges::default() };
+        let cpus = CpuGauges::open(root, Some(package));
+        let is_long_term = text_of(&zone.join("constraint_0_name")).is_some_and(|name| name == "long_term");
+        let is_enabled = text_of(&zone.join("enabled")).is_none_or(|enabled| enabled != "0");
+        let power_limit = (is_long_term && is_enabled)
+            .then(|| ValueFile::open(zone.join("constraint_0_power_limit_uw")).ok())
+            .flatten();
+        let mut known = cpus.known().to_vec();
+        known.extend(power_limit.is_some().then_some(Gauge::PowerLimit));
+        PackageGauges { known, cpus, power_limit }
+    }
+}
+
+enum Counter {
+    /// The file `energy_uj`.
+    File(ValueFile),
+    /// A register that msr-safe shows.
+    Register(Register),
 }
 
 /// The reason why a domain cannot be used.
@@ -43,18 +84,24 @@ enum Unusable {
 /// Opens all domains that may be read. Returns `None`, with notes, if there is none.
 pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl> {
     let folder = settings.sys_root.join("sys/class/powercap");
-    let mut found =
-        Rapl { devices: Vec::new(), counters: Vec::new(), is_amd: is_amd(&settings.sys_root, &folder) };
+    let mut found = Rapl { is_amd: is_amd(&settings.sys_root, &folder), ..Rapl::default() };
     let (mut denied, mut has_zones, mut lacks_joules) = (None, false, false);
     for (entry, path) in entries(&folder) {
         let Some(zone) = entry.strip_prefix("intel-rapl:") else { continue };
         has_zones = true;
         match found.add(&folder, zone, &path, errors) {
-            Ok(()) => continue,
+            Ok(name) => {
+                found.gauges.push(PackageGauges::open(&settings.sys_root, &path, &name));
+                continue;
+            }
             Err(Unusable::Denied(file)) => denied = denied.or(Some(file)),
             Err(Unusable::LeftOut(why)) => errors.notes.push(format!("{NAME}: {why}; it is not used")),
         }
         lacks_joules |= !is_in_others(&folder, zone);
+    }
+    if !found.devices.iter().any(|device| device.kind == Kind::Cpu) && found.add_registers(&settings.sys_root)
+    {
+        (denied, lacks_joules) = (None, false);
     }
     if let Some(path) = denied {
         errors.notes.push(format!(
@@ -64,7 +111,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl>
             path.display()
         ));
     }
-    if !has_zones {
+    if !has_zones && found.devices.is_empty() {
         errors.absent(format!("{NAME}: no intel-rapl in {}", folder.display()));
     }
     let is_usable = !found.devices.is_empty();
@@ -73,14 +120,14 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl>
 }
 
 impl Rapl {
-    /// Adds the domain of a zone, whose directory is `path`.
+    /// Adds the domain of a zone, whose directory is `path`. Returns the zone's own name.
     fn add(
         &mut self,
         folder: &Path,
         zone: &str,
         path: &Path,
         errors: &mut OpenErrors,
-    ) -> Result<(), Unusable> {
+    ) -> Result<String, Unusable> {
         let shown = path.display();
         let Some((name, kind)) = name_of(folder, zone, self.is_amd) else {
             return Err(Unusable::LeftOut(format!("{shown} has no name")));
@@ -124,8 +171,35 @@ impl Rapl {
             wraps_at_nanojoules: range.map(|range| range.saturating_mul(1000)),
             baseline_microwatts: None,
         });
-        self.counters.push(file);
-        Ok(())
+        self.counters.push(Counter::File(file));
+        Ok(if zone.contains(':') { String::new() } else { own_name(folder, zone).unwrap_or_default() })
+    }
+}
+
+impl Rapl {
+    /// Adds the packages that msr-safe shows, and returns whether there are any.
+    fn add_registers(&mut self, root: &Path) -> bool {
+        let registers = msr::open(root, self.is_amd);
+        let is_any = !registers.is_empty();
+        for (package, register) in registers {
+            let name = format!("package-{package}");
+            self.gauges.push(PackageGauges::open(root, Path::new(""), &name));
+            self.devices.push(Device {
+                metric: format!("{NAME}:::energy:{name}"),
+                name,
+                source: NAME,
+                quality: Quality::Measured,
+                kind: Kind::Cpu,
+                contains: Vec::new(),
+                resolution_joules: register.resolution_joules,
+                description: format!("RAPL through msr-safe, {}", register.path.display()),
+                pci: None,
+                wraps_at_nanojoules: Some(register.wraps_at_nanojoules()),
+                baseline_microwatts: None,
+            });
+            self.counters.push(Counter::Register(register));
+        }
+        is_any
     }
 }
 
@@ -196,7 +270,23 @@ impl Source for Rapl {
     }
 
     fn read(&mut self, device: usize) -> Result<Reading, ReadError> {
-        let raw = self.counters.get_mut(device).ok_or(ReadError::NoSuchDevice)?.number()?;
-        Ok(Reading { nanojoules: raw.wrapping_mul(1000), raw, counter_timestamp_ns: None })
+        let (raw, nanojoules) = match self.counters.get_mut(device).ok_or(ReadError::NoSuchDevice)? {
+            Counter::File(file) => file.number().map(|raw| (raw, raw.wrapping_mul(1000)))?,
+            Counter::Register(register) => register.read()?,
+        };
+        Ok(Reading { nanojoules, raw, counter_timestamp_ns: None })
+    }
+
+    fn gauges(&self, device: usize) -> &[Gauge] {
+        self.gauges.get(device).map_or(&[], |gauges| &gauges.known)
+    }
+
+    fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
+        let gauges = self.gauges.get_mut(device)?;
+        let value = match gauge {
+            Gauge::PowerLimit => gauges.power_limit.as_mut()?.number().ok().map(|limit| limit as f64 * 1e-6),
+            _ => gauges.cpus.read(gauge),
+        };
+        gauge.possible(value?)
     }
 }

@@ -1,16 +1,23 @@
-//! Determines which devices' joules are also in another device's, and makes names unique on the node. So no report counts a joule
-//! twice: devices that are in no other one may be added up.
+//! Determines which devices' joules are also in another device's, and makes names unique on the node. So no report counts a
+//! joule twice: devices that are not contained in another may be added up.
 
 use ampere_model::accelerator_of_gpu;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::file::text_of;
-use crate::{Device, Kind, Source, cray_pm, estimate, hwmon, rapl};
+use crate::{Device, Kind, Settings, Source, cray_pm, custom, estimate, hwmon, nvml, perf, rapl};
+use ampere_settings::CustomSource;
 
 /// Makes names unique and fills in [`Device::contains`].
-pub(crate) fn relate(sources: &mut [Box<dyn Source>], root: &Path) {
+pub(crate) fn relate(sources: &mut [Box<dyn Source>], settings: &Settings) {
     make_unique(sources);
+    relate_known(sources, &settings.sys_root);
+    relate_custom(sources, &settings.custom);
+}
+
+/// Fills in what is known about the sources. A user's own source neither contains another source nor is contained in one.
+fn relate_known(sources: &mut [Box<dyn Source>], root: &Path) {
     let all: Vec<Device> = sources.iter().flat_map(|source| source.devices().to_vec()).collect();
     let all_gpus_are_apus = all.iter().any(is_apu) && all.iter().filter(|d| is_amd_gpu(d)).all(is_apu);
     let accelerators = all.iter().filter(|d| d.source == cray_pm::NAME && d.kind == Kind::Gpu);
@@ -34,8 +41,65 @@ pub(crate) fn relate(sources: &mut [Box<dyn Source>], root: &Path) {
             && (contains(whole, part) || in_apu(part, whole) || in_accelerator(part, whole))
     };
     for whole in sources.iter_mut().flat_map(|source| source.devices_mut()) {
-        let parts = all.iter().filter(|part| within(part, whole));
+        let parts = all.iter().filter(|part| part.source != custom::NAME && within(part, whole));
         whole.contains = parts.map(|part| part.name.clone()).collect();
+    }
+}
+
+/// Adds what the settings say about the user's own sources. A meter of the whole node contains those that do not contain it.
+/// A device contains what its parts contain.
+fn relate_custom(sources: &mut [Box<dyn Source>], settings: &[CustomSource]) {
+    if !sources.iter().any(|source| source.name() == custom::NAME) {
+        return;
+    }
+    let mut all: Vec<&mut Device> = sources.iter_mut().flat_map(|source| source.devices_mut()).collect();
+    let names: Vec<String> = all.iter().map(|device| device.name.clone()).collect();
+    // In the order of the devices, and so of their numbers; `inside[whole]` has the numbers of its parts.
+    let mut inside: Vec<BTreeSet<usize>> = all
+        .iter()
+        .map(|whole| {
+            let own = settings.iter().find(|own| is_of(whole, own));
+            let is_part = |part: &&String| {
+                **part != whole.name
+                    && (whole.contains.contains(part) || own.is_some_and(|own| own.contains(part)))
+            };
+            names.iter().enumerate().filter(|(_, part)| is_part(part)).map(|(number, _)| number).collect()
+        })
+        .collect();
+    close(&mut inside);
+    for whole in 0..all.len() {
+        let is_inlet =
+            all[whole].kind == Kind::Node && [cray_pm::NAME, hwmon::NAME].contains(&all[whole].source);
+        let is_part_of_chip = hwmon::grace_part(&all[whole].name).is_some();
+        for part in (0..all.len()).filter(|_| is_inlet && !is_part_of_chip) {
+            if all[part].source == custom::NAME && !inside[part].contains(&whole) {
+                inside[whole].insert(part);
+                close(&mut inside);
+            }
+        }
+    }
+    for (device, parts) in all.iter_mut().zip(inside) {
+        device.contains = parts.into_iter().map(|part| names[part].clone()).collect();
+    }
+}
+
+/// Whether a device is that of a user's own source, whose name may have got a suffix.
+fn is_of(device: &Device, own: &CustomSource) -> bool {
+    let suffixed = format!("{}-{}", own.name, custom::NAME);
+    device.source == custom::NAME && [&own.name, &suffixed].contains(&&device.name)
+}
+
+/// Adds the parts of the parts.
+fn close(inside: &mut [BTreeSet<usize>]) {
+    loop {
+        let before: usize = inside.iter().map(BTreeSet::len).sum();
+        for whole in 0..inside.len() {
+            let further: Vec<usize> = inside[whole].iter().flat_map(|part| inside[*part].clone()).collect();
+            inside[whole].extend(further.into_iter().filter(|part| *part != whole));
+        }
+        if inside.iter().map(BTreeSet::len).sum::<usize>() == before {
+            return;
+        }
     }
 }
 
@@ -63,6 +127,8 @@ fn contains(whole: &Device, part: &Device) -> bool {
         // These meters are at the power inlet, so they contain everything. If there are two of them, the blade's own contains the
         // other.
         (cray_pm::NAME, Kind::Node) => true,
+        (hwmon::NAME, _) if hwmon::grace_part(&whole.name).is_some() => superchip_contains(whole, part),
+        (nvml::NAME, _) => superchip_contains(whole, part),
         (hwmon::NAME, Kind::Node) => !(part.source == cray_pm::NAME && part.kind == Kind::Node),
         // `accel0` is in `accel`, and `cpu0` in `cpu`. The CPU's regulators supply the parts that RAPL counts.
         (cray_pm::NAME, kind) if part.source == cray_pm::NAME => {
@@ -71,21 +137,38 @@ fn contains(whole: &Device, part: &Device) -> bool {
         (cray_pm::NAME, Kind::Cpu) => part.kind == Kind::Cpu && whole.name == "cpu",
         (cray_pm::NAME, Kind::Memory) => part.kind == Kind::Memory,
         // The platform contains packages and memory; a graphics card has its own supply.
-        (rapl::NAME, Kind::Node) => part.source == rapl::NAME && part.kind != Kind::Node,
+        (rapl::NAME | perf::NAME, Kind::Node) => part.source == whole.source && part.kind != Kind::Node,
         // Core and uncore are parts of the package; dram is not.
-        (rapl::NAME, Kind::Cpu) => {
-            part.source == rapl::NAME
+        (rapl::NAME | perf::NAME, Kind::Cpu) => {
+            part.source == whole.source
                 && part.kind == Kind::Cpu
                 && part.name.strip_prefix(whole.name.as_str()).is_some_and(|rest| rest.starts_with('-'))
         }
         // The estimate's watts are those of a node without GPUs.
         (estimate::NAME, _) => match part.kind {
             Kind::Cpu | Kind::Memory => true,
-            Kind::Node => part.source == rapl::NAME,
-            Kind::Gpu => false,
+            Kind::Node => [rapl::NAME, perf::NAME].contains(&part.source),
+            Kind::Gpu | Kind::Unknown => false,
         },
         _ => false,
     }
+}
+
+/// Whether a part of a Grace superchip contains another: the module contains everything, Grace its cores and its IO. A GPU of a
+/// Grace Hopper may count its whole module, so it is never added to Grace. Module n is assumed to have GPU n.
+fn superchip_contains(whole: &Device, part: &Device) -> bool {
+    let place = |device: &Device| match device.source {
+        hwmon::NAME => hwmon::grace_part(&device.name),
+        nvml::NAME if is_superchip(device) => Some((number(device)?, hwmon::GRACE_HOPPER_GPU)),
+        _ => None,
+    };
+    let (Some((socket, own)), Some((of_part, inner))) = (place(whole), place(part)) else { return false };
+    let is_leaf = own > hwmon::GRACE;
+    socket == of_part && own < inner && !is_leaf
+}
+
+fn is_superchip(gpu: &Device) -> bool {
+    ["GH200", "GB200", "GB300"].iter().any(|model| gpu.description.contains(model))
 }
 
 fn is_numbered(part: &Device, whole: &Device) -> bool {
@@ -105,7 +188,7 @@ fn is_apu(device: &Device) -> bool {
 /// Whether an APU contains a package. It contains the package whose cores are on the APU's NUMA node or, if the kernel does not
 /// show that, the package at the same position in the list. Every package is in an APU, so a sum is right in both cases.
 fn apu_contains(whole: &Device, part: &Device, all: &[Device], root: &Path) -> bool {
-    if !is_apu(whole) || part.source != rapl::NAME || part.kind != Kind::Cpu {
+    if !is_apu(whole) || ![rapl::NAME, perf::NAME].contains(&part.source) || part.kind != Kind::Cpu {
         return false;
     }
     let place = all.iter().filter(|device| is_apu(device)).position(|apu| apu.name == whole.name);

@@ -12,7 +12,7 @@
 //! of an ended process, it is taken from a clock of all processes together, if there is one ([`RunCpu::add_total_clock`]).
 
 use crate::Settings;
-use crate::cpu_time::{CpuTime, now_ns};
+use crate::cpu_time::{CpuTime, now_ns, thread_cpu_time};
 use crate::late_time::{LateTime, TotalClock};
 use ampere_model::time_namespace::ticks_since_boot;
 use rustix::time::{ClockId, clock_gettime};
@@ -49,12 +49,12 @@ pub struct BusyTime {
 pub struct ProcessCpu {
     /// The number of the process.
     pub pid: u32,
-    /// Its start time in clock ticks since boot, which together with `pid` identifies it.
+    /// The process' start time in clock ticks since boot, which together with `pid` identifies the process.
     pub started: u64,
     pub name: String,
-    /// Its CPU time since counting started, as last read.
+    /// The process' CPU time since counting started, as last read.
     pub own_ns: u64,
-    /// The CPU time of its children that were not seen, as far as it has waited for them.
+    /// The CPU time of the process' children that were not seen, as far as the process has waited for them.
     pub children_ns: u64,
 }
 
@@ -75,7 +75,7 @@ pub struct RunCpu {
     cpus: (usize, usize),
     /// The living processes, by pid.
     members: HashMap<u32, Member>,
-    /// The CPU time of processes that have ended, and that of their children beyond it.
+    /// The CPU time of processes that have ended, and that of their children that were not seen.
     ended_ns: u64,
     ended_unseen_ns: u64,
     /// The CPU time that is not yet in the sums of parents.
@@ -90,7 +90,7 @@ pub struct RunCpu {
     next_search: Instant,
     /// The CPU time that this process had used when counting started.
     collector_base: u64,
-    /// When the last search ended, and how long it took.
+    /// When the last search ended, and the CPU time that it took.
     searched: (Instant, Duration),
     /// The most CPU time that one search has found of children that were not seen.
     found_late_ns: u64,
@@ -102,15 +102,15 @@ struct Member {
     name: String,
     parent: u32,
     started: u64,
-    /// Whether it is `ampere run` itself, whose time is not the run's.
+    /// Whether the process is `ampere run` itself, whose time does not belong to the run.
     is_launcher: bool,
     /// The CPU time of the process and its children before counting started.
     base: u64,
     children_base: u64,
     own: u64,
-    /// The CPU time of its ended children that has been counted.
+    /// The CPU time of the process' ended children that has been counted.
     reaped: u64,
-    /// The CPU time of its children beyond that.
+    /// The CPU time of the process' children that were not seen.
     unseen: u64,
 }
 
@@ -277,7 +277,7 @@ impl RunCpu {
 
     /// Searches for new processes, and for the last CPU time of ended ones. Returns whether a process has ended.
     pub fn look(&mut self) -> bool {
-        let begun = Instant::now();
+        let cpu_before = thread_cpu_time();
         // Parents' sums are read before ended processes are searched for, so that a process that ends in between is counted once.
         let mut waited_for = Vec::new();
         let mut children = Vec::new();
@@ -315,12 +315,13 @@ impl RunCpu {
             }
         }
         has_ended |= self.read_clocks();
-        self.searched = (Instant::now(), begun.elapsed());
+        let took = thread_cpu_time().saturating_sub(cpu_before);
+        self.searched = (Instant::now(), took);
         let age = Duration::from_nanos(now_ns().saturating_sub(self.began_ns));
         self.next_search = Instant::now()
             + match age < YOUNG_AGE_MAX {
                 true => age / 2,
-                false => SEARCH_PERIOD.max(begun.elapsed() * SEARCH_SHARE),
+                false => SEARCH_PERIOD.max(took * SEARCH_SHARE),
             };
         has_ended
     }
@@ -349,7 +350,7 @@ impl RunCpu {
         self.ended_ns += member.own;
         self.ended_unseen_ns += member.unseen;
         if let Some(parent) = self.members.get_mut(&member.parent) {
-            // This is all that the kernel has added to the parent's sum.
+            // This is what the kernel has added to the parent's sum for this process.
             parent.reaped += counted + member.reaped + member.base + member.children_base;
         }
         // Children that ended before it may be noticed only now. The kernel has added their time to that of its parent, too.
@@ -404,7 +405,7 @@ fn children_of(pid: u32, to: &mut Vec<u32>) {
 /// Figures of a process or a thread, from its `stat` in `/proc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Its present name, of at most 15 bytes.
+    /// The process' present name, of at most 15 bytes.
     pub name: String,
     /// The pid of its parent.
     pub parent: u32,
@@ -412,7 +413,7 @@ pub struct Stat {
     pub cpu_ns: u64,
     /// The CPU time of the children that it has waited for, and of theirs.
     pub children_ns: u64,
-    /// Its start time, in clock ticks since boot.
+    /// The process' start time, in clock ticks since boot.
     pub started: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Selects the sources to open: those that are named, or all that the node has, without opening any counter twice.
 
 use crate::{
-    Kind, OpenErrors, Opened, Settings, Source, amdsmi, cray_pm, estimate, hwmon, nvml, rapl, relations,
-    rocm_smi,
+    Kind, OpenErrors, Opened, Settings, Source, amdsmi, cray_pm, custom, estimate, hwmon, nvml, perf, rapl,
+    relations, rocm_smi,
 };
 
 /// Opens the sources that `settings.names` names, in that order; with `None`, all that the node has, and the estimate if it has
@@ -13,7 +13,7 @@ pub fn open_sources(settings: &Settings) -> Opened {
         Some(names) => opened.open_named(names, settings),
         None => opened.open_all(settings),
     }
-    relations::relate(&mut opened.sources, &settings.sys_root);
+    relations::relate(&mut opened.sources, settings);
     let mut devices = opened.sources.iter().flat_map(|source| source.devices()).peekable();
     // A node's counter contains the energy that the other sources would have counted, and so does the estimate.
     opened.is_incomplete &= devices.peek().is_some() && devices.all(|device| device.kind != Kind::Node);
@@ -24,10 +24,12 @@ impl Opened {
     fn open_named(&mut self, names: &[&'static str], settings: &Settings) {
         let mut errors = OpenErrors::default();
         for name in names {
-            // AMD's two libraries have the same counters: the one that is named first is opened.
+            // AMD's two libraries have the same counters, and so have RAPL's files and perf: the one that is named first is opened.
             let twin = match *name {
                 rocm_smi::NAME => Some(amdsmi::NAME),
                 amdsmi::NAME => Some(rocm_smi::NAME),
+                rapl::NAME => Some(perf::NAME),
+                perf::NAME => Some(rapl::NAME),
                 _ => None,
             };
             if let Some(twin) = twin.filter(|twin| self.has(twin)) {
@@ -55,7 +57,11 @@ impl Opened {
         if !self.has(first) {
             self.open_one(second, settings, &mut errors);
         }
-        for name in [nvml::NAME, cray_pm::NAME, rapl::NAME, hwmon::NAME] {
+        for name in [nvml::NAME, cray_pm::NAME, rapl::NAME] {
+            self.open_one(name, settings, &mut errors);
+        }
+        self.open_perf(settings, &mut errors);
+        for name in [hwmon::NAME, custom::NAME] {
             self.open_one(name, settings, &mut errors);
         }
         self.is_incomplete |= errors.has_unreadable;
@@ -66,6 +72,26 @@ impl Opened {
             self.open_one(estimate::NAME, settings, &mut errors);
             self.notes.append(&mut errors.notes);
         }
+    }
+
+    /// Opens perf's counters if RAPL's files show no package: they are the same counters. If that succeeds, the notes about RAPL
+    /// need no attention.
+    fn open_perf(&mut self, settings: &Settings, errors: &mut OpenErrors) {
+        if self.has_packages() {
+            return;
+        }
+        self.open_one(perf::NAME, settings, errors);
+        if self.has(perf::NAME) {
+            let (of_rapl, others) = errors.notes.drain(..).partition(|note| note.starts_with(rapl::NAME));
+            errors.notes = others;
+            errors.absent.extend::<Vec<String>>(of_rapl);
+        }
+    }
+
+    /// Whether RAPL's or perf's packages are read.
+    fn has_packages(&self) -> bool {
+        let mut devices = self.sources.iter().flat_map(|source| source.devices());
+        devices.any(|d| [rapl::NAME, perf::NAME].contains(&d.source) && d.kind == Kind::Cpu)
     }
 
     fn has(&self, name: &str) -> bool {
@@ -82,6 +108,8 @@ impl Opened {
             nvml::NAME => boxed(nvml::open(settings, errors)),
             cray_pm::NAME => boxed(cray_pm::open(settings, errors)),
             rapl::NAME => boxed(rapl::open(settings, errors)),
+            perf::NAME => boxed(perf::open(settings, errors)),
+            custom::NAME => boxed(custom::open(settings, errors)),
             hwmon::NAME => boxed(hwmon::open(settings, self.known_to_hwmon(), errors)),
             estimate::NAME => boxed(estimate::open(settings, &mut errors.notes)),
             _ => None,
@@ -94,7 +122,7 @@ impl Opened {
         let devices = || self.sources.iter().flat_map(|source| source.devices());
         hwmon::Known {
             amd_gpus: self.has(rocm_smi::NAME) || self.has(amdsmi::NAME),
-            packages: devices().any(|d| d.source == rapl::NAME && d.kind == Kind::Cpu),
+            packages: self.has_packages(),
             node: devices().any(|d| d.source == cray_pm::NAME && d.kind == Kind::Node),
         }
     }

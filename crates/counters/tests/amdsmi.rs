@@ -57,16 +57,17 @@ fn a_failing_device_is_noted_and_the_others_are_read() {
 
 #[test]
 fn a_counter_may_go_back_stand_still_jump_and_go_away() {
+    // The process may get no CPU for most of a second.
     let answer = probe(
-        "watts=200,200,200,200;reset=0@0.3;freeze=1@0-5;jump=2@0.3;gone=3@0.3-0.5",
-        "read;sleep 350;read;sleep 300;read",
+        "watts=200,200,200,200;reset=0@1;freeze=1@0-5;jump=2@1;gone=3@1-3",
+        "read;sleep 1100;read;sleep 2200;read",
         &[],
     );
     assert!(answer.seen(1, 0).raw < answer.seen(0, 0).raw);
     assert_eq!(answer.seen(1, 1).raw, answer.seen(0, 1).raw);
     assert!(answer.joules(2, 0, 1) > 1e9);
     assert_eq!(answer.rounds[1][3], Err("amdsmi_get_energy_count returned NOT_FOUND (31)".to_owned()));
-    assert!(answer.joules(3, 0, 2) > 200.0 * 0.6, "it has come back");
+    assert!(answer.joules(3, 0, 2) > 200.0 * 3.0, "it has come back");
 }
 
 #[test]

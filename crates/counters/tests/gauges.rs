@@ -77,8 +77,21 @@ fn nvml_reports_gauges_in_base_units() {
         "GPU-0 busy_ratio  1",
         "GPU-0 memory_used_bytes  1000000000",
         "GPU-0 memory_size_bytes  64000000000",
+        "GPU-0 clock_hertz  1500000000",
+        "GPU-0 power_limit_watts  700",
+        "GPU-0 throttled_ratio thermal 0",
+        "GPU-0 throttled_ratio power 0",
     ];
-    assert_eq!(answer.gauges[0][..5], expected);
+    assert_eq!(answer.gauges[0][..9], expected);
+    // 0x04: the limit of the software; 0x40: a temperature, by the hardware; 0x01: the GPU is idle, which is not throttling.
+    for (reasons, thermal, power) in [(0x04, 0, 1), (0x41, 1, 0), (0x01, 0, 0), (0xe4, 1, 1)] {
+        let answer = probe_with(&NVML, &format!("watts=300;gauge=0:reasons:{reasons}"), "gauges", &[]);
+        let expected = [
+            format!("GPU-0 throttled_ratio thermal {thermal}"),
+            format!("GPU-0 throttled_ratio power {power}"),
+        ];
+        assert_eq!(answer.gauges[0][7..], expected, "{reasons:#x}");
+    }
 }
 
 #[test]
@@ -190,6 +203,67 @@ fn without_sensors_a_library_is_not_asked_for_their_gauges() {
             "GPU-0 temperature_celsius junction -"
         ]
     );
+}
+
+/// The clock, the limit and the throttling of an AMD GPU are in files of the kernel, for both of AMD's libraries.
+#[test]
+fn an_amd_gpu_has_the_clock_limit_and_throttling_of_the_kernels_files() {
+    let root = tempfile::tempdir().unwrap();
+    let device = root.path().join("sys/devices/0000:c1:00.0");
+    let chip = root.path().join("sys/class/hwmon/hwmon0");
+    put(&chip.join("name"), "amdgpu\n");
+    put(&chip.join("freq1_input"), "1700000000\n");
+    put(&chip.join("power1_cap"), "560000000\n");
+    // Version 1.3, throttled because of the hot spot's temperature (bit 36).
+    let mut metrics = [0; 120];
+    metrics[..4].copy_from_slice(&[120, 0, 1, 3]);
+    metrics[116] = 1 << 4;
+    std::fs::create_dir_all(&device).unwrap();
+    std::fs::write(device.join("gpu_metrics"), metrics).unwrap();
+    std::os::unix::fs::symlink(&device, chip.join("device")).unwrap();
+    for stand_in in [&ROCM_SMI, &AMD_SMI] {
+        let root = [("AMPERE_SYS_ROOT", root.path().to_str().unwrap())];
+        let answer = probe_with(stand_in, "watts=300,150", "gauges", &root);
+        let lines: Vec<_> = answer.gauges[0].iter().skip(8).take(4).collect();
+        assert_eq!(
+            lines,
+            [
+                "GPU-0 clock_hertz  1700000000",
+                "GPU-0 power_limit_watts  560",
+                "GPU-0 throttled_ratio thermal 1",
+                "GPU-0 throttled_ratio power 0",
+            ]
+        );
+        // The other GPU has no files, and so no such gauges.
+        assert_eq!(answer.gauges[0].len(), 8 + 4 + 8);
+    }
+}
+
+#[test]
+fn a_package_has_the_clock_and_throttling_of_its_cpus_and_its_power_limit() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |path: &str, text: &str| put(&root.path().join(path), text);
+    for zone in ["0", "0:0", "1"] {
+        let folder = format!("sys/class/powercap/intel-rapl:{zone}");
+        let name = if zone == "0:0" { "dram".to_owned() } else { format!("package-{zone}") };
+        at(&format!("{folder}/name"), &name);
+        at(&format!("{folder}/energy_uj"), "123456\n");
+        at(&format!("{folder}/constraint_0_name"), "long_term\n");
+        at(&format!("{folder}/constraint_0_power_limit_uw"), "225000000\n");
+        at(&format!("{folder}/enabled"), if zone == "1" { "0\n" } else { "1\n" });
+    }
+    at("sys/devices/system/cpu/cpu0/topology/physical_package_id", "0\n");
+    at("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2100000\n");
+    at("sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_total_time_ms", "17\n");
+    let mut source = open(root.path(), "rapl");
+    let place = |name: &str| source.devices().iter().position(|device| device.name == name).unwrap();
+    let (first, memory, second) = (place("package-0"), place("package-0-dram"), place("package-1"));
+    assert_eq!(source.gauges(first), [Gauge::Clock, Gauge::ThermalThrottling, Gauge::PowerLimit]);
+    let values = [Gauge::Clock, Gauge::ThermalThrottling, Gauge::PowerLimit, Gauge::Busy]
+        .map(|gauge| source.gauge(first, gauge));
+    assert_eq!(values, [Some(2.1e9), Some(0.0), Some(225.0), None]);
+    // A limit that is switched off is none, and CPUs belong to one package.
+    assert_eq!((source.gauges(memory), source.gauges(second)), (&[][..], &[][..]));
 }
 
 fn open(root: &Path, name: &'static str) -> Box<dyn Source> {

@@ -13,7 +13,7 @@ fn be_busy(root: &Path, ticks: u64) {
     let text = format!("cpu  {ticks:<9} 0 0 5000 900 0 0 700 0 0\n{cpus}");
     let file = std::fs::File::options().create(true).truncate(false).write(true).open(root.join("proc/stat"));
     file.expect("a file").write_all_at(text.as_bytes(), 0).expect("a file");
-    // The file is read at most every 5 ms, and 10,000 CPUs can be busy for 200 s meanwhile.
+    // The file is read at most every 5 ms, and 10,000 CPUs can be busy for 200 s in the meantime.
     std::thread::sleep(Duration::from_millis(20));
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn contains<'a>(opened: &'a Opened, name: &str) -> Vec<&'a str> {
     device.contains.iter().map(String::as_str).collect()
 }
 
-/// Returns the devices that no other contains.
+/// Returns the devices that are not contained in another.
 fn topmost(opened: &Opened) -> Vec<&str> {
     let contained = |name: &&str| devices(opened).iter().any(|d| d.contains.iter().any(|part| part == name));
     names(opened).into_iter().filter(|name| !contained(name)).collect()
@@ -276,7 +276,7 @@ fn a_node_without_rapl_is_noted_only_on_request() {
     assert!(opened.notes[0].starts_with("rapl: no intel-rapl in "), "{:?}", opened.notes);
     let opened = open(root.path(), "");
     assert_eq!(opened.notes, ["no energy counter was found: energy is estimated from CPU time"]);
-    assert_eq!(opened.absent.len(), 6, "{:?}", opened.absent);
+    assert_eq!(opened.absent.len(), 8, "{:?}", opened.absent);
 }
 
 fn cray_file(root: &Path, file: &str, text: &str) {
@@ -593,6 +593,127 @@ fn several_power_meters_are_noted_and_not_used() {
     let opened = open(root.path(), "hwmon");
     assert!(opened.sources.is_empty());
     assert!(opened.notes[0].contains("2 ACPI power meters"), "{:?}", opened.notes);
+}
+
+#[test]
+fn packages_are_read_through_msr_safe_if_rapls_files_are_not_readable() {
+    for (vendor, units, energy) in
+        [("GenuineIntel", 0x606, 0x611), ("AuthenticAMD", 0xc001_0299, 0xc001_029b)]
+    {
+        let root = tempfile::tempdir().unwrap();
+        put(&root.path().join("proc/cpuinfo"), &format!("vendor_id\t: {vendor}\n"));
+        for (cpu, package) in [(0, 0), (1, 0), (2, 1)] {
+            let topology = root.path().join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
+            put(&topology.join("physical_package_id"), &format!("{package}\n"));
+            let path = root.path().join(format!("dev/cpu/{cpu}/msr_safe"));
+            put(&path, "");
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            // The unit is 2^-14 J, and the energy 3 J and 16 J more for each CPU.
+            file.write_all_at(&0x000a_0e03_u64.to_le_bytes(), units).unwrap();
+            file.write_all_at(
+                &(0xffff_0000_0000_0000_u64 + (3 + cpu * 16) * (1 << 14)).to_le_bytes(),
+                energy,
+            )
+            .unwrap();
+        }
+        let mut opened = open(root.path(), "rapl");
+        assert_eq!((names(&opened), opened.notes.len()), (vec!["package-0", "package-1"], 0), "{vendor}");
+        let source = &mut opened.sources[0];
+        assert_eq!(source.devices()[0].wraps_at_nanojoules, Some(262_144_000_000_000));
+        assert_eq!([0, 1].map(|at| source.read(at).unwrap().nanojoules), [3_000_000_000, 35_000_000_000]);
+        // The kernel's own files are preferred.
+        two_packages(root.path());
+        assert_eq!(names(&open(root.path(), "rapl")).len(), 6);
+    }
+}
+
+fn superchip(root: &Path, sockets: u32) {
+    for socket in 0..sockets {
+        for (at, part) in ["Module", "Grace", "CPU", "SysIO"].into_iter().enumerate() {
+            let text = format!("{part} Power Socket {socket}");
+            let watts = ["600000000", "300000000", "200000000", "40000000"][at];
+            let files = [("power1_average", watts), ("power1_oem_info", text.as_str())];
+            hwmon(root, socket * 4 + at as u32, "power_meter", &files);
+        }
+    }
+}
+
+#[test]
+fn the_meters_of_a_grace_superchip_are_told_apart_and_counted_once() {
+    let root = tempfile::tempdir().unwrap();
+    superchip(root.path(), 2);
+    let mut opened = open(root.path(), "hwmon");
+    assert_eq!(opened.notes, Vec::<String>::new());
+    let of_socket = |socket: u32| ["module", "grace", "cpu", "sysio"].map(|part| format!("{part}-{socket}"));
+    assert_eq!(names(&opened), [of_socket(0), of_socket(1)].concat());
+    assert_eq!(topmost(&opened), ["module-0", "module-1"]);
+    assert_eq!(contains(&opened, "module-1"), ["grace-1", "cpu-1", "sysio-1"]);
+    assert_eq!(contains(&opened, "grace-0"), ["cpu-0", "sysio-0"]);
+    assert_eq!(contains(&opened, "cpu-0"), Vec::<&str>::new());
+    assert_eq!(opened.sources[0].read(2).unwrap().raw, 200_000_000);
+    // A Grace CPU superchip has no meter of a module.
+    for module in [0, 4] {
+        std::fs::remove_dir_all(root.path().join(format!("sys/class/hwmon/hwmon{module}"))).unwrap();
+    }
+    assert_eq!(topmost(&open(root.path(), "hwmon")), ["grace-0", "grace-1"]);
+    // Meters without a known text are still those of something unknown.
+    hwmon(
+        root.path(),
+        0,
+        "power_meter",
+        &[("power1_average", "1"), ("power1_oem_info", "Fan Power Socket 0")],
+    );
+    hwmon(root.path(), 4, "power_meter", &[("power1_average", "1")]);
+    let opened = open(root.path(), "hwmon");
+    assert!(opened.notes[0].contains("2 ACPI power meters"), "{:?}", opened.notes);
+    assert_eq!(topmost(&opened), ["grace-0", "grace-1"]);
+}
+
+#[test]
+fn perf_counts_packages_if_the_user_may_open_its_events_and_else_names_the_remedy() {
+    let root = tempfile::tempdir().unwrap();
+    // The events of this made-up PMU are those of the kernel's CPU clock, whose ticks are nanoseconds: a watt.
+    let power = root.path().join("sys/bus/event_source/devices/power");
+    put(&power.join("type"), "1\n");
+    put(&power.join("cpumask"), "0\n");
+    for (event, scale) in [("energy-pkg", "1e-9"), ("energy-ram", "5e-10"), ("energy-cores", "x")] {
+        put(&power.join("events").join(event), "event=0x00\n");
+        put(&power.join("events").join(format!("{event}.unit")), "Joules\n");
+        put(&power.join("events").join(format!("{event}.scale")), &format!("{scale}\n"));
+    }
+    put(&root.path().join("proc/sys/kernel/perf_event_paranoid"), "2\n");
+    let mut opened = open(root.path(), "perf");
+    if opened.sources.is_empty() {
+        assert!(
+            opened.notes[0]
+                .contains("kernel.perf_event_paranoid is 2. An administrator can allow it: setcap")
+        );
+        return;
+    }
+    assert_eq!(names(&opened), ["package-0", "package-0-dram"]);
+    assert_eq!(topmost(&opened), ["package-0", "package-0-dram"], "memory is not in the package");
+    let source = &mut opened.sources[0];
+    let first = source.read(0).unwrap();
+    let begun = std::time::Instant::now();
+    let mut last = first;
+    while last.nanojoules - first.nanojoules < 1_000_000 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the counter does not move");
+        last = source.read(0).unwrap();
+    }
+    assert!(first.nanojoules >= 1_000_000_000 && last.raw > first.raw);
+    // RAPL's files are preferred, and the two are never both read.
+    two_packages(root.path());
+    let both = open(root.path(), "perf,rapl");
+    assert_eq!((both.sources.len(), both.notes.len()), (1, 1), "{:?}", both.notes);
+    assert_eq!(both.notes[0], "rapl: not used: perf has the same counters");
+    let opened = open(root.path(), "");
+    assert!(opened.sources.iter().all(|source| source.name() == "rapl"), "{:?}", names(&opened));
+    for package in 0..2 {
+        std::fs::remove_dir_all(root.path().join(format!("sys/class/powercap/intel-rapl:{package}")))
+            .unwrap();
+    }
+    let opened = open(root.path(), "");
+    assert!(names(&opened).contains(&"package-0"), "{:?}", names(&opened));
 }
 
 #[test]

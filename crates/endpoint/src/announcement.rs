@@ -22,10 +22,10 @@ pub struct Announcement {
     pub url: String,
     #[serde(default)]
     pub node: String,
-    /// The id of the run that it collects.
+    /// The id of the collector's run.
     #[serde(default)]
     pub run: String,
-    /// The addresses of its node, if it listens on all of them.
+    /// The addresses of the collector's node, if the collector listens on all of them.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
     /// Whether the file and the directory belong to this user.

@@ -1,4 +1,4 @@
-//! The place where /metrics is served: an address, or a socket in the file system that only its user can reach.
+//! Where /metrics is served: an address, or a socket in the file system that only its user can reach.
 //!
 //! Any user can occupy ports and names, but no user can make the start of listening take longer than [`LIMIT`].
 
@@ -104,7 +104,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// A listener that is bound to its place.
+/// A listener that is bound to its address or socket.
 #[derive(Debug)]
 pub enum Bound {
     Tcp(TcpListener, SocketAddr),

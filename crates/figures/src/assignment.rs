@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     pub node: String,
-    /// The device; `None` if it draws from no GPU.
+    /// The device; `None` if the consumer draws from no GPU.
     pub device: Option<String>,
     /// The view: "ranks" or "kernels".
     pub view: String,
     /// The consumer: a process ("MPI Rank 0"), or a GPU stream of one ("MPI Rank 0/HIP[0:0]").
     pub consumer: String,
-    /// The reason why it draws from this device, or from none.
+    /// The reason why the consumer draws from this device, or from none.
     pub reason: String,
 }
 

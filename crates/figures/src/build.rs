@@ -2,17 +2,20 @@
 
 use crate::assignment;
 use crate::callpaths::{Callpath, Callpaths, Figures, Numbering, Samples};
+use crate::events::{EventSum, EventTable};
 use crate::lanes;
 use crate::losses::{Losses, ReadingLosses};
+use crate::site::Site;
 use crate::summary::{
-    Baseline, Device, Overhead, RUNNING_ROWS_MAX, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View,
-    Watts, least_trusted,
+    Baseline, Device, Overhead, RUNNING_ROWS_MAX, Range, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX,
+    View, Watts, Work, least_trusted,
 };
 use crate::waits::{self, Waiting};
 use ampere_attribution::{CallpathRow, LocationIndex, Policy, RegionRow, Spent, ViewIndex, ViewTotals};
 use ampere_model::{Quality, RegionRef};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
+use ampere_timeline::conflicts;
 use ampere_timeline::threads::{self, OtherThreads};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -140,13 +143,13 @@ pub fn uncovered_note(device: &Device) -> Option<String> {
 
 /// Numbers the rows' call paths and names, each once. Before that, a row has the number of its location, and that of the call
 /// path within its location.
-fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
+fn number(attributor: &Attributor, devices: &mut [Device], events: &mut EventTable) -> Numbering {
     let mut rows: Vec<&mut Callpaths> = Vec::new();
     for device in devices {
         rows.extend(device.views.iter_mut().chain(&mut device.other_ranks).map(|view| &mut view.callpaths));
     }
     let mut is_used: Vec<Vec<bool>> = vec![Vec::new(); attributor.locations.len()];
-    for row in rows.iter().flat_map(|rows| rows.all()) {
+    for row in rows.iter().flat_map(|rows| rows.all()).chain(events.callpaths()) {
         let nodes = &mut is_used[row.location as usize];
         if nodes.is_empty() {
             *nodes = vec![false; attributor.engine.callpaths_of(LocationIndex(row.location)) + 1];
@@ -156,12 +159,15 @@ fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
     let mut numbering = Numbering::default();
     let locations = number_names(attributor, &mut is_used, &mut numbering);
     let paths = number_paths(attributor, &is_used, &mut numbering);
+    let number = |row: &mut Callpath| {
+        let location = row.location as usize;
+        row.path = paths[location][row.path as usize];
+        (row.location_group, row.location) = locations[location];
+    };
+    events.callpaths_mut().for_each(number);
+    events.sort();
     for rows in rows {
-        for row in rows.all_mut() {
-            let location = row.location as usize;
-            row.path = paths[location][row.path as usize];
-            (row.location_group, row.location) = locations[location];
-        }
+        rows.all_mut().for_each(number);
         // Rows with equal joules are sorted by name, so that the order is the same live and from the trace. They are sorted in
         // place, because there may be a million.
         rows.sort_by(by_joules);
@@ -241,11 +247,23 @@ impl Tables<'_> {
             }
         }
         let mut devices: Vec<Device> = numbered.into_iter().map(|(_, device)| device).collect();
-        let Numbering { names, paths, .. } = self::number(self.attributor, &mut devices);
+        let mut events = EventTable::of_attributor(self.attributor, self.most);
+        let Numbering { names, paths, .. } = self::number(self.attributor, &mut devices, &mut events);
         let topology = assignment::of_attributor(self.attributor, self.only);
         let overhead = Overhead::default();
         let lanes = lanes::of_attributor(self.attributor, self.only);
-        Summary { schema: SCHEMA.to_owned(), run, quality, overhead, topology, names, paths, devices, lanes }
+        Summary {
+            schema: SCHEMA.to_owned(),
+            run,
+            quality,
+            overhead,
+            topology,
+            names,
+            paths,
+            devices,
+            lanes,
+            events,
+        }
     }
 
     /// Returns the devices, without their views, each with its number in the attributor.
@@ -272,9 +290,11 @@ impl Tables<'_> {
         for (note, is_loss) in attributor.notes_of_left_out() {
             if is_loss { run.lacks(note) } else { run.notes.push(note) }
         }
+        conflicts::gpu_doubts(attributor).into_iter().for_each(|doubt| run.lacks(doubt));
         let unknown = devices.iter().filter(|(number, _)| !is_silent(*number));
         let unknown = unknown.filter_map(|(number, device)| self.unknown_note(*number, device));
         unknown.for_each(|note| run.lacks(note));
+        devices.iter().filter_map(|(number, _)| self.unread_note(*number)).for_each(|note| run.lacks(note));
         let wrong = devices.iter().filter(|(number, _)| !is_silent(*number));
         let wrong =
             wrong.filter_map(|(number, _)| self.misread_note(*number).or_else(|| self.stalled_note(*number)));
@@ -285,7 +305,13 @@ impl Tables<'_> {
             let is_topmost = device.unit == Unit::Joules.as_str() && attributor.whole(*number).is_none();
             is_topmost && implausible_note(device).is_none()
         });
-        run.total_joules = counted.map(|(_, device)| device.total_joules).sum::<f64>() + 0.0;
+        let joules: Vec<f64> = counted.map(|(_, device)| device.total_joules).collect();
+        run.total_joules = joules.iter().sum::<f64>() + 0.0;
+        run.ranges = Range::of_run(&attributor.work);
+        let known = (!joules.is_empty()).then_some(run.total_joules);
+        run.work = Work::of_run(Work::units(&attributor.work), known);
+        run.events = EventSum::with_joules(EventSum::of_run(attributor), known);
+        run.site = Site::of(&attributor.config().site, run.total_joules);
         let oddities = attributor.engine.oddities();
         quality.records.late_events = quality.records.late_events.max(oddities.late);
         quality.records.repaired_events += oddities.unmatched_leaves + oddities.backward;
@@ -319,6 +345,18 @@ impl Tables<'_> {
         })
     }
 
+    /// Returns a note if the run is incomplete because a counter of the user's own was never read, or only once.
+    fn unread_note(&self, number: usize) -> Option<String> {
+        let device = &self.attributor.devices[number];
+        let is_unread = device.info.source == "custom" && device.counter_figures().samples < 2;
+        (is_unread && self.attributor.whole(number).is_none()).then(|| {
+            format!(
+                "{}: its energy is not known, because it has fewer than two readings: ampere doctor shows what it prints",
+                on_node(&device.info.name, &device.info.node)
+            )
+        })
+    }
+
     /// Returns a note if the run is incomplete because most readings of a device could not be true.
     fn misread_note(&self, number: usize) -> Option<String> {
         let device = &self.attributor.devices[number];
@@ -338,7 +376,9 @@ impl Tables<'_> {
     /// change until the end.
     fn stalled_note(&self, number: usize) -> Option<String> {
         let device = &self.attributor.devices[number];
-        let is_counter = device.info.quality == Quality::Measured && device.info.source != "trace";
+        // A counter of the user's own changes as rarely as it is read.
+        let is_watched = !["trace", "custom"].contains(&device.info.source.as_str());
+        let is_counter = device.info.quality == Quality::Measured && is_watched;
         let always_uses = ["cpu", "node"].contains(&device.info.traits.kind.as_str());
         let is_topmost = self.attributor.whole(number).is_none();
         let seconds = self.seconds(device.counter_figures().still_ticks);
@@ -610,7 +650,7 @@ fn most_joules_first(a: &Region, b: &Region) -> std::cmp::Ordering {
     by_own_joules(&a.figures, &b.figures).then_with(|| a.region.cmp(&b.region))
 }
 
-/// Orders call paths by joules, most first.
+/// Orders call paths by descending joules.
 fn by_joules(a: &Callpath, b: &Callpath) -> std::cmp::Ordering {
     let numbers = |row: &Callpath| (row.location_group, row.location, row.path);
     by_own_joules(&a.figures, &b.figures).then_with(|| numbers(a).cmp(&numbers(b)))

@@ -18,7 +18,7 @@ pub struct Figures {
     pub calls: u64,
     /// The joules while it was the innermost frame.
     pub exclusive_joules: f64,
-    /// The joules including those of the frames that it called; a region that is on the stack twice counts once.
+    /// The joules including those of the frames that it called; a region that is on the stack twice is counted once.
     pub inclusive_joules: f64,
     /// Under the policy *active*: the part of the exclusive joules that the device always draws; the rest is `dynamic_joules`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ impl Figures {
         }
     }
 
-    /// Whether it has only caused waiting: its location does not draw from the device.
+    /// Whether the call path has only caused waiting: its location does not draw from the device.
     pub fn is_cause_only(&self) -> bool {
         let is_cause = self.caused_waiting_joules.is_some_and(|joules| joules > 0.0);
         is_cause && self.calls == 0 && self.exclusive_seconds == 0.0 && self.inclusive_joules == 0.0
@@ -126,7 +126,7 @@ pub struct Callpath {
     pub location_group: u32,
     /// The location's name: an index into the summary's names.
     pub location: u32,
-    /// Its calls, time and joules.
+    /// The call path's calls, time and joules.
     pub figures: Figures,
 }
 
@@ -266,8 +266,8 @@ impl Numbering {
     }
 }
 
-/// The call paths of a view, most joules first. In the file, the call paths of other ranks that have made its ranks wait follow
-/// them.
+/// The call paths of a view, in descending order of their joules. In the file, the call paths of other ranks that have made its
+/// ranks wait follow them.
 #[derive(Clone, Debug, Default)]
 pub struct Callpaths {
     own: Vec<Callpath>,

@@ -49,7 +49,7 @@ pub struct Lane {
     pub begin: f64,
     /// The length of a step in seconds.
     pub step: f64,
-    /// The region with the most exclusive time in each step, by its place in [`NodeLanes::names`]; `None` if none ran.
+    /// The region with the most exclusive time in each step, by its index in [`NodeLanes::names`]; `None` if none ran.
     pub region: Vec<Option<u32>>,
     /// The time of this region in percent of the step, on average over the ranks.
     pub percent: Vec<u8>,

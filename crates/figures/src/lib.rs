@@ -12,8 +12,10 @@
 //! shares.rs      the joules to which shares refer
 //! nodes/         the figures of several nodes as one
 //! missing.rs     ranks that are in no figures
+//! site.rs        the energy of the facility, the carbon dioxide and the price
 //! batch_job.rs   the batch system's job
 //! lanes.rs       what ran over time
+//! events.rs      events that were counted with samples, such as instructions
 //! waits.rs       energy that ranks used while they waited for each other in MPI
 //! clock_text.rs  wall-clock time as text
 //! ```
@@ -24,12 +26,14 @@ pub mod batch_job;
 pub mod build;
 pub mod callpaths;
 pub mod clock_text;
+pub mod events;
 pub mod gauges;
 pub mod lanes;
 pub mod losses;
 pub mod missing;
 pub mod nodes;
 pub mod shares;
+pub mod site;
 pub mod snapshot;
 pub mod summary;
 pub mod totals;

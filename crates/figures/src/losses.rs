@@ -13,11 +13,11 @@ pub struct Count<T> {
     /// The help text of the metric.
     pub help: &'static str,
     pub label: &'static str,
-    /// Its name after a number, in summary.txt and `ampere top`.
+    /// The name of the count after a number, in summary.txt and `ampere top`.
     pub word: &'static str,
-    /// Whether the figures are less complete because of it.
+    /// Whether a count above 0 means that the figures are less complete.
     pub is_loss: bool,
-    /// Whether summary.txt shows it even if it is 0.
+    /// Whether summary.txt shows the count even if it is 0.
     pub is_always_shown: bool,
     /// Reads the count from the struct.
     pub get: fn(&T) -> u64,
@@ -25,9 +25,9 @@ pub struct Count<T> {
 
 /// The meaning of a count for the figures.
 enum Kind {
-    /// The count is no loss.
+    /// The count is not a loss.
     Normal,
-    /// The count is no loss, and it is rarely above 0.
+    /// The count is not a loss, and it is rarely above 0.
     RareNormal,
     /// The count is a loss: something is missing, or charged to another region.
     Loss,

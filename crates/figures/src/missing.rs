@@ -4,7 +4,7 @@
 use ampere_model::launcher::{launch_variables, local_rank_and_size};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The place of a process among the ranks that a launcher started on a node.
+/// The position of a process among the ranks that a launcher started on a node.
 #[derive(Debug, PartialEq)]
 struct Launched {
     launch: Vec<String>,
@@ -13,7 +13,7 @@ struct Launched {
 }
 
 impl Launched {
-    /// Finds the place in the environment, whose lines have the form `NAME=value`.
+    /// Finds the position in the environment, whose lines have the form `NAME=value`.
     fn of(environment: &[String]) -> Option<Launched> {
         let text = |name: &str| {
             environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))

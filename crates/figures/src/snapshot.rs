@@ -4,7 +4,7 @@ use crate::batch_job::Job;
 use crate::build::{active_totals, baseline_of};
 use crate::gauges::GaugeReading;
 use crate::losses::{GpuClocks, Losses, ReadingLosses, RecordLosses};
-use crate::summary::{Baseline, NodeCpu, Readings, SamplerOverhead};
+use crate::summary::{Baseline, NodeCpu, Readings, SamplerOverhead, Work};
 use crate::waits;
 use ampere_attribution::{LocationIndex, Policy, Spent};
 use ampere_model::RegionRef;
@@ -51,6 +51,9 @@ pub struct Snapshot {
     /// What ranks used while they waited in MPI for other ranks of this node.
     #[serde(default)]
     pub waiting: WaitingEnergy,
+    /// The units of work that were counted on this node, by name.
+    #[serde(default)]
+    pub work: Vec<Work>,
     /// The figures of each rank and of each other process.
     pub ranks: Vec<RankFigures>,
     /// The joules of the topmost devices by region, divided among all threads of a rank. This is empty unless other threads of a
@@ -129,7 +132,7 @@ pub struct DeviceFigures {
 pub struct ActiveFigures {
     /// The power that the device draws without the job.
     pub baseline: Baseline,
-    /// The joules that it always draws.
+    /// The joules that the device would have used without the job.
     pub static_joules: f64,
     /// The joules in addition to the static ones.
     pub dynamic_joules: f64,
@@ -155,14 +158,14 @@ pub struct EnergyDivision {
     pub lost_joules: f64,
     /// The joules of times when no consumer of the ranks view was active.
     pub idle_joules_ranks: f64,
-    /// The part of them that other jobs on the node used.
+    /// The part of the idle joules that other jobs on the node used.
     #[serde(default)]
     pub other_jobs_joules: f64,
     /// The joules of times when no consumer of the kernels view was active.
     pub idle_joules_kernels: f64,
     /// The joules that are not yet attributed in the kernels view, because GPU streams report late.
     pub pending_joules_kernels: f64,
-    /// The total minus attributed, idle and lost joules, which is only rounding.
+    /// The total minus attributed, idle and lost joules. It differs from 0 only by rounding.
     pub conservation_error_joules: f64,
 }
 
@@ -187,7 +190,7 @@ pub struct CounterFigures {
     /// The time whose energy is unknown.
     #[serde(default)]
     pub uncovered_seconds: f64,
-    /// Whether the counter has not changed for long.
+    /// Whether the counter has not changed for a long time.
     pub stale: bool,
 }
 
@@ -248,7 +251,7 @@ pub struct RegionTime {
     pub seconds: f64,
 }
 
-/// Joules that were used waiting in MPI. Devices that are in other ones are not counted. Both lists have the same sum.
+/// Joules that were used waiting in MPI. Devices that are contained in others are not counted. Both lists have the same sum.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WaitingEnergy {
     pub waited: Vec<Waited>,
@@ -282,10 +285,13 @@ pub struct CausedWaiting {
 pub struct RankFigures {
     /// The rank's label, see [`rank_label`].
     pub rank: String,
+    /// Whether this is the only process of a program without MPI, which has the label of rank 0.
+    #[serde(default)]
+    pub is_alone: bool,
     /// The counts about its events.
     #[serde(flatten)]
     pub losses: RecordLosses,
-    /// The times of its kernels, if GPUs' own clocks have shown them.
+    /// How exact the times of its kernels are, if they come from a GPU's own clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_clocks: Option<GpuClocks>,
     /// The highest fill level of its rings, between 0 and 1.
@@ -295,13 +301,14 @@ pub struct RankFigures {
 }
 
 impl RankFigures {
-    /// Merges the figures of processes with the same label, in the order of ranks. Two processes have the same label if a script
-    /// starts mpirun twice, and the samples of a rank are a process of their own.
+    /// Merges the figures of processes with the same label, ordered by rank. Two processes have the same label if a script starts
+    /// mpirun twice, or if a rank's stack samples are recorded as a separate process.
     pub fn distinct(processes: impl IntoIterator<Item = RankFigures>) -> Vec<RankFigures> {
         let mut ranks: BTreeMap<(usize, String), RankFigures> = BTreeMap::new(); // "10" after "9"
         for process in processes {
             let sum = ranks.entry((process.rank.len(), process.rank.clone())).or_default();
             sum.rank = process.rank;
+            sum.is_alone = process.is_alone;
             sum.losses.add(&process.losses);
             sum.gpu_clocks = GpuClocks::worst(sum.gpu_clocks, process.gpu_clocks);
             sum.ring_fill_ratio = sum.ring_fill_ratio.max(process.ring_fill_ratio);
@@ -313,9 +320,14 @@ impl RankFigures {
         ranks.into_values().collect()
     }
 
-    /// Whether it is a rank, not a process without one, such as a launcher.
-    pub fn is_numbered(&self) -> bool {
-        self.rank.parse::<u32>().is_ok()
+    /// Whether the process is a rank. A launcher, for example, is not.
+    pub fn is_rank(&self) -> bool {
+        !self.is_alone && self.rank.parse::<u32>().is_ok()
+    }
+
+    /// Returns the label to show to people.
+    pub fn shown(&self) -> &str {
+        if self.is_alone { "Process" } else { &self.rank }
     }
 }
 
@@ -393,13 +405,13 @@ impl Snapshot {
         sum
     }
 
-    /// Returns the devices that are in no other one, so that they may be added up.
+    /// Returns the devices that are not contained in another, so that they may be added up.
     pub fn topmost(&self) -> impl Iterator<Item = &DeviceFigures> {
         self.devices.iter().filter(|device| device.within.is_empty())
     }
 }
 
-/// The region or kernel whose series has the sum of those that the limit on the number of series leaves out.
+/// The label of the series that sums up all regions or kernels beyond the limit on the number of series.
 pub const OTHER: &str = "other";
 
 /// Decides which series get a name of their own. A decision is final, because counters must not decrease: a named series keeps
@@ -425,8 +437,8 @@ impl SeriesLimit {
         SeriesLimit { most, named: HashSet::new(), decided: Vec::new() }
     }
 
-    fn admits(&mut self, a: &str, b: &str, c: &str) -> bool {
-        let key = (a.to_owned(), b.to_owned(), c.to_owned());
+    fn admits(&mut self, label: &str, device: &str, region: &str) -> bool {
+        let key = (label.to_owned(), device.to_owned(), region.to_owned());
         self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
     }
 
@@ -460,7 +472,8 @@ pub struct Limits {
     kernels: SeriesLimit,
     times: SeriesLimit,
     causes: SeriesLimit,
-    /// The last figures about waiting. A device may turn out to be a part of another one; but a counter must not decrease.
+    /// The largest figures about waiting so far. A figure shrinks if a device turns out to be a part of another one, but an
+    /// exported counter must not decrease.
     waited: BTreeMap<(String, &'static str), f64>,
     caused: BTreeMap<(String, String), f64>,
 }
@@ -480,8 +493,9 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let (mut regions, mut kernels) = (BTreeMap::new(), BTreeMap::new());
     let labels = Labels::of(attributor);
     let mut checks = agreement::checks(attributor, false);
-    // Time has a metric of its own.
+    // Devices that count seconds are left out, because times are in `region_time`.
     let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
+    // Only devices are shown whose joules are their own, and a part of their node's.
     let energies = energies.filter(|(number, _)| attributor.counts(*number));
     for (number, device) in energies {
         let figures = DeviceFigures::of(attributor, number, std::mem::take(&mut checks[number]));
@@ -511,6 +525,8 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     snapshot.devices.sort_by_cached_key(|device| (device.kind == "gpu").then(|| number_of(device)));
     region_time(attributor, &labels, limits, &mut snapshot);
     snapshot.waiting = waiting(attributor, &labels, limits);
+    let joules = snapshot.topmost().map(|device| device.joules).reduce(|sum, joules| sum + joules);
+    snapshot.work = Work::of_run(Work::units(&attributor.work), joules);
     snapshot.notes.extend(attributor.note_of_kernels().map(str::to_owned));
     if threads::all_threads_lead(attributor) {
         snapshot.threads_energy = threads_energy(attributor);
@@ -541,7 +557,7 @@ fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
     rows.collect()
 }
 
-/// The distinct rank labels: a rank may have many threads.
+/// The distinct rank labels. Several locations may have the same one, because a rank may have many threads.
 struct Labels {
     names: Vec<String>,
     /// For each location, the index of its label.
@@ -586,7 +602,7 @@ fn region_energy(
         add(at(&mut sums[label], region.0 as usize).get_or_insert_default(), spent);
     });
     let device = device.info.name.as_str();
-    for (at, (sums, label)) in sums.iter().zip(&labels.names).enumerate() {
+    for (label_number, (sums, label)) in sums.iter().zip(&labels.names).enumerate() {
         let mut add_named = |region: &str, spent: Spent| {
             let key = (label.clone(), device.to_owned(), region.to_owned());
             let (joules, dynamic) = named.entry(key).or_insert((0.0, Some(0.0)));
@@ -597,7 +613,7 @@ fn region_energy(
         for (region, spent) in sums.iter().enumerate() {
             let Some(spent) = spent else { continue };
             let name = attributor.regions.name(RegionRef(region as u32));
-            if limits.regions.admits_region((number, device), (at, label), (region, name)) {
+            if limits.regions.admits_region((number, device), (label_number, label), (region, name)) {
                 add_named(name, *spent);
             } else {
                 add(other.get_or_insert_default(), *spent);
@@ -642,11 +658,11 @@ fn region_time(attributor: &Attributor, labels: &Labels, limits: &mut Limits, sn
         });
     }
     let mut named: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
-    for (at, (sums, label)) in sums.iter().zip(&labels.names).enumerate() {
+    for (label_number, (sums, label)) in sums.iter().zip(&labels.names).enumerate() {
         for (region, sum) in sums.iter().enumerate() {
             let Some((calls, ticks)) = sum else { continue };
             let name = attributor.regions.name(RegionRef(region as u32));
-            let admitted = limits.times.admits_region((0, ""), (at, label), (region, name));
+            let admitted = limits.times.admits_region((0, ""), (label_number, label), (region, name));
             let sum = named.entry((label, if admitted { name } else { OTHER })).or_insert((0, 0));
             *sum = (sum.0.saturating_add(*calls), sum.1.saturating_add(*ticks));
         }

@@ -163,7 +163,7 @@ fn a_snapshot_of_many_functions_is_made_in_milliseconds() {
     times.sort();
     println!("{REGIONS} functions on {RANKS} ranks: {:?}, the fastest of {}", times[0], times.len());
     // In the other rounds, a loaded machine may have taken the processor away. The limit applies to optimized code.
-    assert!(cfg!(debug_assertions) || times[0].as_millis() < 20, "{:?}", times[0]);
+    assert!(cfg!(debug_assertions) || times[0].as_millis() < 200, "{:?}", times[0]);
 }
 
 #[test]

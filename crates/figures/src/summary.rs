@@ -4,16 +4,19 @@ use crate::assignment::Link;
 use crate::batch_job::Job;
 use crate::callpaths::Numbering;
 pub use crate::callpaths::{Callpath, Callpaths, Figures, Name, Paths};
+use crate::events::{EventSum, EventTable};
 use crate::gauges::OverTheRun;
 use crate::lanes::NodeLanes;
 use crate::losses::Losses;
 use crate::missing::Numbers;
+use crate::site::Site;
 use crate::waits::Waiting;
 use ampere_attribution::{Policy, Sharing};
-use ampere_model::Quality;
+use ampere_model::{Counted, Quality};
 use ampere_timeline::agreement::Check;
 use ampere_timeline::attributor::{Unit, ViewKind};
 use ampere_timeline::curve::PowerCurve;
+use ampere_timeline::work::CountedWork;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
@@ -26,7 +29,7 @@ use std::path::Path;
 /// The value of [`Summary::schema`].
 pub const SCHEMA: &str = "ampere-summary/2";
 
-/// A run counts as complete if a device's energy is unknown for at most this part of it.
+/// A run counts as complete if a device's energy is unknown for at most this fraction of it.
 pub const UNKNOWN_SHARE_MAX: f64 = 0.01;
 
 /// The maximum number of rows of a table in the summary that is on disk during a run, because it is written again and again.
@@ -58,6 +61,9 @@ pub struct Summary {
     /// What ran over time on each node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lanes: Vec<NodeLanes>,
+    /// The events that were counted with samples, by call path.
+    #[serde(default, skip_serializing_if = "EventTable::is_empty")]
+    pub events: EventTable,
 }
 
 impl Serialize for Summary {
@@ -127,9 +133,18 @@ impl Head {
 /// The maximum size of a `summary.json` that is read, because another user may have written it.
 pub const BYTES_MAX: u64 = 1 << 30;
 
+fn views_of(devices: &mut [Device]) -> impl Iterator<Item = &mut View> {
+    devices.iter_mut().flat_map(|device| device.views.iter_mut().chain(&mut device.other_ranks))
+}
+
 impl Summary {
     fn views_mut(&mut self) -> impl Iterator<Item = &mut View> {
-        self.devices.iter_mut().flat_map(|device| device.views.iter_mut().chain(&mut device.other_ranks))
+        views_of(&mut self.devices)
+    }
+
+    fn callpaths_mut(&mut self) -> impl Iterator<Item = &mut Callpath> {
+        let views = views_of(&mut self.devices);
+        views.flat_map(|view| view.callpaths.all_mut()).chain(self.events.callpaths_mut())
     }
 
     /// Returns the reason if its numbers cannot be true.
@@ -140,43 +155,43 @@ impl Summary {
         };
         let flaw = self.paths.flaw(names);
         let all_there = self.views_mut().all(|view| view.callpaths.all().all(is_there));
+        let all_there = all_there && self.events.callpaths().all(is_there);
         let all_there = all_there && self.lanes.iter().all(NodeLanes::is_sound);
         let all_there = all_there && self.run.waiting.iter().all(|waiting| waiting.pairs.is_sound());
         flaw.or((!all_there).then_some("a row has a path or a name that does not exist"))
     }
 
-    /// Returns the devices of other summaries, with the numbers of this one.
-    pub fn renumbered(&mut self, others: Vec<Summary>) -> Vec<Device> {
+    /// Returns the devices of other summaries, and the events of their call paths, with this summary's numbers.
+    pub fn renumbered(&mut self, others: Vec<Summary>) -> (Vec<Device>, EventTable) {
         let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
         let mut numbering = Numbering::of(names, paths);
-        let mut devices = Vec::new();
+        let (mut devices, mut events) = (Vec::new(), EventTable::default());
         for mut other in others {
             let (names, paths) = (std::mem::take(&mut other.names), std::mem::take(&mut other.paths));
-            let rows = other.views_mut().flat_map(|view| view.callpaths.all_mut());
-            numbering.renumber((&names, &paths), rows);
+            numbering.renumber((&names, &paths), other.callpaths_mut());
             devices.append(&mut other.devices);
+            events.append(std::mem::take(&mut other.events));
         }
         (self.names, self.paths) = (numbering.names, numbering.paths);
-        devices
+        (devices, events)
     }
 
     /// Numbers names and call paths in alphabetical order, as if all had been numbered at once.
     pub(crate) fn order_names(&mut self) {
         let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
         let rows = self.views_mut().flat_map(|view| view.callpaths.all());
-        let of_rows: BTreeSet<u32> = rows.flat_map(|row| [row.location_group, row.location]).collect();
+        let mut of_rows: BTreeSet<u32> = rows.flat_map(|row| [row.location_group, row.location]).collect();
+        of_rows.extend(self.events.callpaths().flat_map(|row| [row.location_group, row.location]));
         let of_rows: BTreeSet<&Name> = of_rows.into_iter().map(|number| &names[number as usize]).collect();
         let regions: BTreeSet<&Name> = paths.name.iter().map(|number| &names[*number as usize]).collect();
         let mut numbering = Numbering::default();
         for name in of_rows.into_iter().chain(regions) {
             numbering.name(name);
         }
-        let rows = self.views_mut().flat_map(|view| view.callpaths.all_mut());
-        numbering.renumber((&names, &paths), rows);
+        numbering.renumber((&names, &paths), self.callpaths_mut());
         let new = numbering.order_paths();
-        for row in self.views_mut().flat_map(|view| view.callpaths.all_mut()) {
-            row.path = new[row.path as usize];
-        }
+        self.callpaths_mut().for_each(|row| row.path = new[row.path as usize]);
+        self.events.sort();
         (self.names, self.paths) = (numbering.names, numbering.paths);
     }
 
@@ -205,7 +220,7 @@ pub fn parts(summary: &Summary) -> HashSet<(&str, &str)> {
     devices.flat_map(|whole| whole.contains.iter().map(|part| (whole.node.as_str(), part.as_str()))).collect()
 }
 
-/// Returns the devices that count joules and that are in no other one of their node.
+/// Returns the devices that count joules and are not contained in another one of their node.
 pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
     let parts = parts(summary);
     let is_within = move |device: &Device| parts.contains(&(device.node.as_str(), device.name.as_str()));
@@ -267,7 +282,7 @@ pub struct Run {
     pub clock: Vec<[u64; 2]>,
     /// Notes for the reader, one line each.
     pub notes: Vec<String>,
-    /// Those notes that make the run incomplete, the most important first.
+    /// The notes because of which the run is incomplete, the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
     /// The run's part of its node's CPU time; `None` for a trace.
@@ -288,6 +303,18 @@ pub struct Run {
     /// The energy of waiting in MPI; `None` if that was not computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
+    /// The units of work that the run has counted, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<Work>,
+    /// The ranges that started and ended, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<Range>,
+    /// The sums of the events that were counted with samples, such as instructions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventSum>,
+    /// What the energy means for the site; `None` if the settings have no figures of the site.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<Site>,
     /// The size of the MPI job, and its ranks in these figures; `None` if there are several jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpi: Option<MpiRanks>,
@@ -304,6 +331,98 @@ impl Run {
             [one] => BTreeMap::from([(one.clone(), self.ranks)]),
             _ => self.node_ranks.clone(),
         }
+    }
+}
+
+/// An amount of work by name, such as time steps, that programs or the user count.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    pub name: String,
+    pub units: f64,
+    /// All joules of the run, divided by the units; `None` if no device was measured.
+    #[serde(default)]
+    pub joules_per_unit: Option<f64>,
+}
+
+impl Work {
+    /// Returns the units of what was counted, by name.
+    pub fn units(counted: &CountedWork) -> impl Iterator<Item = (String, f64)> {
+        let work = counted.totals().filter(|(kind, ..)| *kind == Counted::Work);
+        work.map(|(_, name, units)| (name.to_owned(), units))
+    }
+
+    /// Makes the units of a run, whose joules are `None` if no device was measured.
+    pub fn of_run(units: impl IntoIterator<Item = (String, f64)>, joules: Option<f64>) -> Vec<Work> {
+        let work = |(name, units): (String, f64)| Work {
+            name,
+            units,
+            joules_per_unit: joules.map(|joules| joules / units).filter(|joules| joules.is_finite()),
+        };
+        units.into_iter().map(work).collect()
+    }
+
+    /// Adds the units of a run's nodes. `joules` are those of the run, if a device was measured.
+    pub fn joined<'a>(nodes: impl Iterator<Item = &'a Run>, joules: Option<f64>) -> Vec<Work> {
+        let mut units = BTreeMap::new();
+        for work in nodes.flat_map(|node| &node.work) {
+            *units.entry(work.name.clone()).or_default() += work.units;
+        }
+        Work::of_run(units, joules)
+    }
+}
+
+/// Ranges that a program started and ended, and that may overlap: they are not frames, and have no joules.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    pub name: String,
+    /// The interface by which the program marked them, such as NVTX.
+    pub interface: String,
+    /// The number of ranges that have ended.
+    pub count: u64,
+    /// The sum of their seconds.
+    pub seconds: f64,
+    /// The number of ranges that have started and not ended.
+    pub open: u64,
+}
+
+impl Range {
+    /// Makes the ranges of what was counted, by interface and name.
+    pub fn of_run(counted: &CountedWork) -> Vec<Range> {
+        let mut ranges: BTreeMap<&str, Range> = BTreeMap::new();
+        let mut started: BTreeMap<&str, f64> = BTreeMap::new();
+        for (kind, name, number) in counted.totals() {
+            match kind {
+                Counted::Work | Counted::Events => continue,
+                Counted::RangesStarted => _ = started.insert(name, number),
+                Counted::RangesEnded => ranges.entry(name).or_default().count = number as u64,
+                Counted::RangeSeconds => ranges.entry(name).or_default().seconds = number,
+            }
+            let range = ranges.entry(name).or_default();
+            let (interface, name) = name.split_once("::").unwrap_or(("", name));
+            (range.interface, range.name) = (interface.to_owned(), name.to_owned());
+        }
+        for (name, started) in started {
+            let range = ranges.entry(name).or_default();
+            // While the run lasts, a range may end between the reading of both numbers.
+            range.open = (started as u64).saturating_sub(range.count);
+        }
+        ranges.into_values().collect()
+    }
+
+    /// Adds the ranges of a run's nodes.
+    pub fn joined<'a>(nodes: impl Iterator<Item = &'a Run>) -> Vec<Range> {
+        let mut ranges: BTreeMap<(&str, &str), Range> = BTreeMap::new();
+        for range in nodes.flat_map(|node| &node.ranges) {
+            let sum = ranges.entry((&range.interface, &range.name)).or_insert_with(|| Range {
+                name: range.name.clone(),
+                interface: range.interface.clone(),
+                ..Range::default()
+            });
+            sum.count += range.count;
+            sum.seconds += range.seconds;
+            sum.open += range.open;
+        }
+        ranges.into_values().collect()
     }
 }
 
@@ -374,31 +493,28 @@ pub struct NodeCpu {
     pub node_cpus: u64,
 }
 
-/// If other programs use less than this, in cores or as a part of all CPU time, that is attributed to the operating system and
-/// not reported.
+/// If other programs use less than this, in cores or as a fraction of all CPU time, that is attributed to the operating system
+/// and not reported.
 const OTHERS_CORES_MIN: f64 = 0.1;
 const OTHERS_PART_MIN: f64 = 0.1;
 /// The CPU time of others is not reported if it was counted for less than this, because the kernel counts in steps of 10 ms.
 const OTHERS_SECONDS_MIN: f64 = 1.0;
 
-/// If CPU time was counted for less than this part of the run, the text states the time.
+/// If CPU time was counted for less than this fraction of the run, the text states the time.
 const COUNTED_PART: f64 = 0.9;
 
 impl NodeCpu {
     /// Describes the CPU time in one line for people. `run_seconds` is the duration of the run.
     pub fn words(&self, run_seconds: f64) -> String {
-        let cores = |busy: f64| if self.seconds > 0.0 { busy / self.seconds } else { 0.0 };
+        let cores = if self.seconds > 0.0 { self.own_busy_seconds / self.seconds } else { 0.0 };
         let part = if self.seconds < COUNTED_PART * run_seconds {
             format!(", in {:.1} of {run_seconds:.1} s", self.seconds)
         } else {
             String::new()
         };
         format!(
-            "{:.2} s of the node's {:.2} s of busy CPU time were this run's own: {:.2} of {:.2} busy cores on average{part}",
-            self.own_busy_seconds,
-            self.node_busy_seconds,
-            cores(self.own_busy_seconds),
-            cores(self.node_busy_seconds)
+            "{:.2} s of the node's {:.2} s of busy CPU time were this run's own: {cores:.2} of {} cores busy on average{part}",
+            self.own_busy_seconds, self.node_busy_seconds, self.cpus
         )
     }
 
@@ -603,7 +719,7 @@ pub struct Device {
     /// The longest time without a change of the counter's value.
     #[serde(default)]
     pub longest_still_seconds: f64,
-    /// Whether it had not changed for long when last read.
+    /// Whether the counter had not changed for long when it was last read.
     #[serde(default)]
     pub stale: bool,
     /// Figures about its readings; `None` for a trace.
@@ -657,6 +773,9 @@ impl Baseline {
     }
 }
 
+/// The names of the joules that no row is charged: idle ones, those of other jobs, and lost ones.
+pub const REST_NAMES: [&str; 3] = ["(idle)", "(other jobs)", "(lost)"];
+
 impl Device {
     /// Returns the views that tables show to people.
     pub fn shown(&self) -> impl Iterator<Item = &View> {
@@ -683,10 +802,11 @@ impl Device {
     /// Returns the joules that no row of a view is charged: the name of each part, its joules, and how many of them are static
     /// and dynamic where that is known. Lost joules are neither.
     pub fn rest(&self, view: &View) -> impl Iterator<Item = (&'static str, f64, Option<(f64, f64)>)> {
+        let [idle, other_jobs, lost] = REST_NAMES;
         let of_others = view.other_jobs_joules;
-        let others = (of_others > 0.0).then_some(("(other jobs)", of_others, Some((0.0, of_others))));
-        let idle = ("(idle)", view.unused_joules(), self.idle_parts(view));
-        std::iter::once(idle).chain(others).chain([("(lost)", view.lost_joules, None)])
+        let others = (of_others > 0.0).then_some((other_jobs, of_others, Some((0.0, of_others))));
+        let idle = (idle, view.unused_joules(), self.idle_parts(view));
+        std::iter::once(idle).chain(others).chain([(lost, view.lost_joules, None)])
     }
 
     /// Returns the static and the dynamic part of the joules that nobody used; `None` if they are not known.
@@ -724,7 +844,7 @@ impl Device {
     pub fn watts(&self, view: &View, row: &Figures) -> Watts {
         let least_seconds = RESOLVED_SAMPLES_MIN * self.sample_seconds;
         let is_resolved = row.resolved_seconds > 0.0 && row.resolved_seconds >= least_seconds;
-        // For time as a device, everything is resolved, and seconds per second are no power.
+        // For time as a device, everything is resolved, and seconds per second are not a power.
         if self.unit == Unit::Seconds.as_str() || !is_resolved {
             return Watts::default();
         }
@@ -770,7 +890,7 @@ pub struct View {
     pub attributed_joules: f64,
     /// Joules that were charged to no frame.
     pub idle_joules: f64,
-    /// The part of them that other jobs on the node used, by their CPU time.
+    /// The part of the idle joules that other jobs on the node used, by their CPU time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_jobs_joules: f64,
     /// Under the policy *active*: the seconds by which the dynamic joules were divided, of CPU time or, on a GPU, of kernels.
@@ -810,7 +930,7 @@ impl View {
         self.regions.iter().filter(|row| self.has_run(&row.figures))
     }
 
-    /// Whether its joules are divided into static and dynamic ones.
+    /// Whether the view's joules are divided into static and dynamic ones.
     pub fn is_active(&self) -> bool {
         self.policy == Policy::Active.as_str()
     }
@@ -840,6 +960,9 @@ pub struct Region {
     pub watts: Watts,
 }
 
+/// The part of a row's time from which its resolved power may be taken for that of the row.
+const TYPICAL_PART_MIN: f64 = 0.05;
+
 /// The power while a region or call path ran. A power is `null` if it cannot be resolved: it needs the time of
 /// [`RESOLVED_SAMPLES_MIN`] resolved samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -857,6 +980,12 @@ pub struct Watts {
 }
 
 impl Watts {
+    /// Returns the resolved power for a table; `None` if it rests on so small a part of the row's time that the rest may well
+    /// have had another power.
+    pub fn typical(&self, row: &Figures) -> Option<f64> {
+        self.resolved_watts.filter(|_| row.resolved_seconds >= TYPICAL_PART_MIN * row.exclusive_seconds)
+    }
+
     /// Removes powers above `most`, the highest possible power. Two changes of a counter that are seen too close to each other
     /// cause such powers.
     pub(crate) fn up_to(self, most: f64) -> Watts {
@@ -901,14 +1030,14 @@ pub struct StacksOverhead {
     pub samples: u64,
     /// The number of records of switches.
     pub switches: u64,
-    /// The estimated cost of all of them.
+    /// The estimated cost of all samples and switches.
     pub cost_seconds: f64,
     /// The CPU time of the program's processes, including that cost.
     pub program_seconds: f64,
 }
 
 impl StacksOverhead {
-    /// Returns the cost as a part of the program's CPU time.
+    /// Returns the cost as a fraction of the program's CPU time.
     pub fn share(&self) -> Option<f64> {
         (self.program_seconds > 0.0).then(|| self.cost_seconds / self.program_seconds)
     }
@@ -933,7 +1062,7 @@ pub struct Readings {
     pub failed_readings: u64,
     /// The time that all readings took.
     pub read_seconds: f64,
-    /// The time that the longest one took.
+    /// The time that the longest reading took.
     pub longest_read_seconds: f64,
     /// The observed time between two changes of the source's counters; 0 if it is not known.
     pub update_seconds: f64,
@@ -955,11 +1084,11 @@ impl Readings {
 pub struct SamplerOverhead {
     /// CPU time of the sampler's thread.
     pub cpu_seconds: f64,
-    /// The CPU time of the sampler's thread as a part of one core.
+    /// The CPU time of the sampler's thread as a fraction of one core.
     pub cpu_share: f64,
-    /// The number of times that it had to wake up.
+    /// The number of times that the sampler had to wake up.
     pub deadlines: u64,
-    /// The number of them that were more than a millisecond too late.
+    /// The number of times that it woke up more than a millisecond too late.
     pub missed_deadlines: u64,
     /// The mean delay of waking up.
     pub mean_late_seconds: f64,
@@ -968,7 +1097,47 @@ pub struct SamplerOverhead {
     /// The time that all readings of gauges took.
     #[serde(default)]
     pub gauges_seconds: f64,
-    /// The time that the longest one took.
+    /// The time that the longest reading of gauges took.
     #[serde(default)]
     pub longest_gauge_seconds: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_nodes_are_added_and_those_without_an_end_are_open() {
+        let mut counted = CountedWork::default();
+        for (metric, number) in [
+            ("ampere::work::NVTX::step", 7.0),
+            ("ampere::ranges_started::NVTX::step", 5.0),
+            ("ampere::ranges_ended::NVTX::step", 4.0),
+            ("ampere::range_seconds::NVTX::step", 1.5),
+            ("ampere::ranges_started::ITT::a::b", 1.0),
+            ("ampere::ranges_ended::Kokkos::read before it started", 2.0),
+        ] {
+            counted.count(metric, "n0", number);
+            counted.count(metric, "n1", number);
+        }
+        let range = |interface: &str, name: &str, count, seconds, open| Range {
+            name: name.to_owned(),
+            interface: interface.to_owned(),
+            count,
+            seconds,
+            open,
+        };
+        let of_run = |times: u64| {
+            let early = range("Kokkos", "read before it started", 2 * times, 0.0, 0);
+            [
+                range("ITT", "a::b", 0, 0.0, times),
+                early,
+                range("NVTX", "step", 4 * times, 1.5 * times as f64, times),
+            ]
+        };
+        let run = Run { ranges: Range::of_run(&counted), ..Run::default() };
+        assert_eq!(run.ranges, of_run(2));
+        assert_eq!(Range::joined([&run, &run].into_iter()), of_run(4));
+        assert_eq!(Work::units(&counted).collect::<Vec<_>>(), [("NVTX::step".to_owned(), 14.0)]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Sums over the devices that are in no other one, so that no joule counts twice.
+/// Sums over the devices that are not contained in another, so that no joule is counted twice.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Totals {
     /// The energy of the devices.
@@ -11,7 +11,7 @@ pub struct Totals {
     pub watts: Option<f64>,
     /// Energy that was charged to no frame.
     pub idle_joules: f64,
-    /// The part of it that other jobs used.
+    /// The part of the idle energy that other jobs used.
     #[serde(default)]
     pub other_jobs_joules: f64,
     /// Energy of intervals that cannot be attributed.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The maximum number of causes in [`Waiting::causes`].
 const CAUSES_MAX: usize = 100;
 
-/// The joules that a run used while ranks waited in MPI. Devices that are in other ones are not counted.
+/// The joules that a run used while ranks waited in MPI. Devices that are contained in others are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
     pub joules: f64,
@@ -27,7 +27,7 @@ pub struct Waiting {
     /// The number of calls that were so long that only the last part of their waiting is counted, or none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shortened_calls: u64,
-    /// Whether waiting for ranks of other nodes is not included, because the run continues.
+    /// Whether waiting for ranks of other nodes is not included, because the run is still running.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_part: bool,
     /// The part of the joules that was used waiting for ranks that were not on a CPU; `None` if that was not recorded.
@@ -43,7 +43,7 @@ pub struct Waiting {
 }
 
 /// Which ranks have waited for which: two tables, each as columns. With more than [`GROUPS_MAX`] ranks, consecutive ranks form
-/// a group. If a rank was late because it waited itself, that part counts at the rank that it waited for.
+/// a group. If a rank was late because it was itself waiting, that part belongs to the rank for which it waited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pairs {
     /// The location group of the first rank of each group, such as "MPI Rank 0".
@@ -64,7 +64,7 @@ impl Pairs {
         (self.first[at].clone(), self.last[at].clone(), self.ranks[at])
     }
 
-    /// Whether its columns fit together.
+    /// Whether the columns fit together.
     pub(crate) fn is_sound(&self) -> bool {
         let (groups, pairs) = (self.ranks.len(), self.joules.len());
         let in_range = |at: &u32| (*at as usize) < groups;
@@ -132,14 +132,14 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
     pub region: Name,
-    /// The location group of the rank that it ran on, such as "MPI Rank 0".
+    /// The location group of the rank that the region ran on, such as "MPI Rank 0".
     pub location_group: Name,
-    /// The joules that others used while they waited for it.
+    /// The joules that other ranks used while this function made them wait.
     pub joules: f64,
 }
 
 impl Waiting {
-    /// Returns the waiting of all devices of an attributor that no other one contains; `None` if it was not computed.
+    /// Returns the waiting of all devices of an attributor that are not contained in another; `None` if it was not computed.
     pub(crate) fn of(attributor: &Attributor) -> Option<Waiting> {
         let waiting = attributor.waiting.as_ref()?;
         let counts = waiting.counts();
@@ -232,7 +232,7 @@ impl Waiting {
     }
 }
 
-/// Iterates over the waits of all devices that no other one contains.
+/// Iterates over the waits of all devices that are not contained in another.
 pub fn of_devices(attributor: &Attributor) -> impl Iterator<Item = &ViewWaits> {
     let counts = |number: usize| attributor.counts(number) && attributor.whole(number).is_none();
     let devices = attributor.devices.iter().enumerate();

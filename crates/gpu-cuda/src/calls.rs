@@ -16,8 +16,9 @@ const FUNCTIONS_MAX: usize = 2048;
 static FUNCTIONS: [[AtomicU64; FUNCTIONS_MAX]; 2] =
     [const { [const { AtomicU64::new(0) }; FUNCTIONS_MAX] }; 2];
 const HAS_RECORDS: u64 = 1 << 32;
-/// With [`HAS_RECORDS`]: the function copies or sets memory, or launches a graph.
+/// With [`HAS_RECORDS`]: the function copies or sets memory.
 const COPIES: u64 = 1 << 33;
+/// With [`HAS_RECORDS`]: the function launches a graph.
 const LAUNCHES_GRAPH: u64 = 1 << 34;
 
 /// The times of the latest launches, by CUPTI's numbers.
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *co
             // SAFETY: by CUPTI, the result of the function, which is a number, or null.
             if known & HAS_RECORDS != 0 && unsafe { data.result.as_ref() }.is_some_and(|result| *result != 0)
             {
-                PENDING.ended(number(data.correlation));
+                PENDING.expect_no_more(number(data.correlation));
             }
         }
     }
@@ -126,14 +127,14 @@ fn enter(function: &AtomicU64, data: &CallbackData) -> bool {
     is_recorded
 }
 
-/// Handles the first call of a function.
+/// Defines the function at its first call. Returns its region with the flags above; 0 if it is not recorded.
 ///
 /// # Safety
 /// The function's name is a C string or null.
 #[cold]
 unsafe fn define(data: &CallbackData) -> u64 {
     let Some(host) = start().filter(|_| !data.function.is_null()) else { return 0 };
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees this.
     let name = unsafe { CStr::from_ptr(data.function) };
     let Some(call) = call_of(name) else { return 0 };
     let kind = if call == Call::Launch { region_type::KERNEL_LAUNCH } else { region_type::FUNCTION };

@@ -247,7 +247,7 @@ macro_rules! functions {
             pub unsafe fn new(library: *mut c_void) -> Result<Cupti, &'static str> {
                 Ok(Cupti {
                     $($field: {
-                        // SAFETY: a lookup by name in the open library.
+                        // SAFETY: this is a lookup by name in the open library.
                         let found = unsafe { libc::dlsym(library, concat!($name, "\0").as_ptr().cast()) };
                         if found.is_null() {
                             return Err($name);
@@ -282,7 +282,7 @@ impl Cupti {
     /// Returns the version; 0 if it is not known.
     pub fn version(&self) -> u32 {
         let mut version = 0;
-        // SAFETY: writes one number.
+        // SAFETY: the call writes one number.
         unsafe { (self.get_version)(&mut version) };
         version
     }
@@ -290,7 +290,7 @@ impl Cupti {
     /// Returns an error's text, such as `CUPTI_ERROR_NOT_INITIALIZED`.
     pub fn text(&self, status: Status) -> String {
         let mut text = std::ptr::null();
-        // SAFETY: writes one pointer, to a constant text.
+        // SAFETY: the call writes one pointer, to a constant text.
         match unsafe { (self.get_result_string)(status, &mut text) } {
             // SAFETY: the text that CUPTI has written.
             SUCCESS if !text.is_null() => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
@@ -301,7 +301,7 @@ impl Cupti {
     /// Returns the name of an API function, such as `cudaLaunchKernel_v7000`.
     pub fn callback_name(&self, domain: u32, id: u32) -> Option<&'static CStr> {
         let mut name = std::ptr::null();
-        // SAFETY: writes one pointer, to a constant text.
+        // SAFETY: the call writes one pointer, to a constant text.
         let status = unsafe { (self.get_callback_name)(domain, id, &mut name) };
         // SAFETY: the text that CUPTI has written; CUPTI is never unloaded.
         (status == SUCCESS && !name.is_null()).then(|| unsafe { CStr::from_ptr(name) })

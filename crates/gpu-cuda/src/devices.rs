@@ -37,7 +37,7 @@ pub fn of(number: u32) -> Device {
 impl Driver {
     fn new() -> Option<Driver> {
         let function = |name: &CStr| {
-            // SAFETY: a lookup by name in the driver.
+            // SAFETY: this is a lookup by name in the driver.
             let found = unsafe { libc::dlsym(driver()?, name.as_ptr()) };
             (!found.is_null()).then_some(found)
         };
@@ -55,7 +55,7 @@ impl Driver {
 
     fn devices(&self) -> Vec<Device> {
         let mut count = 0;
-        // SAFETY: writes one number.
+        // SAFETY: the call writes one number.
         unsafe { (self.count)(&mut count) };
         (0..count).map(|number| self.device(number)).collect()
     }
@@ -64,13 +64,13 @@ impl Driver {
     fn device(&self, number: c_int) -> Device {
         let text = |get: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int| {
             let mut text = [0; TEXT_BYTES];
-            // SAFETY: writes at most this many bytes.
+            // SAFETY: the call writes at most this many bytes.
             let status = unsafe { get(text.as_mut_ptr().cast(), TEXT_BYTES as c_int, number) };
             let text = CStr::from_bytes_until_nul(&text).ok().filter(|_| status == 0);
             text.map_or(String::new(), |text| text.to_string_lossy().into_owned())
         };
         let mut bytes = [0; 16];
-        // SAFETY: writes 16 bytes.
+        // SAFETY: the call writes 16 bytes.
         let has_uuid = unsafe { (self.uuid)(&mut bytes, number) } == 0;
         Device {
             pci: text(self.address).to_ascii_lowercase(),

@@ -140,10 +140,11 @@ fn attach(host: Host) -> Result<(), Refused> {
         return prepared;
     }
     for kind in KINDS {
-        // Kinds that this version does not have are left out. SAFETY: a number.
+        // Kinds that this version does not have are left out.
+        // SAFETY: the function takes a number.
         unsafe { (cupti.enable)(kind) };
     }
-    // SAFETY: a number.
+    // SAFETY: the function takes a number.
     unsafe { (cupti.flush_period)(FLUSH_PERIOD) };
     calls::enable(cupti, subscriber);
     host.set_leave_cupti(leave_to_program);
@@ -171,7 +172,7 @@ extern "C" fn flush() {
         if let Some(cupti) = CUPTI.get()
             && !SUBSCRIBER.load(Ordering::Acquire).is_null()
         {
-            // SAFETY: a number.
+            // SAFETY: the function takes a number.
             unsafe { (cupti.flush_all)(FLUSH_FORCED) };
         }
     });

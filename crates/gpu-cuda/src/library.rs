@@ -71,7 +71,7 @@ fn version_of(library: &str, file: &Path) -> Option<u32> {
     is_it.then(|| version.split('.').next()?.parse().ok())?
 }
 
-/// Returns the driver's library, which has loaded this one.
+/// Returns the driver's library, which has loaded this library.
 pub fn driver() -> Option<*mut c_void> {
     // SAFETY: the library is loaded already.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
@@ -81,7 +81,7 @@ pub fn driver() -> Option<*mut c_void> {
 /// Returns the first number of the driver's CUDA version.
 fn driver_major() -> u32 {
     let mut version: c_int = 0;
-    // SAFETY: a lookup by name.
+    // SAFETY: this is a lookup by name.
     let found = driver().map(|driver| unsafe { libc::dlsym(driver, c"cuDriverGetVersion".as_ptr()) });
     if let Some(found) = found.filter(|found| !found.is_null()) {
         // SAFETY: the driver's function of this name has this type; it may be called before cuInit.

@@ -12,9 +12,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Empty buffers for CUPTI, and the number of records that each is to hold.
 ///
-/// CUPTI gives a buffer back when it is full and all its work is done. Therefore a large buffer comes seconds late if a GPU is
-/// always busy. The number of records in a buffer is adapted to the rate of records, so that about [`BUFFERS_WANTED`] buffers
-/// are filled in each [`PERIOD`].
+/// CUPTI gives a buffer back when it is full and all work in it is done. Therefore a large buffer comes seconds late if a GPU
+/// is always busy. The number of records in a buffer is adapted to the rate of records, so that about [`BUFFERS_WANTED`]
+/// buffers are filled in each [`PERIOD`].
 struct Buffers {
     empty: Vec<*mut u8>,
     /// The number of buffers that CUPTI has.
@@ -56,7 +56,7 @@ static RECORDS: Mutex<Option<Records>> = Mutex::new(None);
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Returns an empty buffer for CUPTI; `None` if it has too many already, or if there is no memory.
+    /// Returns an empty buffer for CUPTI; `None` if CUPTI has too many already, or if there is no memory.
     fn lend(&mut self) -> Option<*mut u8> {
         if self.lent == LENT_MAX {
             return None;
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn on_complete(
             unsafe { records.take(cupti, host, buffer, valid) };
             records.deliver(host);
             let mut dropped = 0;
-            // SAFETY: writes one number.
+            // SAFETY: the call writes one number.
             unsafe { (cupti.get_dropped)(context, stream, &mut dropped) };
             LOSSES.count(dropped as u64);
             LOSSES.report(host);
@@ -193,8 +193,8 @@ struct Records {
     contexts: FxHashMap<u32, Vec<u32>>,
     streams: FxHashMap<Place, KnownStream>,
     known: Known,
-    /// Kernels by the addresses of their names. The name is compared, too, because another one may be at its address after a
-    /// module was unloaded.
+    /// Kernels by the addresses of their names. The name is compared, too, because another name may be at the same address
+    /// after a module was unloaded.
     kernels: FxHashMap<usize, (CString, u32)>,
     /// The regions of copies, by their kind, and that of memsets; 0 before the first one.
     transfers: [u32; COPIES.len() + 1],
@@ -225,8 +225,8 @@ impl Records {
         }
     }
 
-    /// Takes the record of work on a device. Returns `false` if its times are impossible; it is then left out. CUPTI sets times
-    /// that it does not know to 0.
+    /// Processes the record of work on a device. Returns `false` if its times are impossible; the work is then left out. CUPTI
+    /// sets times that it does not know to 0.
     fn push(&mut self, work: Work) -> bool {
         calls::PENDING.recorded(calls::number(work.correlation));
         if work.start == 0 || work.end < work.start {
@@ -249,7 +249,7 @@ impl Records {
         let before = std::mem::replace(last, work.correlation);
         if before != work.correlation {
             // The previous launch on this stream has ended, even if it was a graph.
-            calls::PENDING.ended(calls::number(before));
+            calls::PENDING.expect_no_more(calls::number(before));
         }
         let frame = Frame { begin, end, correlation: correlation(work.correlation), region: work.region };
         stream.push(frame)
@@ -294,7 +294,7 @@ impl Records {
     /// # Safety
     /// The name is null or a C string.
     unsafe fn kernel_region(&mut self, host: &Host, name: *const c_char) -> u32 {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees this.
         let text = if name.is_null() { c"(kernel)" } else { unsafe { CStr::from_ptr(name) } };
         match self.kernels.get(&(name as usize)) {
             Some((known, region)) if known.as_c_str() == text => *region,

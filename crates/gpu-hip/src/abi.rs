@@ -97,14 +97,14 @@ pub struct Correlation {
 pub struct Correlation1 {
     /// The part that older versions have as well.
     pub since_0: Correlation,
-    /// The call that made this one.
+    /// The call that made this call.
     pub ancestor: u64,
 }
 
 structure! {
-    /// The kernel that ran, and its place.
+    /// The kernel that ran, and where it ran.
     DispatchInfo = "rocprofiler_kernel_dispatch_info_t", Some(size_of::<DispatchInfo>());
-    /// Its size without the part that is reserved.
+    /// The size of the structure without the part that is reserved.
     size = "size": u64,
     agent = "agent_id": Handle,
     queue = "queue_id": Handle,
@@ -194,9 +194,9 @@ structure! {
     model_name = "model_name": *const c_char,
     /// The driver's number of the node of its topology.
     node = "node_id": u32,
-    /// Its number among all agents.
+    /// The agent's number among all agents.
     number = "logical_node_id": i32,
-    /// Its number among the agents of this type.
+    /// The agent's number among the agents of its type.
     number_in_type = "logical_node_type_id": i32,
     /// The runtimes that may see it; unused in versions 0.4 and 0.5.
     visibility = "reserved_padding0": u32,

@@ -62,7 +62,7 @@ impl Calls {
         is_open
     }
 
-    /// Handles the end of a call. `is_open` is what [`enter`](Self::enter) returned for it.
+    /// Handles the end of a call. `is_open` is what [`enter`](Self::enter) returned for this call.
     pub fn leave(&self, host: &Host, operation: c_int, is_open: bool) {
         let number = LAUNCH.replace(0);
         if number != 0 {

@@ -9,7 +9,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 /// A GPU, or a part of a GPU that the driver shows as a GPU of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Gpu {
-    /// Its name in locations, by the driver's numbering of all GPUs of the node, including those that this process may not use.
+    /// The GPU's name in locations, by the driver's numbering of all GPUs of the node, including those that this process may
+    /// not use.
     pub name: String,
     pub device: Device,
 }

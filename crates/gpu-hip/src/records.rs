@@ -123,7 +123,7 @@ impl Streams {
         Streams { gpus, streams: FxHashMap::default(), clock, seen: 0, dropped: 0, known: Known::default() }
     }
 
-    /// Takes a reading of the clock that all records use, with readings of the run's clock before and after it.
+    /// Processes a reading of the clock that all records use, with readings of the run's clock before and after it.
     pub fn read_clock(&mut self, host: &Host, (before, time, after): (u64, u64, u64), losses: &Losses) {
         // While the drift is not known, times are only as exact as this rate.
         self.clock.set_rate(host.ticks_per_nanosecond());

@@ -13,7 +13,7 @@ pub const ENTRIES: usize = 149;
 /// The functions by their places. A function that is not there is null.
 pub type Table = [*const c_void; ENTRIES];
 
-/// Declares functions that call the entries of the table behind this layer, and the places of these entries.
+/// Declares functions that call the entries of the table behind this layer, and the indices of these entries.
 macro_rules! functions {
     ($($place:literal $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
@@ -22,8 +22,8 @@ macro_rules! functions {
             #[allow(non_snake_case, clippy::too_many_arguments)]
             pub unsafe fn $name($($argument: $type),*) -> $result {
                 let function = layer().map_or(std::ptr::null(), |layer| layer.target[$place]);
-                // SAFETY: the entry of this place has this type. Replaced functions are called only if they are there, and the
-                // others were checked by `lacks_needed_functions`.
+                // SAFETY: the entry with this index has this type. Replaced functions are called only if they are there, and
+                // the others were checked by `lacks_needed_functions`.
                 unsafe {
                     std::mem::transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> $result>(function)(
                         $($argument),*
@@ -32,7 +32,7 @@ macro_rules! functions {
             }
         )*
 
-        /// The places of all functions that are called or replaced, with their names.
+        /// The indices of all functions that are called or replaced, by their names.
         pub mod place {
             $(
                 #[allow(non_upper_case_globals, missing_docs)]
@@ -85,7 +85,7 @@ functions! {
     88 clEnqueueCopyBufferRect(queue: Handle, from: Handle, to: Handle, from_origin: Sizes, to_origin: Sizes, region: Sizes, from_row: usize, from_slice: usize, to_row: usize, to_slice: usize, waits: u32, list: List, event: *mut Handle) -> i32;
     102 clEnqueueFillBuffer(queue: Handle, buffer: Handle, pattern: *const c_void, pattern_size: usize, offset: usize, size: usize, waits: u32, list: List, event: *mut Handle) -> i32;
     103 clEnqueueFillImage(queue: Handle, image: Handle, colour: *const c_void, origin: Sizes, region: Sizes, waits: u32, list: List, event: *mut Handle) -> i32;
-    104 clEnqueueMigrateMemObjects(queue: Handle, objects: u32, of: List, flags: u64, waits: u32, list: List, event: *mut Handle) -> i32;
+    104 clEnqueueMigrateMemObjects(queue: Handle, objects: u32, list_of_objects: List, flags: u64, waits: u32, list: List, event: *mut Handle) -> i32;
     105 clEnqueueMarkerWithWaitList(queue: Handle, waits: u32, list: List, event: *mut Handle) -> i32;
     123 clCreateCommandQueueWithProperties(context: Handle, device: Handle, properties: *const u64, code: *mut i32) -> Handle;
     126 clSVMAlloc(context: Handle, flags: u64, size: usize, alignment: u32) -> *mut c_void;
@@ -93,7 +93,7 @@ functions! {
     130 clEnqueueSVMMemFill(queue: Handle, to: *mut c_void, pattern: *const c_void, pattern_size: usize, size: usize, waits: u32, list: List, event: *mut Handle) -> i32;
     131 clEnqueueSVMMap(queue: Handle, blocking: u32, flags: u64, address: *mut c_void, size: usize, waits: u32, list: List, event: *mut Handle) -> i32;
     132 clEnqueueSVMUnmap(queue: Handle, address: *mut c_void, waits: u32, list: List, event: *mut Handle) -> i32;
-    139 clEnqueueSVMMigrateMem(queue: Handle, pointers: u32, of: *const *const c_void, sizes: Sizes, flags: u64, waits: u32, list: List, event: *mut Handle) -> i32;
+    139 clEnqueueSVMMigrateMem(queue: Handle, pointers: u32, addresses: *const *const c_void, sizes: Sizes, flags: u64, waits: u32, list: List, event: *mut Handle) -> i32;
 }
 
 /// Whether functions are missing that the layer calls itself: those of OpenCL 1.1.
@@ -158,9 +158,9 @@ mod tests {
     /// Compares the places with the header's by a C program that prints them.
     #[test]
     fn the_places_are_those_of_the_header() {
-        let place = std::env::temp_dir().join(format!("ampere-opencl-{}", std::process::id()));
-        std::fs::create_dir_all(&place).unwrap();
-        let (source, program) = (place.join("places.c"), place.join("places"));
+        let directory = std::env::temp_dir().join(format!("ampere-opencl-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (source, program) = (directory.join("places.c"), directory.join("places"));
         let print = |(name, _): &(&str, usize)| {
             format!("printf(\"{name} %zu\\n\", offsetof(cl_icd_dispatch, {name}) / sizeof(void *));\n")
         };
@@ -172,12 +172,12 @@ mod tests {
         std::fs::write(&source, text).unwrap();
         let compiled = Command::new("cc").arg("-o").arg(&program).arg(&source).output();
         if !compiled.is_ok_and(|done| done.status.success()) {
-            let _ = std::fs::remove_dir_all(&place);
+            let _ = std::fs::remove_dir_all(&directory);
             println!("skipped: no OpenCL headers");
             return;
         }
         let printed = Command::new(&program).output().unwrap().stdout;
-        let _ = std::fs::remove_dir_all(&place);
+        let _ = std::fs::remove_dir_all(&directory);
         let ours: Vec<String> = place::ALL
             .iter()
             .map(|(name, place)| format!("{name} {place}"))

@@ -364,10 +364,10 @@ mod answers {
             if size < bytes.len() {
                 return CL_INVALID_VALUE;
             }
-            // SAFETY: by the caller.
+            // SAFETY: the caller guarantees this.
             unsafe { bytes.as_ptr().copy_to_nonoverlapping(value.cast(), bytes.len()) };
         }
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees this.
         if let Some(needed) = unsafe { needed.as_mut() } {
             *needed = bytes.len();
         }

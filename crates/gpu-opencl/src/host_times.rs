@@ -1,9 +1,9 @@
 //! Finds out which of the system's clocks a runtime uses for the time at which a command is queued.
 //!
-//! A command is queued during the call that enqueues it. That alone relates the device's clock to the run's, with an error as
+//! A command is queued during the call that enqueues it. This already relates the device's clock to the run's, with an error as
 //! large as the call's duration: some microseconds, or a millisecond if a kernel is compiled. But most runtimes read one of the
 //! system's clocks for the time of queueing. If that time lies within the call by one of these clocks, that clock is the
-//! device's, and reading it has an error of only some nanoseconds. The clocks are compared again in each period of the
+//! device's, and a reading of it has an error of only some nanoseconds. The clocks are compared again in each period of the
 //! device's clock ([`DeviceClock`](ampere_gpu::DeviceClock)), because two of them may be close to each other, and drift.
 
 use ampere_gpu::Host;
@@ -13,8 +13,8 @@ const CLOCKS: [libc::clockid_t; 4] =
     [libc::CLOCK_MONOTONIC_RAW, libc::CLOCK_MONOTONIC, libc::CLOCK_BOOTTIME, libc::CLOCK_REALTIME];
 /// A call that takes longer than this, in nanoseconds, does not show which clock the runtime uses.
 const CALL_MAX: f64 = 1e7;
-/// Clocks that differ by less than this, in nanoseconds, count as one. If a call fits another clock as well, it is unknown which one
-/// the runtime uses.
+/// Clocks that differ by less than this, in nanoseconds, count as the same clock. If a call fits another clock as well, it is
+/// unknown which one the runtime uses.
 const DIFFERENCE_MAX: f64 = 1000.0;
 
 /// The number of calls of each period that may read the clocks. Several are needed, because a long call does not show which clock
@@ -46,9 +46,9 @@ impl HostTimes {
         WANTED.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the reading of the clock by whose time the command was queued during the call; `None` if no clock fits, or if
-    /// several different clocks do. `queued` is the time that the runtime gives, in nanoseconds. The call returned at `returned`,
-    /// in ticks.
+    /// Returns the reading of the clock according to which the command was queued during the call; `None` if this is true for
+    /// no clock, or for several different ones. `queued` is the time that the runtime gives, in nanoseconds. The call returned
+    /// at `returned`, in ticks.
     pub fn reading_of(&self, queued: u64, returned: u64, rate: f64) -> Option<(u64, u64, u64)> {
         let is_during_call = |(read, time, _): &(u64, u64, u64)| {
             let call = returned.saturating_sub(*read) as f64 / rate;
@@ -56,7 +56,7 @@ impl HostTimes {
         };
         let mut readings = self.0.into_iter().filter(is_during_call);
         let first = readings.next()?;
-        // Whether the time between the two readings is different by the system's clocks and by the run's clock.
+        // Whether the time between the two readings by the system's clocks differs from the time by the run's clock.
         let differ = |other: &(u64, u64, u64)| {
             let by_clocks = other.1 as f64 - first.1 as f64;
             (by_clocks - (other.0 as f64 - first.0 as f64) / rate).abs() > DIFFERENCE_MAX
@@ -67,7 +67,7 @@ impl HostTimes {
 
 fn time_of(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the given structure.
+    // SAFETY: the call writes the given structure.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -111,7 +111,7 @@ pub unsafe extern "C" fn clInitLayer(
     if target.is_null() || table.is_null() || entries_of_layer.is_null() {
         return CL_INVALID_VALUE;
     }
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees this.
     unsafe {
         *entries_of_layer = entries;
         *table = target;

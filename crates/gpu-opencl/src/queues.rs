@@ -21,13 +21,14 @@ const CL_PROFILING_COMMAND_QUEUED: u32 = 0x1280;
 const CL_PROFILING_COMMAND_START: u32 = 0x1282;
 const CL_PROFILING_COMMAND_END: u32 = 0x1283;
 
-/// A command whose start is further before its queueing than this, in nanoseconds, has wrong times. A smaller difference is
-/// possible because runtimes may read different clocks for the two times.
+/// A command that starts this many nanoseconds before it was queued has wrong times. Smaller differences occur, because
+/// runtimes may read different clocks for the two times.
 const EARLY_MAX: u64 = 10_000_000;
 
-/// At most this number of frames waits for others that began before them.
+/// The maximum number of frames that wait for others that may have begun before them.
 const WAITING_MAX: usize = 64;
-/// Frames wait at most this time, in nanoseconds. It is checked when a command of the queue completes, and every 100 ms.
+/// The maximum time for which frames wait, in nanoseconds. It is checked when a command of the queue completes, and every 100
+/// ms.
 const WAIT_MAX: f64 = 1e8;
 /// [`WAIT_MAX`] in ticks.
 static WAIT_TICKS: AtomicU64 = AtomicU64::new(0);
@@ -36,11 +37,11 @@ pub static LOSSES: Losses = Losses::new(paradigm::OPENCL);
 
 /// A queue that the program has made.
 pub struct Queue {
-    /// The properties that the program asked for. `None` if they included profiling, so that nothing was changed.
+    /// The properties that the program asked for; `None` if they included profiling, so that this layer changed nothing.
     pub asked: Option<Asked>,
     /// Whether the runtime gives the times of the queue's commands.
     pub has_times: bool,
-    /// The number of its device.
+    /// The number of the queue's device.
     device: usize,
     records: Mutex<Records>,
 }
@@ -57,20 +58,20 @@ pub struct Asked {
 struct Records {
     stream: Stream,
     pending: Vec<*mut Command>,
-    /// The start times, in ticks, of the calls that are enqueueing a command now.
+    /// The start times, in ticks, of calls that are enqueueing a command now.
     calls: Vec<u64>,
 }
 
 // SAFETY: the commands are used under the lock of their queue.
 unsafe impl Send for Records {}
 
-/// A command that was enqueued and has not completed. OpenCL has its address until then.
+/// A command that was enqueued and has not completed. OpenCL holds its address until then.
 struct Command {
     queue: Arc<Queue>,
     event: Handle,
-    /// Its place among the queue's pending commands.
+    /// The command's index among the queue's pending commands.
     place: usize,
-    /// Whether its times were read at the end of the measurement, by [`flush`].
+    /// Whether [`flush`] has read its times at the end of the measurement.
     is_taken: bool,
     launch: Launch,
 }
@@ -100,7 +101,7 @@ struct All {
     queues: FxHashMap<usize, Arc<Queue>>,
     /// Regions of kernels, by their handles.
     kernels: FxHashMap<usize, u32>,
-    /// Streams of queues that were released, by device: the next queue on the device takes one.
+    /// Streams of released queues, by device. The next queue on the same device takes one of them.
     free: Vec<(usize, Stream)>,
     /// The handles and descriptions of the devices, by their numbers.
     devices: Vec<(usize, Device)>,
@@ -120,7 +121,7 @@ fn with_all<T>(body: impl FnOnce(&mut All) -> T) -> T {
     body(lock(&ALL).get_or_insert_default())
 }
 
-/// Remembers a queue that the program has made. A former queue with this handle has been released.
+/// Stores a queue that the program has made. An earlier queue with the same handle has been released.
 pub fn add(queue: Handle, device: Handle, asked: Option<Asked>, has_times: bool) {
     let described = describe(device);
     let new = with_all(|all| {
@@ -169,7 +170,7 @@ pub fn start(host: &Host) -> bool {
     is_started
 }
 
-/// Reports the time until which all commands of each queue are known. Returns whether there can be more commands.
+/// Reports, for each queue, the time until which all commands are known. Returns whether there can be more commands.
 fn report_known() -> bool {
     let Some(host) = layer().map(|layer| layer.host).filter(Host::is_recording) else { return false };
     let now = host.now();
@@ -184,7 +185,7 @@ fn report_known() -> bool {
 }
 
 impl Queue {
-    /// Records that a call that enqueues a command begins. Returns its time, after which the command begins.
+    /// Records the start of a call that enqueues a command. Returns its time in ticks, which is before the command's start.
     pub fn call_begins(&self, host: &Host) -> u64 {
         let mut records = lock(&self.records);
         let now = host.now();
@@ -201,8 +202,8 @@ impl Queue {
     }
 }
 
-/// Enqueues a marker on a new queue. It completes at once, and shows how the device's clock relates to the run's. The call of the
-/// first kernel would show that less exactly, because it may compile the kernel.
+/// Enqueues a marker on a new queue. It completes at once, and shows how the device's clock relates to the run's. The call that
+/// enqueues the first kernel would show this less exactly, because it may compile the kernel.
 fn set_clock(queue: Arc<Queue>, handle: Handle) {
     let Some(Layer { host, .. }) =
         layer().filter(|layer| !layer.target[place::clEnqueueMarkerWithWaitList].is_null())
@@ -225,7 +226,7 @@ fn is_forked() -> bool {
     PROCESS.load(Ordering::Relaxed) != std::process::id()
 }
 
-/// Forgets a queue whose last reference the program releases. Commands that are still running keep it.
+/// Forgets a queue when the program releases the last reference. Commands that are still running keep the queue alive.
 pub fn forget(queue: Handle) {
     if is_forked() {
         return;
@@ -234,7 +235,7 @@ pub fn forget(queue: Handle) {
 }
 
 impl Drop for Queue {
-    /// Lets the next queue of the device have the stream.
+    /// Keeps the stream for the next queue on the device.
     fn drop(&mut self) {
         let records = self.records.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(layer) = layer() {
@@ -251,7 +252,7 @@ pub fn of(queue: Handle) -> Option<Arc<Queue>> {
     with_all(|all| all.queues.get(&queue.addr()).cloned())
 }
 
-/// Returns the region of a kernel. `define` finds it out if it is not known.
+/// Returns the region of a kernel. `define` finds it if it is not known yet.
 pub fn kernel(kernel: Handle, define: impl FnOnce() -> u32) -> u32 {
     if let Some(region) = with_all(|all| all.kernels.get(&kernel.addr()).copied()) {
         return region;
@@ -261,7 +262,7 @@ pub fn kernel(kernel: Handle, define: impl FnOnce() -> u32) -> u32 {
     region
 }
 
-/// Forgets a kernel that the program releases, because another one may get the same handle.
+/// Forgets a kernel when the program releases it, because another kernel may get the same handle.
 pub fn forget_kernel(kernel: Handle) {
     if is_forked() {
         return;
@@ -269,10 +270,10 @@ pub fn forget_kernel(kernel: Handle) {
     with_all(|all| all.kernels.remove(&kernel.addr()));
 }
 
-/// Records a command when it completes. `is_ours` is whether only this layer has the event.
+/// Records a command when it completes. `is_ours`: only this layer has the event.
 pub fn follow(queue: Arc<Queue>, event: Handle, is_ours: bool, launch: Launch) {
     // SAFETY: the event is valid, because the call that made it has just succeeded. Only another thread of the program could
-    // release it meanwhile, which would be an error without this layer as well.
+    // release it in the meantime, which would be an error without this layer as well.
     if !queue.has_times || !is_ours && unsafe { clRetainEvent(event) } != CL_SUCCESS {
         LOSSES.count(1);
         return;
@@ -306,7 +307,7 @@ extern "C" fn completed(_event: Handle, status: i32, command: *mut c_void) {
         let frame = times.and_then(|times| frame(&host, queue.device, &times, &launch));
         {
             let mut records = lock(&queue.records);
-            // SAFETY: this is used under the lock.
+            // SAFETY: the field is used under the lock.
             if !unsafe { (*command).is_taken } && launch.region != 0 {
                 records.take(&host, frame);
             }
@@ -350,8 +351,8 @@ impl Records {
         }
     }
 
-    /// Reports the time until which all commands are known. Commands that are being enqueued or are running, and those whose
-    /// frames wait, begin later.
+    /// Reports the time until which all commands are known. No command that is being enqueued or is running, and none whose
+    /// frame waits, begins before it.
     fn report_known(&mut self, host: &Host, now: u64) {
         if IS_ENDING.load(Ordering::Relaxed) {
             return;
@@ -359,14 +360,14 @@ impl Records {
         if self.stream.waiting() > 0 && self.is_due(host) {
             LOSSES.count(self.stream.flush(host));
         }
-        // SAFETY: commands on the list live; this does not change.
+        // SAFETY: commands on the list live; their launch does not change.
         let running = self.pending.iter().map(|command| unsafe { (**command).launch.called.0 });
         let first = running.chain(self.calls.iter().copied()).chain(self.stream.oldest()).min();
         self.stream.quiet_until(host, first.map_or(now, |first| first.min(now)));
     }
 
-    /// Whether the waiting frames can be recorded now: no running command can have begun before them, or they have waited for the
-    /// maximum time.
+    /// Whether the waiting frames can be recorded now: no command is running that can have begun before them, or too many
+    /// frames wait, or they have waited for the maximum time.
     fn is_due(&self, host: &Host) -> bool {
         let waits = |since: u64| host.now().saturating_sub(since) > WAIT_TICKS.load(Ordering::Relaxed);
         self.stream.waiting() >= WAITING_MAX
@@ -375,7 +376,7 @@ impl Records {
     }
 }
 
-/// Returns the times of a command that has completed. The runtime may not have them.
+/// Returns the times of a command that has completed; `None` if the runtime does not have them.
 fn times(event: Handle) -> Option<Times> {
     let time = |what| abi::property::<u64>(clGetEventProfilingInfo, event, what);
     Some(Times {
@@ -385,8 +386,8 @@ fn times(event: Handle) -> Option<Times> {
     })
 }
 
-/// Returns the command as a frame in ticks of the run's clock. The command was queued during the call that enqueued it:
-/// this shows how the device's clock relates to the run's.
+/// Converts a command to a frame in ticks of the run's clock. The command was queued during the call that enqueued it, which
+/// shows how the device's clock relates to the run's.
 fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<Frame> {
     let mut clocks = lock(&CLOCKS);
     while clocks.len() <= device {
@@ -425,7 +426,7 @@ fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<F
     })
 }
 
-/// Records the completed commands, before the measurement ends. Commands that are still running are counted.
+/// Records the completed commands, before the measurement ends. Commands that are still running are counted as lost.
 pub extern "C" fn flush() {
     guarded((), || {
         let Some(host) = layer().map(|layer| layer.host) else { return };
@@ -436,15 +437,16 @@ pub extern "C" fn flush() {
                 let mut records = lock(&queue.records);
                 let pending = std::mem::take(&mut records.pending);
                 for command in &pending {
-                    // SAFETY: commands on the list live; this is used under the lock. From now on the command is never freed.
+                    // SAFETY: commands on the list live; the field is used under the lock. From now on the command is never
+                    // freed.
                     unsafe { (**command).is_taken = true };
                 }
                 pending
             };
-            // SAFETY: as above; this does not change.
+            // SAFETY: as above; the launch does not change.
             let regions: Vec<u32> =
                 pending.iter().map(|command| unsafe { (**command).launch.region }).collect();
-            // Without the lock: OpenCL may call `completed` meanwhile.
+            // The lock is released, because OpenCL may call `completed` at the same time.
             let frames: Vec<Option<Frame>> = pending
                 .iter()
                 .map(|command| {

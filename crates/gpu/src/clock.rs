@@ -77,14 +77,14 @@ impl DeviceClock {
         self.nominal
     }
 
-    /// Takes a better value of the rate of the run's clock.
+    /// Sets a better value of the rate of the run's clock.
     pub fn set_rate(&mut self, ticks_per_nanosecond: f64) {
         self.nominal = ticks_per_nanosecond;
         self.line = None;
     }
 
-    /// Takes a reading of the device's clock in nanoseconds, and the run's clock in ticks before and after it. Returns whether a
-    /// new period begins. The caller should then report the clock's state and look for a better reading.
+    /// Processes a reading of the device's clock in nanoseconds, and readings of the run's clock in ticks before and after it.
+    /// Returns whether a new period begins. The caller should then report the clock's state and look for a better reading.
     pub fn add(&mut self, before: u64, device: u64, after: u64) -> bool {
         let Some(width) = after.checked_sub(before) else { return false };
         let new = Anchor { device, ticks: before + width / 2, error: width.div_ceil(2) };
@@ -108,16 +108,25 @@ impl DeviceClock {
         true
     }
 
+    /// Returns the rate of the run's clock between the oldest and the newest anchor, in ticks per nanosecond of the device, with
+    /// its relative error. Returns `None` if the anchors are too close to each other, or contradict a possible drift.
+    fn measured_rate(&self) -> Option<(f64, f64)> {
+        let (first, last) = (self.anchors.front()?, self.anchors.back()?);
+        let span = last.device.checked_sub(first.device).filter(|span| *span >= DRIFT_SPAN_MIN)?;
+        let rate = (last.ticks as f64 - first.ticks as f64) / span as f64;
+        let error = (first.error + last.error) as f64 / (last.ticks.abs_diff(first.ticks)) as f64;
+        (self.drift_of(rate) <= DRIFT_MAX).then_some((rate, error))
+    }
+
+    fn drift_of(&self, rate: f64) -> f64 {
+        (rate / self.nominal - 1.0).abs()
+    }
+
     /// Returns the rate of the run's clock, in ticks per nanosecond of the device.
     fn rate(&self) -> f64 {
-        match (self.anchors.front(), self.anchors.back()) {
-            (Some(first), Some(last)) if last.device.saturating_sub(first.device) >= DRIFT_SPAN_MIN => {
-                let rate = (last.ticks as f64 - first.ticks as f64) / (last.device - first.device) as f64;
-                let drift = (rate / self.nominal - 1.0).abs();
-                let error = (first.error + last.error) as f64 / (last.ticks.abs_diff(first.ticks)) as f64;
-                // An inexact drift is still used if its error is at most half of it.
-                if drift <= DRIFT_MAX && error <= RATE_ERROR.max(drift / 2.0) { rate } else { self.nominal }
-            }
+        match self.measured_rate() {
+            // An inexact drift is still used if its error is at most half of it.
+            Some((rate, error)) if error <= RATE_ERROR.max(self.drift_of(rate) / 2.0) => rate,
             _ => self.nominal,
         }
     }
@@ -154,9 +163,13 @@ impl DeviceClock {
         (self.worst / self.nominal).ceil() as u64
     }
 
-    /// Returns the drift of the device's clock against the nominal rate of the run's clock, in parts of 10^9.
+    /// Returns the drift of the device's clock against the nominal rate of the run's clock, in parts of 10^9, or 0 while it is
+    /// not known to within [`RATE_ERROR`].
     pub fn drift(&self) -> u64 {
-        ((self.rate() / self.nominal - 1.0).abs() * 1e9).round() as u64
+        match self.measured_rate() {
+            Some((rate, error)) if error <= RATE_ERROR => (self.drift_of(rate) * 1e9).round() as u64,
+            _ => 0,
+        }
     }
 }
 

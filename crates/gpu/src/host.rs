@@ -186,7 +186,7 @@ fn are_gpus_recorded() -> bool {
 
 /// Whether the real Score-P is linked into this process.
 fn is_scorep_linked() -> bool {
-    // SAFETY: a lookup by name; nothing is called.
+    // SAFETY: this is a lookup by name; nothing is called.
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"SCOREP_InitMeasurement".as_ptr()).is_null() }
 }
 

@@ -12,10 +12,10 @@ pub const ENTRY: &std::ffi::CStr = c"ampere_host_gpu";
 /// another version.
 pub type GetInterface = unsafe extern "C" fn(version: u32) -> *const Interface;
 
-/// A handle of a region. 0 is no region: its frames are not recorded.
+/// A handle of a region. 0 stands for no region: its frames are not recorded.
 pub type RegionHandle = u32;
 
-/// A GPU location of the host. Null is no location: its frames are not recorded.
+/// A GPU location of the host. Null stands for no location: its frames are not recorded.
 pub type LocationHandle = *mut c_void;
 
 /// The functions of the host. Any thread may call them, but not a signal handler. None unwinds.

@@ -28,13 +28,13 @@ impl Losses {
         self.not_recorded.fetch_add(commands, Ordering::Relaxed);
     }
 
-    /// Takes the error and the drift of a device's clock.
+    /// Records the error and the drift of a device's clock.
     pub fn record_clock(&self, clock: &DeviceClock) {
         self.clock_error.fetch_max(clock.error(), Ordering::Relaxed);
         self.clock_drift.fetch_max(clock.drift(), Ordering::Relaxed);
     }
 
-    /// Takes a lower bound of the error of a device's clock, in nanoseconds, from a record that contradicts the times of the
+    /// Records a lower bound of the error of a device's clock, in nanoseconds, from a record that contradicts the times of the
     /// program's calls.
     pub fn raise_clock_error_to(&self, nanoseconds: u64) {
         if nanoseconds > 0 {

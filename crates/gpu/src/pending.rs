@@ -76,12 +76,12 @@ impl Pending {
     /// Records that a record of this launch has come. Only [`ended`](Self::ended) shows that a graph has no more.
     pub fn recorded(&self, launch: u64) {
         if self.expects(launch).is_some_and(|expected| expected != Expected::Any as u64) {
-            self.ended(launch);
+            self.expect_no_more(launch);
         }
     }
 
     /// Records that no more records of this launch will come.
-    pub fn ended(&self, launch: u64) {
+    pub fn expect_no_more(&self, launch: u64) {
         if self.expects(launch).is_some() {
             self.slot(launch).store(0, Ordering::Relaxed);
         }
@@ -202,7 +202,7 @@ mod tests {
         pending.recorded(1);
         pending.recorded(2);
         assert_eq!((looked_at(30, 3), looked_at(40, 3)), (None, None), "the graph may have further records");
-        pending.ended(2);
+        pending.expect_no_more(2);
         assert_eq!((looked_at(50, 3), looked_at(60, 3)), (None, Some(50)));
         pending.put(3, Expected::AtMostOne);
         assert_eq!((looked_at(70, 4), looked_at(80, 4)), (Some(60), None));

@@ -1,14 +1,14 @@
-//! Streams, and the locations that their frames are recorded on.
+//! Streams, and the locations on which their frames are recorded.
 //!
-//! Frames on one location must not overlap, and must begin in time order. Kernels of one stream may overlap (an
-//! out-of-order queue, concurrent kernels), and their records may come in any order. So each stream has lanes: a frame goes to
-//! the first lane whose last frame has ended when it begins. The first lane is the stream's own location; the others are made
-//! when they are needed.
+//! Frames on one location must not overlap, and must be recorded in the order of their starts. Kernels of one stream may
+//! overlap (an out-of-order queue, concurrent kernels), and their records may come in any order. So each stream has lanes, and
+//! each lane is a location. A frame goes to the first lane whose last frame ended before it starts. The first lane is the
+//! stream's own location; further lanes are made when they are needed.
 
 use crate::host::{Device, Host};
 use crate::interface::{Frame, LocationHandle};
 
-/// The largest number of lanes of a stream. Frames that fit in none are not recorded but counted.
+/// The maximum number of lanes of a stream. Frames for which no lane is free are counted instead of recorded.
 const LANES_MAX: usize = 32;
 
 /// A lane: a location, and the end of its last frame.
@@ -21,11 +21,11 @@ struct Lane {
 /// A stream or queue of a device.
 pub struct Stream {
     kind: &'static str,
-    /// The number of the context, and that of the stream in it.
+    /// The number of the context, and the number of the stream in it.
     numbers: String,
     device: Device,
     lanes: Vec<Lane>,
-    /// Frames that are not yet recorded.
+    /// Frames that have not been recorded yet.
     waiting: Vec<Frame>,
 }
 
@@ -34,21 +34,21 @@ unsafe impl Send for Stream {}
 
 impl Stream {
     /// Returns a stream on a device. Its location is called `KIND[CONTEXT:STREAM]`, and belongs to the context `KIND Context
-    /// CONTEXT`. `context` may only be a number if that is the device's number among the devices that the process may see.
+    /// CONTEXT`. If `context` is a number, it must be the device's number among the devices that the process can see.
     pub fn new(kind: &'static str, context: &str, stream: u64, device: Device) -> Stream {
         let numbers = format!("{context}:{stream}");
         Stream { kind, numbers, device, lanes: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Defines the stream's own location. The collector then waits for the stream until its first frame, so that its first
-    /// kernels are not late.
+    /// Defines the stream's own location. The collector then waits for the stream's first frame, so that its first kernels are
+    /// not late.
     pub fn open(&mut self, host: &Host) {
         if self.lanes.is_empty() {
             let _ = self.new_lane(host);
         }
     }
 
-    /// Takes a frame, which [`Stream::flush`] records. Returns `false` if the frame's times are impossible; it is then left out.
+    /// Queues a frame until [`Stream::flush`]. Returns `false` if the frame's times are impossible; the frame is then left out.
     pub fn push(&mut self, frame: Frame) -> bool {
         let is_possible = frame.begin > 0 && frame.begin <= frame.end;
         if is_possible {
@@ -57,20 +57,20 @@ impl Stream {
         is_possible
     }
 
-    /// Returns the number of frames that wait.
+    /// Returns the number of queued frames.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns the start of the first frame that waits; `None` if none waits.
+    /// Returns the earliest start of a queued frame; `None` if none is queued.
     pub fn oldest(&self) -> Option<u64> {
         self.waiting.iter().map(|frame| frame.begin).min()
     }
 
-    /// Records all frames that wait. Returns the number of those that are not recorded.
+    /// Records all queued frames. Returns how many of them could not be recorded.
     pub fn flush(&mut self, host: &Host) -> u64 {
         let mut left_out = 0;
-        // If the frames are already in order, this takes one pass.
+        // This takes one pass if the frames are already in order.
         self.waiting.sort_by_key(|frame| frame.begin);
         let mut waiting = std::mem::take(&mut self.waiting);
         for frame in waiting.drain(..) {

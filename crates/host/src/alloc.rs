@@ -21,6 +21,7 @@ const BLOCK_BYTES_MIN: usize = 16;
 const BLOCK_BYTES_MAX: usize = 32 * 1024;
 const CLASSES: usize = 12;
 const PIECE_BYTES: usize = 256 * 1024;
+/// The smallest size of a page on any system.
 const PAGE: usize = 4096;
 
 /// An allocator that takes its memory from mapped pages.
@@ -126,8 +127,10 @@ fn map_aligned(size: usize, align: usize) -> *mut u8 {
     if align <= PAGE {
         return map(size);
     }
-    let Some(whole) = size.checked_next_multiple_of(PAGE) else { return null_mut() };
-    let Some(mapped) = whole.checked_add(align - PAGE) else { return null_mut() };
+    // SAFETY: a call without pointers.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE);
+    let Some(whole) = size.checked_next_multiple_of(page) else { return null_mut() };
+    let Some(mapped) = whole.checked_add(align.saturating_sub(page)) else { return null_mut() };
     let start = map(mapped);
     if start.is_null() {
         return start;

@@ -5,11 +5,11 @@ use crate::functions;
 use crate::gpu::cupti;
 use crate::guard::guarded;
 use crate::measurement::is_scorep_linked;
-use crate::mpi::wrappers;
+use crate::mpi::{pcontrol, wrappers};
 use crate::preloaded::{self, Offer};
-use crate::ranges::roctx;
+use crate::ranges::{itt, kokkos, ompt, roctx};
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Returns the wrapper of a function, or null. Except for the function hooks, which replace the function, the wrapper calls
 /// `target`, the definition that the program uses now: after a library was closed, it may be a different one. This is called
@@ -22,7 +22,7 @@ type Wrap = unsafe extern "C" fn(name: *const c_char, target: *mut c_void) -> *m
 /// `offer` comes from the preloaded library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_host_attach(offer: *const Offer) -> Option<Wrap> {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees this.
     let offer = unsafe { offer.as_ref() }?;
     guarded(None, || {
         if is_scorep_linked() || ampere_model::is_switched_off() {
@@ -39,22 +39,22 @@ unsafe extern "C" fn wrap(name: *const c_char, target: *mut c_void) -> *mut c_vo
     match name {
         b"__cyg_profile_func_enter" => functions::on_enter as *mut c_void,
         b"__cyg_profile_func_exit" => functions::on_exit as *mut c_void,
-        b"roctxRangePushA" => {
-            roctx::PUSH.store(target, Ordering::Release);
-            roctx::push_range as *mut c_void
-        }
-        b"roctxRangePop" => {
-            roctx::POP.store(target, Ordering::Release);
-            roctx::pop_range as *mut c_void
-        }
-        b"cuptiSubscribe" => {
-            cupti::SUBSCRIBE.store(target, Ordering::Release);
-            cupti::subscribe as *mut c_void
-        }
-        b"cuptiSubscribe_v2" => {
-            cupti::SUBSCRIBE_V2.store(target, Ordering::Release);
-            cupti::subscribe_v2 as *mut c_void
-        }
-        _ => wrappers::wrapper(name, target),
+        b"roctxRangePushA" => keep(&roctx::PUSH, target, roctx::push_range as *mut c_void),
+        b"roctxRangePop" => keep(&roctx::POP, target, roctx::pop_range as *mut c_void),
+        b"roctxMarkA" => keep(&roctx::MARK, target, roctx::mark as *mut c_void),
+        b"roctxRangeStartA" => keep(&roctx::START, target, roctx::start_range as *mut c_void),
+        b"roctxRangeStop" => keep(&roctx::STOP, target, roctx::stop_range as *mut c_void),
+        _ if name.starts_with(b"kokkosp_") => kokkos::hook(name, target),
+        b"__itt_api_init" if target.is_null() => itt::api_init as *mut c_void,
+        b"ompt_start_tool" if target.is_null() => ompt::start_tool as *mut c_void,
+        b"cuptiSubscribe" => keep(&cupti::SUBSCRIBE, target, cupti::subscribe as *mut c_void),
+        b"cuptiSubscribe_v2" => keep(&cupti::SUBSCRIBE_V2, target, cupti::subscribe_v2 as *mut c_void),
+        _ => pcontrol::wrapper(name, target).unwrap_or_else(|| wrappers::wrapper(name, target)),
     }
+}
+
+/// Keeps the real function for its wrapper, and returns the wrapper.
+fn keep(place: &AtomicPtr<c_void>, target: *mut c_void, wrapper: *mut c_void) -> *mut c_void {
+    place.store(target, Ordering::Release);
+    wrapper
 }

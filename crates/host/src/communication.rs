@@ -1,6 +1,7 @@
 //! The plugin's events of messages, requests and collectives.
 
 use crate::clock;
+use crate::mpi::pcontrol;
 use scorep_abi::{
     AnyHandle, EventFunction, Location, MpiCollectiveBeginEvent, MpiCollectiveCompleteEvent,
     MpiCollectiveEndEvent, MpiMessageEvent, MpiMessageRequestEvent, MpiRequestEvent, event,
@@ -71,6 +72,12 @@ pub fn is_wanted() -> bool {
     FUNCTIONS.get().is_some()
 }
 
+/// Returns the functions, unless the program has switched recording off. Requests and communicators are tracked all the same.
+#[inline(always)]
+fn functions_if_on() -> Option<&'static Functions> {
+    FUNCTIONS.get().filter(|_| !pcontrol::is_off())
+}
+
 /// A message that was sent or received.
 pub struct Message {
     /// Whether this process sent the message; otherwise it received it.
@@ -86,7 +93,7 @@ pub struct Message {
 /// Passes the plugin a message with the present time, as MPI_SEND or MPI_RECV.
 pub fn message(location: *mut Location, message: &Message) {
     let &Message { is_sent, rank, communicator, tag, bytes } = message;
-    if let Some(functions) = FUNCTIONS.get() {
+    if let Some(functions) = functions_if_on() {
         let function = if is_sent { functions.send } else { functions.receive };
         // SAFETY: the plugin's own function; in Score-P's interface a rank is a signed number.
         unsafe { function(location, clock::now(), rank as i32, communicator, tag, bytes) };
@@ -96,7 +103,7 @@ pub fn message(location: *mut Location, message: &Message) {
 /// Passes the plugin the start of a send, or the end of a receive, as MPI_ISEND or MPI_IRECV.
 pub fn message_of_request(location: *mut Location, message: &Message, id: u64) {
     let &Message { is_sent, rank, communicator, tag, bytes } = message;
-    if let Some(functions) = FUNCTIONS.get() {
+    if let Some(functions) = functions_if_on() {
         let function = if is_sent { functions.start_send } else { functions.complete_receive };
         // SAFETY: as in `message`.
         unsafe { function(location, clock::now(), rank as i32, communicator, tag, bytes, id) };
@@ -114,7 +121,7 @@ pub enum RequestEvent {
 
 /// Passes the plugin an event of a request with the present time.
 pub fn request(location: *mut Location, event: RequestEvent, id: u64) {
-    if let Some(functions) = FUNCTIONS.get() {
+    if let Some(functions) = functions_if_on() {
         // SAFETY: the plugin's own function.
         unsafe { functions.requests[event as usize](location, clock::now(), id) };
     }
@@ -122,7 +129,7 @@ pub fn request(location: *mut Location, event: RequestEvent, id: u64) {
 
 /// Passes the plugin the start of a collective with the present time, as MPI_COLLECTIVE_BEGIN.
 pub fn collective_begin(location: *mut Location) {
-    if let Some(functions) = FUNCTIONS.get() {
+    if let Some(functions) = functions_if_on() {
         // SAFETY: the plugin's own function.
         unsafe { (functions.collective_begin)(location, clock::now()) };
     }
@@ -146,7 +153,7 @@ pub struct Collective {
 /// Passes the plugin the end of a collective with the present time, as MPI_COLLECTIVE_END.
 pub fn collective_end(location: *mut Location, end: &Collective) {
     let &Collective { communicator, root, operation, sent, received } = end;
-    if let Some(functions) = FUNCTIONS.get() {
+    if let Some(functions) = functions_if_on() {
         // SAFETY: the plugin's own function.
         unsafe {
             (functions.collective_end)(location, clock::now(), communicator, root, operation, sent, received)
@@ -157,7 +164,7 @@ pub fn collective_end(location: *mut Location, end: &Collective) {
 /// Passes the plugin the completion of a collective's request, as MPI_NON_BLOCKING_COLLECTIVE_COMPLETE.
 pub fn collective_complete(location: *mut Location, end: &Collective, id: u64) {
     let &Collective { communicator, root, operation, sent, received } = end;
-    if let Some(Functions { collective_complete, .. }) = FUNCTIONS.get() {
+    if let Some(Functions { collective_complete, .. }) = functions_if_on() {
         // SAFETY: the plugin's own function.
         unsafe {
             collective_complete(location, clock::now(), communicator, root, operation, sent, received, id)

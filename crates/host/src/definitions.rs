@@ -15,10 +15,13 @@ pub const INVALID: AnyHandle = 0;
 /// The handle for functions that are not to be recorded: their frames are tracked, but have no events.
 pub const FILTERED: AnyHandle = AnyHandle::MAX;
 
-/// Whether a frame of this region has events.
+/// The bit of a region whose frame was entered while the program had switched recording off.
+pub const WHILE_OFF: AnyHandle = 1 << 31;
+
+/// Whether a frame of this region has events: it is neither INVALID nor FILTERED, and was not entered while recording was off.
 #[inline(always)]
 pub fn is_recorded(region: AnyHandle) -> bool {
-    region.wrapping_add(1) > 1 // neither INVALID nor FILTERED
+    region.wrapping_sub(1) < WHILE_OFF - 1
 }
 
 const CHUNK: usize = 1024;

@@ -119,7 +119,7 @@ unsafe extern "C" fn now() -> u64 {
 unsafe extern "C" fn define_location(definition: *const Location) -> LocationHandle {
     inside(null_mut(), |_| {
         on_own_stack_uninterrupted(null_mut(), || {
-            // SAFETY: by the caller.
+            // SAFETY: the caller guarantees this.
             let Location { name, pci, uuid, model } = unsafe { &*definition };
             if state() != State::Running {
                 return null_mut();
@@ -146,7 +146,7 @@ unsafe extern "C" fn define_location(definition: *const Location) -> LocationHan
 /// # Safety
 /// As in [`Interface`].
 unsafe extern "C" fn region(definition: *const Region) -> RegionHandle {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees this.
     let Region { name, bytes, region_type, paradigm } = unsafe { &*definition };
     // SAFETY: by the caller; a name that is cut in the middle of a character is made valid below.
     let name = unsafe { std::slice::from_raw_parts(*name, (*bytes).min(NAME_BYTES_MAX)) };
@@ -265,7 +265,7 @@ unsafe extern "C" fn quiet_until(location: LocationHandle, time: u64) {
 unsafe extern "C" fn report_quality(quality: *const Quality) {
     inside((), |_| {
         guarded((), || {
-            // SAFETY: by the caller.
+            // SAFETY: the caller guarantees this.
             let quality = unsafe { *quality };
             if state() != State::Running {
                 return;
@@ -295,7 +295,7 @@ unsafe extern "C" fn set_leave_cupti(leave: extern "C" fn()) {
 unsafe extern "C" fn message(text: *const u8, bytes: usize) {
     inside((), |_| {
         guarded((), || {
-            // SAFETY: by the caller.
+            // SAFETY: the caller guarantees this.
             let text = unsafe { std::slice::from_raw_parts(text, bytes) };
             report(format_args!("{}", String::from_utf8_lossy(text)));
         });

@@ -7,7 +7,8 @@
 //! - [`attach`]: the functions that the preloaded library calls;
 //! - [`mpi`]: the wrappers of MPI, the real functions behind them, init and finalize;
 //! - [`functions`]: the hooks of instrumented functions; [`symbols`]: from an address to name and line; [`filter`]: functions
-//!   that are not recorded; [`ranges`]: ranges that programs mark by NVTX or roctx; [`gpu`]: kernels and calls of GPU runtimes;
+//!   that are not recorded; [`ranges`]: ranges that programs mark for tools; [`interface`]: ampere's own interface;
+//!   [`gpu`]: kernels and calls of GPU runtimes;
 //!   [`regions_by_key`]: the regions of these;
 //! - [`measurement`]: its start and end; [`state`]: the states in between; [`guard`]: entering the host; [`ranks`]: rank and
 //!   size;
@@ -15,6 +16,7 @@
 //!   locations; [`preloaded`]: how a thread's record is found; [`signal`]: the program's handlers; [`stack`]: a stack of our own;
 //! - [`definitions`]: regions and their handles; [`callbacks`]: the functions that the plugin can call;
 //! - [`plugin`]: finding, loading and calling the plugin; [`communication`]: its events of messages and collectives;
+//! - [`counts`]: units of work and ranges in the run's table;
 //! - [`clock`], [`alloc`], [`messages`]: time, memory, and messages to the user.
 //!
 //! Environment variables, all optional:
@@ -39,11 +41,13 @@ mod attach;
 mod callbacks;
 mod clock;
 mod communication;
+mod counts;
 mod definitions;
 mod filter;
 mod functions;
 mod gpu;
 mod guard;
+mod interface;
 mod location;
 mod measurement;
 mod messages;

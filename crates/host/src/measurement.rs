@@ -3,9 +3,10 @@
 use crate::definitions::{self, INVALID};
 use crate::guard::{guarded, inside, on_own_stack_uninterrupted};
 use crate::messages::report;
+use crate::mpi::pcontrol;
 use crate::state::{self, State, state};
 use crate::thread::Slot;
-use crate::{alloc, callbacks, clock, filter, gpu, plugin, ranks, signal, threads};
+use crate::{alloc, callbacks, clock, filter, gpu, plugin, ranks, signal, symbols, threads};
 use ampere_signal_safety::is_on_alternate_stack;
 use scorep_abi::{paradigm, region_type};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -74,7 +75,7 @@ fn try_start(slot: &Slot, by: StartedBy) -> State {
     if !plugin::load(&callbacks::TABLE) {
         return State::Inert;
     }
-    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let program = symbols::program();
     let path = program.to_string_lossy();
     let short = program.file_name().unwrap_or_default().to_string_lossy();
     let region = definitions::region(&short, &path, "", 0, region_type::ARTIFICIAL, paradigm::MEASUREMENT);
@@ -96,7 +97,7 @@ fn try_start(slot: &Slot, by: StartedBy) -> State {
 /// Whether the real Score-P is linked into this process.
 pub fn is_scorep_linked() -> bool {
     [c"SCOREP_InitMeasurement", c"SCOREP_Location_GetId"].iter().any(|name| {
-        // SAFETY: a lookup by name; nothing is called.
+        // SAFETY: this is a lookup by name; nothing is called.
         unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
     })
 }
@@ -148,6 +149,7 @@ pub fn end_at_once(status: Option<i64>) {
     if !state::change(State::Running, State::Ended) {
         return;
     }
+    pcontrol::switch_on();
     // The end is recorded unless the handler interrupted an event or runs in another thread than the master location's.
     inside((), |slot| {
         let master = threads::master();
@@ -162,6 +164,7 @@ fn try_end(slot: &Slot, status: Option<i64>) {
     if !state::change(State::Running, State::Ending) {
         return;
     }
+    pcontrol::switch_on();
     threads::drain(slot);
     threads::report_all_missed();
     let streams = gpu::end();
@@ -179,11 +182,12 @@ fn try_end(slot: &Slot, status: Option<i64>) {
 }
 
 /// Ends the measurement of this process when the application calls MPI_Abort, without waiting for other processes.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 pub fn abort(slot: &Slot, status: i64) {
     if !state::change(State::Running, State::Ending) {
         return;
     }
+    pcontrol::switch_on();
     threads::drain(slot);
     threads::report_all_missed();
     plugin::program_end(

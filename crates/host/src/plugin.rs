@@ -2,6 +2,7 @@
 
 use crate::communication;
 use crate::messages::report;
+use ampere_model::Counted;
 use scorep_abi::{
     AnyHandle, Callbacks, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent, RegionEvent,
     SubstratePluginInfo, event, mode,
@@ -11,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 const FILE: &str = "libscorep_substrate_ampere.so";
 const ENTRY: &CStr = c"SCOREP_SubstratePlugin_ampere_get_info";
@@ -39,6 +40,25 @@ type ReportGpuRecords = unsafe extern "C" fn(not_recorded: u64, clock_error: u64
 type Correlation = unsafe extern "C" fn(location: *mut Location, id: u64);
 /// An addition to Score-P's interface: reports that all events of the location before this time have been recorded.
 type QuietUntil = unsafe extern "C" fn(location: *mut Location, time: u64);
+
+/// An addition to Score-P's interface: returns the bits of the count of this kind and name, in the run's table. Null if there is
+/// none.
+type WorkRow =
+    unsafe extern "C" fn(kind: u32, name: *const u8, length: usize, may_open: bool) -> *mut AtomicU64;
+/// An addition to Score-P's interface: opens the table of units of work and ranges if the run is there already.
+type OpenWork = unsafe extern "C" fn();
+/// An addition to Score-P's interface: reports a call whose units of work are not counted, or a range that is not counted.
+type LeaveOut = unsafe extern "C" fn();
+
+/// The plugin's functions for units of work and ranges. They do not need the plugin to be started.
+struct Work {
+    open: Option<OpenWork>,
+    row: Option<WorkRow>,
+    leave_out: Option<LeaveOut>,
+    leave_out_range: Option<LeaveOut>,
+}
+
+static WORK: OnceLock<Work> = OnceLock::new();
 
 /// The plugin's functions for GPUs.
 struct Gpu {
@@ -321,6 +341,62 @@ pub fn quiet_until(location: *mut Location, time: u64) {
     if let Some(function) = GPU.get().and_then(|gpu| gpu.quiet_until) {
         // SAFETY: the plugin's own function, with a location that this thread writes to.
         unsafe { function(location, time) };
+    }
+}
+
+fn load_work() -> Work {
+    let Some(library) = find().ok().and_then(open) else {
+        return Work { open: None, row: None, leave_out: None, leave_out_range: None };
+    };
+    // SAFETY: `library` is open, and the symbols of these names have these types; see `take_events`.
+    unsafe {
+        let open = libc::dlsym(library, c"ampere_plugin_open_work".as_ptr());
+        let row = libc::dlsym(library, c"ampere_plugin_work_row".as_ptr());
+        let leave_out = libc::dlsym(library, c"ampere_plugin_leave_out_work".as_ptr());
+        let leave_out_range = libc::dlsym(library, c"ampere_plugin_leave_out_range".as_ptr());
+        Work {
+            open: std::mem::transmute::<*mut c_void, Option<OpenWork>>(open),
+            row: std::mem::transmute::<*mut c_void, Option<WorkRow>>(row),
+            leave_out: std::mem::transmute::<*mut c_void, Option<LeaveOut>>(leave_out),
+            leave_out_range: std::mem::transmute::<*mut c_void, Option<LeaveOut>>(leave_out_range),
+        }
+    }
+}
+
+/// Loads the plugin, and opens the run's table if the run is there already: a forked child cannot do so safely.
+pub fn open_work() {
+    if let Some(open) = WORK.get_or_init(load_work).open {
+        // SAFETY: the plugin's own function.
+        unsafe { open() };
+    }
+}
+
+/// Returns the bits of the count of this kind and name; null if there is no room for it, or no run. `may_open`: whether the
+/// plugin and the run's table are opened if they have not been.
+pub fn work_row(kind: Counted, name: &[u8], may_open: bool) -> *mut AtomicU64 {
+    let work = if may_open { Some(WORK.get_or_init(load_work)) } else { WORK.get() };
+    match work.and_then(|work| work.row) {
+        // SAFETY: the plugin's own function, with a name that lives during the call.
+        Some(row) => unsafe { row(kind as u32, name.as_ptr(), name.len(), may_open) },
+        None => null_mut(),
+    }
+}
+
+/// Counts a call whose units of work are not counted.
+#[cold]
+pub fn leave_out_work() {
+    if let Some(function) = WORK.get().and_then(|work| work.leave_out) {
+        // SAFETY: the plugin's own function.
+        unsafe { function() };
+    }
+}
+
+/// Counts a range that is not counted.
+#[cold]
+pub fn leave_out_range() {
+    if let Some(function) = WORK.get().and_then(|work| work.leave_out_range) {
+        // SAFETY: the plugin's own function.
+        unsafe { function() };
     }
 }
 

@@ -62,7 +62,23 @@ pub fn slot() -> *const Slot {
 }
 
 /// Returns the calling thread's slot. Valid as long as the thread lives.
-#[cfg(not(all(target_arch = "x86_64", not(test))))]
+#[cfg(all(target_arch = "aarch64", not(test)))]
+#[inline(always)]
+pub fn slot() -> *const Slot {
+    let thread: *const u8;
+    // SAFETY: reads the thread pointer, which is the same throughout a thread's life.
+    unsafe {
+        std::arch::asm!(
+            "mrs {}, tpidr_el0",
+            out(reg) thread,
+            options(nostack, pure, nomem, preserves_flags),
+        );
+    }
+    thread.wrapping_offset(OFFSET.load(Ordering::Relaxed)).cast()
+}
+
+/// Returns the calling thread's slot. Valid as long as the thread lives.
+#[cfg(any(test, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 #[inline(always)]
 pub fn slot() -> *const Slot {
     use crate::thread::FREE;

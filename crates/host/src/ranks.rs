@@ -31,7 +31,7 @@ pub fn set(rank: c_int, size: c_int) {
 
 /// Whether this process has had an MPI library from its start, so that MPI_Init can be expected.
 pub fn will_be_known() -> bool {
-    // SAFETY: a lookup by name in the global scope.
+    // SAFETY: this is a lookup by name in the global scope.
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Init".as_ptr()).is_null() }
 }
 

@@ -120,10 +120,16 @@ impl RegionsByKey {
     }
 }
 
-/// Returns a key for a region: the FNV-1a hash of its other properties and its name, with the lowest bit set so that it is never
-/// 0.
+/// Returns a key for a region: a hash of its other properties and its name, with the lowest bit set so that it is never 0. Names of
+/// kernels can be long, so eight bytes are hashed at a time.
+#[inline]
 pub fn hash(properties: u64, name: &[u8]) -> usize {
-    let start = 0xcbf2_9ce4_8422_2325_u64 ^ properties;
-    let hash = name.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-    hash as usize | 1
+    let mix = |hash: u64, bytes: u64| {
+        let product = u128::from(hash ^ bytes) * 0x9e37_79b9_7f4a_7c15;
+        product as u64 ^ (product >> 64) as u64
+    };
+    let (words, rest) = name.as_chunks::<8>();
+    let hash = words.iter().fold(!properties, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    let last = rest.iter().fold(rest.len() as u64, |last, byte| last << 8 | u64::from(*byte));
+    mix(mix(hash, last), name.len() as u64) as usize | 1
 }

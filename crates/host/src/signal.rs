@@ -45,8 +45,8 @@ pub fn inside_handler() -> bool {
 const SYNCHRONOUS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
-/// Runs `body` with signals blocked: a handler could leave it by `longjmp` with locks held, or interrupt the allocation of a file
-/// over and over. Signals that are sent meanwhile are delivered afterwards.
+/// Runs `body` with signals blocked: a handler could leave it by `longjmp` with locks held, or interrupt the allocation of a
+/// file over and over. Signals that are sent in the meantime are delivered afterwards.
 pub fn blocked<T>(body: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: sigfillset makes the set valid, sigdelset removes signals that exist, and `before` is filled on success.
@@ -57,7 +57,7 @@ pub fn blocked<T>(body: impl FnOnce() -> T) -> T {
     };
     let result = body();
     if failed == 0 {
-        // SAFETY: the mask that this thread had.
+        // SAFETY: this is the mask that this thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut()) };
     }
     result

@@ -3,24 +3,24 @@
 //! The start of the host, definitions of regions and unwinding take tens of kilobytes, more than a stack of 16 KiB has. A stack
 //! is mapped for each use and unmapped afterwards: such uses are rare, and a signal handler may nest them.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::alloc;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use std::ffi::c_void;
 
 /// The size of a stack, enough to demangle the most deeply nested name. Only the used part is committed.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const SIZE: usize = 1 << 20;
-/// The size of the guard page at the lower end.
-#[cfg(target_arch = "x86_64")]
+/// The size of the guard at the lower end, which the kernel rounds up to a page.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const GUARD: usize = 4096;
 
 /// Runs `body`, which must not panic, on a stack of our own, or on the current one if there is no memory for another.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(never)]
 pub fn on_own<T, F: FnOnce() -> T>(body: F) -> T {
     extern "C" fn work<T, F: FnOnce() -> T>(work: *mut c_void) {
-        // SAFETY: this is the variable below, which nothing else uses meanwhile.
+        // SAFETY: this is the variable below, which nothing else uses in the meantime.
         let (body, result) = unsafe { &mut *work.cast::<(Option<F>, Option<T>)>() };
         *result = body.take().map(|body| body());
     }
@@ -39,8 +39,8 @@ pub fn on_own<T, F: FnOnce() -> T>(body: F) -> T {
     body_and_result.1.unwrap_or_else(|| std::process::abort())
 }
 
-/// On processors other than x86-64, runs `body` on the current stack.
-#[cfg(not(target_arch = "x86_64"))]
+/// On processors other than x86-64 and AArch64, runs `body` on the current stack.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn on_own<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
@@ -70,7 +70,35 @@ unsafe extern "C" fn switch(top: *mut u8, work: extern "C" fn(*mut c_void), data
     )
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+/// Calls `work` on this stack. The call frame information lets an unwinder pass through to the program's frames.
+///
+/// # Safety
+/// `top` is the aligned upper end of an unused stack, and `work` may be called with `data`.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn switch(top: *mut u8, work: extern "C" fn(*mut c_void), data: *mut c_void) {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-16]!",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset x29, -16",
+        ".cfi_offset x30, -8",
+        "mov x29, sp",
+        ".cfi_def_cfa_register x29",
+        "mov sp, x0",
+        "mov x0, x2",
+        "blr x1",
+        "mov sp, x29",
+        "ldp x29, x30, [sp], #16",
+        ".cfi_def_cfa sp, 0",
+        ".cfi_restore x29",
+        ".cfi_restore x30",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
     use super::*;
 

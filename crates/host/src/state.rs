@@ -39,7 +39,7 @@ pub fn set(state: State) {
     STATE.store(state as u8, Ordering::Release);
 }
 
-/// Changes the state if it is `from`. Returns whether it was.
+/// Changes the state from `from` to `to`. Returns `false` if the state was not `from`.
 pub fn change(from: State, to: State) -> bool {
     STATE.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }

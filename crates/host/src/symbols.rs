@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-/// A function's name and place in the source.
+/// A function's name and position in the source.
 pub struct Symbol {
     /// The demangled name of the function.
     pub name: String,
@@ -53,7 +53,7 @@ struct Function {
     address: u64,
     size: u64,
     is_local: bool,
-    /// The place of the name in the file.
+    /// The range of the name in the file.
     name: Range<usize>,
 }
 
@@ -212,11 +212,43 @@ impl Module {
     }
 }
 
-/// Returns the program's file. The link is read once, because the kernel no longer provides it when the main thread has
-/// ended.
-fn program() -> &'static Path {
+/// Returns the program's file. It is looked up once, because the kernel no longer provides it when the main thread has ended.
+pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "/proc/self/exe".into()))
+    PROGRAM.get_or_init(|| {
+        let mut headers = 0_usize;
+        // SAFETY: `store_headers` gets `headers` back as its last argument.
+        unsafe { libc::dl_iterate_phdr(Some(store_headers), (&raw mut headers).cast()) };
+        // If the program was started as an argument of its loader, /proc/self/exe is the loader.
+        let file = mapped_file(headers).or_else(|| std::fs::read_link("/proc/self/exe").ok());
+        file.unwrap_or_else(|| "/proc/self/exe".into())
+    })
+}
+
+/// Stores the address of the first object's headers: the program's.
+unsafe extern "C" fn store_headers(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    headers: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader's structure is valid during the call, and `headers` is the number that `program` gave.
+    unsafe { *headers.cast::<usize>() = (*info).dlpi_phdr as usize };
+    1
+}
+
+/// Returns the file that is mapped at an address, if it is still there.
+fn mapped_file(address: usize) -> Option<PathBuf> {
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    let is_within = |line: &[u8]| {
+        let range = String::from_utf8_lossy(line.split(|byte| *byte == b' ').next().unwrap_or_default());
+        let ends =
+            range.split_once('-').map(|ends| [ends.0, ends.1].map(|end| usize::from_str_radix(end, 16)));
+        matches!(ends, Some([Ok(start), Ok(end)]) if (start..end).contains(&address))
+    };
+    let line = maps.split(|byte| *byte == b'\n').find(|line| is_within(line))?;
+    let path = &line[line.iter().position(|byte| *byte == b'/')?..];
+    let file = PathBuf::from(OsStr::from_bytes(path));
+    Some(file).filter(|file| file.is_file())
 }
 
 struct Search {

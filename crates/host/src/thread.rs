@@ -3,7 +3,8 @@
 //! The host has its own stack of open frames. Exits are matched against it, so that the plugin's events nest even if a `longjmp`
 //! or an exception has skipped exits, and so that the open frames of an ending thread can be closed.
 
-use crate::definitions::{REGIONS_MAX, is_recorded};
+use crate::definitions::{REGIONS_MAX, WHILE_OFF, is_recorded};
+use crate::mpi::pcontrol;
 use crate::mpi::state::CallState;
 use crate::{alloc, clock, plugin};
 use scorep_abi::{AnyHandle, Location};
@@ -18,8 +19,10 @@ pub const FRAMES_MAX: usize = 1 << 16;
 pub const MPI_KEYS_END: usize = 1024;
 /// The largest number of domains, in each of which ranges nest.
 pub const DOMAINS_MAX: usize = 1024;
-/// Keys of frames from [`MPI_KEYS_END`] up to this are domains of ranges.
-pub const RANGE_KEYS_END: usize = MPI_KEYS_END + DOMAINS_MAX;
+/// The key of the regions that end by their names.
+pub const NAMED_KEY: usize = MPI_KEYS_END + DOMAINS_MAX;
+/// Keys of frames from [`MPI_KEYS_END`] up to this are domains of ranges, and [`NAMED_KEY`].
+pub const RANGE_KEYS_END: usize = NAMED_KEY + 1;
 /// Keys of frames from [`RANGE_KEYS_END`] up to this are calls of a GPU's runtime, by their regions.
 pub const GPU_KEYS_END: usize = RANGE_KEYS_END + REGIONS_MAX;
 // Linkers put no code below this address: no key is also the address of a function.
@@ -28,8 +31,9 @@ const _: () = assert!(GPU_KEYS_END < 0x40_0000);
 /// The record of a thread; all zero at first.
 #[repr(C)]
 pub struct Slot {
-    /// [`FREE`], or the stack address at which this thread entered the host or the plugin: events that arrive meanwhile (from a
-    /// signal handler, an instrumented allocator) are not recorded. The end of measurement waits for it to be free.
+    /// [`FREE`], or the stack address at which this thread entered the host or the plugin: events that arrive in the meantime
+    /// (from a signal handler, an instrumented allocator) are not recorded. The end of measurement waits until the slot is
+    /// free.
     pub busy: AtomicUsize,
     /// The number of calls that were not recorded and have not been reported to the plugin.
     pub missed: AtomicU64,
@@ -43,8 +47,8 @@ pub struct Slot {
 
 /// The thread is outside of the host and the plugin.
 pub const FREE: usize = 0;
-/// The thread runs in the host or the plugin, on a stack that is ours. Calls that arrive meanwhile are made by our code and not
-/// by the program, except in signal handlers while the measurement is ending, when signals are not blocked.
+/// The thread runs in the host or the plugin, on a stack that is ours. Calls that arrive in the meantime are made by our code
+/// and not by the program, except in signal handlers while the measurement is ending, when signals are not blocked.
 pub const OWN_STACK: usize = usize::MAX;
 
 const _: () = assert!(size_of::<Slot>() == 32);
@@ -116,6 +120,7 @@ impl Thread {
         if self.depth >= FRAMES_MAX {
             return self.enter_unrecorded();
         }
+        let region = if pcontrol::is_off() { region | WHILE_OFF } else { region };
         // SAFETY: `frames` has room for FRAMES_MAX frames, and `depth` is below that.
         unsafe { self.frames.add(self.depth).write(Frame { key, region }) };
         self.depth += 1;
@@ -162,6 +167,23 @@ impl Thread {
         }
     }
 
+    /// Closes the innermost region that ends by its name, and the frames inside it. Does nothing if no such region is open.
+    pub fn leave_named(&mut self, region: AnyHandle) {
+        if self.unrecorded_depth > 0 {
+            self.unrecorded_depth -= 1;
+            return;
+        }
+        let mut level = self.depth;
+        while level > 0 {
+            level -= 1;
+            // SAFETY: `level` is below `depth`.
+            let frame = unsafe { *self.frames.add(level) };
+            if frame.key == NAMED_KEY && frame.region & !WHILE_OFF == region {
+                return self.close_down_to(level, clock::now());
+            }
+        }
+    }
+
     /// Handles the exit of a frame other than the innermost.
     #[cold]
     fn leave_enclosing(&mut self, key: usize, time: u64) {
@@ -189,7 +211,7 @@ impl Thread {
             let frame = unsafe { *self.frames.add(self.depth) };
             if frame.key < MPI_KEYS_END {
                 self.mpi_stack = 0;
-            } else if frame.key < RANGE_KEYS_END {
+            } else if frame.key < NAMED_KEY {
                 self.ended_ranges += 1;
             }
             if is_recorded(frame.region) {

@@ -77,7 +77,7 @@ fn little(options: &[&str]) -> Bench {
 
 /// Returns the path of the preloaded library for 64-bit programs.
 fn built() -> PathBuf {
-    Path::new(ampere_preload::BUILT).join("x86_64").join(ampere_preload::FILE)
+    Path::new(ampere_preload::BUILT).join(ampere_preload::NATIVE).join(ampere_preload::FILE)
 }
 
 #[test]
@@ -106,7 +106,9 @@ fn a_process_with_nothing_to_measure_maps_at_most_64_kilobytes_more() {
         let mut command = bench.command(words[0]);
         command.args(&words[1..]);
         let (plain, measured) = (pages(&mut without(&command)), pages(&mut command));
-        assert!(measured - plain <= 16, "{words:?}: {plain} and {measured} pages");
+        // On AArch64, the two segments are 64 KiB apart, the size of the largest page.
+        let most = if cfg!(target_arch = "aarch64") { 40 } else { 16 };
+        assert!(measured - plain <= most, "{words:?}: {plain} and {measured} pages");
     }
 }
 
@@ -213,7 +215,8 @@ fn modules_are_treated_when_they_are_opened() {
     }
 }
 
-/// Programs with plugins open and close objects in several threads. No call is lost meanwhile, and the program does not fail.
+/// Programs with plugins open and close objects in several threads. No call is lost in the meantime, and the program does not
+/// fail.
 #[test]
 fn objects_may_be_opened_and_closed_by_several_threads() {
     let bench = little(&[]);
@@ -310,7 +313,7 @@ fn programs_of_musl_run() {
     }
     // They also run if the loader of musl is given the library's own path.
     let program = bench.path("musl");
-    let own = bench.preload().to_string_lossy().replace(ampere_preload::PLATFORM, "x86_64");
+    let own = bench.preload().to_string_lossy().replace(ampere_preload::PLATFORM, ampere_preload::NATIVE);
     assert_eq!(outcome(bench.command(&program).env("LD_PRELOAD", own)).1, "hello\n");
 }
 
@@ -508,7 +511,7 @@ static int lock(struct dl_phdr_info *i, size_t s, void *how) {
         for (; d->d_tag; d++) if (d->d_tag == DT_PLTGOT) {
             char *page = (char *)(d->d_un.d_ptr & -4096L), copy[4096];
             memcpy(copy, page, 4096);
-            if (how) { mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0); memcpy(page, copy, 4096); }
+            if (how) { mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0); for (int n = 0; n < 4096; n++) ((volatile char *)page)[n] = copy[n]; }
             else mprotect(page, 4096, PROT_READ);
         }
     }
@@ -533,6 +536,7 @@ int main(int c, char **v) {
 }
 
 /// Tables in the program's text are not changed.
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn text_relocations_do_no_harm() {
     let bench = little(&[]);

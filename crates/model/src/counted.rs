@@ -1,7 +1,7 @@
 //! Finds, from a metric's name, the part of the node that its counter counts: a package, its cores, a GPU, or the whole node.
 //! This shows whether one counter's joules are contained in another's.
 
-use crate::cray_device;
+use crate::{cray_device, gpu_of_score_p_plugin};
 
 /// A part of a node, from the largest to the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,6 +10,10 @@ pub enum Level {
     Node,
     /// The node's packages and memory.
     Platform,
+    /// A module of NVIDIA Grace Hopper: Grace, its memory, and the GPU.
+    Module,
+    /// NVIDIA Grace, with its cores, its IO and its memory.
+    Grace,
     /// A CPU package, or all of them.
     Package,
     /// All cores of a package, or one of them.
@@ -32,8 +36,8 @@ impl Level {
     /// Returns the kind of device, as summaries name it.
     pub fn kind(self) -> &'static str {
         match self {
-            Level::Node | Level::Platform => "node",
-            Level::Package | Level::Cores | Level::Uncore | Level::Subzone => "cpu",
+            Level::Node | Level::Platform | Level::Module => "node",
+            Level::Grace | Level::Package | Level::Cores | Level::Uncore | Level::Subzone => "cpu",
             Level::Memory => "memory",
             Level::GpuBoard | Level::Gpu | Level::GpuPart => "gpu",
         }
@@ -45,7 +49,7 @@ impl Level {
 pub struct Counted {
     /// The level; `None` if it is not known.
     pub level: Option<Level>,
-    /// The package that it is or belongs to.
+    /// The package that the part is or belongs to.
     pub package: Option<u32>,
     /// The number of the GPU or of the core.
     pub number: Option<u32>,
@@ -78,7 +82,7 @@ fn words(name: &str) -> Vec<(String, Option<u32>)> {
 const PROCESSOR_LIBRARIES: [&str; 4] = ["rapl", "x86_energy", "power/energy-", "powercap"];
 
 /// Words in names of metrics of GPUs.
-const GPUS: [&str; 13] = [
+const GPUS: [&str; 14] = [
     "gpu",
     "gpus",
     "rocm",
@@ -92,10 +96,15 @@ const GPUS: [&str; 13] = [
     "cuda",
     "hip",
     "dcgm",
+    "amdgpu",
 ];
+/// Linux' drivers of GPUs.
+const GPU_DRIVERS: [&str; 4] = ["amdgpu", "nouveau", "xe", "i915"];
 /// Words in names of metrics of CPU packages.
-const PACKAGES: [&str; 9] =
-    ["package", "packages", "pkg", "pckg", "socket", "cpu", "cpus", "zone", "processor"];
+const PACKAGES: [&str; 10] =
+    ["package", "packages", "pkg", "pckg", "socket", "esocket", "cpu", "cpus", "zone", "processor"];
+/// Words in names of metrics of cores, or of groups of cores.
+const CORES: [&str; 5] = ["core", "cores", "ecore", "ccd", "ccx"];
 /// Words in names of metrics of whole nodes.
 const NODES: [&str; 11] = [
     "node", "blade", "system", "server", "chassis", "host", "machine", "board", "total", "overall",
@@ -108,6 +117,12 @@ impl Counted {
         if let Some((device, _)) = cray_device(metric) {
             return Counted::by_words(&words(device), false);
         }
+        if let Some(gpu) = gpu_of_score_p_plugin(metric) {
+            return Counted { level: Some(Level::Gpu), package: None, number: Some(gpu) };
+        }
+        if let Some(counted) = Counted::by_chip(metric) {
+            return counted;
+        }
         let lower = metric.to_lowercase();
         let words = words(metric);
         let counted = Counted::by_words(&words, PROCESSOR_LIBRARIES.iter().any(|of| lower.contains(of)));
@@ -118,10 +133,27 @@ impl Counted {
         Counted { package: counted.package.or(socket.filter(|_| is_of_package)), ..counted }
     }
 
+    /// Finds what a chip of Linux' sensors counts, by a name such as `amdgpu-pci-4300/power1 (PPT)`, as lo2s records it.
+    fn by_chip(metric: &str) -> Option<Counted> {
+        if metric.starts_with("power_meter-acpi-") {
+            return Some(Counted { level: Some(Level::Node), ..Counted::default() });
+        }
+        let (_, address) = metric.split_once("-pci-").filter(|(chip, _)| GPU_DRIVERS.contains(chip))?;
+        let level = if address.contains("(card)") { Level::GpuBoard } else { Level::Gpu };
+        // The address distinguishes two cards.
+        let number = u32::from_str_radix(address.split('/').next()?, 16).ok();
+        Some(Counted { level: Some(level), package: None, number })
+    }
+
     /// Finds the part of the machine that a node of OTF2's system tree stands for, from the tree node's class and name, such as
     /// `package` and `0`.
     pub fn by_place(class: &str, name: &str) -> Counted {
         Counted::by_words(&words(&format!("{class} {name}")), false)
+    }
+
+    /// Whether it is one of several parts of its kind: its package or its own number is known.
+    pub fn is_numbered(self) -> bool {
+        self.package.is_some() || self.number.is_some()
     }
 
     /// Combines the result for the metric's name with the place where the metric is recorded.
@@ -144,25 +176,30 @@ impl Counted {
                 .find_map(|(_, number)| *number)
         };
         let pp = words.iter().find(|(word, _)| word == "pp").and_then(|(_, number)| *number);
-        let is_memory = has(&["dram", "ram", "mem", "memory", "ddr", "dimm"]);
+        let is_memory = has(&["dram", "ram", "mem", "memory", "ddr", "dimm", "hbm", "vram"]);
         let package = number_of(&PACKAGES);
-        let core = number_of(&["core", "cores", "ccd", "ccx"]);
+        let core = number_of(&CORES);
         let level = match () {
             // The metric covers both, as in `CPU + GPU`.
             () if !is_of_processors && has(&["cpu"]) && has(&["gpu"]) => Level::Node,
-            () if !is_of_processors && has(&GPUS) => {
+            () if !is_of_processors && (has(&GPUS) || number_of(&["card"]).is_some()) => {
                 let number = number_of(&["device", "gpu", "accel", "acc", "accelerator", "card"]);
+                let is_module = has(&["nvml", "dcgm", "nvidia"]) && has(&["module"])
+                    || words.contains(&("gh".to_owned(), Some(200)));
                 let level = match () {
-                    () if is_memory => Level::GpuPart,
+                    () if is_memory || has(&["mig"]) => Level::GpuPart,
+                    () if is_module => Level::Module,
                     () if has(&["board", "card", "module"]) => Level::GpuBoard,
                     () => Level::Gpu,
                 };
                 return Counted { level: Some(level), package: None, number };
             }
+            () if has(&["grace"]) && has(&["socket"]) && !has(&NODES) => Level::Grace,
             () if is_memory => Level::Memory,
             () if has(&["subzone"]) => Level::Subzone,
-            () if pp == Some(0) || has(&["core", "cores", "ccd", "ccx"]) => Level::Cores,
-            () if pp == Some(1) || has(&["uncore", "gpu", "igpu", "iod"]) => Level::Uncore,
+            () if pp == Some(0) || has(&CORES) => Level::Cores,
+            () if pp == Some(1) || has(&["uncore", "gpu", "igpu", "iod", "sysio"]) => Level::Uncore,
+            () if has(&["module"]) && package.is_some() => Level::Module,
             () if has(&["psys", "platform"]) => Level::Platform,
             () if has(&PACKAGES) => Level::Package,
             () if has(&NODES) => Level::Node,
@@ -171,7 +208,7 @@ impl Counted {
         Counted { level: Some(level), package, number: core.filter(|_| level == Level::Cores) }
     }
 
-    /// Whether this part contains the joules of another. `has_one_package`: the node has only one package.
+    /// Whether this part contains the joules of another. `has_one_package`: the node has only one package, and at most one module.
     pub fn contains(self, part: Counted, has_one_package: bool) -> bool {
         let (Some(whole), Some(of)) = (self.level, part.level) else {
             return self.level == Some(Level::Node) && part.level.is_none();
@@ -183,6 +220,17 @@ impl Counted {
             Level::Node => of != Level::Node,
             // A graphics card has its own supply.
             Level::Platform => of > Level::Platform && of < Level::GpuBoard,
+            // NVML's counter of a Grace Hopper also counts the whole module.
+            Level::Module => {
+                let own = self.package.or(self.number);
+                let is_here = |number: Option<u32>| number == own || number.is_none() && has_one_package;
+                match of.kind() {
+                    _ if of == Level::Module => self.package.is_some() && self.package == part.number,
+                    "gpu" => is_here(part.number),
+                    _ => of > Level::Module && is_here(part.package),
+                }
+            }
+            Level::Grace => of > Level::Grace && of < Level::GpuBoard && is_same_package,
             Level::Package => matches!(of, Level::Cores | Level::Uncore | Level::Subzone) && is_same_package,
             Level::GpuBoard => of > Level::GpuBoard && self.number == part.number,
             Level::Gpu => of == Level::GpuPart && self.number == part.number,
@@ -192,7 +240,7 @@ impl Counted {
 }
 
 /// Words in the names of metrics that are in watts or joules but do not measure consumption.
-const NOT_CONSUMPTION: [&str; 25] = [
+const NOT_CONSUMPTION: [&str; 31] = [
     "cap",
     "limit",
     "limits",
@@ -215,6 +263,12 @@ const NOT_CONSUMPTION: [&str; 25] = [
     "peak",
     "factor",
     "efficiency",
+    "capacity",
+    "allocated",
+    "available",
+    "requested",
+    "setpoint",
+    "headroom",
     "state",
     "uncertainty",
     // A delta is the consumption since the previous reading; another metric has the running sum.
@@ -253,11 +307,17 @@ pub fn looks_like_energy(name: &str) -> bool {
     })
 }
 
+/// Returns a name without its digits, by which several parts of one kind have the same name.
+pub fn without_numbers(name: &str) -> String {
+    name.replace(|c: char| c.is_ascii_digit(), "")
+}
+
 /// Whether `input` is the name of a power supply's input, and `output` the name of its output.
 pub fn is_output_of(input: &str, output: &str) -> bool {
     let of_output = |(word, number): (String, Option<u32>)| match word.as_str() {
         "in" => ("out".to_owned(), number),
         "input" => ("output".to_owned(), number),
+        "ac" => ("dc".to_owned(), number),
         _ => (word, number),
     };
     let into = words(input);
@@ -265,8 +325,8 @@ pub fn is_output_of(input: &str, output: &str) -> bool {
     out != into && out == words(output)
 }
 
-/// Returns the place in a name that consists of parts: `elab.ariel` for `elab.ariel.power`. Returns `None` if the name does not
-/// end with the measured quantity.
+/// Returns the component in a name that consists of parts: `elab.ariel` for `elab.ariel.power`. Returns `None` if the name does
+/// not end with the measured quantity.
 pub fn path_of(name: &str) -> Option<&str> {
     let (path, last) = name.rsplit_once(['.', '/'])?;
     let is_quantity = ["energy", "power"].contains(&last.to_lowercase().as_str());
@@ -275,7 +335,9 @@ pub fn path_of(name: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::Level::{Cores, Gpu, GpuBoard, GpuPart, Memory, Node, Package, Platform, Subzone, Uncore};
+    use super::Level::{
+        Cores, Gpu, GpuBoard, GpuPart, Grace, Memory, Module, Node, Package, Platform, Subzone, Uncore,
+    };
     use super::*;
 
     #[test]
@@ -297,6 +359,12 @@ mod tests {
             ("A2coretemp:::craypm:accel2_energy", Some(Gpu), None, Some(2)),
             ("coretemp:::craypm:memory_power", Some(Memory), None, None),
             ("power/energy-pkg/", Some(Package), None, None),
+            ("ID3::energy_count", Some(Gpu), None, Some(3)),
+            ("ID0::socket_power", Some(Gpu), None, Some(0)),
+            ("power_meter-acpi-0/power1 (power1)", Some(Node), None, None),
+            ("amdgpu-pci-4300/power1 (PPT)", Some(Gpu), None, Some(0x4300)),
+            ("xe-pci-1800/energy1 (card)", Some(GpuBoard), None, Some(0x1800)),
+            ("xe-pci-1800/energy2 (pkg)", Some(Gpu), None, Some(0x1800)),
             ("power/energy-psys/", Some(Platform), None, None),
             ("power/energy-gpu/", Some(Uncore), None, None),
             ("power/energy-ram/", Some(Memory), None, None),
@@ -311,11 +379,21 @@ mod tests {
             ("gpu0 board energy", Some(GpuBoard), None, Some(0)),
             ("gpu0 memory energy", Some(GpuPart), None, Some(0)),
             ("all gpus energy", Some(Gpu), None, None),
+            ("card1 energy", Some(GpuBoard), None, Some(1)),
+            ("network card energy", None, None, None),
             ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Some(Gpu), None, None),
             ("ccd1 energy", Some(Cores), None, Some(1)),
             ("iod energy", Some(Uncore), None, None),
             ("total energy", Some(Node), None, None),
             ("Combined Power (CPU + GPU)", Some(Node), None, None),
+            ("Module Power Socket 0", Some(Module), Some(0), None),
+            ("Grace Power Socket 1", Some(Grace), Some(1), None),
+            ("CPU Power Socket 1", Some(Package), Some(1), None),
+            ("SysIO Power Socket 1", Some(Uncore), Some(1), None),
+            ("nvml:::NVIDIA_GH200_480GB:device_1:total_energy_consumption", Some(Module), None, Some(1)),
+            ("nvml gpu 0 mig 1 energy", Some(GpuPart), None, Some(0)),
+            ("amd_energy:Esocket1", Some(Package), Some(1), None),
+            ("amd_energy:Ecore012", Some(Cores), None, Some(12)),
             ("energy", None, None, None),
         ] {
             let counted = Counted::by_name(name);
@@ -348,6 +426,18 @@ mod tests {
         assert!(
             contains("gpu1 board energy", "gpu1 energy", true)
                 && !contains("gpu1 board energy", "gpu0 energy", true)
+        );
+        let [module, grace] = ["Module Power Socket 0", "Grace Power Socket 0"];
+        for part in ["Grace", "CPU", "SysIO"].map(|part| format!("{part} Power Socket 0")) {
+            assert!(contains(module, &part, false) && (contains(grace, &part, false) || part == grace));
+        }
+        let hopper = "nvml:::NVIDIA_GH200_480GB:device_0:power";
+        assert!(contains(module, hopper, false) && contains(hopper, grace, false));
+        assert!(contains(module, "gpu 0 power", false) && !contains(module, "gpu 1 power", false));
+        assert!(
+            !contains(module, "CPU Power Socket 1", false)
+                && !contains(hopper, "Grace Power Socket 1", false)
+                && !contains(grace, "gpu 0 power", false)
         );
         assert!(!contains("core/energy", "package/energy", true) && !contains("energy", "core/energy", true));
     }

@@ -30,6 +30,13 @@ pub enum Definition {
     },
     /// The device of a GPU stream, before the stream's location.
     StreamDevice(StreamDevice),
+    /// Another thread uses a location from now on.
+    Thread {
+        /// The location, whose thread has ended.
+        location: LocalLocation,
+        /// The kernel's number of the thread.
+        thread: u32,
+    },
     /// The process' losses and clock errors in GPU records so far.
     GpuRecords(GpuRecords),
     /// A communicator, at any time before the process ends, because only the trace uses it.
@@ -100,7 +107,7 @@ pub enum Members {
         id: u32,
         /// The number of its processes.
         size: u32,
-        /// This process' rank in it.
+        /// The rank of this process in the communicator.
         rank: u32,
     },
 }
@@ -108,7 +115,7 @@ pub enum Members {
 /// The process that writes a log, and the readings of its clocks at the start of the log.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Process {
-    /// Its number in its own namespace.
+    /// The process' number in its own pid namespace.
     pub pid: u32,
     /// The start time of the process in clock ticks since boot (`/proc/<pid>/stat`, field 22), which together with `pid`
     /// identifies it.
@@ -143,7 +150,7 @@ pub struct Clocks {
 /// A region of the program. Its texts are owned when read, and borrowed when written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region<Text = String> {
-    /// Its number in its own process.
+    /// The region's number in its own process.
     pub handle: RegionHandle,
     /// The name that people read.
     pub name: Text,
@@ -170,9 +177,9 @@ pub const REPLAYED_HOST: &str = "trace";
 /// A thread, a GPU stream, or a recorder of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Its number in its own process.
+    /// The location's number in its own process.
     pub id: LocalLocation,
-    /// Whether it is a thread, a GPU stream or a recorder.
+    /// Whether the location is a thread, a GPU stream or a recorder.
     pub kind: LocationKind,
     /// The name that the measurement system gives it.
     pub name: String,
@@ -230,7 +237,7 @@ impl fmt::Display for Quality {
 /// A part of the machine with an energy counter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// Its position in the sampler's records.
+    /// The device's number in the sampler's records.
     pub index: u32,
     /// The name, such as `GPU-0` or `package-0`, which is unique on the node.
     pub name: String,

@@ -55,7 +55,7 @@ pub fn column(values: &[f64], digits: usize) -> Vec<String> {
     values.iter().map(text).collect()
 }
 
-/// Like [`column`], if some of the figures are not known. Those have the text `unknown`.
+/// Like [`column`], if some of the figures are not known. Figures that are not known have the text `unknown`.
 pub fn known_column(values: &[Option<f64>], unknown: &str, digits: usize) -> Vec<String> {
     let figures: Vec<f64> = values.iter().map(|value| value.unwrap_or_default()).collect();
     let texts = column(&figures, digits).into_iter().zip(values);
@@ -70,7 +70,7 @@ pub fn count(number: u64) -> String {
     parts.join(" ")
 }
 
-/// Formats a part in percent: `31.2 %`, or with two decimals, as in `0.03 %`, if it would be `0.0 %` with one.
+/// Formats a fraction in percent: `31.2 %`, or with two decimals, as in `0.03 %`, if it would be `0.0 %` with one.
 pub fn percent(part: f64, whole: f64) -> String {
     match 100.0 * part / whole {
         _ if whole <= 0.0 || whole.is_nan() => "-".to_owned(),

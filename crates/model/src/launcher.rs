@@ -1,4 +1,4 @@
-//! Finds a rank's place in the job, and on its node, from its launcher's variables.
+//! Finds a rank's number in the job, and on its node, from its launcher's variables.
 
 /// The variables of size and rank, by launcher. In a batch script, srun's variables are not set, or the script is the only task.
 const SIZE_AND_RANK: [(&str, &str); 8] = [
@@ -26,8 +26,8 @@ const RANK_ALONE: [&str; 8] = [
     "PMIX_RANK",
     "PMI_RANK",
 ];
-/// A variable that is set everywhere in a Flux instance, also in its batch script. If srun started the instance, older brokers
-/// leave srun's variables set, which describe the brokers.
+/// A variable that is set everywhere in a Flux instance, including its batch script. If srun started the instance, older
+/// brokers leave srun's variables set, which describe the brokers.
 const IN_FLUX: &str = "FLUX_URI";
 /// The number of components of a heterogeneous Slurm job. The size of a step is that of one component.
 const SLURM_COMPONENTS: &str = "SLURM_HET_SIZE";
@@ -35,7 +35,7 @@ const SLURM_COMPONENTS: &str = "SLURM_HET_SIZE";
 /// A process that a launcher has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchedRank {
-    /// Its number in the job.
+    /// The rank's number in the job.
     pub rank: u32,
     /// The number of ranks in the job; `None` if the launcher does not set it.
     pub size: Option<u32>,

@@ -15,6 +15,8 @@
 //! numbers.rs         hash maps whose keys are small integers
 //! order.rs           sorting, the largest first
 //! counted.rs         the part of a node that a metric counts
+//! counts.rs          what processes count by name: work, ranges
+//! event.rs           events that the kernel counts in threads
 //! time_namespace.rs  start times of processes in a time namespace
 //! signature.rs       names of functions as demanglers write them
 //! ```
@@ -24,8 +26,10 @@
 #![warn(missing_docs)]
 
 pub mod counted;
+mod counts;
 mod definition;
 pub mod digits;
+mod event;
 pub mod filter;
 pub mod fortran;
 pub mod launcher;
@@ -37,13 +41,15 @@ pub mod signature;
 pub mod text;
 pub mod time_namespace;
 
+pub use counts::{Counted, NOT_RECORDED};
 pub use definition::{
     Clocks, Communicator, Definition, Device, GpuRecords, Location, LocationKind, Members, Process, Program,
     Quality, REPLAYED_HOST, Region, SAMPLED_HOST, StreamDevice,
 };
+pub use event::{CountedEvent, EventPart, NAMED_EVENTS};
 pub use metric::{
-    MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, matches,
-    power_sensor_of_name, quantity_of_name, quantity_of_unit,
+    MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, gpu_of_score_p_plugin,
+    matches, power_sensor_of_name, quantity_of_name, quantity_of_unit,
 };
 
 /// Variables that restrict the GPUs that a process may use.
@@ -53,8 +59,20 @@ pub const VISIBLE_DEVICES: [&str; 4] =
 /// The metric of the CPU time that other jobs use on a node: cumulative, in seconds.
 pub const OTHER_JOBS_CPU_TIME: &str = "ampere::other_jobs_cpu_time";
 
+/// Stands for a process of another MPI_COMM_WORLD among the members of a communicator that a process records. That process records
+/// its own number, and the trace's writer puts both lists together.
+pub const OF_ANOTHER_WORLD: u32 = u32::MAX;
+
 /// A made-up variable of a sampled process: the nanoseconds of CPU time between two samples of a thread's stack.
 pub const STACK_PERIOD: &str = "ampere::stack_period_ns";
+
+/// A made-up variable of a sampled process: the names of the events that are counted with each sample, separated by commas. The
+/// records of counts have the numbers of these names.
+pub const STACK_EVENTS: &str = "ampere::stack_events";
+
+/// The start of the names of the metrics with which a trace's locations record the counts of samples. The name of the event
+/// follows.
+pub const SAMPLED_EVENTS: &str = "ampere::sampled_events::";
 
 /// A made-up variable of a process: the PCI addresses, separated by commas, of the GPUs on which the process has had queues of
 /// AMD's driver or contexts of NVIDIA's. If it is empty, the process has not opened AMD's driver.
@@ -76,7 +94,8 @@ pub const LOCAL_RANKS: [&str; 10] = [
 ];
 
 /// The sources from which counters are read.
-pub const COUNTER_SOURCES: [&str; 7] = ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "hwmon", "estimate"];
+pub const COUNTER_SOURCES: [&str; 9] =
+    ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "perf", "hwmon", "custom", "estimate"];
 
 /// Whether the launcher numbers this process as the first of its node, which prints messages for all. Without a launcher, every
 /// process is the first.
@@ -118,7 +137,7 @@ pub type Timestamp = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionHandle(pub u32);
 
-/// A region in a whole trace or run: two ranks' handles for one region map to one reference.
+/// A region in a whole trace or run: two ranks' handles for the same region map to the same reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionRef(pub u32);
 

@@ -18,10 +18,20 @@ pub fn device_name(metric: &str) -> String {
             return format!("GPU-{digits}");
         }
     }
+    if let Some(gpu) = gpu_of_score_p_plugin(metric) {
+        return format!("GPU-{gpu}");
+    }
     match metric {
         "estimate:::energy" => "node".to_owned(),
         _ => metric.to_owned(),
     }
+}
+
+/// Returns the GPU of a metric of Score-P's plugin for rocm_smi, such as `ID0::energy_count`.
+pub fn gpu_of_score_p_plugin(metric: &str) -> Option<u32> {
+    let (id, sensor) = metric.split_once("::")?;
+    let is_one = ["energy_count", "average_power", "socket_power"].contains(&sensor);
+    id.strip_prefix("ID").filter(|_| is_one)?.parse().ok()
 }
 
 /// Whether a pattern in Score-P's form, with `*` for any text and `?` for any character, matches a name.

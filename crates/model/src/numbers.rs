@@ -1,5 +1,5 @@
 //! Maps from numbers (handles and references). A lookup is made for every event, so the hash is fast, and collisions can be
-//! provoked: whoever chooses colliding numbers in a run or a trace slows only the processes that read it.
+//! provoked. That is harmless: a run or a trace with colliding numbers slows only the processes that read it.
 
 use crate::RegionRef;
 use std::collections::HashMap;

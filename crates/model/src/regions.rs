@@ -1,4 +1,4 @@
-//! Numbers each region of a run once: handles of different ranks for the same region have one number.
+//! Numbers the regions of a run: handles of different ranks for the same region get the same number.
 
 use crate::fortran::demangle;
 use crate::{Region, RegionHandle, RegionRef};

@@ -27,6 +27,9 @@ pub fn short(text: &str, longest: usize) -> String {
     if count <= longest {
         return text;
     }
+    if longest == 0 {
+        return String::new();
+    }
     let head: String = text.chars().take(longest * 2 / 3).collect();
     let tail: String = text.chars().skip(count - (longest - longest * 2 / 3 - 1)).collect();
     format!("{head}…{tail}")
@@ -55,6 +58,13 @@ pub fn plural(number: u64, noun: &str) -> String {
         _ if noun.ends_with('s') => format!("{number} {noun}es"),
         _ => format!("{number} {noun}s"),
     }
+}
+
+/// Returns the FNV-1a hash of bytes or other numbers. It is the same in every process and version.
+pub fn fnv1a(numbers: impl IntoIterator<Item = impl Into<u64>>) -> u64 {
+    numbers
+        .into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, number| (hash ^ number.into()).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// A text of limited size: writing more than `bytes_max` bytes to it is an error, which stops the writer.

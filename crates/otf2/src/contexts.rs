@@ -1,5 +1,5 @@
-//! Turns calling contexts, with which unwinding and sampling record the position of a location, into enters and leaves, as in
-//! Score-P's own profile.
+//! Turns calling contexts into enters and leaves, as Score-P's own profile does. Unwinding and sampling record the position of
+//! a location as a calling context.
 
 use crate::definitions::{CallingContext, Definitions};
 use crate::handler::Flow;
@@ -10,9 +10,9 @@ pub(crate) enum Step {
     Leave(RegionRef),
 }
 
-/// Makes the steps from a location's previous context to `target`. The `distance - 1` innermost contexts of `target` are new. The
-/// next one was open before, perhaps at another place in the same region: its frame stays open, and the frames inside it have
-/// ended.
+/// Makes the steps from a location's previous context to `target`. The `distance - 1` innermost contexts of `target` are new.
+/// The context outside of these was open before, perhaps at another place in the same region. Its frame stays open, and the
+/// frames inside it have ended.
 pub(crate) fn walk(
     definitions: &Definitions,
     from: Option<CallingContextRef>,
@@ -37,7 +37,7 @@ pub(crate) fn walk(
         open = defined(frame.parent);
     }
     if open.is_none() {
-        // At the first event, or if recording was switched off in between, all frames around the new ones must be entered, too.
+        // At the first event, or after recording was switched off, all frames around the new ones must be entered, too.
         while let Some(context) = stays {
             new.push(context.region);
             stays = defined(context.parent);

@@ -36,7 +36,7 @@ pub struct Definitions {
     pub calling_contexts: Table<CallingContextRef, CallingContext>,
 }
 
-/// A place in a region, and the context that called it, as unwinding and sampling find it.
+/// A region and the context that called it, as unwinding and sampling find them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct CallingContext {
@@ -60,14 +60,14 @@ impl Definitions {
         StringRef(at as u32 + 1)
     }
 
-    /// Adds a metric class under the next free number of classes and instances.
+    /// Adds a metric class under the next number that neither a class nor an instance has.
     pub fn add_metric_class(&mut self, class: MetricClass) -> MetricClassRef {
         let reference = MetricClassRef(self.next_metric());
         self.metric_classes.insert(reference, class);
         reference
     }
 
-    /// Adds a metric instance under the next free number of classes and instances.
+    /// Adds a metric instance under the next number that neither a class nor an instance has.
     pub fn add_metric_instance(&mut self, instance: MetricInstance) -> MetricInstanceRef {
         let reference = MetricInstanceRef(self.next_metric());
         self.metric_instances.insert(reference, instance);
@@ -177,8 +177,8 @@ pub struct LocationGroup {
 pub struct Location {
     pub name: String,
     pub kind: LocationType,
-    /// The number of events. If the archive that writes these definitions has written the location, it writes the number of
-    /// events that it counted instead.
+    /// The number of events. For a location that [`ArchiveWriter`](crate::ArchiveWriter) has written or taken over, the
+    /// writer's count is written instead.
     pub events: u64,
     pub group: Option<LocationGroupRef>,
     pub properties: Vec<Property>,
@@ -266,7 +266,7 @@ pub struct Group {
     pub name: String,
     pub kind: GroupType,
     pub paradigm: ParadigmType,
-    /// `OTF2_GroupFlag`: 1 if members are places among all communicating locations and not ranks.
+    /// `OTF2_GroupFlag`: 1 if the ranks in events are indices into the group of kind `CommLocations`, and need no translation.
     pub flags: u32,
     pub members: Vec<u64>,
 }

@@ -113,7 +113,7 @@ impl Header {
 
 enum End {
     Complete,
-    /// The place of the first record that is incomplete or invalid.
+    /// The offset of the first record that is incomplete or invalid.
     At(usize),
 }
 

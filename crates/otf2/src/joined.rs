@@ -27,9 +27,9 @@ pub struct JoinedDefinitions {
 
 /// The mapping of an archive that was added.
 pub struct Added {
-    /// Its locations' own definitions, without clock offsets so far.
+    /// The locations' own definitions, without clock offsets so far.
     pub local: LocalDefinitions,
-    /// Its locations, each with its reference in the archive and in the whole.
+    /// The references of each location: in the archive, and in the whole.
     pub locations: Vec<(LocationRef, LocationRef)>,
 }
 
@@ -59,7 +59,7 @@ impl JoinedDefinitions {
     }
 
     /// Adds the definitions of another archive, which [`Trace::open_with_strings`](crate::Trace::open_with_strings) opened, too.
-    /// `rename` returns the new reference of each of its locations. `is_one_world` is whether its MPI ranks belong to the same
+    /// `rename` returns the new reference of each of its locations. `is_one_world`: its MPI ranks belong to the same
     /// MPI_COMM_WORLD.
     pub fn add(
         &mut self,

@@ -3,7 +3,7 @@
 //! An archive is a directory with `traces.otf2` (the anchor file), `traces.def` (the global definitions) and `traces/`
 //! (for each location its events, `N.evt`, and its own definitions, `N.def`).
 //!
-//! - [`ArchiveWriter`] writes an archive, location by location or several at once, in constant memory, and writes an anchor file
+//! - [`ArchiveWriter`] writes an archive in constant memory, one location or several at a time. It writes an anchor file
 //!   only when all of it was written.
 //! - [`Trace`] reads an archive: definitions as plain data ([`Definitions`]), events through an [`EventHandler`], in time order.
 //!   If files are missing or truncated, only the events in them are lost, and the report names the files.

@@ -22,7 +22,7 @@ const UNDEFINED: RegionRef = RegionRef(u32::MAX);
 #[derive(Clone, Copy)]
 struct Frame {
     region: RegionRef,
-    /// Whether it was entered again after a region around it was left.
+    /// Whether the region was entered again after a region around it was left.
     resumed: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Converts OTF2's definition records to [`Definitions`]. The conversion does not fail: if a record refers to something that the
-//! trace lacks, the result is an empty string or no reference.
+//! Converts OTF2's definition records to [`Definitions`]. The conversion does not fail. If a record refers to something that is
+//! missing in the trace, the result is an empty string or no reference.
 
 use crate::call::UNDEFINED_U64;
 use crate::call::global_def_reader::Records;
@@ -34,7 +34,7 @@ impl Strings {
     }
 }
 
-/// Returns all strings but the empty one, in the order of their numbers from 1 on.
+/// Returns all strings except the empty one, in the order of their numbers, from 1 on.
 ///
 /// # Errors
 /// [`Error::Definitions`] unless string 0 is empty and the others are all different and numbered without gaps.
@@ -102,7 +102,7 @@ pub(crate) fn definitions(mut records: Records) -> Definitions {
         };
         Some((record.own.into(), comm))
     }));
-    // Only a context that was defined before can be a parent, so that there are no cycles.
+    // The parent of a context must have been defined before it, so that there are no cycles.
     let mut before = HashSet::new();
     definitions.calling_contexts = table(records.calling_contexts.iter().filter_map(|record| {
         let parent = reference(record.parent);
@@ -224,7 +224,7 @@ fn reference<R: Reference>(number: u32) -> Option<R> {
     R::of_number(number.into())
 }
 
-/// Returns a table of the definitions, without those whose own number is OTF2's "none".
+/// Returns a table of the definitions, except those whose own number means "none" in OTF2.
 fn table<R: Reference, T>(records: impl Iterator<Item = (u64, T)>) -> Table<R, T> {
     Table::of_entries(records.filter_map(|(own, value)| Some((R::of_number(own)?, value))).collect())
 }

@@ -34,7 +34,7 @@ pub struct Trace {
     /// The locations without an event file, in ascending order.
     missing: Vec<LocationRef>,
     /// The locations whose own definitions could not be read, with the reason. `None` until events are read for the first time.
-    unmapped: Option<BTreeMap<LocationRef, String>>,
+    without_definitions: Option<BTreeMap<LocationRef, String>>,
 }
 
 impl Trace {
@@ -92,7 +92,7 @@ impl Trace {
             Vec::new()
         };
         let locations = definitions.locations.iter().map(|(location, _)| location).collect();
-        Ok(Trace { reader, directory, definitions, locations, missing, unmapped: None })
+        Ok(Trace { reader, directory, definitions, locations, missing, without_definitions: None })
     }
 
     /// Restricts the trace to these locations. Must be called before events are read.
@@ -173,11 +173,11 @@ impl Trace {
     ) -> Result<ReadReport, Error> {
         let mut truncated = BTreeMap::new();
         let present = self.present(&mut truncated)?;
-        let unmapped = match self.unmapped.take() {
-            Some(unmapped) => unmapped,
+        let without_definitions = match self.without_definitions.take() {
+            Some(without_definitions) => without_definitions,
             None => self.read_local_definitions(&present)?,
         };
-        for (location, reason) in self.unmapped.insert(unmapped) {
+        for (location, reason) in self.without_definitions.insert(without_definitions) {
             truncated.insert(*location, reason.clone());
         }
         reading(self.reader.open_event_files(), "open the event files")?;
@@ -191,7 +191,11 @@ impl Trace {
             if !wanted(location) {
                 continue;
             }
-            if self.unmapped.as_ref().is_some_and(|unmapped| unmapped.contains_key(&location)) {
+            if self
+                .without_definitions
+                .as_ref()
+                .is_some_and(|without_definitions| without_definitions.contains_key(&location))
+            {
                 continue;
             }
             if let Some(reason) = extent.truncated {
@@ -225,7 +229,7 @@ impl Trace {
         })
     }
 
-    /// Returns the locations that have events to read, with the extent of their files.
+    /// Returns the locations that have an event file, with the extent of the file.
     fn present(
         &self,
         truncated: &mut BTreeMap<LocationRef, String>,
@@ -261,10 +265,10 @@ impl Trace {
             reading(self.reader.select(location.0), "select a location")?;
         }
         let (_, chunk_bytes) = reading(self.reader.chunk_sizes(), "find the size of chunks")?;
-        let mut unmapped = BTreeMap::new();
+        let mut without_definitions = BTreeMap::new();
         // Not all writers make these files.
         if self.reader.open_definition_files().is_err() {
-            return Ok(unmapped);
+            return Ok(without_definitions);
         }
         for &(location, _) in present {
             let path = self.directory.join(format!("{location}.def"));
@@ -277,11 +281,12 @@ impl Trace {
             };
             let read = || self.reader.read_local_definitions(location.0).map_err(Unusable::Otf2);
             if let Err(reason) = whole.and_then(|()| read()) {
-                unmapped.insert(location, format!("{}: {reason}; its events are not read", path.display()));
+                without_definitions
+                    .insert(location, format!("{}: {reason}; its events are not read", path.display()));
             }
         }
         reading(self.reader.close_definition_files(), "close the local definitions")?;
-        Ok(unmapped)
+        Ok(without_definitions)
     }
 
     fn is_missing(&self, location: LocationRef) -> bool {

@@ -1,4 +1,4 @@
-//! An open directory, and the actions in it.
+//! An open directory, and the operations on its entries.
 
 use crate::held::{self, Held};
 use crate::{Refusal, own_user};
@@ -94,8 +94,8 @@ impl Directory {
         Ok(is_anothers || (found.st_mode & 0o022 != 0 && found.st_mode & 0o1000 == 0))
     }
 
-    /// Returns the target of a link in it, which must belong to this user or to root; `None` if there is no link with
-    /// this name.
+    /// Returns the target of a link in the directory; `None` if there is no link with this name. The link must belong to this
+    /// user or to root.
     ///
     /// # Errors
     /// [`Refusal::LinkOfAnother`], or the file system's error.
@@ -158,7 +158,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// Opens a directory in it, which must belong to this user and must not be a link.
+    /// Opens a subdirectory, which must belong to this user and must not be a link.
     pub(crate) fn own_below(&self, name: &OsStr) -> io::Result<Directory> {
         let path = self.path.join(name);
         let fd = rustix::fs::openat(&self.fd, name, TO_WALK, Mode::empty())?;
@@ -188,7 +188,7 @@ impl Directory {
         first
     }
 
-    /// Removes a directory in it with its contents.
+    /// Removes a subdirectory with its contents.
     pub(crate) fn remove_tree(&self, name: &OsStr) -> io::Result<()> {
         let below = self.own_below(name)?;
         let emptied = below.remove_contents();

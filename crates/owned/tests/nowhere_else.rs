@@ -46,7 +46,7 @@ const ACTS: [&str; 23] = [
 const IN_SESSION: &str = "a session's directory is private, and in a root where nobody else can rename it";
 const NAMED: &str = "a file or a directory that the user names on the command line or in a setting";
 /// The files and folders whose code may act on paths, with the reasons.
-const MAY: [(&str, &str); 21] = [
+const MAY: [(&str, &str); 22] = [
     ("crates/ring/src/", IN_SESSION),
     ("server/src/main.rs", IN_SESSION),
     ("server/src/main/launch.rs", IN_SESSION),
@@ -71,6 +71,10 @@ const MAY: [(&str, &str); 21] = [
         "an empty directory is made at an unused path, and removed while it is still empty",
     ),
     ("cli/src/terminal/interrupt.rs", NAMED),
+    (
+        "cli/src/run/work_from.rs",
+        "a terminal that this process has just made, by the kernel's name for its other end",
+    ),
     ("cli/src/calls.rs", NAMED),
     ("cli/src/attribute_ranks.rs", NAMED),
     ("cli/src/shipped.rs", NAMED),

@@ -140,7 +140,11 @@ int load_host(void) {
 	} else {
 		static struct offer offer;
 		char *thread;
+#if defined __x86_64__
 		__asm__("mov %%fs:0, %0" : "=r"(thread));
+#elif defined __aarch64__
+		__asm__("mrs %0, tpidr_el0" : "=r"(thread));
+#endif
 		offer.slot_offset = (char *)slot - thread;
 		offer.treat_new_objects = treat_new_objects;
 		stub.wrap = (void *(*)(const char *, void *))attach(&offer);

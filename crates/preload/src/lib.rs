@@ -20,5 +20,7 @@ pub const BUILT: &str = env!("PRELOAD_BUILT_IN");
 pub const DIRECTORY: &str = "ampere-preload";
 /// The library's name in its platform's directory.
 pub const FILE: &str = "libampere_preload.so";
+/// The name of the platform's directory with the library for programs of this program's architecture.
+pub const NATIVE: &str = std::env::consts::ARCH;
 /// The text that the loader replaces by the platform's name.
 pub const PLATFORM: &str = "$PLATFORM";

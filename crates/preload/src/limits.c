@@ -20,7 +20,7 @@ static int leaves_room(unsigned long long limit, unsigned long long used) {
 /* Bytes of the address space and of data, as the kernel counts them. Returns zero if they are not known. */
 static int read_use(unsigned long long *all, unsigned long long *data) {
 	char text[256];
-	long file = SYSTEM(SYS_open, "/proc/self/statm", OPEN_READ | OPEN_CLOEXEC, 0, 0);
+	long file = SYSTEM(SYS_openat, WORKING_DIRECTORY, "/proc/self/statm", OPEN_READ | OPEN_CLOEXEC, 0);
 	if (file < 0) return 0;
 	long n = SYSTEM(SYS_read, file, text, sizeof text - 1, 0);
 	SYSTEM(SYS_close, file, 0, 0, 0);
@@ -76,7 +76,8 @@ static void add_number(struct path *path, long number) {
  * content would count against the limit. */
 void note(char what) {
 	if (!stub.session) return;
-	struct path path = {.length = 0};
+	struct path path;
+	path.length = 0;
 	char name[] = {'/', 'u', 'n', 'r', 'e', 'c', 'o', 'r', 'd', 'e', 'd', '-', what, 0};
 	add(&path, stub.shared_memory ? stub.shared_memory : "/dev/shm");
 	add(&path, "/ampere-");
@@ -86,6 +87,6 @@ void note(char what) {
 	add(&path, name);
 	add_number(&path, SYSTEM(SYS_getpid, 0, 0, 0, 0));
 	if (path.length == sizeof path.text - 1) return;
-	long file = SYSTEM(SYS_open, path.text, OPEN_NEW | OPEN_CLOEXEC, 0600, 0);
+	long file = SYSTEM(SYS_openat, WORKING_DIRECTORY, path.text, OPEN_NEW | OPEN_CLOEXEC, 0600);
 	if (file >= 0) SYSTEM(SYS_close, file, 0, 0, 0);
 }

@@ -19,8 +19,8 @@ static int is_mpi_in_fortran(const char *name) {
 }
 
 int host_may_wrap(const char *name) {
-	return is_mpi_in_c(name) || is_mpi_in_fortran(name) || is_equal(name, "roctxRangePushA") ||
-	       is_equal(name, "roctxRangePop") || begins_with(name, "cuptiSubscribe");
+	return is_mpi_in_c(name) || is_mpi_in_fortran(name) || begins_with(name, "roctxRange") ||
+	       is_equal(name, "roctxMarkA") || begins_with(name, "cuptiSubscribe");
 }
 
 static enum kind kind_of(const char *name, enum local *which) {
@@ -41,6 +41,13 @@ static int protect(uintptr_t start, uintptr_t end, int how) {
 }
 
 enum { READ = 1, READ_WRITE = 3 };
+
+/* Relocations of entries that hold a function's address: for calls, for references, and in data. */
+#if defined __x86_64__
+enum { CALL_ENTRY = R_X86_64_JUMP_SLOT, REFERENCE = R_X86_64_GLOB_DAT, IN_DATA = R_X86_64_64 };
+#elif defined __aarch64__
+enum { CALL_ENTRY = R_AARCH64_JUMP_SLOT, REFERENCE = R_AARCH64_GLOB_DAT, IN_DATA = R_AARCH64_ABS64 };
+#endif
 
 /* The pages of an object that have been made writable. */
 struct window {
@@ -98,16 +105,16 @@ static void *replacement(const struct object *object, const char *name, struct t
 static void treat_entry(struct window *window, const Elf64_Rela *relocation, struct treatment *treatment) {
 	const struct object *object = window->object;
 	unsigned type = ELF64_R_TYPE(relocation->r_info);
-	if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT && type != R_X86_64_64) return;
+	if (type != CALL_ENTRY && type != REFERENCE && type != IN_DATA) return;
 	const Elf64_Sym *symbol = &object->symbols[ELF64_R_SYM(relocation->r_info)];
-	if (symbol->st_shndx != SHN_UNDEF || !symbol->st_name || (type == R_X86_64_64 && relocation->r_addend)) return;
+	if (symbol->st_shndx != SHN_UNDEF || !symbol->st_name || ((type == REFERENCE || type == IN_DATA) && relocation->r_addend)) return;
 	void *expected = NULL, *ours = replacement(object, object->strings + symbol->st_name, treatment, &expected);
 	void **entry = (void **)(object->base + relocation->r_offset);
 	if (!ours || (uintptr_t)entry % sizeof *entry) return;
 	void *held = __atomic_load_n(entry, __ATOMIC_RELAXED);
 	uintptr_t value = (uintptr_t)held;
 	/* An entry that is resolved at the first call points into the object itself. Any other value was written by another tool. */
-	int is_unresolved = type == R_X86_64_JUMP_SLOT && object->start <= value && value < object->end;
+	int is_unresolved = type == CALL_ENTRY && object->start <= value && value < object->end;
 	if (held != expected && !is_unresolved) return;
 	if (open_window(window, (uintptr_t)entry))
 		__atomic_store_n(entry, ours, __ATOMIC_RELEASE);

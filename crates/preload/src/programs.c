@@ -24,11 +24,11 @@ static int has_own(const char *text) {
 	return 0;
 }
 
-/* access(2) checks the rights of the real user. It ignores capabilities, which a program such as setpriv loses when it starts the
+/* faccessat(2) checks the rights of the real user. It ignores capabilities, which a program such as setpriv loses when it starts the
  * next one. */
 static int can_read_own(void) {
 	enum { READ_OK = 4 };
-	return SYSTEM(SYS_access, stub.path, READ_OK, 0, 0) == 0;
+	return SYSTEM(SYS_faccessat, WORKING_DIRECTORY, stub.path, READ_OK, 0) == 0;
 }
 
 /* The index of LD_PRELOAD in this environment if it names this library and the new program could not read it; otherwise -1. */

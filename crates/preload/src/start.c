@@ -6,6 +6,7 @@
 /* These references may stay unresolved: C libraries other than glibc lack the last one. */
 __attribute__((weak)) int dl_iterate_phdr(visit *, void *);
 __attribute__((weak)) int dladdr(const void *, void *);
+__attribute__((weak)) unsigned long getauxval(unsigned long);
 __attribute__((weak)) const char *gnu_get_libc_version(void);
 
 /* AddressSanitizer's library refuses to be loaded after another library, unless its default options allow that. It gets them
@@ -25,6 +26,8 @@ static int find_own(struct info *info, size_t size, void *data) {
 		stub.iterate = (int (*)(visit *, void *))defined_in(&object, "dl_iterate_phdr");
 		stub.address = (int (*)(const void *, void *))defined_in(&object, "dladdr");
 	} else if (object.start <= own && own < object.end) {
+		stub.base = object.base;
+		stub.is_late = stub.libc_start != 0;
 		size_t n = length(object.name);
 		for (size_t i = 0; i <= n && n < sizeof stub.path; i++) stub.path[i] = object.name[i];
 	}
@@ -69,9 +72,10 @@ static int is_score_p_here(void) {
 
 /* Prepares this library, and measures the process unless ampere is switched off. */
 static int prepare(void) {
-	if (!gnu_get_libc_version || !dl_iterate_phdr || !dladdr) return 0;
+	if (!gnu_get_libc_version || !dl_iterate_phdr || !dladdr || !getauxval) return 0;
+	stub.page = getauxval(AT_PAGESZ);
 	dl_iterate_phdr(find_own, &stub.start_count);
-	if (!stub.iterate || !stub.address || !find_functions()) return 0;
+	if (stub.is_late || !stub.iterate || !stub.address || !find_functions()) return 0;
 	const char *off = value_of(*stub.environment, "AMPERE_DISABLE");
 	if (off && *off && !is_equal(off, "0")) return 1;
 	if (!find_host()) return 1;

@@ -8,25 +8,36 @@
 #include <stdint.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
-#define PAGE 4096UL
+/* The size of a page. AArch64 has kernels with pages of 4, 16 and 64 KiB. */
+#define PAGE (stub.page)
 
 /* --- the system ------------------------------------------------------------------------------------------------ */
 
 /* A system call that does not change errno. */
-static inline long call6(long number, long a, long b, long c, long d, long e, long f) {
+#if defined __x86_64__
+static inline long call4(long number, long a, long b, long c, long d) {
 	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	register long r9 __asm__("r9") = f;
 	long result;
-	__asm__ volatile("syscall"
-	                 : "=a"(result)
-	                 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-	                 : "rcx", "r11", "memory");
+	__asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
 	return result;
 }
-#define SYSTEM(number, a, b, c, d) call6(number, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
-enum { SYS_read = 0, SYS_open = 2, SYS_close = 3, SYS_mprotect = 10, SYS_access = 21, SYS_getpid = 39, SYS_getrlimit = 97, SYS_geteuid = 107, SYS_capget = 125 };
+enum { SYS_read = 0, SYS_close = 3, SYS_mprotect = 10, SYS_getpid = 39, SYS_getrlimit = 97, SYS_geteuid = 107, SYS_capget = 125, SYS_openat = 257, SYS_faccessat = 269 };
+#elif defined __aarch64__
+static inline long call4(long number, long a, long b, long c, long d) {
+	register long x8 __asm__("x8") = number;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	__asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
+	return x0;
+}
+enum { SYS_faccessat = 48, SYS_openat = 56, SYS_close = 57, SYS_read = 63, SYS_capget = 90, SYS_getrlimit = 163, SYS_getpid = 172, SYS_geteuid = 175, SYS_mprotect = 226 };
+#endif
+#define SYSTEM(number, a, b, c, d) call4(number, (long)(a), (long)(b), (long)(c), (long)(d))
 enum { OPEN_READ = 0, OPEN_NEW = 01 | 0100, OPEN_CLOEXEC = 02000000 };
+/* A path that does not start with a slash is relative to the working directory. */
+#define WORKING_DIRECTORY (-100)
 
 static inline int is_equal(const char *a, const char *b) {
 	while (*a && *a == *b) a++, b++;
@@ -101,7 +112,11 @@ struct stub {
 	/* The C library's dl_iterate_phdr and dladdr. */
 	int (*iterate)(visit *, void *);
 	int (*address)(const void *, void *);
-	uintptr_t libc_start;
+	uintptr_t libc_start, page;
+	/* Where this library is loaded. It is late, and does nothing, if it comes after the C library: it was not preloaded, but
+	 * opened by a program that found its path in a variable. */
+	uintptr_t base;
+	int is_late;
 	/* The number of objects that were loaded when the program started. They are the first in the loader's list, and stay
 	 * loaded. */
 	unsigned start_count;

@@ -14,19 +14,21 @@ const NAME_CHARS_MAX: usize = 40;
 /// named if there are some.
 pub fn words(devices: &[&Device]) -> Option<String> {
     let active = devices.iter().filter_map(|device| Some((*device, device.baseline.as_ref()?)));
-    let (known, unknown): (Vec<_>, Vec<_>) = active.partition(|(_, baseline)| baseline.is_known());
+    let (mut known, unknown): (Vec<_>, Vec<_>) = active.partition(|(_, baseline)| baseline.is_known());
+    known.sort_by(|one, other| one.0.name.cmp(&other.0.name)); // as in the sentence
     let mut words = Vec::new();
     if !known.is_empty() {
-        let watts: f64 = known.iter().map(|(_, baseline)| baseline.watts).sum();
+        let each: Vec<f64> = known.iter().map(|(_, baseline)| baseline.watts).collect();
+        let differ = each.len() <= NAMED_MAX && each.windows(2).any(|pair| pair[0] != pair[1]);
+        let watts = match differ {
+            true => each.into_iter().map(short_watts).collect::<Vec<_>>().join(" + "),
+            false => short_watts(each.into_iter().sum()),
+        };
         let fixed: f64 = known.iter().filter_map(|(device, _)| device.static_joules).sum();
         let origins: BTreeSet<String> = known.iter().map(|(_, baseline)| origin(baseline, &known)).collect();
         let origins = origins.into_iter().collect::<Vec<_>>().join(" and ");
         let (who, draw) = subject(&devices_of(&known));
-        words.push(format!(
-            ", of which {who} {draw} {} anyway ({} W, {origins})",
-            energy(fixed),
-            short_watts(watts)
-        ));
+        words.push(format!(", of which {who} {draw} {} anyway ({} W, {origins})", energy(fixed), watts));
     }
     if !unknown.is_empty() {
         let (who, draw) = subject(&devices_of(&unknown));
@@ -51,9 +53,9 @@ fn origin(baseline: &Baseline, known: &[(&Device, &Baseline)]) -> String {
         "calibrated" => "measured by ampere calibrate".to_owned(),
         "estimate" => "by the estimate".to_owned(),
         "idle intervals" if least < most => {
-            format!("from {least} to {most} intervals without activity of each")
+            format!("in {least} to {most} intervals without activity")
         }
-        "idle intervals" => format!("from {most} intervals without activity"),
+        "idle intervals" => format!("in {most} intervals without activity"),
         other => printable(other),
     }
 }

@@ -16,7 +16,7 @@ const STEP: usize = 2;
 /// The maximum indentation of a name.
 const INDENT_MAX: usize = 40;
 
-/// Functions that others call have most joules if they have at least this part.
+/// Functions that others call have most of the joules if they have at least this fraction.
 const CALLED_PART_MIN: f64 = 0.5;
 
 /// Whether functions that others call have most joules. Then the tree says more than the first lines, which have no inclusive

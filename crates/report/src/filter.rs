@@ -20,7 +20,7 @@ const COST_EMBEDDED: f64 = 40e-9;
 const COST_SCORE_P: f64 = 75e-9;
 /// The bytes of an enter or a leave in a trace.
 const BYTES_AN_EVENT: f64 = 12.0;
-/// If measuring takes more than this part of the ranks' time, a sentence reports it.
+/// If measuring takes more than this fraction of the ranks' time, a sentence reports it.
 const MEASURING_SHARE_MAX: f64 = 0.05;
 
 /// A function of the ranks, over all devices.
@@ -77,7 +77,7 @@ fn write(summary: &Summary, out: &mut String) -> std::fmt::Result {
     writeln!(out, "SCOREP_REGION_NAMES_END")
 }
 
-/// Describes the savings in the next run, estimated from the figures of this one.
+/// Describes the savings in the next run, estimated from the figures of this run.
 fn savings(tiny: &[&Function], all: &[Function], run: &Run) -> String {
     let calls: f64 = tiny.iter().map(|function| function.calls).sum();
     let whole: f64 = all.iter().map(|function| function.calls).sum();

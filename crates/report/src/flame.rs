@@ -167,7 +167,7 @@ fn title(node: &Box, whole: f64, unit: &str) -> String {
     title
 }
 
-/// Returns the width of the static part of a box, as a part of the box; `None` if it is not known or cannot be seen.
+/// Returns the width of the static part of a box, as a fraction of the box; `None` if it is not known or cannot be seen.
 fn static_part(node: &Box) -> Option<f64> {
     let part = 1.0 - node.dynamic? / node.sum.joules;
     (part * node.width >= WIDTH_MIN).then_some(part.min(1.0))

@@ -6,7 +6,7 @@ use crate::{other_jobs, over_ranks, sensors, waits};
 use ampere_figures::summary::{Device, Figures, Region, Summary, View, topmost, view};
 use ampere_model::digits::{energy, significant};
 use ampere_model::order::largest_first;
-use ampere_model::regions::is_mpi;
+use ampere_model::regions::{is_mpi, is_python};
 use ampere_model::text::printable;
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,25 +16,25 @@ const NAMES_MAX: usize = 3;
 /// Smaller parts of the whole than this are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
-/// Sums over the devices that are in no other one, so that no joule is counted twice.
+/// Sums over the devices that are not contained in another, so that no joule is counted twice.
 pub struct Sums<'a> {
     /// The energy of the devices.
     pub joules: f64,
     /// The energy that was charged to no frame.
     pub idle: f64,
-    /// The part of it that other jobs used.
+    /// The part of the idle energy that other jobs used.
     pub other_jobs: f64,
     /// The energy of intervals that cannot be attributed.
     pub lost: f64,
     /// The dynamic energy; `None` unless it is known for all devices.
     pub dynamic: Option<f64>,
-    /// The exclusive joules of the ranks view by region, the most first.
+    /// The exclusive joules of the ranks view by region, in descending order.
     pub regions: Vec<(&'a str, f64)>,
     /// The dynamic joules of each of them, if `dynamic` is known.
     pub dynamic_of: HashMap<&'a str, f64>,
     /// The energy of devices with GPU streams.
     pub gpu_joules: f64,
-    /// The exclusive joules of those devices by kernel, most first.
+    /// The exclusive joules of those devices by kernel, in descending order.
     pub kernels: Vec<(&'a str, f64)>,
     /// The dynamic joules of each kernel, if they and `dynamic` are known.
     pub dynamic_of_kernels: HashMap<&'a str, f64>,
@@ -164,6 +164,14 @@ fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) 
     }
 }
 
+/// Returns the rows that a sentence mentions.
+fn mentioned<'r, 'a>(
+    rows: &'r [(&'a str, f64)],
+    whole: f64,
+) -> impl Iterator<Item = &'r (&'a str, f64)> + use<'r, 'a> {
+    rows.iter().filter(move |row| row.1 >= MENTIONED_SHARE_MIN * whole).take(NAMES_MAX)
+}
+
 /// Returns at most ten sentences: the energy, the static energy, the kernels, the functions, how much of it is certain, the MPI
 /// functions, counters that differ from sensors, and at most three hints. There are none without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
@@ -178,9 +186,8 @@ pub fn sentences_with(summary: &Summary, hints: Vec<String>) -> Vec<String> {
     }
     let share = |part: f64, whole: f64| format!("{:.1} %", 100.0 * part / whole);
     let named = |rows: &[(&str, f64)], whole: f64| {
-        let rows = rows.iter().filter(|row| row.1 >= MENTIONED_SHARE_MIN * whole).take(NAMES_MAX);
-        let names = rows.map(|(name, part)| {
-            format!("{} ({})", names::shorten(name, NAME_CHARS_MAX), share(*part, whole))
+        let names = mentioned(rows, whole).map(|(name, part)| {
+            format!("{} ({})", names::shorten_in(summary, name, NAME_CHARS_MAX), share(*part, whole))
         });
         names.collect::<Vec<_>>().join(", ")
     };
@@ -199,11 +206,31 @@ pub fn sentences_with(summary: &Summary, hints: Vec<String>) -> Vec<String> {
             named(&kernels, whole)
         ));
     }
-    let most = named(&own, whole);
+    let facts = own.iter().any(|(name, _)| is_python(name)).then(|| facts::Facts::of(summary));
+    let of_python = facts.iter().flat_map(|facts| facts.python.iter().map(|row| (row.name, row.joules)));
+    let of_python: Vec<(&str, f64)> = of_python.collect();
+    let (rows, calls) = match of_python.is_empty() {
+        true => (&own, String::new()),
+        false => {
+            let elsewhere = facts.as_ref().map_or(0.0, facts::Facts::outside_python);
+            let words = match elsewhere >= MENTIONED_SHARE_MIN * whole {
+                true => format!("; {} called by no known Python function", share(elsewhere, whole)),
+                false => String::new(),
+            };
+            (&of_python, format!(", each with the functions in C that it calls{words}"))
+        }
+    };
+    let most = named(rows, whole);
     if !most.is_empty() {
         let when = if has_kernels { "on the host, also while kernels ran: " } else { "" };
         let what = if sums.dynamic.is_some() { "the dynamic joules" } else { "the total" };
-        all.push(format!("{when}most of {what} in {most}"));
+        let parts: Vec<f64> = mentioned(rows, whole).map(|row| row.1).collect();
+        let most_of = match parts.len() {
+            _ if 2.0 * parts.iter().sum::<f64>() > whole => "most of",
+            1 => "the largest part of",
+            _ => "the largest parts of",
+        };
+        all.push(format!("{when}{most_of} {what} in {most}{calls}"));
     }
     all.extend(other_jobs::words(summary));
     all.extend(baseline::resolved_words(topmost(summary)));
@@ -215,7 +242,7 @@ pub fn sentences_with(summary: &Summary, hints: Vec<String>) -> Vec<String> {
             "{}{words} ({}) in MPI functions, where ranks exchange data and wait: most in {} ({})",
             energy(of_mpi),
             share(of_mpi, whole),
-            names::shorten(name, NAME_CHARS_MAX),
+            names::shorten_in(summary, name, NAME_CHARS_MAX),
             energy(*part)
         ));
     }

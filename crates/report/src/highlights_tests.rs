@@ -60,7 +60,7 @@ fn only_the_kernels_view_shows_its_own_idle_joules() {
         sentences(&summary("measured", vec![gpu])),
         [
             "100 J in 10.0 s, 10.0 W on average; 60.0 % of it in no function",
-            "most of the total in kernel (40.0 %)"
+            "the largest part of the total in kernel (40.0 %)"
         ]
     );
     let mut unused = device("GPU-0", 100.0, &[], &[]);

@@ -85,7 +85,7 @@ fn without_scripts(summary: &Summary) -> Markup {
         @if !run.complete { p.bad { strong { (run.state()) } } }
         @if !run.command.is_empty() { p { code { (printable(&run.command.join(" "))) } } }
         p.small {
-            (run.ranks) @if run.ranks == 1 { " rank on " } @else { " ranks on " }
+            @if let Some(who) = crate::first::who(summary) { (who) " " } "on "
             (printable(&nodes_of(&run.nodes))) ", "
             @if !run.start.is_empty() { (printable(&run.start)) " to " (printable(&run.end)) ", " }
             "run " (printable(&run.id))
@@ -95,7 +95,7 @@ fn without_scripts(summary: &Summary) -> Markup {
         ul { @for sentence in sentences(summary) { li { (sentence) } } }
         @if !run.notes.is_empty() { h2 { "Notes" } ul { @for note in &run.notes { li { (printable(note)) } } } }
         h2 { "All devices: " (joules(sums.joules)) " J" }
-        (table("function", digits, &sums.regions, sums.joules, &[("idle: no consumer ran", sums.idle - sums.other_jobs), ("other jobs on the node", sums.other_jobs), ("lost: cannot be attributed", sums.lost)]))
+        (table("function", digits, &sums.regions, sums.joules, &[("idle: in no function", sums.idle - sums.other_jobs), ("other jobs on the node", sums.other_jobs), ("lost: cannot be attributed", sums.lost)]))
         @if !sums.kernels.is_empty() {
             h2 { "GPU kernels" }
             (table("kernel", digits, &sums.kernels, sums.joules, &[]))

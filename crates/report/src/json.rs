@@ -31,8 +31,9 @@ pub fn write_with_tables_of(
 ) -> io::Result<()> {
     let (run, quality) = (summary.run.clone(), summary.quality);
     let (schema, overhead) = (summary.schema.clone(), summary.overhead.clone());
-    let (topology, names, paths, devices, lanes) = Default::default();
-    let head = text(&Summary { schema, run, quality, overhead, topology, names, paths, devices, lanes });
+    let (topology, names, paths, devices, lanes, events) = Default::default();
+    let head =
+        text(&Summary { schema, run, quality, overhead, topology, names, paths, devices, lanes, events });
     let mut before = Vec::new();
     earlier.by_ref().take(HEAD_MAX).read_to_end(&mut before)?;
     let tables = |text: &[u8]| text.windows(TABLES.len()).position(|part| part == TABLES);

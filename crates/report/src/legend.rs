@@ -7,11 +7,11 @@ use ampere_figures::shares;
 use ampere_figures::summary::{RESOLVED_SAMPLES_MIN, Summary};
 use std::collections::BTreeSet;
 
-/// The head of threads and processes.
+/// The head of the column that names processes and threads.
 pub const GROUP_HEAD: &str = "location group";
-/// The heads of columns about ranks: of the first, which "mean" and "most" follow, and of the number of ranks.
+/// The heads of columns about ranks: the first is followed by "mean" and "most"; the second is that of the number of ranks.
 pub const RANKS_HEADS: [&str; 2] = ["least rank", "ranks"];
-/// The same columns about processes, in a run without MPI ranks.
+/// The heads of the same columns in a run without MPI ranks, which are about processes.
 pub const PROCESSES_HEADS: [&str; 2] = ["least process", "processes"];
 
 /// The columns that have not been explained yet.
@@ -42,8 +42,8 @@ impl Legend {
         self.heads.clear();
     }
 
-    /// Returns the explanations of the columns that were added, without those that were returned before. `what` is a row of
-    /// the first of these tables: a function or a kernel.
+    /// Returns the explanations of the columns that were added, without those that were returned before. `what` says
+    /// what a row of the first of these tables stands for: "function" or "kernel".
     pub fn take(&mut self, what: &str, is_active: bool) -> Vec<String> {
         let heads = std::mem::take(&mut self.heads);
         let mut lines: Vec<String> = explanations(what, is_active, self.is_sampled)
@@ -112,10 +112,10 @@ fn explanations(what: &str, is_active: bool, is_sampled: bool) -> Vec<(Vec<&'sta
         row(
             &["W", "dynamic W"],
             format!(
-                "{dynamic}W: over samples that belonged only to this {what}; \"below res.\": there are fewer than {RESOLVED_SAMPLES_MIN}, and its joules are modelled by time"
+                "{dynamic}W: over samples that belonged only to this {what}; \"below res.\": there are fewer than {RESOLVED_SAMPLES_MIN}, or they are under 5 % of its time; its joules are modelled by time"
             ),
         ),
-        row(&[GROUP_HEAD], format!("{GROUP_HEAD}: a process, a thread of it, or what uses a GPU")),
+        row(&[GROUP_HEAD], format!("{GROUP_HEAD}: a process, one of its threads, or a GPU's context")),
     ];
     all.extend(each(RANKS_HEADS, "rank"));
     all.extend(each(PROCESSES_HEADS, "process"));

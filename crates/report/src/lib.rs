@@ -7,15 +7,18 @@
 //! baseline.rs     static and dynamic joules in words             other_jobs.rs  what other jobs used
 //! tree.rs         call paths as a tree          flame.rs    the tree as a picture (SVG)
 //! page/           the figures of a page, and the page itself      folded.rs   stacks for other programs' pictures
-//! sensors.rs      counters that differ from power sensors
+//! sensors.rs      counters that differ from power sensors         pprof.rs    a profile for pprof
 //! html.rs         report.html, and the live page                  compare/    comparison of runs
+//! protobuf.rs     the encoding of pprof's and Perfetto's files
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
 //! call_table/     a row for each call           timeline.rs joules over time
 //! table.rs        columns as CSV, JSON or Parquet            text_column.rs  a Parquet column of names
 //! filter.rs       tiny functions, for the next run
+//! green500.rs     what a run fulfils of the methodology for the Green500 list
 //! over_devices.rs  the largest devices; calls and seconds of ranks that draw from several devices
 //! call_tree.rs     the tree as text
 //! waits.rs        energy that ranks used while waiting in MPI, as text and tables       legend.rs  what columns mean
+//! work.rs          units of work, and their joules        events.rs  instructions and other events, for each joule
 //! ```
 
 #![forbid(unsafe_code)]
@@ -25,10 +28,12 @@ pub mod call_table;
 mod call_tree;
 pub mod compare;
 mod csv;
+mod events;
 mod filter;
 pub mod first;
 mod flame;
 mod folded;
+mod green500;
 pub mod highlights;
 mod html;
 pub mod json;
@@ -39,6 +44,8 @@ mod over_ranks;
 pub mod page;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod pprof;
+pub mod protobuf;
 mod rows;
 mod sensors;
 pub mod table;
@@ -48,6 +55,7 @@ mod text_column;
 pub mod timeline;
 mod tree;
 mod waits;
+pub mod work;
 
 use crate::first::screen::Screen;
 use crate::highlights::Sums;
@@ -55,6 +63,7 @@ use ampere_figures::summary::{Device, Summary, View};
 use ampere_model::text::{joules, printable};
 pub use call_tree::has_most_joules_in_callees;
 pub use html::{live_page, page_mark};
+pub use over_ranks::is_mpi_rank;
 use std::collections::BTreeSet;
 
 /// The formats of a report, for the option `--format`.
@@ -74,22 +83,33 @@ pub enum Format {
     Folded,
     /// Only the flame graph, as a picture (SVG)
     Flamegraph,
+    /// A profile with the microjoules of each call path, for pprof, speedscope and Pyroscope
+    Pprof,
     /// A row for each call path, as a Parquet file for pandas, DuckDB, Spark
     Parquet,
     /// The run's trace with the power of each device, for ui.perfetto.dev or chrome://tracing
     Chrome,
+    /// The same in Perfetto's own format, which takes half of the space or less, for ui.perfetto.dev
+    Perfetto,
+    /// Call paths with their microjoules over time and the power of each device, for profiler.firefox.com
+    Firefox,
     /// The run's trace with its joules, in rocmProfileData's tables: an SQLite file, which needs -o
     Sqlite,
     /// Joules and watts by rank, device or region over time, from the run's trace; or the calls of one region
     Timeline,
     /// Functions that are called often and use almost no energy, as a Score-P filter file for the next run
     ScorepFilter,
+    /// What the run fulfils of the power measurement methodology for the Green500 list, and what is missing
+    Green500,
 }
 
 impl Format {
     /// Whether the format shows events, which are in a trace but not in a summary.
     pub fn is_of_events(self) -> bool {
-        matches!(self, Format::Chrome | Format::Sqlite | Format::Timeline)
+        matches!(
+            self,
+            Format::Chrome | Format::Perfetto | Format::Firefox | Format::Sqlite | Format::Timeline
+        )
     }
 }
 
@@ -217,6 +237,7 @@ pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u
         Format::Csv => csv::render(summary),
         Format::Html => html::render(summary).into_bytes(),
         Format::Folded => folded::render(summary).into_bytes(),
+        Format::Pprof => pprof::render(summary),
         Format::Flamegraph => {
             let unit = text::own_unit(has_only_dynamic(summary), "J");
             flame::document(&tree::Frames::of(summary).whole(), &head(summary, &unit), &unit).into_bytes()
@@ -226,7 +247,10 @@ pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => return Err(ReportError::NoParquet),
         Format::ScorepFilter => filter::render(summary).into_bytes(),
-        Format::Chrome | Format::Sqlite | Format::Timeline => return Err(ReportError::NoEvents),
+        Format::Green500 => green500::render(summary).into_bytes(),
+        Format::Chrome | Format::Perfetto | Format::Firefox | Format::Sqlite | Format::Timeline => {
+            return Err(ReportError::NoEvents);
+        }
     })
 }
 

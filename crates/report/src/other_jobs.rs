@@ -6,7 +6,7 @@ use ampere_model::digits::{energy, percent};
 /// A smaller part of the dynamic joules is not mentioned.
 const PART_MIN: f64 = 0.01;
 
-/// Returns the joules that other jobs used, of all devices that no other contains.
+/// Returns the joules that other jobs used, of all devices that are not contained in another.
 pub fn joules(summary: &Summary) -> f64 {
     let ranks = topmost(summary).filter_map(|device| device.shown().find(|view| view.view == "ranks"));
     ranks.map(|view| view.other_jobs_joules).sum()

@@ -37,7 +37,7 @@ impl Sum {
 }
 
 /// Returns the figures of a kind of view over all devices, by region and by path. The calls of a rank that draws from several
-/// devices count once, and so does a region that is on the stack twice.
+/// devices are counted once, and so is a region that is on the stack twice.
 pub fn sums<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],
@@ -70,8 +70,8 @@ pub fn sums<'a>(
     (regions, (0..).zip(paths).filter_map(|(path, sum)| Some((path, sum?))).collect())
 }
 
-/// Adds up the exclusive figures of call paths by the last Python function on each of them, so that it has the functions in C
-/// that it calls.
+/// Adds up the exclusive figures of call paths by the last Python function on each of them. So a Python function includes the
+/// functions in C that it calls.
 pub fn by_python<'a>(summary: &'a Summary, paths: &BTreeMap<u32, Sum>) -> BTreeMap<&'a str, Sum> {
     let mut last: Vec<Option<u32>> = Vec::with_capacity(summary.paths.len());
     for (caller, name) in summary.paths.parent.iter().zip(&summary.paths.name) {
@@ -129,12 +129,13 @@ fn locations_of_several(views: &[&View]) -> HashSet<(u32, u32)> {
     several
 }
 
-/// Returns the largest devices, in their order but "GPU-0" before "GPU-1", and all others, most joules first.
+/// Returns the largest devices, and all others in descending order of their joules. The largest ones are in the order of the
+/// summary, but devices of the same kind in the order of their numbers.
 pub fn largest(summary: &Summary, most: usize) -> (Vec<&Device>, Vec<&Device>) {
     let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
     largest_first(&mut by_joules, |(_, device)| device.total_joules);
     let others = by_joules.split_off(most.min(by_joules.len()));
-    // A device's place is that of the first device of its kind on its node.
+    // A device has the position of the first device of its kind on its node.
     fn kind(device: &Device) -> (&str, &str) {
         (&device.node, device.name.trim_end_matches(|c: char| c.is_ascii_digit()))
     }

@@ -8,7 +8,7 @@ use ampere_model::regions::is_mpi;
 
 /// A rank stands out if it is further from the middle half of the ranks than this many times the width of that half.
 const FAR_RATIO_MIN: f64 = 3.0;
-/// Ranks that differ by no more than this part of their median do not stand out, however close the others are.
+/// Ranks that differ by no more than this fraction of their median do not stand out, however close the others are.
 const ALIKE_DIFFERENCE_MAX: f64 = 0.05;
 /// In rows with a smaller part of all joules than this, no rank stands out.
 pub(crate) const SHARE_MIN: f64 = 0.01;
@@ -34,7 +34,7 @@ pub struct Spread<'a> {
     pub least: f64,
     /// The joules of the rank that used most.
     pub most: f64,
-    /// That rank; `None` if no rank ran it.
+    /// The rank that used most; `None` if no rank ran it.
     pub most_on: Option<Rank<'a>>,
     /// Ranks that stand out and their joules, the most different first.
     pub standing_out: Vec<(Rank<'a>, f64)>,
@@ -61,7 +61,7 @@ impl Spread<'_> {
 /// The largest spreads, and the sum of the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spreads<'a> {
-    /// The largest, most joules first.
+    /// The largest, in descending order of their joules.
     pub rows: Vec<Spread<'a>>,
     /// The number and the joules of the others.
     pub others: (usize, f64),
@@ -172,7 +172,7 @@ struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// Adds a row to a rank. A rank's calls and times are in the rows of each of its devices, but count once.
+    /// Adds a row to a rank. A rank's calls and times are in the rows of each of its devices, but are counted once.
     fn add(&mut self, rank: Rank<'a>, device: u32, (joules, figures): (f64, &Figures), groups: usize) {
         self.places.resize(groups, (0, 0));
         let (place, first_device) = &mut self.places[rank.1 as usize];

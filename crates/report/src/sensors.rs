@@ -4,9 +4,9 @@ use ampere_figures::summary::{Device, Summary};
 use ampere_model::text::{compact, short};
 use ampere_timeline::agreement::{Check, POWER_SENSOR};
 
-/// The counter and the power sensor of a correct device differ by at most this part.
+/// The counter and the power sensor of a correct device differ by at most this fraction.
 const DIFFERENCE_MAX: f64 = 0.02;
-/// The maximum length of the devices' names.
+/// The maximum number of characters of the devices' names.
 const NAMES_CHARS_MAX: usize = 24;
 
 /// Returns the difference between the integrated power of a device and its counter as text: "-3.0 % !" if it is large.
@@ -27,7 +27,8 @@ pub fn words(summary: &Summary) -> Option<String> {
     Some(format!("counter and power sensor of {names} differ by over {limit:.0} %, or not steadily"))
 }
 
-/// Returns the comparison of a device's counter with its power sensor, and their difference as a part of the counter's joules.
+/// Returns the difference between a device's power sensor and its counter, as a fraction of the counter's joules, and the whole
+/// comparison.
 fn check(device: &Device) -> Option<(f64, &Check)> {
     let check = device.checks.iter().find(|check| check.kind == POWER_SENSOR)?;
     Some((check.difference_ratio?, check))

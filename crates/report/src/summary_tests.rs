@@ -252,7 +252,8 @@ fn cpu_time_of_a_part_of_the_run_is_marked_as_such() {
         cpus: 2,
         node_cpus: 2,
     };
-    let whole = "8.00 s of the node's 10.00 s of busy CPU time were this run's own: 1.60 of 2.00 busy cores on average";
+    let whole =
+        "8.00 s of the node's 10.00 s of busy CPU time were this run's own: 1.60 of 2 cores busy on average";
     assert_eq!(cpu.words(5.1), whole);
     assert_eq!(cpu.words(15.3), format!("{whole}, in 5.0 of 15.3 s"));
 }
@@ -294,6 +295,7 @@ fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
         }
         attributor.end_readings(device);
     }
+    attributor.judge_devices(true);
     let run = Run { complete: true, ..Run::default() };
     let seen = Summary::new(&attributor, Some(ViewKind::Ranks), run, Losses::default());
     let said = crate::highlights::sentences(&seen).join("\n");
@@ -324,6 +326,7 @@ fn next_to_a_good_counter(other: fn(u64) -> Option<u64>) -> Summary {
         }
         attributor.end_readings(device);
     }
+    attributor.judge_devices(true);
     let run = Run { complete: true, ..Run::default() };
     Summary::new(&attributor, Some(ViewKind::Ranks), run, Losses::default())
 }

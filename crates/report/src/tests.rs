@@ -8,7 +8,7 @@ use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo};
 use clap::ValueEnum;
 
-const HOSTILE: &str = "<script>alert(1)</script>\"'&;\n=1+1";
+pub(crate) const HOSTILE: &str = "<script>alert(1)</script>\"'&;\n=1+1";
 
 pub(crate) fn summary() -> Summary {
     let run = Run { seconds: 10.0, command: vec![HOSTILE.to_owned()], ..Run::default() };
@@ -145,6 +145,50 @@ fn stacks_add_up_to_the_device() {
     assert!((sum - 10e6).abs() < 10.0, "{folded}");
     assert!(folded.contains("MPI Rank 0;main;work 3000000\n"), "{folded}");
     assert_eq!(folded.lines().count(), 5, "a hostile name is on one line: {folded}");
+}
+
+/// Returns the fields of a protocol buffer's message: their numbers, and their values or bytes.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let length = bytes.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
+        let (own, rest) = bytes.split_at(length);
+        *bytes = rest;
+        own.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f))
+    }
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let value = varint(&mut bytes);
+        let (own, rest) = bytes.split_at(if key & 7 == 2 { value as usize } else { 0 });
+        all.push((key >> 3, value, own));
+        bytes = rest;
+    }
+    all
+}
+
+#[test]
+fn a_profile_for_pprof_has_each_joule_once() {
+    let profile = render(&summary(), Format::Pprof, Screen::FILE).unwrap();
+    let all = fields(&profile);
+    let of = |number: u64| all.iter().filter(move |field| field.0 == number).map(|field| field.2);
+    let texts: Vec<&str> = of(6).map(|text| std::str::from_utf8(text).unwrap()).collect();
+    assert_eq!(texts[..3], ["", "energy", "microjoules"]);
+    let names: Vec<&str> = of(5).map(|function| texts[fields(function)[1].1 as usize]).collect();
+    let packed = |bytes: &[u8]| {
+        let values = bytes.split_inclusive(|byte| byte & 0x80 == 0);
+        let value = |own: &[u8]| own.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
+        values.map(value).collect::<Vec<u64>>()
+    };
+    let samples: Vec<(Vec<&str>, u64)> = of(2)
+        .map(|sample| {
+            let sample = fields(sample);
+            let path = packed(sample[0].2).into_iter().map(|number| names[number as usize - 1]).collect();
+            (path, packed(sample[1].2)[0])
+        })
+        .collect();
+    let sum: u64 = samples.iter().map(|(_, microjoules)| microjoules).sum();
+    assert!(sum.abs_diff(10_000_000) < 10, "{samples:?}");
+    assert!(samples.contains(&(vec!["work", "main"], 3_000_000)), "the innermost first: {samples:?}");
 }
 
 #[test]
@@ -766,7 +810,7 @@ fn inclusive_dynamic_joules_are_in_every_form_with_inclusive_joules() {
 }
 
 /// Returns a run of several ranks, in which `work` has these joules more.
-fn varied(name: &str, ranks: u32, more: f64) -> compare::Named {
+pub(crate) fn varied(name: &str, ranks: u32, more: f64) -> compare::Named {
     let mut summary = summary();
     for view in summary.devices[0].views.iter_mut().filter(|view| view.view == "ranks") {
         let is_work = |row: &&mut summary::Region| &*row.region == "work";
@@ -844,7 +888,9 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
     slow[2].summary.run.seconds *= 7.0;
     let seconds = slow[0].summary.run.seconds;
     let unknown = text(vec![slow, group(2, [0.0, 0.3, 0.6])], Per::Run);
-    assert!(unknown.starts_with("whether the energy differs is not known (noise ± "), "{unknown}");
+    let verdict = unknown.lines().next().unwrap_or_default();
+    assert!(verdict.starts_with("whether the energy differs is not known (noise ± "), "{unknown}");
+    assert!(verdict.ends_with("%; more runs reduce it)"), "its own noise alone: {unknown}");
     let [one, others] = [7.0 * seconds, seconds].map(|seconds| ampere_model::digits::significant(seconds, 3));
     let named = format!("slow took {one} s, the other runs of its group {others} to {others} s: ");
     assert!(unknown.contains(&named) && !unknown.contains("the same"), "{unknown}");
@@ -939,7 +985,7 @@ fn estimates_with_different_watts_are_not_a_significant_difference() {
         (String::from_utf8(text).unwrap(), significant.collect::<Vec<_>>())
     };
     let (text, significant) = compared(100.0);
-    assert!(text.starts_with("energy +30 %; work +97 %\n"), "{text}");
+    assert!(text.starts_with("estimated energy +30 %; work +97 %\n"), "{text}");
     assert!(significant.contains(&"\"work\"".to_owned()), "{significant:?}");
     assert!(!text.contains("cannot be compared"), "{text}");
     let (text, significant) = compared(150.0);
@@ -1126,11 +1172,33 @@ fn call_paths_of_two_programs_are_matched_below_their_files_names() {
     let versions = csv([of_program("solver-1", 0.0), of_program("solver-2", 1.0)]);
     assert!(versions.contains("call path,(program) > work,"), "{versions}");
     assert!(versions.contains("function,(program),") && !versions.contains("solver-1"), "{versions}");
-    let table = [of_program("solver-1", 0.0), of_program("solver-2", 1.0)].map(|run| vec![run]);
-    let table = String::from_utf8(Comparison::of(table.into(), Per::Run).render(Form::Table)).unwrap();
-    assert!(table.contains("(program) is the program of each run: solver-1, solver-2\n"), "{table}");
+    let group = |program: &str, more: f64| [0.0, 0.1, 0.2].map(|noise| of_program(program, more + noise));
+    let all = Comparison::of(vec![group("solver-1", 0.0).into(), group("solver-2", 3.0).into()], Per::Run);
+    let [table, page, markdown] = [Form::Table, Form::Html, Form::Markdown]
+        .map(|form| String::from_utf8(all.render(form)).expect("UTF-8"));
+    let note = "(program) is the program of each run: solver-1, solver-2";
+    assert!(table.contains(&format!("{note}\n")) && page.contains(note), "{table}");
+    assert!(!markdown.contains("(program)"), "it has only functions that differ: {markdown}");
+    assert!(page.contains("data-head=\"change\""), "a narrow page has no head above its cells: {page}");
     let same = csv([of_program("solver", 0.0), of_program("solver", 1.0)]);
     assert!(same.contains("call path,solver > work,") && !same.contains("(program)"), "{same}");
+    let of_script = |script: &str| {
+        let mut run = of_program("python3", 0.0);
+        run.summary.run.command = ["python3", script].map(str::to_owned).to_vec();
+        let named = format!("work ({script})");
+        run.summary
+            .names
+            .iter_mut()
+            .filter(|name| &***name == "work")
+            .for_each(|name| *name = (*named).into());
+        let views = run.summary.devices.iter_mut().flat_map(|device| &mut device.views);
+        let regions = views.flat_map(|view| &mut view.regions).filter(|row| &*row.region == "work");
+        regions.for_each(|row| row.region = (*named).into());
+        run
+    };
+    let scripts = csv([of_script("before.py"), of_script("after.py")]);
+    assert!(scripts.contains("call path,python3 > work (program),"), "{scripts}");
+    assert!(scripts.contains("function,work (program),") && !scripts.contains("after.py"), "{scripts}");
     // The command does not name these files, so the names may be those of functions.
     let unnamed = |program| {
         let mut run = of_program(program, 0.0);

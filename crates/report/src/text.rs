@@ -2,9 +2,10 @@
 //! tables.
 
 use crate::baseline;
-use crate::first::facts::WAITING_PART_MIN;
+use crate::events;
+use crate::first::facts::{Facts, WAITING_PART_MIN};
 use crate::first::screen::{Column, LABEL, LINES, Line, Names, ROWS, Screen, Style, Table, labelled};
-use crate::first::tables::{self, Known};
+use crate::first::tables::{self, FUNCTIONS_MAX, Known};
 use crate::first::{self, names};
 use crate::legend::{GROUP_HEAD, Legend, PROCESSES_HEADS, RANKS_HEADS};
 use crate::over_devices;
@@ -13,8 +14,9 @@ use crate::waits;
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::shares::{self, Whole};
+use ampere_figures::site::Site;
 use ampere_figures::summary::{Baseline, Device, Figures, Region, Summary, View};
-use ampere_figures::summary::{Callpath, StacksOverhead, parts, topmost, view};
+use ampere_figures::summary::{Callpath, Run, StacksOverhead, parts, topmost, view};
 use ampere_model::digits::{self, MEASURED, column, count, energy, known_column, percent, significant};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, printable, short};
@@ -46,12 +48,14 @@ pub fn render(summary: &Summary, screen: Screen) -> String {
         Page { summary, screen, whole: Whole::of(summary), legend: Legend::of(summary), lines: Vec::new() };
     page.notes();
     page.topology();
+    page.python();
     page.waiting();
+    page.events();
     page.all_ranks();
     page.devices();
     page.foot();
     let lines: String = page.lines.iter().map(|line| line.shown(screen) + "\n").collect();
-    // All hints are shown, also on a small terminal: everything else is below them anyway.
+    // All hints are shown, even on a small terminal, because everything else is below them anyway.
     first::render(summary, Screen { lines: screen.lines.max(LINES), ..screen }, &[]) + &lines
 }
 
@@ -93,9 +97,12 @@ impl<'a> Page<'a> {
         self.lines.push(Line::empty());
         let shown = table.fitted(Screen { width: self.screen.width - INDENT, ..self.screen });
         self.legend.add(&shown);
-        let indented =
-            shown.lines.into_iter().map(|line| Line { text: format!("{:INDENT$}{}", "", line.text), ..line });
-        self.lines.extend(indented);
+        self.indented(shown.lines);
+    }
+
+    fn indented(&mut self, lines: Vec<Line>) {
+        let lines = lines.into_iter();
+        self.lines.extend(lines.map(|line| Line { text: format!("{:INDENT$}{}", "", line.text), ..line }));
     }
 
     fn measure(&self, device: &Device, view: &View) -> Measure {
@@ -127,6 +134,9 @@ impl<'a> Page<'a> {
         lines.extend((!run.command.is_empty()).then(|| ("command", first::command_line(&run.command))));
         lines.extend(run.node_cpu.as_ref().map(|cpu| ("cpu", cpu.words(run.seconds))));
         lines.extend((summary.devices.len() > 1).then(|| ("total", total(summary))));
+        lines.extend(delay_products(run).map(|words| ("edp", words)));
+        let site = run.site.iter().flat_map(Site::lines);
+        lines.extend(site.map(|(name, words)| ("site", format!("{name} {words}"))));
         let notes = run.notes_in_order().take(NOTES_MAX);
         lines.extend(notes.map(|note| ("note", short(note, NOTE_CHARACTERS_MAX))));
         let more = run.notes.len().saturating_sub(NOTES_MAX);
@@ -154,6 +164,19 @@ impl<'a> Page<'a> {
         }
     }
 
+    /// Writes the Python functions if there are more than the first lines have, and more were asked for.
+    fn python(&mut self) {
+        if self.rows() <= FUNCTIONS_MAX {
+            return;
+        }
+        let facts = Facts::of(self.summary);
+        if facts.python.len() > FUNCTIONS_MAX {
+            self.title("Python functions");
+            let screen = Screen { width: self.screen.width - INDENT, ..self.screen };
+            self.indented(tables::python(&facts, self.rows(), screen));
+        }
+    }
+
     /// Writes the tables of the energy that ranks used while they waited for each other.
     fn waiting(&mut self) {
         let Some(waiting) = waits::of(self.summary) else { return };
@@ -167,7 +190,25 @@ impl<'a> Page<'a> {
         self.put(&words, Style::Plain);
     }
 
-    /// Writes the table of ranks over all devices that are in no other one, if there are several.
+    /// Writes the events that were counted with samples, such as instructions, and their rates.
+    fn events(&mut self) {
+        let words = events::words(&self.summary.run);
+        if words.is_empty() {
+            return;
+        }
+        self.title("events in the threads");
+        words.iter().for_each(|line| self.put(line, Style::Plain));
+        let is_dynamic =
+            topmost(self.summary).filter_map(|device| view(device, "ranks")).all(View::is_active);
+        let unit = own_unit(is_dynamic, "J");
+        if let Some(table) = events::table(self.summary, self.rows(), self.digits(), &unit) {
+            self.table(table);
+            self.legend.skip();
+            self.put(&events::explanation(self.summary), Style::Plain);
+        }
+    }
+
+    /// Writes the table of ranks over all devices that are not contained in another, if there are several.
     fn all_ranks(&mut self) {
         let views: Vec<(&'a Device, &'a View)> =
             topmost(self.summary).filter_map(|device| Some((device, view(device, "ranks")?))).collect();
@@ -266,7 +307,7 @@ impl<'a> Page<'a> {
             Some(far(row)).filter(|far| !far.is_empty()).map_or_else(String::new, |far| format!("! {far}"))
         });
         let [least, ranks] = self.ranks_heads();
-        // A launcher, for example, is no rank.
+        // A launcher, for example, is not a rank.
         let count = |row: &Spread| if row.ranks > 0 { row.ranks.to_string() } else { "-".to_owned() };
         let before = vec![
             Column::new(&measure.unit, figures(&|row| row.joules)),
@@ -386,7 +427,7 @@ impl<'a> Page<'a> {
         };
         let what = if view.view == "kernels" { "kernels" } else { "functions" };
         let words = format!(
-            "{} ({}, {}): {} in {what}, {} idle (in none){others}{lost}",
+            "{} ({}, {}): {} in {what}, {} idle{others}{lost}",
             self.title_of(view),
             view.policy,
             view.sharing,
@@ -412,7 +453,7 @@ impl<'a> Page<'a> {
         // A function that waits has many joules, but hardly any dynamic ones.
         let waits = |row: &Region| row.figures.exclusive_joules >= WAITING_PART_MIN * device.total_joules;
         let (rows, small) = large(view.own_regions(), total, self.rows(), (of_row, waits));
-        let has_watts = rows.iter().any(|row| row.watts.resolved_watts.is_some());
+        let has_watts = rows.iter().any(|row| row.watts.typical(&row.figures).is_some());
         let figures: Vec<&Figures> = rows.iter().map(|row| &row.figures).collect();
         let known: Vec<Known> = rows.iter().map(|row| known(device, row)).collect();
         let mut before = self.figure_columns(device, view, &figures, &known);
@@ -424,7 +465,7 @@ impl<'a> Page<'a> {
         before.push(Column::new("inclusive", column(&inclusive, self.digits())).dispensable(5));
         before.push(Column::new("calls", texts(&|row| calls(row.figures.calls))).dispensable(6));
         let unknown = if has_watts { "below res." } else { "-" };
-        let watts: Vec<Option<f64>> = rows.iter().map(|row| row.watts.resolved_watts).collect();
+        let watts: Vec<Option<f64>> = rows.iter().map(|row| row.watts.typical(&row.figures)).collect();
         let watts = known_column(&watts, unknown, self.digits());
         before.push(Column::new(watts_head(view), watts).dispensable(2));
         let names = Names::Functions(rows.iter().map(|row| &*row.region).collect());
@@ -612,7 +653,14 @@ fn without_consumer(summary: &Summary) -> Option<String> {
     (!names.is_empty()).then(|| format!("{} <- no consumer: all idle", compact(&names)))
 }
 
-/// Describes all joules, and the devices that are in no other one.
+/// Returns the energy-delay products of the run, which weigh its energy against its time.
+fn delay_products(run: &Run) -> Option<String> {
+    let (joules, seconds) = (run.total_joules, run.seconds);
+    let (edp, ed2p) = (energy(joules * seconds), energy(joules * seconds * seconds));
+    (joules > 0.0 && seconds > 0.0).then(|| format!("{edp} s (energy x delay), {ed2p} s² (energy x delay²)"))
+}
+
+/// Describes all joules, and the devices that are not contained in another.
 fn total(summary: &Summary) -> String {
     let parts = parts(summary);
     let (devices, _) = over_devices::largest(summary, usize::MAX);
@@ -651,8 +699,8 @@ fn sums_by_location(view: &View) -> SumsByLocation {
     sums
 }
 
-/// Makes one row of the same call path on several threads of a process. Returns the rows with the numbers of threads, most joules
-/// first.
+/// Makes one row of the same call path on several threads of a process. Returns the rows with the numbers of threads, in
+/// descending order of their joules.
 fn over_locations(rows: impl Iterator<Item = Callpath>) -> Vec<(Callpath, usize)> {
     let mut sums: BTreeMap<(u32, u32), (Callpath, usize)> = BTreeMap::new();
     for row in rows {
@@ -725,7 +773,14 @@ pub fn most_of(whole: Whole, view: &View) -> String {
     let named: Vec<String> = rows
         .map(|row| {
             let part = percent(row.figures.own_joules(), whole.joules(view.is_active()));
-            format!("{} ({part})", names::shorten(&row.region, NAME_CHARS_MAX))
+            format!(
+                "{} ({part})",
+                names::shorten_among(
+                    &row.region,
+                    view.regions.iter().map(|row| &*row.region),
+                    NAME_CHARS_MAX
+                )
+            )
         })
         .collect();
     match named.is_empty() {

@@ -40,7 +40,7 @@ impl By {
 pub struct Series {
     pub node: String,
     pub device: String,
-    /// The view that divides them; empty if they are not divided.
+    /// The view that divides the joules; empty if they are not divided.
     pub view: &'static str,
     /// The rank or region; "(idle)" or "(lost)" for joules that belong to none.
     pub name: String,
@@ -48,12 +48,12 @@ pub struct Series {
     pub joules: Vec<f64>,
     /// The static and the dynamic part of the joules of each bin, if they are known.
     pub parts: Option<[Vec<f64>; 2]>,
-    /// The duration of the time above a power, if only that counts.
+    /// The time for which the device was above a power, if only that time counts.
     pub seconds: f64,
 }
 
 impl Series {
-    /// Whether its joules belong to a rank or a region.
+    /// Whether the joules of the series belong to a rank or a region.
     fn is_attributed(&self) -> bool {
         !self.name.starts_with('(')
     }

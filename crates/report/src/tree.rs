@@ -147,7 +147,8 @@ impl<'a> Frames<'a> {
         Tree { name: name.to_owned(), frames: self, is_of_kernels, sums, idle, idle_dynamic, lost }
     }
 
-    /// Returns the tree of all devices that are in no other one: the ranks view, or the kernels view if only that was chosen.
+    /// Returns the tree of all devices that are not contained in another: the ranks view, or the kernels view if only that was
+    /// chosen.
     pub fn whole(&'a self) -> Tree<'a> {
         self.of_views("all devices", whole_views(self.summary).into_iter())
     }
@@ -162,7 +163,7 @@ impl<'a> Frames<'a> {
         self.of_path[path as usize]
     }
 
-    /// Returns the tree of the kernels of all devices that are in no other one.
+    /// Returns the tree of the kernels of all devices that are not contained in another.
     pub fn of_kernels(&'a self) -> Tree<'a> {
         let views = topmost(self.summary).filter_map(|device| Some((device, view(device, "kernels")?)));
         self.of_views("GPUs with kernels", views)
@@ -186,7 +187,7 @@ impl Tree<'_> {
         self.is_of_kernels
     }
 
-    /// Sets the calls of call paths over several devices, in which each call of a rank counts once.
+    /// Sets the calls of call paths over several devices, in which each call of a rank is counted once.
     pub fn set_calls(&mut self, calls: impl Iterator<Item = (u32, u64)>) {
         self.sums.iter_mut().for_each(|sum| sum.calls = 0);
         for (path, calls) in calls {

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 /// The maximum number of causes that the sentence names.
 const NAMED_MAX: usize = 2;
-/// A cause with a smaller part of the waiting is not named.
+/// A cause with a smaller fraction of the waiting is not named.
 const NAMED_PART_MIN: f64 = 0.05;
 /// The maximum number of causes in the table.
 const ROWS_MAX: usize = 15;
 /// The maximum length of a function's name in the sentence.
 const NAME_CHARS_MAX: usize = 40;
-/// A smaller part of the messages without another side is not mentioned.
+/// A smaller fraction of messages of which one side is unknown is not mentioned.
 const UNMATCHED_PART_MIN: f64 = 0.005;
 
 /// Returns the waiting of a run, if there was any.
@@ -38,22 +38,30 @@ pub fn words(summary: &Summary) -> Vec<String> {
         energy(whole),
         if waiting.is_part { " within this node" } else { "" }
     )];
+    // If most waiting was for ranks without a CPU, that comes first, because it explains more than the functions in which these
+    // ranks were.
+    let is_most = waiting.not_on_cpu_joules > Some(waiting.joules / 2.0);
+    let whole_of = if is_most { "the waiting" } else { "that" };
     let large = waiting.causes.iter().filter(|cause| cause.joules >= NAMED_PART_MIN * joules);
     let named = large.take(NAMED_MAX).enumerate().map(|(at, cause)| {
         let part = percent(cause.joules, joules);
-        let by = if at == 0 { "of that was caused by" } else { "by" };
-        format!("{part} {by} {} on {}", names::shorten(&cause.region, NAME_CHARS_MAX), rank(cause))
+        let by = if at == 0 { format!("of {whole_of} was caused by") } else { "by".to_owned() };
+        format!(
+            "{part} {by} {} on {}",
+            names::shorten_in(summary, &cause.region, NAME_CHARS_MAX),
+            rank(cause)
+        )
     });
     words.extend(Some(named.collect::<Vec<_>>().join(", ")).filter(|causes| !causes.is_empty()));
-    words.extend(
-        without_cpu(waiting)
-            .map(|part| format!("{part} of it was spent waiting for ranks that were not on a CPU")),
-    );
+    if let Some(part) = without_cpu(waiting) {
+        let at = if is_most { 1 } else { words.len() };
+        words.insert(at, format!("{part} of it was spent waiting for ranks that were not on a CPU"));
+    }
     words.extend(lower_bound(waiting).or_else(|| not_followed(summary)));
     words
 }
 
-/// Returns the part of the waiting that was for ranks that were not on a CPU, if it is large.
+/// Returns the fraction of the waiting that was for ranks that were not on a CPU, if it is large.
 pub fn without_cpu(waiting: &Waiting) -> Option<String> {
     let joules = waiting.not_on_cpu_joules.filter(|joules| *joules >= NAMED_PART_MIN * waiting.joules)?;
     (joules > 0.0).then(|| percent(joules, waiting.joules))
@@ -86,7 +94,7 @@ pub fn lower_bound(waiting: &Waiting) -> Option<String> {
     })
 }
 
-/// Returns a sentence if much energy was used in calls of which it is not known whom they wait for. These are functions of
+/// Returns a sentence if much energy was used in calls for which it is unknown what they wait for. These are functions of
 /// one-sided communication, and collective operations with neighbours, in which no waits were found.
 fn not_followed(summary: &Summary) -> Option<String> {
     let views = topmost(summary).flat_map(|device| &device.views).filter(|view| view.view == "ranks");

@@ -74,8 +74,12 @@ impl Made {
         for (rank, (variables, streams)) in self.ranks.iter().enumerate() {
             let environment: Arc<[String]> = variables.split_whitespace().map(str::to_owned).collect();
             let mut add = |name: &str, kind, accelerator| {
-                let evidence =
-                    Evidence { process: Some(rank as u64), environment: environment.clone(), accelerator };
+                let evidence = Evidence {
+                    process: Some(rank as u64),
+                    environment: environment.clone(),
+                    accelerator,
+                    ..Evidence::default()
+                };
                 let info = LocationInfo {
                     node: "n".to_owned(),
                     group: format!("MPI Rank {rank}"),
@@ -139,7 +143,7 @@ fn without_evidence_all_ranks_share_the_gpus() {
     Made::rocm_smi(&[0, 1], "").rank("", &[]).rank("", &[]).gives(&[
         "GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all processes of the node",
     ]);
-    // A local rank alone is no reason.
+    // A local rank alone is not a reason.
     Made::rocm_smi(&[0, 1], "").rank("SLURM_LOCALID=0", &[]).rank("SLURM_LOCALID=1", &[]).gives(&[
         "GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all processes of the node",
     ]);

@@ -2,7 +2,7 @@
 //! each hint. `UPDATE_EXPECT=1` writes the lines again.
 
 use ampere_figures::gauges::OverTheRun;
-use ampere_figures::summary::{NodeCpu, Region, Summary};
+use ampere_figures::summary::{EstimateWatts, NodeCpu, Region, Summary};
 use ampere_figures::waits::Waiting;
 use ampere_report::first;
 use ampere_report::first::screen::{LINES, Screen};
@@ -91,7 +91,7 @@ fn the_functions_of_a_python_program_come_first_with_the_c_functions_that_they_c
     let first = named(&summary);
     let programs = ["expensive (work.py)", "medium (work.py)", "cheap (work.py)", "native (work.py)"];
     assert_eq!(first[..4], programs, "{first:?}");
-    assert_eq!(first[4], "function (sampled)");
+    assert_eq!(first[4], "function itself (sampled)");
     for name in &mut summary.names {
         *name = name.replace(".py)", ".js)").into();
     }
@@ -196,7 +196,7 @@ fn a_rank_that_uses_more_than_the_others_is_a_hint() {
     assert_hint("sampled_ranks", words, (false, false), |_| {});
 }
 
-/// Gives a run the CPU time of a node with two cores, of which other programs used this part of one core.
+/// Gives a run the CPU time of a node with two cores, of which other programs used this fraction of one core.
 fn with_others(summary: &mut Summary, cores: f64, seconds: f64) {
     summary.run.node_cpu = Some(NodeCpu {
         seconds,
@@ -233,7 +233,7 @@ fn other_programs_on_the_node_are_named_and_may_be_the_cause_of_an_imbalance() {
 /// Other programs do not make the CPU time of a rank longer, and dynamic joules are those of CPU time.
 #[test]
 fn other_programs_are_not_the_cause_of_an_imbalance_of_dynamic_joules() {
-    let words = "more than the mean outside MPI, most in LAMMPS_NS::PairLJCut::compute: balance the work";
+    let words = "more than the mean outside MPI, most in PairLJCut::compute: balance the work";
     assert_hint("sampled_ranks", words, (false, true), |summary| {
         let first = summary.names.iter().position(|name| &**name == "MPI Rank 0").expect("a rank") as u32;
         let is_compute = |path: u32| {
@@ -342,7 +342,7 @@ fn many_joules_of_idle_time_have_a_line() {
         device.views.iter_mut().for_each(|view| view.idle_joules = idle);
         first::render(summary, Screen::FILE, &[])
     };
-    let words = " of total) are idle: no process ran";
+    let words = " of total) are idle: in no function";
     let (few, many) = (lines(&mut summary, 0.05), lines(&mut summary, 0.4));
     assert!(!few.contains(words), "{few}");
     assert!(many.contains(&format!(" (40.0 %{words}")), "{many}");
@@ -362,6 +362,23 @@ fn the_first_lines_and_the_table_below_them_count_the_same_functions() {
     let more = |text: &str| text.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok());
     assert_eq!(shown.lines().count() - 1 + more(shown).expect("a number"), all, "{text}");
     assert!(tables.contains(" more (see --rows)"), "{text}");
+}
+
+#[test]
+fn all_python_functions_have_a_table_if_more_rows_are_asked_for() {
+    let mut summary = summary("python");
+    let of_python = |name: &str| format!("{} (work.py)", name.split(" (").next().unwrap_or_default());
+    summary.names.iter_mut().for_each(|name| *name = of_python(name).into());
+    regions(&mut summary).for_each(|row| row.region = of_python(&row.region).into());
+    let table = |rows: usize| {
+        let text = ampere_report::text::render(&summary, Screen { rows, ..Screen::FILE });
+        let table = text.split("\nPython functions\n").nth(1).map(|rest| rest.trim_start());
+        table.map(|table| table.split("\n\n").next().unwrap_or_default().to_owned())
+    };
+    assert_eq!(table(15), None);
+    let (some, all) = (table(25).expect("a table"), table(1000).expect("a table"));
+    assert_eq!(some.matches("(work.py)").count(), 25, "{some}");
+    assert!(some.contains(" more\n") && !all.contains(" more\n"), "{some}\n{all}");
 }
 
 #[test]
@@ -423,13 +440,18 @@ fn a_function_that_has_joules_for_waiting_alone_is_a_hint_and_is_counted_where_i
 
 #[test]
 fn an_estimate_with_default_watts_is_a_hint() {
-    assert_hint("sampled_ranks", "set this node's watts", (true, false), |summary| {
-        let baseline = summary.devices[0].baseline.as_mut().expect("a baseline");
-        baseline.watts = 70.0;
-    });
-    assert_hint("failed", "are [estimate] idle_watts and watts_per_core set", (true, false), |summary| {
-        summary.devices[0].energy = "measured".to_owned();
-    });
+    let set = |idle_watts, watts_per_core| {
+        move |summary: &mut Summary| {
+            summary.devices[0].estimate = Some(EstimateWatts { idle_watts, watts_per_core });
+        }
+    };
+    assert_hint("sampled_ranks", "set this node's watts", (true, false), set(70.0, 9.0));
+    assert_hint("sampled_ranks", "set this node's watts", (true, true), set(70.0, 4.0));
+    let mut summary = summary("sampled_ranks");
+    let source = |summary: &Summary| first::render(summary, Screen::new(80, false), &[]);
+    assert!(source(&summary).contains("ESTIMATE: no counter, shares only"));
+    set(70.0, 9.0)(&mut summary);
+    assert!(source(&summary).contains("ESTIMATE: no counter, by this node's watts"), "{}", source(&summary));
 }
 
 #[test]
@@ -538,6 +560,7 @@ fn a_hot_device_is_a_hint() {
         min: 40.0,
         mean: 70.0,
         max,
+        ..OverTheRun::default()
     };
     assert_hint("kernels", "reached 97 C", (false, true), |summary| {
         summary.devices[0].gauges = vec![gauge(97.0)]
@@ -545,6 +568,36 @@ fn a_hot_device_is_a_hint() {
     assert_hint("kernels", "reached", (false, false), |summary| {
         summary.devices[0].gauges = vec![gauge(80.0)]
     });
+}
+
+#[test]
+fn a_throttled_device_and_one_at_its_power_limit_are_a_hint() {
+    let gauge = |quantity: &str, which: &str, mean: f64, at_limit_ratio| OverTheRun {
+        quantity: quantity.to_owned(),
+        which: which.to_owned(),
+        readings: 120,
+        mean,
+        at_limit_ratio,
+        ..OverTheRun::default()
+    };
+    let thermal = |mean| gauge("throttled_ratio", "thermal", mean, None);
+    let power = |mean| gauge("throttled_ratio", "power", mean, None);
+    let limit = |ratio| gauge("power_limit_watts", "", 225.0, Some(ratio));
+    let with = |gauges: Vec<OverTheRun>| {
+        move |summary: &mut Summary| {
+            summary.devices[0].sampled_seconds = 120.0;
+            summary.devices[0].gauges = gauges.clone();
+        }
+    };
+    let hint = " was throttled for about 34 s of 120 s (thermal): look at its cooling";
+    assert_hint("kernels", hint, (false, true), with(vec![power(0.9), thermal(0.283), limit(0.9)]));
+    let hint = " was throttled for about 108 s of 120 s (power): its power limit slows it down";
+    assert_hint("kernels", hint, (false, true), with(vec![power(0.9), thermal(0.0), limit(0.9)]));
+    let hint = " ran at its power limit of 225 W for 60 % of the time";
+    assert_hint("kernels", hint, (false, true), with(vec![power(0.0), limit(0.6)]));
+    for neither in ["was throttled", "at its power limit"] {
+        assert_hint("kernels", neither, (false, false), with(vec![power(0.005), thermal(0.0), limit(0.01)]));
+    }
 }
 
 #[test]

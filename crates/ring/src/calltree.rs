@@ -11,9 +11,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// The number of call paths that a location keeps at a time. When there are more, the tree is cleared.
 pub const NODES_MAX: usize = 1024;
 
-/// A call path's place in the tree, in bytes from its start, so that the event path need not multiply. It has 32 bits:
-/// compilers load a narrower field together with its neighbours, and the processor cannot forward the narrow store before it to
-/// such a load.
+/// The offset of a call path in the tree, in bytes, so that the event path need not multiply. It has 32 bits: compilers load a
+/// narrower field together with its neighbours, and the processor cannot forward the narrow store before it to such a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeIndex(u32);
 
@@ -58,7 +57,7 @@ pub struct Node {
     streak: u16,
     /// The number of long calls after the path was known to be short.
     surprises: u8,
-    /// Whether its calls are short and therefore coalesced.
+    /// Whether the calls are short and therefore coalesced.
     pub short: bool,
     /// Whether this call path or one inside it has something to write.
     pending: bool,

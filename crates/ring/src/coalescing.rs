@@ -28,7 +28,7 @@ pub(crate) struct Coalescing {
     measured_from: (u64, u64),
     /// The innermost open frame that was entered since coalescing began.
     current: NodeIndex,
-    /// The innermost of those frames whose enter has been written to the ring.
+    /// The innermost of the frames entered since then whose enter has been written to the ring.
     base: NodeIndex,
     /// The timestamp of the last event.
     last: u64,
@@ -388,7 +388,7 @@ impl Coalescing {
         true
     }
 
-    /// Gives the time since the last event to the innermost frame.
+    /// Adds the time since the last event to the innermost frame.
     #[inline(always)]
     fn tick(&mut self, timestamp: u64) {
         let path = &mut self.tree[self.current];

@@ -22,6 +22,8 @@ pub enum Event {
     /// The CPU time of the location: the timestamp; the number of ticks before it during which the CPU time rose, or 0 if it rose
     /// since the previous event of this kind; and the total nanoseconds.
     CpuTime(Timestamp, u32, u64),
+    /// The events that the innermost frame is charged for: the timestamp, the number of the event, and how often it has happened.
+    Counts(Timestamp, u32, u64),
     /// The program's measurement began at this time.
     ProgramBegin(Timestamp),
     /// The program's measurement ended at this time.
@@ -48,7 +50,7 @@ pub struct Repairs {
     pub missing_leaves: u64,
     /// Timestamps before the previous one; they are replaced by it.
     pub backward: u64,
-    /// Records of an unknown kind, and incomplete samples, CPU times, groups and communications,
+    /// Records of an unknown kind, and incomplete samples, CPU times, counts, groups and communications,
     /// and ids without their enter; they are left out.
     pub damaged: u64,
 }
@@ -76,6 +78,8 @@ enum Incomplete {
     Sample(Timestamp, u32),
     /// The timestamp and the argument of a CPU time whose value is missing.
     CpuTime(Timestamp, u32),
+    /// The timestamp and the event of counts whose number is missing.
+    Counts(Timestamp, u32),
     Group(Group),
     Communication(Partial),
     /// The id of an enter that is missing.
@@ -215,7 +219,9 @@ impl Decoder {
 
     fn discard_incomplete_unless_continued_by(&mut self, kind: Kind, out: &mut impl FnMut(Event)) {
         match self.incomplete {
-            Incomplete::Sample(..) | Incomplete::CpuTime(..) if kind != Kind::Value => {
+            Incomplete::Sample(..) | Incomplete::CpuTime(..) | Incomplete::Counts(..)
+                if kind != Kind::Value =>
+            {
                 self.repairs.damaged += 1;
                 self.incomplete = Incomplete::Nothing;
             }
@@ -269,6 +275,7 @@ impl Decoder {
             }
             Kind::Sample => self.incomplete = Incomplete::Sample(record.word0, record.argument()),
             Kind::CpuTime => self.incomplete = Incomplete::CpuTime(record.word0, record.argument()),
+            Kind::Counts => self.incomplete = Incomplete::Counts(record.word0, record.argument()),
             Kind::Correlation => self.incomplete = Incomplete::Correlation(record.word0),
             Kind::Value => match std::mem::take(&mut self.incomplete) {
                 Incomplete::Sample(time, device) => {
@@ -278,6 +285,10 @@ impl Decoder {
                 Incomplete::CpuTime(time, rose) => {
                     let time = self.advance(time);
                     out(Event::CpuTime(time, rose, record.word0));
+                }
+                Incomplete::Counts(time, event) => {
+                    let time = self.advance(time);
+                    out(Event::Counts(time, event, record.word0));
                 }
                 _ => self.repairs.damaged += 1,
             },

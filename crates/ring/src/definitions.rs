@@ -268,13 +268,16 @@ impl LogReader {
         };
         match &self.file {
             ReadFile::Open(file) => is_held(file),
-            ReadFile::ReopenedForReads => self.reopened().is_some_and(|file| is_held(&file)),
+            // A log that cannot be opened for lack of descriptors has not been seen to end.
+            ReadFile::ReopenedForReads => {
+                self.reopened().map_or_else(|why| why.is_a_limit(), |file| is_held(&file))
+            }
             ReadFile::Closed => false,
         }
     }
 
-    fn reopened(&self) -> Option<OwnedFd> {
-        mapping::open_ours(&self.path, OFlags::RDONLY).ok().map(|(file, _)| file)
+    fn reopened(&self) -> Result<OwnedFd, Error> {
+        mapping::open_ours(&self.path, OFlags::RDONLY).map(|(file, _)| file)
     }
 
     /// Makes the reader hold a descriptor only while it reads, because a run may have thousands of processes.
@@ -306,7 +309,7 @@ impl LogReader {
                 read
             }
             ReadFile::ReopenedForReads => {
-                let read = self.reopened().map(|file| self.read_from(&file, each));
+                let read = self.reopened().ok().map(|file| self.read_from(&file, each));
                 self.release_descriptor();
                 read.unwrap_or(Ok(())) // a log that has been removed has nothing new
             }

@@ -442,20 +442,29 @@ impl EventWriter {
 
     /// Writes an energy sample in cumulative nanojoules. If the ring is full, the sample is dropped and counted.
     pub fn sample(&mut self, timestamp: u64, device: u32, nanojoules: u64) {
-        if self.output.ring.has_room(2 + RESERVE) {
-            let head = Record::new(Kind::Sample, timestamp, device);
-            self.output.ring.push_pair_with_room(head, Record::new(Kind::Value, nanojoules, device));
-        } else {
-            self.output.count_dropped(1);
-        }
+        let head = Record::new(Kind::Sample, timestamp, device);
+        self.put_with_value(head, Record::new(Kind::Value, nanojoules, device));
     }
 
     /// Writes the total CPU time that the location has used up to this time. It rose during the `rose_ticks` before this time,
     /// or, if that is 0, since the previous record of this kind. If the ring is full, the record is dropped and counted.
     pub fn cpu_time(&mut self, timestamp: u64, rose_ticks: u32, nanoseconds: u64) {
+        let head = Record::new(Kind::CpuTime, timestamp, rose_ticks);
+        self.put_with_value(head, Record::new(Kind::Value, nanoseconds, 0));
+    }
+
+    /// Writes how often an event has happened since the thread's last sample. If the ring is full, the record is dropped and
+    /// counted.
+    pub fn counts(&mut self, timestamp: u64, event: u32, count: u64) {
+        let head = Record::new(Kind::Counts, timestamp, event);
+        self.put_with_value(head, Record::new(Kind::Value, count, 0));
+    }
+
+    /// Writes a record whose value is in the next one. Without room for both, neither is written, and one record is counted.
+    #[inline]
+    fn put_with_value(&mut self, head: Record, value: Record) {
         if self.output.ring.has_room(2 + RESERVE) {
-            let head = Record::new(Kind::CpuTime, timestamp, rose_ticks);
-            self.output.ring.push_pair_with_room(head, Record::new(Kind::Value, nanoseconds, 0));
+            self.output.ring.push_pair_with_room(head, value);
         } else {
             self.output.count_dropped(1);
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: [u8; 8] = *b"AMPRING1";
 /// The version of the format of rings, records and definitions. The version of a spool includes it, because a spool contains
 /// records.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 8;
 /// The size of the header, one page: the records begin after it.
 pub const HEADER_BYTES: usize = 4096;
 pub const RECORD_BYTES: usize = 16;

@@ -16,6 +16,7 @@
 //!     sampler.notes                    the sampler's notes, one line each, for messages
 //!     settings.notes                   notes about settings, for a session without a summary
 //!     sampler.<device>.samples         the series of samples, if a metric plugin wants it (samples.rs)
+//!     work                             the units of work that processes have counted      (work.rs)
 //!     replay.json                      the processes, locations and metrics of a replayed trace
 //! ```
 //!
@@ -92,6 +93,7 @@
 //! output.rs       room in the ring, and counts         overload.rs   the handling of calls when the collector cannot follow
 //! coalescing.rs, calltree.rs        coalesces calls that come too fast
 //! communication.rs      messages, collectives and similar events as records
+//! work.rs         units of work that processes count
 //! waiting.rs      waits for room, if so configured     cgroup.rs     memory that the job may still use
 //! cpu_time.rs     the CPU time of a location, from all records about it
 //! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin
@@ -123,11 +125,13 @@ pub mod session;
 pub mod session_name;
 pub mod start;
 mod waiting;
+pub mod work;
 
 pub use coalescing::RECORDS_PER_SECOND;
 pub use definitions::{LogReader, LogWriter};
 pub use error::Error;
 pub use event_writer::EventWriter;
+pub use layout::RECORD_BYTES;
 pub use mapping::Headroom;
 pub use overload::{OverloadPolicy, SessionProbes};
 pub use protocol::ImpossiblePosition;

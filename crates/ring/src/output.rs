@@ -7,7 +7,7 @@ use crate::ring::RingProducer;
 /// The number of slots that are kept free in addition to those for leaves, for `Suppressed`, `ProgramEnd` and `LocationEnd`.
 pub(crate) const RESERVE: u64 = 3;
 
-/// The number of records that an enter with a correlation id and its leave take together.
+/// The number of records for an enter with a correlation id and its leave together.
 pub(crate) const CORRELATED_RECORDS: u64 = 3;
 
 pub(crate) struct Output {

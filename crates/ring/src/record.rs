@@ -15,7 +15,7 @@ pub enum Kind {
     LocationEnd = 5,
     /// An energy counter's value follows in the next record; argument: device index.
     Sample = 6,
-    /// The second half of a sample or of CPU time: nanojoules or nanoseconds in word 0.
+    /// The second half of a sample, of CPU time or of counts: nanojoules, nanoseconds or events in word 0.
     Value = 7,
     /// Calls for which there was no space; word 0: their number, argument: 0.
     Suppressed = 8,
@@ -35,6 +35,9 @@ pub enum Kind {
     /// The correlation id of the `Enter` that follows in the next record, in word 0: a call that launches work on a GPU has the
     /// same id as the kernels, copies or fills that it launched. Argument: 0.
     Correlation = 15,
+    /// The number of events that a thread has counted since its last stack sample follows in the next record. It belongs to the
+    /// frame that is now the innermost one. Argument: the event, by its number in the process' [`ampere_model::STACK_EVENTS`].
+    Counts = 16,
 }
 
 /// The coalesced calls of one call path. Those of its descendants follow it in the group, each with its depth.
@@ -79,6 +82,7 @@ impl Kind {
             13 => Kind::Payload,
             14 => Kind::CpuTime,
             15 => Kind::Correlation,
+            16 => Kind::Counts,
             _ => return None,
         })
     }
@@ -160,7 +164,7 @@ impl Record {
         Record { word0: time, word1: head.word1 | (event as u64) << 40 | (bits as u64) << 48 }
     }
 
-    /// Whether it is a record of kind `Communication`; the number of the event is not checked. Cheaper than [`Record::kind`].
+    /// Whether the record is of kind `Communication`. The number of the event is not checked. Cheaper than [`Record::kind`].
     #[inline]
     pub(crate) const fn is_communication(&self) -> bool {
         (self.word1 >> 32) as u8 == Kind::Communication as u8
@@ -257,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_are_encoded_and_decoded(kind in (1u8..=15).prop_filter("has an event", |kind| *kind != 12), word0: u64, argument: u32) {
+        fn records_are_encoded_and_decoded(kind in (1u8..=16).prop_filter("has an event", |kind| *kind != 12), word0: u64, argument: u32) {
             let kind = Kind::from_u8(kind).unwrap();
             let record = Record::new(kind, word0, argument);
             prop_assert_eq!((record.kind(), record.word0, record.argument()), (Some(kind), word0, argument));
@@ -282,7 +286,7 @@ mod tests {
                 12 => &[1][..],
                 _ => &bytes[13..],
             };
-            let known = (1..=15).contains(&bytes[12]) && unused.iter().all(|byte| *byte == 0);
+            let known = (1..=16).contains(&bytes[12]) && unused.iter().all(|byte| *byte == 0);
             prop_assert_eq!(record.kind().is_some(), known);
         }
     }

@@ -200,7 +200,7 @@ impl RingProducer {
         self.cursor.write()
     }
 
-    /// Writes a record that [`RingProducer::publish`] publishes together with others; `at` is its place among them.
+    /// Writes a record that [`RingProducer::publish`] publishes together with others; `at` is its index among them.
     #[inline]
     pub fn put_with_room(&mut self, at: u64, record: Record) {
         self.shared.store(self.cursor.write() + at, record);
@@ -263,9 +263,9 @@ pub struct RingConsumer {
     shared: Shared,
     cursor: ConsumerCursor,
     path: PathBuf,
-    /// Records that were taken, and whose slots have not been handed back.
+    /// The number of records that were taken, and whose slots have not been handed back.
     taken: u64,
-    /// Records that were handed back since pages were last released.
+    /// The number of records that were handed back since pages were last released.
     handed_back: usize,
 }
 
@@ -465,7 +465,7 @@ impl RingGauge {
 
 impl Drop for RingConsumer {
     fn drop(&mut self) {
-        // If another process has taken the consumer's end meanwhile, its hold remains.
+        // If another process has taken the consumer's end in the meantime, its hold remains.
         let _ = self.shared.header().holds.consumer.replace(std::process::id(), 0);
     }
 }

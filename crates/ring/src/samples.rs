@@ -220,7 +220,7 @@ pub struct SampleSeries {
 }
 
 /// Returns the time up to which a series is complete.
-pub fn read_until(path: &Path) -> Result<u64, Error> {
+pub fn read_end(path: &Path) -> Result<u64, Error> {
     Ok(sample_of(&read_header(&open(path)?, path)?[8..]).0)
 }
 

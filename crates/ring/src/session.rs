@@ -170,7 +170,7 @@ pub struct StartLock {
 }
 
 impl Drop for StartLock {
-    /// Closing the file is not enough, because a child that was forked meanwhile has it open, too.
+    /// Closing the file is not enough, because a child that was forked in the meantime has it open, too.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
@@ -240,6 +240,11 @@ impl Session {
     /// Opens the session in this existing directory, making it if necessary. Recovery uses this to finish a run.
     pub fn open_or_create_in(directory: &Path) -> Result<Session, Error> {
         Self::open_page(directory, true)
+    }
+
+    /// Opens the existing session of this name.
+    pub fn open_named(name: &str) -> Result<Session, Error> {
+        Self::open(&base_path().1.join(name))
     }
 
     pub fn open(directory: &Path) -> Result<Session, Error> {
@@ -329,7 +334,7 @@ impl Session {
         Ok((path, file))
     }
 
-    /// Makes this process the session's collector. `None` if another process is.
+    /// Makes this process the session's collector. `None` if another process is the collector already.
     pub fn lock_collector(&self) -> Result<Option<HeldLock>, Error> {
         self.hold(COLLECTOR_LOCK)
     }
@@ -420,8 +425,9 @@ impl Session {
 
     /// Like [`Session::collector_is_alive`], but any process with that pid counts. Allocates only in another pid namespace.
     pub fn collector_seems_alive(&self) -> bool {
-        let pid = self.page().collector_pid.load(Ordering::Relaxed);
+        // The state is read first: its Acquire makes the pid visible that was set before it.
         let running = matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running);
+        let pid = self.page().collector_pid.load(Ordering::Relaxed);
         running
             && (process::seems_alive(pid)
                 || self.is_of_another_pid_namespace() && self.is_locked(COLLECTOR_LOCK))
@@ -501,7 +507,7 @@ impl Session {
         (u64::from(running), rings.filter_map(|ring| Some(ring.metadata().ok()?.len())).sum())
     }
 
-    /// Counts this process as one that has left. Returns the number of those that have not left, including killed ones.
+    /// Counts this process as one that has left. Returns the number of processes that have not left, including killed ones.
     pub fn leave(&self) -> u32 {
         let page = self.page();
         let left = page.left.fetch_add(1, Ordering::AcqRel).wrapping_add(1);

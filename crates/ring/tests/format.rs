@@ -10,7 +10,7 @@ use ampere_ring::layout::ABI_VERSION;
 use ampere_ring::{CoalescedCalls, Kind, LogWriter, Record};
 
 /// A version, and the digest of its format.
-const FORMAT: (u32, u64) = (6, 15_040_285_568_004_272_808);
+const FORMAT: (u32, u64) = (8, 6_687_689_288_226_299_157);
 
 fn records() -> Vec<Record> {
     let kinds = [
@@ -25,6 +25,7 @@ fn records() -> Vec<Record> {
         Kind::Group,
         Kind::Resume,
         Kind::CpuTime,
+        Kind::Counts,
         Kind::Correlation,
     ];
     let mut records = kinds.map(|kind| Record::new(kind, 1 << 40, 7)).to_vec();
@@ -109,6 +110,7 @@ fn definitions() -> Vec<Definition> {
         Definition::Region(region),
         Definition::Device(device),
         Definition::Unrecorded { locations: 1, calls: 2 },
+        Definition::Thread { location: LocalLocation(1), thread: 2 },
         Definition::StreamDevice(StreamDevice {
             location: LocalLocation(1),
             pci: text("0000:c1:00.0"),

@@ -1,7 +1,7 @@
 //! The series of samples that the metric plugin reads.
 
 use ampere_ring::Session;
-use ampere_ring::samples::{SAMPLES_MAX, SampleWriter, path_of, read, read_until};
+use ampere_ring::samples::{SAMPLES_MAX, SampleWriter, path_of, read, read_end};
 use std::path::Path;
 
 /// A session that is removed with its test.
@@ -39,7 +39,7 @@ fn no_series_is_kept_until_it_is_wanted() {
     writer.flush(31);
     let series = read(&path_of(session.directory(), 0)).unwrap();
     assert_eq!((series.until, series.samples), (31, vec![(20, 2000), (30, 3000)]));
-    assert_eq!(read_until(&path_of(session.directory(), 1)).unwrap(), 31);
+    assert_eq!(read_end(&path_of(session.directory(), 1)).unwrap(), 31);
 }
 
 /// A long series has no more samples than the limit, but covers the whole time up to the newest sample.

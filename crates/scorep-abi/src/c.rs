@@ -15,7 +15,7 @@ macro_rules! c_struct {
         }
 
         impl $name {
-            /// The structure with only the version of the interface set, if it has one; everything else is zero or NULL.
+            /// The structure with only the interface's version set, if there is such a field; all else is zero or NULL.
             pub const EMPTY: $name = $name { $($field: $empty,)* };
             /// The name in C, the size in bytes, and each field's name in C with its offset.
             pub const LAYOUT: (&str, usize, &[(&str, usize)]) =

@@ -34,7 +34,7 @@ pub type EventFunction = Option<unsafe extern "C" fn()>;
 /// A function of Score-P's interface that our plugin does not have and our host does not call.
 pub type Unused = Option<unsafe extern "C" fn()>;
 
-/// The functions for ENTER_REGION and EXIT_REGION, also for ENABLE_RECORDING and DISABLE_RECORDING.
+/// The functions for ENTER_REGION, EXIT_REGION, ENABLE_RECORDING and DISABLE_RECORDING.
 pub type RegionEvent =
     unsafe extern "C" fn(location: *mut Location, timestamp: u64, region: AnyHandle, metrics: *mut u64);
 

@@ -1,8 +1,10 @@
 //! The settings of a run, checked and ready for use.
 
+use crate::custom::CustomSource;
 use crate::device::DeviceSetting;
 use crate::value::{Cpus, GaugePeriod, Locations, StackPeriod};
 use ampere_attribution::{Policy, Sharing};
+use ampere_model::CountedEvent;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ pub struct Config {
     pub group_writable: bool,
     /// Whether rank n of a node is assumed to use GPU n if its GPU is not known otherwise.
     pub by_local_rank: bool,
+    /// What the energy means for the site.
+    pub site: SiteSettings,
     /// The CPUs on which the collector runs. `None`: those on which `ampere run` was started, or else those of the job's control
     /// group.
     pub cpus: Option<Cpus>,
@@ -72,6 +76,8 @@ pub struct SamplerSettings {
     pub gauges: GaugePeriod,
     /// The period of sampling threads' stacks. `None`: `auto` if `ampere run` measures, otherwise never.
     pub stacks: Option<StackPeriod>,
+    /// The events that are counted in each thread and read with each sample of its stack.
+    pub events: Vec<CountedEvent>,
 }
 
 /// The table `[counters]`: limits on plausible readings.
@@ -87,11 +93,13 @@ pub struct CounterLimits {
     pub stale: Duration,
 }
 
-/// The counter sources to open, and their parameters: the table `[estimate]`, and variables.
-#[derive(Clone, Debug, PartialEq)]
+/// The counter sources to open, and their parameters: the table `[estimate]`, the sections `[[source]]`, and variables.
+#[derive(Clone, Debug)]
 pub struct SourceSettings {
     /// Names of sources among [`ampere_model::COUNTER_SOURCES`]. `None`: all that have a usable device, or else the estimate.
     pub names: Option<Vec<&'static str>>,
+    /// The counters of the user's own.
+    pub custom: Vec<CustomSource>,
     /// The watts of the node when nothing runs. A one-socket server with its memory, board, fans and supply, without GPUs, draws
     /// 80 to 150 W.
     pub idle_watts: f64,
@@ -123,6 +131,21 @@ pub struct MetricsSettings {
     pub allowed_hosts: Vec<String>,
     /// The directory in which collectors register for Prometheus.
     pub targets: Option<PathBuf>,
+    /// The OpenTelemetry collector to which the energy is sent: a URL, or "on".
+    pub otlp: Option<String>,
+}
+
+/// The table `[site]` of the file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SiteSettings {
+    /// The power usage effectiveness: the energy of the whole facility for each joule of its computers. `None`: 1.
+    pub pue: Option<f64>,
+    /// The grams of carbon dioxide for a kilowatt-hour.
+    pub grams_per_kwh: Option<f64>,
+    /// The price of a kilowatt-hour.
+    pub price_per_kwh: Option<f64>,
+    /// The name of the price's currency.
+    pub currency: Option<String>,
 }
 
 impl Default for Config {
@@ -144,6 +167,7 @@ impl Default for Config {
                 period: Duration::from_millis(1),
                 gauges: GaugePeriod(Some(Duration::from_secs(1))),
                 stacks: None,
+                events: Vec::new(),
             },
             counters: CounterLimits { watts_max: None, gap: None, stale: Duration::from_secs(10) },
             sources: SourceSettings::default(),
@@ -152,12 +176,14 @@ impl Default for Config {
                 token_file: None,
                 allowed_hosts: Vec::new(),
                 targets: None,
+                otlp: None,
             },
             trace: true,
             trace_power: true,
             spool: None,
             group_writable: false,
             by_local_rank: false,
+            site: SiteSettings::default(),
             cpus: None,
             left_out: Vec::new(),
         }
@@ -168,6 +194,7 @@ impl Default for SourceSettings {
     fn default() -> SourceSettings {
         SourceSettings {
             names: None,
+            custom: Vec::new(),
             idle_watts: 100.0,
             watts_per_core: 4.0,
             rocm_smi_library: None,

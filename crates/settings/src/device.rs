@@ -2,7 +2,8 @@
 
 use crate::error::{ConfigError, WrongValue};
 use crate::names::plain;
-use crate::source::{Source, in_order};
+use crate::section::{SectionKey, read_keys};
+use crate::source::Source;
 use crate::value::{Value, Within, Word, Written, alternatives};
 use regex::Regex;
 use std::time::Duration;
@@ -47,19 +48,9 @@ pub enum Ranks {
     Listed(Vec<u32>),
 }
 
-/// A key of a `[[device]]`.
-pub(crate) struct DeviceKey {
-    pub key: &'static str,
-    /// The default, as text.
-    pub default: &'static str,
-    pub about: &'static str,
-    within: Within,
-    place: fn(&mut Draft) -> &mut dyn Value,
-}
-
 /// A `[[device]]` that is being read.
 #[derive(Default)]
-struct Draft {
+pub(crate) struct Draft {
     name: Option<String>,
     metric: Option<Regex>,
     node: Option<Regex>,
@@ -86,95 +77,85 @@ impl Word for Kind {
         &[("cumulative", Kind::Cumulative), ("instantaneous", Kind::Instantaneous)];
 }
 
-pub(crate) const KEYS: &[DeviceKey] = &[
-    DeviceKey {
+pub(crate) const KEYS: &[SectionKey<Draft>] = &[
+    SectionKey {
         key: "name",
         default: "must be given",
         about: "The device's name; $1 stands for what the first group in `metric` matched.",
         within: Within::Anything,
         place: |draft| &mut draft.name,
     },
-    DeviceKey {
+    SectionKey {
         key: "metric",
         default: "must be given",
         about: "The metric that counts its energy: a pattern for the whole name.",
         within: Within::Anything,
         place: |draft| &mut draft.metric,
     },
-    DeviceKey {
+    SectionKey {
         key: "node",
         default: "any node",
         about: "The nodes to which it applies: a pattern for the whole name.",
         within: Within::Anything,
         place: |draft| &mut draft.node,
     },
-    DeviceKey {
+    SectionKey {
         key: "kind",
         default: "from the metric's definition, else cumulative",
         about: "Whether the metric is an energy since some start, or a power.",
         within: Within::Anything,
         place: |draft| &mut draft.kind,
     },
-    DeviceKey {
+    SectionKey {
         key: "scale",
         default: "from the metric's unit",
         about: "Joules (watts, for a power) per unit of the raw value.",
         within: Within::Above(0.0),
         place: |draft| &mut draft.scale,
     },
-    DeviceKey {
+    SectionKey {
         key: "wraps_at",
         default: "2^64",
         about: "The raw counter has this many values and starts again at 0.",
         within: Within::Anything,
         place: |draft| &mut draft.wraps_at,
     },
-    DeviceKey {
+    SectionKey {
         key: "delay",
         default: "\"0ns\"",
         about: "The time by which the counter lags behind the energy that it counts; `ampere calibrate` measures it.",
         within: Within::Anything,
         place: |draft| &mut draft.delay,
     },
-    DeviceKey {
+    SectionKey {
         key: "baseline_watts",
         default: "the idle watts of the estimate; otherwise the mean power while nothing of the run was active, if there was such a time",
         about: "The power that the device draws without the job. Under the policy `active`, these joules are static, and all joules above them are dynamic.",
         within: Within::AtLeast(0.0),
         place: |draft| &mut draft.baseline_watts,
     },
-    DeviceKey {
+    SectionKey {
         key: "calibrated",
         default: "false",
         about: "Whether `baseline_watts` was measured by `ampere calibrate`, which writes this; reports then say so.",
         within: Within::Anything,
         place: |draft| &mut draft.calibrated,
     },
-    DeviceKey {
+    SectionKey {
         key: "locations",
         default: "the streams of the GPU whose number is in the metric's name",
         about: "The GPU streams that are the consumers of the kernels view: patterns for whole names.",
         within: Within::Anything,
         place: |draft| &mut draft.locations,
     },
-    DeviceKey {
+    SectionKey {
         key: "ranks",
         default: "\"all\"",
-        about: "The ranks that are the consumers of the ranks view: all on the node, those that are found to use the device, or a list.",
+        about: "The ranks that are the consumers of the ranks view: all on the node, those that are found to use the device, or a list. If only one GPU lists a rank, the rank's GPU streams use that GPU, unless addresses show another.",
         within: Within::Anything,
         place: |draft| &mut draft.ranks,
     },
 ];
-
-impl DeviceKey {
-    pub fn allowed(&self) -> String {
-        let allowed = (self.place)(&mut Draft::default()).allowed();
-        match self.within {
-            Within::Anything => allowed,
-            within => within.to_string(),
-        }
-    }
-}
 
 impl Value for Ranks {
     fn allowed(&self) -> String {
@@ -238,14 +219,7 @@ impl DeviceSetting {
         at: usize,
         before: &[DeviceSetting],
     ) -> Result<DeviceSetting, ConfigError> {
-        let mut draft = Draft::default();
-        for (key, value) in in_order(table) {
-            let Some(known) = KEYS.iter().find(|known| known.key == key.get_ref()) else {
-                return Err(source.unknown(key, KEYS.iter().map(|known| known.key)));
-            };
-            let read = (known.place)(&mut draft).read(&Written::File(value.get_ref()), &known.within);
-            read.map_err(|why| source.error(value.span().start, format!("{}: {why}", known.key)))?;
-        }
+        let draft = read_keys(source, table, KEYS)?;
         let missing = |key| source.error(at, format!("a [[device]] needs a {key}"));
         let setting = DeviceSetting {
             name: draft.name.ok_or_else(|| missing("name"))?,

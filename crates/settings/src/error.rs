@@ -41,12 +41,20 @@ pub enum WrongValue {
     /// A text that is not a list of CPUs, or names a CPU that no machine has.
     #[error("{found:?} is not a list of CPUs: {advice}")]
     Cpus { found: String, advice: String },
+    /// A text that does not name an event that can be counted.
+    #[error("{found:?}: {why}")]
+    Event { found: String, why: &'static str },
     /// The name of a counter source that does not exist.
     #[error("{found:?} is not known; there are {}, none and auto", ampere_model::COUNTER_SOURCES.join(", "))]
     Source { found: String },
     /// Text in place of a regular expression.
     #[error("{pattern:?} is not a regular expression: {why}")]
     Pattern { pattern: String, why: String },
+    /// A regular expression that does not have exactly one group.
+    #[error(
+        "{pattern:?} has {groups} groups: put the number, and nothing else, in parentheses; (?:...) is no group"
+    )]
+    Groups { pattern: String, groups: usize },
     /// The path of a file that does not exist.
     #[error("{0:?}: there is no such file")]
     File(String),

@@ -1,6 +1,7 @@
 //! Reads `ampere.toml` and the environment. Every error in the file has the number of the line.
 
 use crate::config::{Config, SourceSettings};
+use crate::custom::CustomSource;
 use crate::device::DeviceSetting;
 use crate::error::ConfigError;
 use crate::source::{Source, in_order};
@@ -12,11 +13,12 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// The table that may occur several times, as `[[device]]`.
+/// The tables that may occur several times, as `[[device]]` and `[[source]]`.
 const DEVICE: &str = "device";
+const SOURCE: &str = "source";
 
 impl Config {
-    /// Reads the file, if one is named, and then the environment, which takes precedence.
+    /// Reads the configuration file, if one is named, and then the environment, which takes precedence.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, or a setting cannot be used.
@@ -79,12 +81,15 @@ impl Config {
                     .ok_or_else(|| source.error(name.span().start, format!("{}: {expected}", name.get_ref())))
             };
             if name.get_ref() == DEVICE {
-                read_devices(&source, name, value.get_ref(), &mut config.devices)?;
+                read_sections(&source, name, value.get_ref(), &mut config.devices, DeviceSetting::read)?;
+            } else if name.get_ref() == SOURCE {
+                let sources = &mut config.sources.custom;
+                read_sections(&source, name, value.get_ref(), sources, CustomSource::read)?;
             } else if of_table().next().is_some() {
                 read_table(&source, table()?, of_table, &mut config)?;
             } else {
                 let tables = SETTINGS.iter().filter_map(|setting| setting.key).map(|(table, _)| table);
-                return Err(source.unknown(name, tables.chain([DEVICE])));
+                return Err(source.unknown(name, tables.chain([DEVICE, SOURCE])));
             }
         }
         Ok(config)
@@ -134,17 +139,21 @@ fn read_table<I: Iterator<Item = &'static Setting>>(
     Ok(())
 }
 
-fn read_devices(
+/// Reads the sections of one name. `read` gets the sections before, too.
+fn read_sections<Section>(
     source: &Source,
     name: &Spanned<DeString>,
     value: &DeValue,
-    devices: &mut Vec<DeviceSetting>,
+    sections: &mut Vec<Section>,
+    read: impl Fn(&Source, &DeTable, usize, &[Section]) -> Result<Section, ConfigError>,
 ) -> Result<(), ConfigError> {
-    let no_list = || source.error(name.span().start, "write devices as [[device]] sections");
-    for device in value.as_array().ok_or_else(no_list)? {
-        let table = device.get_ref().as_table().ok_or_else(no_list)?;
-        let device = DeviceSetting::read(source, table, device.span().start, devices)?;
-        devices.push(device);
+    let name_of = name.get_ref();
+    let no_list =
+        || source.error(name.span().start, format!("write each {name_of} as a section [[{name_of}]]"));
+    for section in value.as_array().ok_or_else(no_list)? {
+        let table = section.get_ref().as_table().ok_or_else(no_list)?;
+        let section = read(source, table, section.span().start, sections)?;
+        sections.push(section);
     }
     Ok(())
 }

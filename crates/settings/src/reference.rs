@@ -1,7 +1,8 @@
 //! The reference of all settings, made from the table: `docs/src/settings.md`, and a section of the manual page.
 
-use crate::device::KEYS;
+use crate::section::SectionKey;
 use crate::table::{SETTINGS, Setting};
+use crate::{custom, device};
 use std::fmt::Write;
 
 const HEAD: &str = "\
@@ -23,6 +24,7 @@ const TABLES: &[(&str, &str)] = &[
     ("spool", "Records on disk, from which the trace is made."),
     ("output", "The directories for results."),
     ("estimate", "The estimate from CPU time, if no counter can be read."),
+    ("site", "What the energy means for the site: estimates in results, if one of these is set."),
     ("topology", "The assignment of ranks to GPUs."),
     ("collector", "The process on each node."),
     ("metrics", "The figures that are served while the job runs."),
@@ -42,13 +44,11 @@ pub fn markdown() -> String {
             }
         }
     }
-    page.push_str(
-        "\n## [[device]]\n\nOne section for each device, or kind of device, for which the defaults are not right. The first section \
-         that matches a\nmetric applies to it.\n\n| key | value | default | what it does |\n| --- | --- | --- | --- |\n",
-    );
-    for key in KEYS {
-        let _ = writeln!(page, "| `{}` | {} | {} | {} |", key.key, key.allowed(), key.default, key.about);
-    }
+    let about = "One section for each device, or kind of device, for which the defaults are not right. The first section that matches a\n\
+                 metric applies to it.";
+    section(&mut page, "device", about, device::KEYS);
+    let about = "One section for each [counter of your own](counters.md#a-counter-of-your-own).";
+    section(&mut page, "source", about, custom::KEYS);
     page.push_str("\n## Variables without a key\n\n| variable | value | default | what it does |\n| --- | --- | --- | --- |\n");
     for setting in SETTINGS.iter().filter(|setting| setting.key.is_none() && !setting.is_internal()) {
         row(&mut page, &[&format!("`{}`", setting.variable)], setting);
@@ -58,6 +58,14 @@ pub fn markdown() -> String {
         let _ = writeln!(page, "| `{}` | {} |", setting.variable, setting.about);
     }
     page
+}
+
+fn section<Draft: Default>(page: &mut String, name: &str, about: &str, keys: &[SectionKey<Draft>]) {
+    let head = "| key | value | default | what it does |\n| --- | --- | --- | --- |";
+    let _ = writeln!(page, "\n## [[{name}]]\n\n{about}\n\n{head}");
+    for key in keys {
+        let _ = writeln!(page, "| `{}` | {} | {} | {} |", key.key, key.allowed(), key.default, key.about);
+    }
 }
 
 fn row(page: &mut String, names: &[&str], setting: &Setting) {

@@ -146,12 +146,19 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "A thread's stack is sampled each time it has used this much CPU time: call paths of programs that are not \
                 instrumented. `auto`: at least 1 ms, and up to 10 ms if samples would otherwise cost more than 1 % of that time; \
-                twice as much after 10 s, and again after 60 s. \
+                twice as much after 2 s, and again after 10 s and 60 s. \
                 A process is not sampled while it records its own functions. The same as `--sample` of `ampere run`.",
         default: "`\"auto\"` with `ampere run`, `\"off\"` without",
         within: Within::Times(Duration::from_micros(100), Duration::from_millis(100)),
         keeper: Keeper::Config(|config| &mut config.sampler.stacks),
         ..file("sampler", "stacks", "AMPERE_SAMPLE")
+    },
+    Setting {
+        about: "Events that are counted in each sampled thread and read with each sample of its stack, such as instructions; `on`: all \
+                that have a name. What the machine cannot count is absent, and a note says why. Off by default: a program's own \
+                tools use the same counters of the processor.",
+        keeper: Keeper::Config(|config| &mut config.sampler.events),
+        ..file("sampler", "hardware_counters", "AMPERE_HARDWARE_COUNTERS")
     },
     Setting {
         about: "The highest power of a device: a reading that would mean more watts is a misreading.",
@@ -210,6 +217,33 @@ pub const SETTINGS: &[Setting] = &[
         ..file("estimate", "watts_per_core", "AMPERE_ESTIMATE_WATTS_PER_CORE")
     },
     Setting {
+        about: "The power usage effectiveness of the site: the joules of the whole facility for each joule of its computers.",
+        default: "1, if another setting of the site is given",
+        within: Within::AtLeast(1.0),
+        keeper: Keeper::Config(|config| &mut config.site.pue),
+        ..file("site", "pue", "AMPERE_PUE")
+    },
+    Setting {
+        about: "The grams of carbon dioxide that a kilowatt-hour of the facility causes.",
+        default: "results have no grams",
+        within: Within::AtLeast(0.0),
+        keeper: Keeper::Config(|config| &mut config.site.grams_per_kwh),
+        ..file("site", "grams_per_kwh", "AMPERE_GRAMS_PER_KWH")
+    },
+    Setting {
+        about: "The price of a kilowatt-hour of the facility.",
+        default: "results have no price",
+        within: Within::AtLeast(0.0),
+        keeper: Keeper::Config(|config| &mut config.site.price_per_kwh),
+        ..file("site", "price_per_kwh", "AMPERE_PRICE_PER_KWH")
+    },
+    Setting {
+        about: "The currency of that price, such as EUR.",
+        default: "prices have no currency",
+        keeper: Keeper::Config(|config| &mut config.site.currency),
+        ..file("site", "currency", "AMPERE_CURRENCY")
+    },
+    Setting {
         about: "Assumes that rank n of a node uses GPU n, if nothing else shows which GPU it uses.",
         keeper: Keeper::Config(|config| &mut config.by_local_rank),
         ..file("topology", "by_local_rank", "AMPERE_BY_LOCAL_RANK")
@@ -242,6 +276,14 @@ pub const SETTINGS: &[Setting] = &[
         default: "no such file is written",
         keeper: Keeper::Config(|config| &mut config.metrics.targets),
         ..file("metrics", "targets", "AMPERE_TARGETS")
+    },
+    Setting {
+        about: "Sends the energy of devices, ranks and regions to this OpenTelemetry collector every 10 s, as OTLP over HTTP: \
+                `http://localhost:4318`; `on`: where `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` \
+                says. Without this setting nothing is sent, whatever these variables are.",
+        default: "nothing is sent",
+        keeper: Keeper::Config(|config| &mut config.metrics.otlp),
+        ..file("metrics", "otlp", "AMPERE_OTLP")
     },
     Setting {
         about: "The counter sources that are opened.",
@@ -344,6 +386,10 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting { about: "The session that a process belongs to.", ..variable_only("AMPERE_SESSION") },
     Setting {
+        about: "The library that `ampere.h` and its modules for Fortran and Python look for.",
+        ..variable_only("AMPERE_INTERFACE")
+    },
+    Setting {
         about: "The boot id of the node on which the session is.",
         ..variable_only("AMPERE_SESSION_BOOT")
     },
@@ -420,7 +466,7 @@ impl Setting {
         }
     }
 
-    /// Whether it is only for ampere's own processes and tests.
+    /// Whether the setting is only for ampere's own processes and tests.
     pub(crate) fn is_internal(&self) -> bool {
         matches!(self.keeper, Keeper::Internal) || self.variable == "AMPERE_SYS_ROOT"
     }

@@ -1,6 +1,6 @@
 //! Tests of whole files, of mistakes and of the environment.
 
-use crate::{Config, GaugePeriod, Locations, SETTINGS};
+use crate::{Config, CustomUnit, GaugePeriod, Locations, Origin, SETTINGS};
 use ampere_attribution::{Policy, Sharing};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,6 +20,18 @@ fn a_whole_file_is_understood() {
         calibrated = true
         locations = ['HIP\[0:\d+\]']
         ranks = [0, 1]
+        [[source]]
+        name = "node meter"
+        command = "ipmitool dcmi power reading"
+        pattern = 'Instantaneous power reading:\s+(\d+)'
+        unit = "W"
+        scale = 0.1
+        every = "2s"
+        contains = ["package.*", "GPU-.*"]
+        [[source]]
+        name = "card"
+        file = "/sys/card/energy"
+        unit = "J"
         [attribution]
         policy = "busy_only"
         sharing = "independent"
@@ -49,6 +61,12 @@ fn a_whole_file_is_understood() {
     assert_eq!((device.baseline_watts, device.calibrated), (Some(60.0), true));
     assert_eq!((device.wraps_at, device.scale), (Some(1 << 32), Some(1e-6)));
     assert_eq!(device.listed_ranks(), Some(&vec![0, 1]));
+    let [meter, card] = &config.sources.custom[..] else { panic!("{:?}", config.sources.custom) };
+    assert_eq!(meter.origin, Origin::Command("ipmitool dcmi power reading".to_owned()));
+    assert_eq!((meter.unit, meter.scale, meter.every), (CustomUnit::Watts, 0.1, Duration::from_secs(2)));
+    assert!(meter.contains("package-0") && !meter.contains("apackage") && !meter.contains("node meter"));
+    assert_eq!((card.unit, card.scale, card.every), (CustomUnit::Joules, 1.0, Duration::from_secs(1)));
+    assert_eq!(&card.pattern.captures("at -1.5e3 J, 7").unwrap()[1], "-1.5e3", "the first number");
     let attribution = &config.attribution;
     assert_eq!((attribution.policy, attribution.sharing), (Some(Policy::BusyOnly), Sharing::Independent));
     assert_eq!((attribution.locations, attribution.time), (Locations::All, true));
@@ -103,7 +121,41 @@ fn mistakes_are_reported_with_their_line_and_the_remedy() {
             "[[device]]\nname = \"x\"\nmetric = \"e\"\nranks = \"some\"",
             "4: ranks: \"some\": use \"all\", \"found\" or a list like [0, 1]",
         ),
-        ("device = 1", "1: write devices as [[device]] sections"),
+        ("device = 1", "1: write each device as a section [[device]]"),
+        ("[[source]]\nnmae = \"x\"", "2: unknown key \"nmae\"; did you mean \"name\"?"),
+        ("[[sourc]]\nname = \"x\"", "1: unknown key \"sourc\"; did you mean \"source\"?"),
+        ("source = 1", "1: write each source as a section [[source]]"),
+        ("[[source]]\ncommand = \"x\"", "1: a [[source]] needs a name"),
+        ("[[source]]\nname = \"x\"", "1: source \"x\": it needs either a command or a file"),
+        (
+            "[[source]]\nname = \"x\"\ncommand = \"a\"\nfile = \"/b\"",
+            "1: source \"x\": it needs either a command or a file",
+        ),
+        ("[[source]]\nname = \"x\"\nfile = \"/b\"", "1: source \"x\": it needs a unit, \"W\" or \"J\""),
+        ("[[source]]\nunit = \"kWh\"", "2: unit: \"kWh\": use W or J"),
+        ("[[source]]\nevery = \"0s\"", "2: every: 0ns: use 100ms to 60s"),
+        ("[[source]]\nscale = 0", "2: scale: 0: use a number above 0"),
+        (
+            "[[source]]\npattern = 'Power: \\d+'",
+            "2: pattern: \"Power: \\\\d+\" has 0 groups: put the number, and nothing else, in parentheses; (?:...) is no group",
+        ),
+        (
+            "[[source]]\nname = \" \"\nfile = \"/b\"",
+            "1: source \" \": a name has 1 to 64 bytes, and no blanks at its ends",
+        ),
+        (
+            "[[source]]\nname = \"a:b\"\nfile = \"/b\"",
+            "1: source \"a:b\": a name has no colons and no control characters",
+        ),
+        (
+            "[[source]]\nname='a'\nfile='/b'\nunit='W'\n[[source]]\nname='a'\nfile='/b'\nunit='W'",
+            "5: source \"a\": there is another [[source]] with this name",
+        ),
+        (
+            "[[source]]\nname='a'\nfile='/b'\nunit='W'\ncontains=['c']\n[[source]]\nname='b'\nfile='/b'\nunit='W'\n\
+             contains=['a']\n[[source]]\nname='c'\nfile='/b'\nunit='W'\ncontains=['b']",
+            "11: source \"c\": \"a\" contains it, and so it cannot contain \"a\"",
+        ),
         ("[sampler\n", "1: unclosed table, expected `]`"),
     ];
     for (text, expected) in cases {
@@ -112,7 +164,7 @@ fn mistakes_are_reported_with_their_line_and_the_remedy() {
     }
 }
 
-/// In a name, `$$` is a dollar sign, and a capture may have a name.
+/// In a device's name, `$$` stands for a dollar sign, and a capture may be referred to by its name.
 #[test]
 fn a_name_is_refused_only_for_captures_that_its_metric_lacks() {
     for (name, metric, expected) in [
@@ -149,7 +201,14 @@ fn a_variable_takes_precedence_over_the_file() {
     assert_eq!(config("AMPERE_COLLECTOR_CPUS", "").cpus, None);
     assert_eq!(config("AMPERE_ALLOWED_HOSTS", "a, b,").metrics.allowed_hosts, ["a", "b"]);
     assert_eq!(config("AMPERE_TOKEN_FILE", "").metrics.token_file, None);
+    assert_eq!(config("AMPERE_PUE", "1.2").site.pue, Some(1.2));
+    assert_eq!(config("AMPERE_CURRENCY", "EUR").site.currency.as_deref(), Some("EUR"));
     let wrong = |variable, value| with(variable, value).unwrap_err();
+    for (variable, value) in
+        [("AMPERE_PUE", "0.9"), ("AMPERE_GRAMS_PER_KWH", "-1"), ("AMPERE_PRICE_PER_KWH", "-0.01")]
+    {
+        assert!(wrong(variable, value).contains(" or more"), "{}", wrong(variable, value));
+    }
     assert_eq!(wrong("AMPERE_SHARING", "x"), "AMPERE_SHARING: \"x\": use shared or independent");
     assert_eq!(wrong("AMPERE_TIME", "yes"), "AMPERE_TIME: \"yes\": use on or off");
     assert_eq!(
@@ -167,8 +226,8 @@ fn a_wrong_variable_of_a_counter_source_is_ignored() {
     assert_eq!((names("none"), names("auto"), names("")), (Some(vec![]), None, None));
     assert_eq!(names("rapl,foo"), Some(vec!["rapl"]));
     assert_eq!(names("foo"), None, "chosen automatically");
-    let unknown = "AMPERE_COUNTERS: \"foo\" is not known; there are rocm_smi, amdsmi, nvml, cray_pm, rapl, hwmon, estimate, \
-                   none and auto";
+    let unknown = "AMPERE_COUNTERS: \"foo\" is not known; there are rocm_smi, amdsmi, nvml, cray_pm, rapl, perf, hwmon, \
+                   custom, estimate, none and auto";
     assert_eq!(sources("AMPERE_COUNTERS", "rapl,foo").1, [unknown]);
     assert_eq!(sources("AMPERE_COUNTERS", "auto,rapl").1.len(), 1, "auto cannot be combined with a source");
     assert_eq!(sources("AMPERE_ESTIMATE_IDLE_WATTS", "250").0.idle_watts, 250.0);
@@ -225,7 +284,10 @@ fn the_example_in_the_documentation_has_every_key() {
     let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     Config::parse(example, "settings-file.md").unwrap();
     let tables = SETTINGS.iter().filter_map(|setting| setting.key);
-    for (table, key) in tables.chain(crate::device::KEYS.iter().map(|key| ("device", key.key))) {
+    let of_devices = crate::device::KEYS.iter().map(|key| ("device", key.key));
+    let of_sources = crate::custom::KEYS.iter().map(|key| ("source", key.key));
+    // A source has either a command or a file, and the example has a command.
+    for (table, key) in tables.chain(of_devices).chain(of_sources).filter(|key| *key != ("source", "file")) {
         let has_key = |section: &str| section.lines().any(|line| line.starts_with(&format!("{key} ")));
         let sections =
             example.split("\n[").filter(|section| section.trim_start_matches('[').starts_with(table));

@@ -2,7 +2,7 @@
 
 use crate::error::WrongValue;
 use ampere_attribution::{Policy, Sharing};
-use ampere_model::COUNTER_SOURCES;
+use ampere_model::{COUNTER_SOURCES, CountedEvent, NAMED_EVENTS};
 use regex::Regex;
 use std::fmt;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ impl Word for Locations {
 }
 
 impl Locations {
-    /// Returns the word for it, `main` or `all`.
+    /// Returns the setting's word, `main` or `all`.
     pub fn as_str(self) -> &'static str {
         match self {
             Locations::Main => "main",
@@ -95,6 +95,9 @@ pub enum StackPeriod {
 /// The numbers of some CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(pub Vec<usize>);
+
+/// The maximum number of events that are counted with each sample.
+const EVENTS_MAX: usize = 8;
 
 /// The number of CPUs in the C library's `cpu_set_t`.
 const CPUS_MAX: usize = 1024;
@@ -395,6 +398,42 @@ impl Value for Option<StackPeriod> {
     }
 }
 
+impl Value for Vec<CountedEvent> {
+    fn allowed(&self) -> String {
+        format!("off, on, or a list of {} and NAME=TYPE:CONFIG", NAMED_EVENTS.join(", "))
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some("\"off\"".to_owned())
+    }
+
+    fn read(&mut self, written: &Written, _: &Within) -> Result<(), WrongValue> {
+        let texts = match written {
+            Written::File(DeValue::String(text)) => Written::Variable(text).texts()?,
+            _ => written.texts()?,
+        };
+        let names = match texts[..] {
+            [] | ["off"] => Vec::new(),
+            ["on"] => NAMED_EVENTS.to_vec(),
+            _ => texts,
+        };
+        let mut events: Vec<CountedEvent> = Vec::new();
+        for text in names {
+            let wrong = |why| WrongValue::Event { found: text.to_owned(), why };
+            let event = CountedEvent::parse(text).map_err(wrong)?;
+            if events.iter().any(|other| other.name == event.name) {
+                return Err(wrong("there are two events with this name"));
+            }
+            if events.len() == EVENTS_MAX {
+                return Err(wrong("at most 8 events are counted"));
+            }
+            events.push(event);
+        }
+        *self = events;
+        Ok(())
+    }
+}
+
 impl Value for Option<Cpus> {
     fn allowed(&self) -> String {
         "a list of CPUs like 0-3,8".to_owned()
@@ -476,10 +515,15 @@ impl Value for Option<Vec<&'static str>> {
 }
 
 /// Returns a regular expression that must match the whole text.
-fn whole(pattern: &str) -> Result<Regex, WrongValue> {
-    Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
+fn whole(text: &str) -> Result<Regex, WrongValue> {
+    pattern(text, &format!("^(?:{text})$"))
+}
+
+/// Compiles a regular expression, which the user wrote as `written`.
+pub(crate) fn pattern(written: &str, expression: &str) -> Result<Regex, WrongValue> {
+    Regex::new(expression).map_err(|error| {
         let error = error.to_string();
         let why = error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        WrongValue::Pattern { pattern: pattern.to_owned(), why }
+        WrongValue::Pattern { pattern: written.to_owned(), why }
     })
 }

@@ -1,19 +1,17 @@
 //! Keeps our work inside another program from changing what that program sees: errno, the signal mask, the cancellation state,
-//! and the descriptors and signal dispositions that our own processes inherit.
+//! and the descriptors and signal dispositions that our collector inherits.
 //!
 //! ```text
 //! thread_state.rs    preserves errno and the cancellation state: `preserving_thread_state`
 //! write_signals.rs   a failed write raises no SIGPIPE and no SIGXFSZ: `without_write_signals`
 //! stack.rs           a thread's stack address, and whether it is on an alternate stack
 //! standard_error.rs  writes a line to the user, but never into a file of the program: `write_line`
-//! children.rs        lets a command that we start ignore the signals that we were started to ignore
 //! cpu_time.rs        the CPU time of ended children
 //! reserve.rs         memory for work in progress when the program's memory runs out: `Reserve`
 //! inherited.rs       drops descriptors and signal settings that our own process has inherited
 //! termination.rs     lets our own process end properly when a signal asks it to
 //! ```
 
-mod children;
 mod cpu_time;
 mod inherited;
 mod reserve;
@@ -23,7 +21,6 @@ mod termination;
 mod thread_state;
 mod write_signals;
 
-pub use children::{remember_ignored_signals, restore_ignored_signals_in};
 pub use cpu_time::cpu_time_of_ended_children;
 pub use inherited::close_inherited_fds_and_reset_signals;
 pub use reserve::Reserve;

@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     while let Some(option) = arguments.next_if(|argument| argument.to_string_lossy().starts_with('-')) {
         let mut number = || {
             Ok::<_, Box<dyn std::error::Error>>(
-                arguments.next().ok_or("a number")?.to_string_lossy().parse::<u32>()?,
+                arguments.next().ok_or("the option needs a number")?.to_string_lossy().parse::<u32>()?,
             )
         };
         match &*option.to_string_lossy() {
@@ -80,8 +80,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program =
         arguments.next().ok_or("profile [-k] [-t] [-p MICROSECONDS] [-s STACK_BYTES] COMMAND...")?;
     let mut sampler = Sampler::begin(&options)?;
+    // Commands that this process executes are sampled, but not the process itself.
     sampler.add_launcher(std::process::id())?;
     let mut child = Command::new(program).args(arguments).spawn()?;
+    // Nothing is lost if the rings are read twice in the time in which they fill up.
     let pause = (sampler.ring_duration() / 2).min(Duration::from_millis(16));
     let status = loop {
         sampler.poll(&mut profile);

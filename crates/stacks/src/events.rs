@@ -6,12 +6,16 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use ampere_model::{CountedEvent, EventPart};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::CpuSet;
 
+use crate::counts::{GroupRead, GroupTotals};
 use crate::machine;
 use crate::options::{Options, StacksError};
 use crate::processes::SampledThreads;
@@ -47,8 +51,12 @@ const TASK_CLOCK: u64 = 1;
 const DUMMY: u64 = 9;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
+/// A sample has the values of all events of its group.
+const SAMPLE_READ: u64 = 1 << 4;
 const SAMPLE_REGS_USER: u64 = 1 << 12;
 const SAMPLE_STACK_USER: u64 = 1 << 13;
+/// The form of these values: the times for which the group was enabled and counted, and all values with the events' numbers.
+const READ_FORMAT: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 3;
 const DISABLED: u64 = 1;
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -82,12 +90,15 @@ const RINGS_BYTES_MAX: usize = 128 << 20;
 
 fn attributes(options: &Options) -> Attributes {
     let kernel = if options.kernel { 0 } else { EXCLUDE_KERNEL };
+    let (sample_read, read_format) =
+        if options.events.is_empty() { (0, 0) } else { (SAMPLE_READ, READ_FORMAT) };
     Attributes {
         kind: SOFTWARE,
         size: size_of::<Attributes>() as u32,
         config: CPU_CLOCK,
         sample_period: options.period.as_nanos() as u64,
-        sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+        sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER | sample_read,
+        read_format,
         flags: kernel
             | (DISABLED | INHERIT | EXCLUDE_HYPERVISOR | MAP | NAME | TASK | WATERMARK)
             | (SAMPLE_ID_ALL | EXCLUDE_CHAIN_KERNEL | EXCLUDE_CHAIN_USER | MAP2 | NAME_AT_EXEC | USE_CLOCK)
@@ -101,6 +112,11 @@ fn attributes(options: &Options) -> Attributes {
 }
 
 fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
+    open_in(attributes, thread, cpu, -1)
+}
+
+/// Opens an event in the group whose first event is `leader`; -1 for an event without a group.
+fn open_in(attributes: &Attributes, thread: u32, cpu: u32, leader: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the attributes have the kernel's layout, include their size, and outlive the call.
     let fd = unsafe {
         libc::syscall(
@@ -108,7 +124,7 @@ fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
             attributes as *const Attributes,
             thread as libc::pid_t,
             cpu as libc::c_int,
-            -1 as libc::c_int,
+            leader as libc::c_int,
             CLOSE_ON_EXEC,
         )
     };
@@ -172,15 +188,78 @@ pub(crate) enum Recorded {
     Samples,
 }
 
+/// An event of a thread on a CPU, and the events that are counted together with it.
+pub(crate) struct Group {
+    leader: OwnedFd,
+    members: Vec<OwnedFd>,
+    /// Receives the counts when the events are closed.
+    totals: Arc<Mutex<GroupTotals>>,
+}
+
+impl Group {
+    /// Opens, and closes again, a group of these events for the calling thread, as for samples.
+    pub(crate) fn try_out(events: &[CountedEvent], options: &Options) -> io::Result<()> {
+        let attributes = known_attributes(attributes(&Options { kernel: false, ..options.clone() }));
+        let attributes = Attributes {
+            sample_type: attributes.sample_type | SAMPLE_READ,
+            read_format: READ_FORMAT,
+            ..attributes
+        };
+        let leader = open(&attributes, 0, ANY_CPU)?;
+        let parts = events.iter().flat_map(|event| &event.parts);
+        let members: Vec<io::Result<OwnedFd>> =
+            parts.map(|part| open_member(part, &attributes, 0, ANY_CPU, &leader)).collect();
+        members.into_iter().try_for_each(|member| member.map(drop))
+    }
+
+    fn files(&self) -> usize {
+        1 + self.members.len()
+    }
+}
+
+impl Drop for Group {
+    /// Adds the counts of all threads that have inherited the events, including those that have ended.
+    fn drop(&mut self) {
+        let mut bytes = vec![0; 24 + 16 * self.files()];
+        if self.members.is_empty() || rustix::io::read(&self.leader, &mut bytes) != Ok(bytes.len()) {
+            return;
+        }
+        if let (Ok(mut totals), Some(read)) = (self.totals.lock(), GroupRead::parse(&bytes)) {
+            totals.add(&read);
+        }
+    }
+}
+
+/// Opens a further event of a group.
+fn open_member(
+    part: &EventPart,
+    leader: &Attributes,
+    thread: u32,
+    cpu: u32,
+    group: &OwnedFd,
+) -> io::Result<OwnedFd> {
+    let attributes = Attributes {
+        kind: part.kind,
+        size: size_of::<Attributes>() as u32,
+        config: part.config,
+        sample_type: SAMPLE_TID | SAMPLE_READ,
+        read_format: READ_FORMAT,
+        flags: leader.flags & (INHERIT | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | USE_CLOCK),
+        clockid: leader.clockid,
+        ..Attributes::default()
+    };
+    open_in(&attributes, thread, cpu, group.as_raw_fd())
+}
+
 /// The events of a process. Processes that it starts inherit them, and lose them when they are closed.
 pub(crate) struct Opened {
     begin: SamplingStart,
     recorded: Recorded,
-    files: Vec<OwnedFd>,
+    files: Vec<Group>,
 }
 
 impl Opened {
-    fn add(&mut self, recorded: Recorded, files: Vec<OwnedFd>) {
+    fn add(&mut self, recorded: Recorded, files: Vec<Group>) {
         if self.recorded != recorded {
             self.recorded = Recorded::All;
         }
@@ -199,6 +278,9 @@ pub(crate) struct Events {
     sampled: HashMap<u32, Opened>,
     /// The number of files that were open before.
     other_files: usize,
+    /// The perf events that are counted together with samples.
+    parts: Vec<EventPart>,
+    pub(crate) totals: Arc<Mutex<GroupTotals>>,
 }
 
 impl Events {
@@ -207,9 +289,11 @@ impl Events {
         let attributes = known_attributes(attributes(options));
         let other_files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         let (of_cpus, rings, sampled) = (Vec::new(), Vec::new(), HashMap::new());
-        let mut events = Events { of_cpus, rings, attributes, sampled, other_files };
+        let parts: Vec<EventPart> = options.events.iter().flat_map(|event| event.parts.clone()).collect();
+        let totals = Arc::new(Mutex::new(GroupTotals::new(parts.len())));
+        let mut events = Events { of_cpus, rings, attributes, sampled, other_files, parts, totals };
         if cpus.len() > events.files_max() / 2 {
-            return Err(StacksError::Files { process: std::process::id(), needed: cpus.len() });
+            return Err(StacksError::CpuFiles { needed: cpus.len() });
         }
         for cpu in cpus {
             if let Some(file) = events.open_cpu(*cpu)? {
@@ -261,13 +345,15 @@ impl Events {
                 continue;
             };
             let begin = if process == root { begin } else { SamplingStart::Now };
-            if self.used() + threads.len() > self.files_max() / 2 {
-                return Err(StacksError::Files { process: *process, needed: threads.len() });
+            let needed = threads.len() * self.files_each(recorded);
+            if self.used() + needed > self.files_max() / 2 {
+                return Err(StacksError::Files { process: *process, needed });
             }
             // Threads that have ended in the meantime need no event.
-            let files: Vec<OwnedFd> = (threads.iter())
+            let files: Vec<Group> = (threads.iter())
                 .filter_map(|thread| {
-                    self.open_into(&self.of_cpus[place].1, *thread, cpu, begin, recorded).ok()
+                    let (cpu, ring) = &self.of_cpus[place];
+                    self.open_into((*cpu, ring), *thread, begin, recorded).ok()
                 })
                 .collect();
             self.sampled.entry(*root).and_modify(|opened| opened.files.extend(files));
@@ -282,7 +368,13 @@ impl Events {
 
     /// Returns the number of open files of events.
     fn used(&self) -> usize {
-        self.of_cpus.len() + self.sampled.values().map(|opened| opened.files.len()).sum::<usize>()
+        let groups = self.sampled.values().flat_map(|opened| &opened.files);
+        self.of_cpus.len() + groups.map(Group::files).sum::<usize>()
+    }
+
+    /// Returns the number of files for each thread and CPU.
+    fn files_each(&self, recorded: Recorded) -> usize {
+        if recorded == Recorded::Switches { 1 } else { 1 + self.parts.len() }
     }
 
     /// Opens events of these threads of a process, and of everything that they start. Returns the threads that still exist.
@@ -298,7 +390,7 @@ impl Events {
         let of_threads = self.cpus_of(process, &threads, recorded)?;
         for (&thread, cpus) in threads.iter().zip(of_threads) {
             for (cpu, ring) in cpus {
-                match self.open_into(ring, thread, *cpu, begin, recorded) {
+                match self.open_into((*cpu, ring), thread, begin, recorded) {
                     Ok(file) => files.push(file),
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) && thread != process => {
                         ended.push(thread);
@@ -309,7 +401,8 @@ impl Events {
                         return Err(match source.raw_os_error() {
                             Some(libc::ESRCH) => StacksError::NoProcess { process },
                             Some(libc::EMFILE | libc::ENFILE) => {
-                                StacksError::Files { process, needed: self.of_cpus.len() * threads.len() }
+                                let needed = self.of_cpus.len() * threads.len() * self.files_each(recorded);
+                                StacksError::Files { process, needed }
                             }
                             _ => StacksError::System { call: "perf_event_open", source },
                         });
@@ -326,12 +419,11 @@ impl Events {
 
     fn open_into(
         &self,
-        ring: &OwnedFd,
+        (cpu, ring): (u32, &OwnedFd),
         thread: u32,
-        cpu: u32,
         begin: SamplingStart,
         recorded: Recorded,
-    ) -> io::Result<OwnedFd> {
+    ) -> io::Result<Group> {
         let at_exec = if begin == SamplingStart::AtExec { ENABLE_ON_EXEC } else { 0 };
         let of_samples = MAP | MAP2 | BUILD_ID;
         let (config, left_out) = match recorded {
@@ -340,12 +432,49 @@ impl Events {
             Recorded::Samples => (CPU_CLOCK, NAME | NAME_AT_EXEC | TASK | CONTEXT_SWITCH),
         };
         let flags = self.attributes.flags & !left_out | at_exec;
-        let event = open(&Attributes { config, flags, ..self.attributes }, thread, cpu)?;
-        control(&event, SET_OUTPUT, ring.as_raw_fd())?;
-        if begin == SamplingStart::Now {
-            control(&event, ENABLE, 0)?;
+        let mut attributes = Attributes { config, flags, ..self.attributes };
+        if recorded == Recorded::Switches {
+            attributes = Attributes {
+                sample_type: attributes.sample_type & !SAMPLE_READ,
+                read_format: 0,
+                ..attributes
+            };
         }
-        Ok(event)
+        let leader = open(&attributes, thread, cpu)?;
+        let members = match recorded {
+            Recorded::Switches => Vec::new(),
+            _ => self.open_members(&attributes, thread, cpu, &leader)?,
+        };
+        let group = Group { leader, members, totals: self.totals.clone() };
+        control(&group.leader, SET_OUTPUT, ring.as_raw_fd())?;
+        if begin == SamplingStart::Now {
+            control(&group.leader, ENABLE, 0)?;
+        }
+        Ok(group)
+    }
+
+    /// Opens the events that are counted together with samples. A CPU that cannot count all of them counts none.
+    fn open_members(
+        &self,
+        attributes: &Attributes,
+        thread: u32,
+        cpu: u32,
+        leader: &OwnedFd,
+    ) -> io::Result<Vec<OwnedFd>> {
+        let open = |part: &EventPart| open_member(part, attributes, thread, cpu, leader);
+        let members: io::Result<Vec<OwnedFd>> = self.parts.iter().map(open).collect();
+        let is_final = |error: &io::Error| {
+            matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ESRCH | libc::ENODEV))
+        };
+        match members {
+            Err(error) if !is_final(&error) => {
+                if let Ok(mut totals) = self.totals.lock() {
+                    totals.without += 1;
+                }
+                Ok(Vec::new())
+            }
+            members => members,
+        }
     }
 
     /// Returns the CPUs on which each of these threads is sampled. Normally these are all CPUs, because processes that a thread
@@ -359,7 +488,8 @@ impl Events {
         recorded: Recorded,
     ) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
         let (used, limit) = (self.used(), self.files_max());
-        if used + threads.len() * self.of_cpus.len() <= limit / 4 {
+        let each = self.files_each(recorded);
+        if used + threads.len() * self.of_cpus.len() * each <= limit / 4 {
             return Ok(vec![self.of_cpus.iter().collect(); threads.len()]);
         }
         let of_thread = |thread: &u32| {
@@ -369,7 +499,7 @@ impl Events {
             self.of_cpus.iter().filter(may_run).collect()
         };
         let cpus: Vec<Vec<_>> = threads.iter().map(of_thread).collect();
-        let needed = cpus.iter().map(Vec::len).sum();
+        let needed = cpus.iter().map(Vec::len).sum::<usize>() * each;
         let used_max = if recorded == Recorded::Switches { limit / 4 } else { limit / 2 };
         if used + needed > used_max { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
     }
@@ -401,6 +531,11 @@ impl Events {
             let opened = Opened { begin, recorded, files: Vec::new() };
             self.sampled.entry(process).or_insert(opened).add(recorded, files);
         }
+    }
+
+    /// Closes the events of all processes, so that their counts are complete.
+    pub(crate) fn close(&mut self) {
+        self.sampled.clear();
     }
 
     /// Stops sampling the processes for which `is_there` is false, together with those that they have started.

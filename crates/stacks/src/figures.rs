@@ -33,7 +33,7 @@ impl CutReason {
     }
 }
 
-/// Samples that were cut off for one reason in code of one file.
+/// Samples that were cut off in code of the same file for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutOff {
     /// The file of the outermost function that is known.
@@ -73,7 +73,7 @@ pub enum UnnamedReason {
     Gone,
     /// The file exists, but it is damaged or not for this machine.
     NotUnderstood,
-    /// Neither the symbols nor the unwind tables of the file have a function at this place.
+    /// Neither the symbols nor the unwind tables of the file have a function at this address.
     NoFunction,
     /// The mapping is not known: the kernel's record of it was lost, or too many files are mapped.
     Unmapped,
@@ -92,7 +92,7 @@ impl UnnamedReason {
     }
 }
 
-/// Samples in code of one file whose functions are not known.
+/// Samples in code of the same file whose functions are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unnamed {
     /// The file that contains the code.
@@ -162,7 +162,7 @@ struct ProcessCounts {
 
 impl ProcessCounts {
     fn is_unnamed(&self) -> bool {
-        /// Fewer samples are not significant.
+        /// A smaller number of samples is not significant.
         const SAMPLES_MIN: u64 = 10;
         self.unnamed >= SAMPLES_MIN && 20 * self.unnamed > self.samples
     }

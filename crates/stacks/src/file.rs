@@ -61,7 +61,7 @@ const MEMORY_MAX: usize = 2 << 30;
 /// The assumed size of an entry point without a symbol or table.
 const ENTRY_BYTES: u64 = 64;
 
-/// A mount namespace, a path in it, a build id, and an inode.
+/// A mount namespace, a path in that namespace, a build id, and an inode.
 type PathKey = (u64, Vec<u8>, Vec<u8>, [u64; 2]);
 
 /// All files that processes have mapped.
@@ -234,7 +234,7 @@ impl Files {
     }
 
     /// Returns what the function at an address has done to the stack so far, and the address at which the function begins.
-    /// `is_exact` is whether the instruction at the address is the next one to be executed; otherwise it follows a
+    /// `is_exact`: the instruction at the address is the next one to be executed; otherwise it follows a
     /// call.
     pub(crate) fn prologue(
         &mut self,
@@ -393,7 +393,8 @@ impl File {
         *room -= self.image.as_ref().map_or(0, |image| image.bytes()).min(*room);
     }
 
-    /// Whether its name, for example `//anon` or `/memfd:...`, shows that it is memory that a program has made, and not a file.
+    /// Whether this is memory that a program has made, and not a file. Its name shows this, for example `//anon` or
+    /// `/memfd:...`.
     fn is_memory(&self) -> bool {
         const MEMORY: [&str; 8] =
             ["//", "/memfd:", "[anon", "[heap]", "[stack", "/anon_hugepage", "/dev/zero", "/SYSV"];
@@ -444,7 +445,7 @@ impl File {
                 let function = self.new_function(demangle(&canonical), canonical, role);
                 functions.add(Function { file, line, ..function })
             }
-            // Addresses in these files tell a user nothing, so all functions without a symbol share one name.
+            // Addresses in these files mean nothing to a user, so all functions without a symbol share one name.
             None if is_c_library => {
                 let all = self.new_function(base, String::new(), Role::Start);
                 *self.unnamed.get_or_insert_with(|| functions.add(all))

@@ -38,8 +38,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Returns the role of a function with this symbol. `starts` is whether its file can contain functions that start a process
-    /// or a thread.
+    /// Returns the role of a function with this symbol. `starts`: its file can contain functions that start a process or a
+    /// thread.
     pub(crate) fn of(symbol: &str, starts: bool) -> Role {
         const INTERPRETER: [&str; 5] = [
             "_PyEval_EvalFrameDefault",
@@ -56,7 +56,7 @@ impl Role {
     }
 }
 
-/// The maximum number of functions that are distinguished. All others share one number.
+/// The maximum number of functions that are distinguished. All others get the same number.
 const FUNCTIONS_MAX: usize = 1 << 20;
 
 /// All functions that were found.

@@ -29,7 +29,7 @@ pub(crate) struct Symbol {
     name: u32,
 }
 
-/// The place of the names of symbols.
+/// Where the names of symbols are.
 enum Names {
     InFile(u64),
     Here(Vec<u8>),
@@ -57,7 +57,7 @@ pub(crate) struct Image {
     /// The executable segments.
     segments: Vec<Segment>,
     pub(crate) entry: u64,
-    /// Whether it is a program without a dynamic loader.
+    /// Whether the file is a program without a dynamic loader.
     pub(crate) is_static: bool,
     pub(crate) tables: Option<Tables>,
     /// The symbols in the order of addresses.
@@ -77,10 +77,10 @@ impl Image {
 
     /// Converts an address of a process to one of the file. `None` if no segment of the file is mapped there.
     pub(crate) fn address(&self, mapping: &Mapping, address: u64) -> Option<u64> {
-        const PAGE: u64 = 4096;
+        let page = rustix::param::page_size() as u64;
         let offset = address.checked_sub(mapping.start)?.checked_add(mapping.offset)?;
         let is_in = |segment: &&Segment| {
-            offset >= segment.offset & !(PAGE - 1) && offset < segment.offset.saturating_add(segment.bytes)
+            offset >= segment.offset & !(page - 1) && offset < segment.offset.saturating_add(segment.bytes)
         };
         let segment = self.segments.iter().find(is_in)?;
         Some(offset.wrapping_sub(segment.offset).wrapping_add(segment.address))
@@ -215,7 +215,7 @@ impl Sections {
         })
     }
 
-    /// Returns the functions in the symbol table or in the dynamic symbol table, and the place of their names.
+    /// Returns the functions in the symbol table or in the dynamic symbol table, and where their names are.
     fn symbols(&self, reader: &Reader, room: usize) -> Option<(Vec<Symbol>, Names)> {
         [elf::SHT_SYMTAB, elf::SHT_DYNSYM].into_iter().find_map(|kind| {
             let section = self.headers.iter().find(|header| header.sh_type.get(LE) == kind)?;

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::foreign;
 use crate::functions::{Function, FunctionId, Functions, Role};
 
-/// The maximum number of bytes that are read from a process' map; no runtime writes this many.
+/// The maximum number of bytes that are read from a process' map; no runtime writes as many.
 const BYTES_MAX: u64 = 64 << 20;
 /// The number of bytes that are read at a time.
 const STEP_MAX: u64 = 8 << 20;
@@ -47,7 +47,7 @@ pub(crate) struct Maps {
 struct Map {
     /// The process' own functions, and those of the processes that it is a copy of, the nearest first.
     layers: Vec<Layer>,
-    /// The time at which it is checked again.
+    /// The time at which the map is checked again.
     next: Option<Instant>,
 }
 
@@ -57,7 +57,8 @@ struct Layer {
     process: u32,
     /// The process' own pid in its namespace, once it is known.
     number: Option<u32>,
-    /// The time of day at which it began to execute its program. A file that was last written earlier belongs to another program.
+    /// The time of day at which the process began to execute its program. A file that was last written earlier belongs to
+    /// another program.
     since: Option<i64>,
     /// The end and the name of each function, by its start.
     functions: Arc<BTreeMap<u64, (u64, Arc<str>)>>,
@@ -118,7 +119,7 @@ impl Maps {
         })
     }
 
-    /// Called when a process was forked at this time of day.
+    /// Must be called when a process was forked, at this time of day.
     pub(crate) fn forked(&mut self, process: u32, parent: u32, at: i64) {
         let mut layers = vec![Layer::new(process, Some(at))];
         match self.processes.get(&parent) {
@@ -128,7 +129,7 @@ impl Maps {
         self.processes.insert(process, Map { layers, next: None });
     }
 
-    /// Called when a process executes another program from this time of day on.
+    /// Must be called when a process has started to execute another program, at this time of day.
     pub(crate) fn executed(&mut self, process: u32, at: i64) {
         let own = self.processes.remove(&process).and_then(|map| map.layers.into_iter().next());
         let mut next = Layer::new(process, Some(at));
@@ -141,7 +142,7 @@ impl Maps {
         self.processes.insert(process, Map::new(next));
     }
 
-    /// Called when a process has ended.
+    /// Must be called when a process has ended.
     pub(crate) fn forget(&mut self, process: u32) {
         self.processes.remove(&process);
     }
@@ -178,8 +179,8 @@ impl Layer {
         }
     }
 
-    /// Returns the path of its file through the root directory of `viewer`: in a container, the directory and the pid
-    /// differ.
+    /// Returns the path of the map's file through the root directory of the process `viewer`. In a container, the directory and
+    /// the pid differ.
     fn path_for(&mut self, viewer: u32) -> PathBuf {
         let number = *self.number.get_or_insert_with(|| {
             let status =

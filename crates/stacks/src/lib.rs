@@ -17,7 +17,7 @@
 //! walker.rs      walks a stack, frame by frame
 //! rules.rs       unwinds a frame by DWARF's tables
 //! machine.rs     the registers of each architecture
-//! prologue.rs    unwinds a frame by a function's instructions, if there is no table
+//! prologue/      unwinds a frame by a function's instructions, if there is no table
 //! file.rs        files, and the functions in them
 //! source.rs      finds and reads a file's bytes
 //! image.rs       a file's segments, unwind tables and symbols
@@ -26,6 +26,8 @@
 //! debug_info.rs  debug information: source lines, and functions that were inlined
 //! foreign.rs     reads files and memory of the program, with a timeout
 //! figures.rs     counts samples, and those that were cut off, by reason
+//! counters.rs    which further events are counted in each thread
+//! counts.rs      how often they have happened since a thread's last sample
 //! task_clock.rs  the CPU time of everything that a process starts
 //! cost.rs        measures the cost of a sample for the sampled thread
 //! fuzzing.rs     unwinds a sample with a file of arbitrary bytes, for fuzz targets
@@ -50,6 +52,8 @@
 #![warn(missing_docs)]
 
 mod cost;
+mod counters;
+mod counts;
 mod debug_info;
 mod events;
 mod figures;
@@ -73,6 +77,8 @@ mod task_clock;
 mod walker;
 
 pub use cost::sample_cost;
+pub use counters::{NotCounted, countable};
+pub use counts::EventTotals;
 pub use events::{cpu_of_process, files_max};
 pub use figures::{CutOff, CutReason, Figures, Unnamed, UnnamedReason};
 pub use functions::{Function, FunctionId};

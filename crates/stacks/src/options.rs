@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use ampere_model::CountedEvent;
+
 /// The settings with which a command is sampled.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -20,6 +22,8 @@ pub struct Options {
     /// Whether the times at which threads are on a CPU are passed on ([`Sink::on_cpu`](crate::Sink::on_cpu)), even for processes
     /// whose stacks are not sampled.
     pub cpu_times: bool,
+    /// The events that are counted in each sampled thread: those that [`countable`](crate::countable) returns.
+    pub events: Vec<CountedEvent>,
 }
 
 impl Default for Options {
@@ -31,6 +35,7 @@ impl Default for Options {
             kernel: false,
             samples: true,
             cpu_times: true,
+            events: Vec::new(),
         }
     }
 }
@@ -84,6 +89,10 @@ pub enum StacksError {
     )]
     #[allow(missing_docs)]
     Files { process: u32, needed: usize },
+    /// The limit on open files leaves too few for a ring on each CPU.
+    #[error("sampling needs {needed} more open files, one for each CPU: raise the limit (ulimit -n)")]
+    #[allow(missing_docs)]
+    CpuFiles { needed: usize },
     /// Even the smallest rings are too large.
     #[error(
         "no memory for the kernel's rings: raise the limit of locked memory (ulimit -l) or /proc/sys/kernel/perf_event_mlock_kb"

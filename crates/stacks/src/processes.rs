@@ -17,11 +17,11 @@ pub(crate) type FileNumber = u32;
 pub(crate) struct Mapping {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// The offset in the file of its first byte.
+    /// The offset of the mapping's first byte in the file.
     pub(crate) offset: u64,
     pub(crate) file: FileNumber,
-    /// For anonymous memory: the file that was mapped here before, and the offset in it. The file's code may have been copied to
-    /// the memory.
+    /// For anonymous memory: the file that was mapped at this address before, and the offset in it. The code of the file may
+    /// have been copied to the memory.
     pub(crate) below: Option<(FileNumber, u64)>,
 }
 
@@ -37,13 +37,13 @@ impl Mapping {
         Mapping { start, offset: self.offset.wrapping_add(into), below, ..self.clone() }
     }
 
-    /// Returns the file that was mapped here before.
+    /// Returns this range as a mapping of the file that was mapped here before.
     pub(crate) fn of_file_below(&self) -> Option<Mapping> {
         let (file, offset) = self.below?;
         Some(Mapping { offset, file, below: None, ..self.clone() })
     }
 
-    /// Whether the next mapping follows directly, and is equal in everything else.
+    /// Whether the next mapping follows directly and continues this one.
     fn continues_in(&self, next: &Mapping) -> bool {
         let offset = self.offset.wrapping_add(self.end - self.start);
         let is_next = self.end == next.start && self.file == next.file && next.offset == offset;
@@ -51,11 +51,11 @@ impl Mapping {
     }
 }
 
-/// The maximum number of mappings of a process that are known; it is the kernel's default limit.
+/// The maximum number of mappings that are kept for a process. It is the kernel's default limit.
 const MAPPINGS_MAX: usize = 1 << 16;
 /// The maximum size of the kernel's list of a process' mappings: each line has a path of at most 4 KiB.
 const MAPS_BYTES_MAX: u64 = 64 << 20;
-/// The maximum number of processes that are known at a time.
+/// The maximum number of processes that are tracked at a time.
 const PROCESSES_MAX: usize = 1 << 16;
 
 /// The mappings of a process in the order of addresses. Forked processes share them until one of them maps something.
@@ -66,7 +66,8 @@ fn insert(mappings: &mut Vec<Mapping>, new: Mapping) {
     insert_parts(mappings, new.start..new.end, vec![new]);
 }
 
-/// Adds a mapping of memory, which remembers the files that it covers. `is_memory` is whether a file's number stands for memory.
+/// Adds a mapping of memory, which keeps the files that it covers. `is_memory` returns whether a file's number stands for
+/// memory.
 fn insert_memory(mappings: &mut Vec<Mapping>, new: Mapping, is_memory: &dyn Fn(FileNumber) -> bool) {
     let range = new.start..new.end;
     let (first, after) = covered(mappings, &range);
@@ -89,7 +90,7 @@ fn insert_memory(mappings: &mut Vec<Mapping>, new: Mapping, is_memory: &dyn Fn(F
     if done < range.end {
         add(new.from(done));
     }
-    // Memory that a runtime maps piece by piece is one mapping.
+    // Memory that a runtime maps piece by piece becomes one mapping.
     let (mut whole, mut range) = (parts, range);
     if let Some(before) = first.checked_sub(1).and_then(|before| mappings.get(before))
         && before.continues_in(&whole[0])
@@ -99,7 +100,7 @@ fn insert_memory(mappings: &mut Vec<Mapping>, new: Mapping, is_memory: &dyn Fn(F
     insert_parts(mappings, range, whole);
 }
 
-/// Returns the mappings that overlap a range, from the first to after the last.
+/// Returns the index of the first mapping that overlaps a range, and the index after the last.
 fn covered(mappings: &[Mapping], range: &std::ops::Range<u64>) -> (usize, usize) {
     let first = mappings.partition_point(|mapping| mapping.end <= range.start);
     (first, mappings.partition_point(|mapping| mapping.start < range.end).max(first))
@@ -127,22 +128,24 @@ pub(crate) fn at(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
 pub(crate) struct Process {
     pub(crate) mappings: Mappings,
     threads: BTreeSet<u32>,
-    /// The process for which its events were opened: itself or an ancestor.
+    /// The process for which the events of this one were opened: itself or an ancestor.
     root: Option<u32>,
-    /// Whether its stacks are sampled.
+    /// Whether the process' stacks are sampled.
     has_samples: bool,
     on_cpu: CpuClock,
-    /// Whether its mappings must be read from the kernel, because records were lost.
+    /// Whether the mappings must be read from the kernel, because records were lost.
     is_stale: bool,
-    /// The last time when the process executed code outside its known mappings and the mappings were read again.
+    /// The last time at which the mappings were read again, because the process executed code outside of those that are known.
     mappings_checked: u64,
 }
 
-/// Compares the recorded intervals of a process on a CPU with the kernel's clock of its CPU time. That clock includes the time of
-/// switching to a thread, but the kernel records the switch only when it is complete, so each interval lacks a few microseconds.
+/// Compares the recorded intervals of a process on CPUs with the kernel's clock of its CPU time. The kernel's clock includes
+/// the time of switching to a thread. But the kernel records a switch only when it is complete, so each recorded interval is a
+/// few microseconds too short.
 #[derive(Default)]
 struct CpuClock {
-    /// The total time that was passed on, the part of it that was added for switches, and the number of intervals that have ended.
+    /// The total time that was passed on, the part of it that was added for switches, and the number of intervals that have
+    /// ended.
     passed: u64,
     added: u64,
     intervals: u64,
@@ -150,16 +153,16 @@ struct CpuClock {
     began: Option<u64>,
     /// The time and the number of intervals at the last comparison.
     compared: (u64, u64),
-    /// The time that the recorded intervals lacked at the last comparison.
+    /// By how much the recorded intervals were too short in total, at the last comparison.
     missing: i64,
-    /// The part of it that was not added, which is to be added to the next intervals; negative if too much was added.
+    /// How much of `missing` has not been added yet, and is to be added to the next intervals; negative if too much was added.
     owed: i64,
 }
 
 impl CpuClock {
-    /// Returns the corrected start of an interval on a CPU whose recorded start is `time`. It is earlier by the time of a
-    /// switch. Time that earlier intervals lack is added to this, up to the time of one more switch; time that they have too
-    /// much is taken off. It is not before `ended`, the end of the thread's last interval.
+    /// Returns the corrected start of an interval on a CPU whose recorded start is `time`: earlier by the time of a switch.
+    /// Earlier intervals may have been corrected too little or too much. The difference is added here, up to the time of one
+    /// more switch, or subtracted. The result is not before `ended`, the end of the thread's last interval.
     fn begins(&mut self, switch_ns: i64, time: u64, ended: u64) -> u64 {
         let wanted = (switch_ns + self.owed).clamp(0, 2 * switch_ns);
         let begins = time.saturating_sub(wanted as u64).max(ended);
@@ -169,8 +172,8 @@ impl CpuClock {
         begins
     }
 
-    /// Compares the times, and returns by how much the time that recorded intervals lack has increased. `now_on` is the time of
-    /// intervals that have not been passed on yet.
+    /// Compares the times. Returns how much more the recorded intervals are too short than at the last comparison. `now_on` is
+    /// the time of intervals that have not been passed on yet.
     fn compare(&mut self, kernel: u64, now_on: u64) -> i64 {
         let known = self.passed + now_on;
         let began = *self.began.get_or_insert(kernel.saturating_sub(known));
@@ -188,7 +191,7 @@ struct SwitchTime {
 }
 
 impl SwitchTime {
-    /// After this number of intervals, earlier ones count half.
+    /// After this many intervals, the weight of the earlier ones is halved.
     const INTERVALS_MAX: u64 = 10_000;
 
     fn learn(&mut self, missing: i64, intervals: u64) {
@@ -200,7 +203,7 @@ impl SwitchTime {
     }
 
     fn ns(&self) -> i64 {
-        /// A longer time is not that of a switch.
+        /// A longer time is not the time of a switch.
         const NS_MAX: i64 = 100_000;
         (self.missing / self.intervals.max(1) as i64).clamp(0, NS_MAX)
     }
@@ -209,7 +212,7 @@ impl SwitchTime {
 /// The minimum number of intervals, and the minimum time, between two comparisons with the kernel's clock.
 const COMPARED_INTERVALS_MIN: u64 = 50;
 const COMPARED_NS_MIN: u64 = 100_000_000;
-/// If it took longer to read a clock, it is not known to which time its value belongs.
+/// If reading a clock took longer than this, the time of its value is too uncertain.
 const READING_NS_MAX: u64 = 200_000;
 
 /// A value of the kernel's clock of a process' CPU time.
@@ -219,12 +222,12 @@ struct Reading {
     kernel: u64,
 }
 
-/// The minimum interval at which the mappings of a process are read again because it executes code outside them.
+/// The minimum time between two readings of a process' mappings, if it executes code outside of them.
 const MAPS_INTERVAL_NS: u64 = 100_000_000;
 
 pub(crate) struct SampledThreads {
     pub(crate) process: u32,
-    /// The process for which its events were opened: itself or an ancestor.
+    /// The process for which the events of this one were opened: itself or an ancestor.
     pub(crate) root: u32,
     pub(crate) threads: Vec<u32>,
 }
@@ -234,7 +237,7 @@ pub(crate) struct SampledThreads {
 pub(crate) struct Processes {
     by_number: FxHashMap<u32, Process>,
     switch_time: SwitchTime,
-    /// The values that are not compared yet, in the order of their times.
+    /// The values that have not been compared yet, in the order of their times.
     readings: Vec<Reading>,
 }
 
@@ -258,7 +261,7 @@ impl Processes {
         self.by_number.get(&process).is_some_and(|entry| entry.threads.contains(&thread))
     }
 
-    /// Whether a process, or one that it has started, exists.
+    /// Whether the process `root`, or one of its descendants, exists.
     pub(crate) fn has_any_of(&self, root: u32) -> bool {
         self.by_number.values().any(|entry| entry.root == Some(root))
     }
@@ -272,17 +275,17 @@ impl Processes {
         self.by_number.keys().copied().collect()
     }
 
-    /// Called when only these processes are still sampled.
+    /// Must be called when only the processes that `is_sampled` accepts are still sampled.
     pub(crate) fn retain_samples(&mut self, is_sampled: impl Fn(u32) -> bool) {
         self.by_number.iter_mut().for_each(|(process, entry)| entry.has_samples &= is_sampled(*process));
     }
 
-    /// Must be called when a process no longer has events.
+    /// Must be called when the events of a process are closed.
     pub(crate) fn remove(&mut self, process: u32) {
         self.by_number.remove(&process);
     }
 
-    /// Called when events of these threads of a process are open.
+    /// Must be called when events of these threads of a process have been opened.
     pub(crate) fn added(&mut self, process: u32, threads: &[u32], recorded: Recorded) {
         let has_samples = recorded != Recorded::Switches;
         let is_new = !self.has(process);
@@ -290,7 +293,7 @@ impl Processes {
             entry.has_samples &= !is_new;
             entry.threads.extend(threads);
             entry.root = Some(process);
-            // Mappings are recorded together with samples.
+            // Mappings are recorded only together with samples.
             entry.is_stale |= has_samples && !entry.has_samples;
             entry.has_samples |= has_samples;
         }
@@ -303,7 +306,7 @@ impl Processes {
         entry.on_cpu.begins(self.switch_time.ns(), time, ended)
     }
 
-    /// Called when a time on a CPU was passed on. `is_end` is whether the thread has left the CPU.
+    /// Must be called when a time on a CPU was passed on. `is_end`: the thread has left the CPU.
     pub(crate) fn passed_on_cpu(&mut self, process: u32, ns: u64, is_end: bool) {
         if let Some(entry) = self.by_number.get_mut(&process) {
             entry.on_cpu.passed += ns;
@@ -311,7 +314,7 @@ impl Processes {
         }
     }
 
-    /// Reads the kernel's clocks of the processes whose comparison is due. They are compared when all earlier switches are known.
+    /// Reads the kernel's clocks of the processes that are due. The values are compared when all earlier switches are known.
     pub(crate) fn read_clocks(&mut self, now: impl Fn() -> u64) {
         if !self.readings.is_empty() {
             return;
@@ -336,9 +339,9 @@ impl Processes {
         self.readings.first().is_some_and(|reading| reading.time < until)
     }
 
-    /// Compares times with the kernel's clocks that were read before `until`. All switches before `until` are known, and no later
-    /// ones. `on` contains the process of each thread that is on a CPU, with the time up to which its interval was passed on, and
-    /// `uncertain` the processes with a thread of which it is not known whether it is on a CPU.
+    /// Compares times with the values of the kernel's clocks from before `until`. The switches before `until` are known, and no
+    /// later ones. `on` has the process of each thread that is on a CPU, with the time up to which its interval was passed on.
+    /// `uncertain` has the processes with a thread of which it is not known whether it is on a CPU.
     pub(crate) fn compare_clocks(
         &mut self,
         until: u64,
@@ -364,7 +367,7 @@ impl Processes {
         }
     }
 
-    /// Called when a thread or a process has started. Returns whether it is a process.
+    /// Must be called when a thread or a process has started. Returns whether it is a process.
     pub(crate) fn forked(&mut self, process: u32, parent: u32, thread: u32) -> bool {
         if process == parent {
             if let Some(entry) = self.entry(process) {
@@ -383,7 +386,7 @@ impl Processes {
         true
     }
 
-    /// Called when a thread has ended. Returns whether it was the last one of its process.
+    /// Must be called when a thread has ended. Returns whether it was the last one of its process.
     pub(crate) fn ended(&mut self, process: u32, thread: u32) -> bool {
         let Some(entry) = self.by_number.get_mut(&process) else { return false };
         entry.threads.remove(&thread);
@@ -394,7 +397,7 @@ impl Processes {
         is_last
     }
 
-    /// Called when a file was mapped. `is_memory` is whether a file's number stands for memory.
+    /// Must be called when a file was mapped. `is_memory` returns whether a file's number stands for memory.
     pub(crate) fn mapped(
         &mut self,
         process: u32,
@@ -412,7 +415,7 @@ impl Processes {
         }
     }
 
-    /// Called when a process executes code outside its known mappings. Returns whether they are to be read again.
+    /// Must be called when a process executes code outside of its known mappings. Returns whether they are to be read again.
     pub(crate) fn request_mappings(&mut self, process: u32, time: u64) -> bool {
         let Some(entry) = self.entry(process) else { return false };
         let is_due = time.saturating_sub(entry.mappings_checked) >= MAPS_INTERVAL_NS;
@@ -431,7 +434,7 @@ impl Processes {
         self.by_number.iter().filter_map(threads).collect()
     }
 
-    /// Called when records were lost. Removes the processes that have ended, and returns them.
+    /// Must be called when records were lost. Removes the processes that have ended, and returns them.
     pub(crate) fn lost(&mut self) -> Vec<u32> {
         let is_there = |process: &u32| std::path::Path::new(&format!("/proc/{process}")).exists();
         let ended: Vec<u32> = self.by_number.keys().filter(|process| !is_there(process)).copied().collect();
@@ -445,8 +448,8 @@ impl Processes {
         ended
     }
 
-    /// Returns the mappings of a process, which are read from the kernel if records may be missing. `file` returns the
-    /// number of a file and whether it stands for memory.
+    /// Returns the mappings of a process. They are read from the kernel if records may be missing. `file` returns the number of
+    /// a file, and whether it stands for memory.
     pub(crate) fn mappings(
         &mut self,
         process: u32,
@@ -491,7 +494,7 @@ fn parse_maps(
             let identity = [device, number.parse().ok()?];
             let path = rest.trim_ascii_start();
             let path = if path.is_empty() { b"//anon" } else { path };
-            // In the kernel's records, the offset of memory is its address.
+            // In the kernel's records, the offset of a mapping of memory is its address.
             let is_file = path.starts_with(b"/") && !path.starts_with(b"//");
             let offset = if is_file { hexadecimal(offset)? } else { start };
             Some(Mapped { start, length: end.checked_sub(start)?, offset, identity, build_id: &[], path })
@@ -507,7 +510,7 @@ fn parse_maps(
             );
         }
     }
-    // Memory still remembers the files that it covers, whose code may have been copied to it.
+    // Memory still keeps the files that it covers, because their code may have been copied to it.
     for at in (0..mappings.len()).rev().filter(|at| memory.contains(&mappings[*at].file)).collect::<Vec<_>>()
     {
         let new = mappings[at].clone();
@@ -549,7 +552,7 @@ mod tests {
             (0x9000, 0xc000, 9, None),
         ];
         assert_eq!(of_files, expected);
-        // The kernel's list has the same mappings, but no longer the file below the memory.
+        // The kernel's list has the same mappings, but without the file that the memory covers.
         let text = b"00001000-00002000 r-xp 00000000 fe:01 77 /a\n00002000-0000c000 r-xp 00000000 00:00 0\n";
         let read =
             parse_maps(text, &mappings, |mapped| if mapped.path == b"/a" { (1, false) } else { (9, true) });
@@ -598,7 +601,7 @@ mod tests {
         const SWITCH_NS: u64 = 9000;
         let (mut clock, mut switch_time) = (CpuClock::default(), SwitchTime::default());
         let (mut time, mut kernel) = (0, 0);
-        // The numbers of intervals between two comparisons. The kernel shows the time as of its last tick.
+        // The numbers of intervals between two comparisons. The kernel's clock shows the time at its last tick.
         for intervals in [60, 50, 120, 1100, 1100, 60, 2000, 50].repeat(20) {
             for _ in 0..intervals {
                 let (ended, switched) = (time, time + 50_000);

@@ -1,5 +1,6 @@
 //! Parses the records that the kernel writes.
 
+use crate::counts::GroupRead;
 use crate::machine;
 
 /// The header of a record.
@@ -76,6 +77,8 @@ pub(crate) enum Record<'a> {
         /// The registers in the order of `machine::RECORDED`; `None` for a 32-bit program.
         registers: Option<[u64; machine::RECORDED.len()]>,
         stack: &'a [u8],
+        /// The values of the events that are counted in the thread, if any are.
+        counts: Option<GroupRead<'a>>,
     },
     Mapped {
         process: u32,
@@ -135,12 +138,12 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Parses a record. Returns `None` if it is damaged.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Record<'a>> {
+    /// Parses a record. Samples have counts if `has_counts` is set. Returns `None` if the record is damaged.
+    pub(crate) fn parse(bytes: &'a [u8], has_counts: bool) -> Option<Record<'a>> {
         let header = Header::of_word(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))?;
         let body = bytes.get(8..header.bytes.into())?;
         if header.kind == SAMPLE {
-            return sample(Reader(body));
+            return sample(Reader(body), has_counts);
         }
         // All other records end with their thread and time.
         let (body, id) = body.split_at_checked(body.len().checked_sub(16)?)?;
@@ -180,9 +183,13 @@ impl<'a> Record<'a> {
     }
 }
 
-fn sample(mut reader: Reader) -> Option<Record> {
+fn sample(mut reader: Reader, has_counts: bool) -> Option<Record> {
     let (process, thread) = (reader.u32()?, reader.u32()?);
     reader.u64()?;
+    let mut counts = None;
+    if has_counts {
+        counts = Some(GroupRead::parse(reader.bytes(GroupRead::length(reader.0)?)?)?);
+    }
     let abi = reader.u64()?;
     let mut registers = [0; machine::RECORDED.len()];
     if abi != 0 {
@@ -195,10 +202,10 @@ fn sample(mut reader: Reader) -> Option<Record> {
     if size > 0 {
         stack = stack.get(..usize::try_from(reader.u64()?).ok()?)?;
     }
-    Some(Record::Sample { process, thread, registers: (abi == ABI_64).then_some(registers), stack })
+    Some(Record::Sample { process, thread, registers: (abi == ABI_64).then_some(registers), stack, counts })
 }
 
-/// Parses a mapping. `has_build_id` is whether a record of the second form has a build id; `None` for the first form.
+/// Parses a mapping. `has_build_id`: whether a record of the second form has a build id; `None` for the first form.
 fn mapped(mut reader: Reader, has_build_id: Option<bool>) -> Option<Record> {
     let process = reader.u32()?;
     reader.u32()?;
@@ -252,10 +259,10 @@ mod tests {
     #[test]
     fn records_are_understood() {
         let sample = a_sample();
-        let Some(Record::Sample { process: 7, thread: 8, registers: Some(registers), stack }) =
-            Record::parse(&sample)
+        let Some(Record::Sample { process: 7, thread: 8, registers: Some(registers), stack, counts: None }) =
+            Record::parse(&sample, false)
         else {
-            panic!("{:?}", Record::parse(&sample));
+            panic!("{:?}", Record::parse(&sample, false));
         };
         assert_eq!((registers[0], registers[registers.len() - 1]), (1, registers.len() as u64));
         assert_eq!(stack, 0xaa_u64.to_ne_bytes());
@@ -270,33 +277,54 @@ mod tests {
             build_id: &[],
             path: b"/a/file",
         };
-        assert_eq!(Record::parse(&record(MAP2, 0, &body)), Some(Record::Mapped { process: 7, mapped }));
+        assert_eq!(
+            Record::parse(&record(MAP2, 0, &body), false),
+            Some(Record::Mapped { process: 7, mapped })
+        );
         let id = [3, 0, 0, 0, 0xa, 0xb, 0xc];
         body[32..39].copy_from_slice(&id);
         let of_build_id = record(MAP2, HAS_BUILD_ID, &body);
-        let Some(Record::Mapped { mapped, .. }) = Record::parse(&of_build_id) else { panic!("no mapping") };
+        let Some(Record::Mapped { mapped, .. }) = Record::parse(&of_build_id, false) else {
+            panic!("no mapping")
+        };
         assert_eq!((mapped.identity, mapped.build_id, mapped.path), ([0, 0], &id[4..], &b"/a/file"[..]));
         let fork = record(FORK, 0, &words(&[pair(7, 6), pair(8, 6), 1234, pair(7, 8), 1234]));
-        assert_eq!(Record::parse(&fork), Some(Record::Forked { process: 7, parent: 6, thread: 8 }));
+        assert_eq!(Record::parse(&fork, false), Some(Record::Forked { process: 7, parent: 6, thread: 8 }));
         for (flags, to) in [
             (0, SwitchedTo::Running),
             (SWITCHED_OUT, SwitchedTo::Waiting),
             (SWITCHED_OUT | PREEMPTED, SwitchedTo::Runnable),
         ] {
             let switch = record(SWITCH, flags, &words(&[pair(7, 8), 1234]));
-            assert_eq!(Record::parse(&switch), Some(Record::Switched { process: 7, thread: 8, to }));
+            assert_eq!(Record::parse(&switch, false), Some(Record::Switched { process: 7, thread: 8, to }));
         }
         let lost = record(LOST, 0, &words(&[1, 99, pair(7, 8), 1234]));
-        assert_eq!(Record::parse(&lost), Some(Record::Lost(99)));
+        assert_eq!(Record::parse(&lost, false), Some(Record::Lost(99)));
         let throttled = record(THROTTLE, 0, &words(&[1234, 5, 6, pair(7, 8), 1234]));
-        assert_eq!(Record::parse(&throttled), Some(Record::Throttled { event: 6, is_stopped: true }));
+        assert_eq!(Record::parse(&throttled, false), Some(Record::Throttled { event: 6, is_stopped: true }));
+    }
+
+    #[test]
+    fn counts_come_before_the_registers() {
+        let mut body = vec![pair(7, 8), 1234, 2, 1000, 900, 5, 77, 42, 78, ABI_64];
+        body.extend(1..=machine::RECORDED.len() as u64);
+        body.extend([16, 0xaa, 0xbb, 8]);
+        let bytes = record(SAMPLE, 0, &words(&body));
+        let Some(Record::Sample { counts, stack, .. }) = Record::parse(&bytes, true) else {
+            panic!("no sample")
+        };
+        assert_eq!((counts, stack), (GroupRead::parse(&words(&body[2..9])), &0xaa_u64.to_ne_bytes()[..]));
+        for cut in 0..bytes.len() {
+            assert_eq!(Record::parse(&bytes[..cut], true), None, "{cut} bytes");
+        }
     }
 
     #[test]
     fn damaged_records_are_refused_or_parsed_as_other_records() {
+        let part_of = |random: u64| random & 1 == 1;
         let sample = a_sample();
         for cut in 0..sample.len() {
-            assert_eq!(Record::parse(&sample[..cut]), None, "{cut} bytes");
+            assert_eq!(Record::parse(&sample[..cut], false), None, "{cut} bytes");
         }
         let mut random = 88172645463325252_u64;
         for _ in 0..200_000 {
@@ -309,7 +337,7 @@ mod tests {
                 let at = (random >> (part * 8)) as usize % bytes.len();
                 bytes[at] = (random >> (24 + part * 8)) as u8;
             }
-            if let Some(Record::Sample { stack, .. }) = Record::parse(&bytes) {
+            if let Some(Record::Sample { stack, .. }) = Record::parse(&bytes, part_of(random)) {
                 assert!(stack.len() < bytes.len());
             }
         }

@@ -84,12 +84,14 @@ impl Tables {
     fn eh_frame(&self) -> EhFrame<Slice<'_>> {
         let mut section = EhFrame::new(&self.bytes, LittleEndian);
         section.set_address_size(8);
+        section.set_vendor(machine::VENDOR);
         section
     }
 
     fn debug_frame(&self) -> DebugFrame<Slice<'_>> {
         let mut section = DebugFrame::new(&self.bytes, LittleEndian);
         section.set_address_size(8);
+        section.set_vendor(machine::VENDOR);
         section
     }
 

@@ -23,7 +23,7 @@ pub(crate) enum Content {
         /// The device and inode, as in the kernel's records.
         inode: [u64; 2],
         bytes: u64,
-        /// The time of its last change, in nanoseconds of the time of day.
+        /// The time of the file's last change, in nanoseconds of the time of day.
         changed: i64,
         /// Whether the file at its path was written after it had been mapped.
         is_rewritten: bool,
@@ -38,16 +38,16 @@ pub(crate) struct MappedFile<'a> {
     pub(crate) path: &'a Path,
     pub(crate) content: &'a Content,
     pub(crate) process: u32,
-    /// An address at which it is mapped.
+    /// An address at which the file is mapped.
     pub(crate) address: u64,
-    /// The time of day at which it was mapped, if it is known. A file that was written later counts as a different file.
+    /// The time of day at which the file was mapped, if it is known. A file that was written later counts as a different file.
     pub(crate) mapped_at: Option<i64>,
 }
 
 /// The device, inode, size and last time of writing of a file.
 pub(crate) type Identity = [u64; 4];
 
-/// The place of a file's bytes.
+/// Where a file's bytes are.
 pub(crate) enum Source {
     /// A file that is opened again for each use, and not kept open.
     Path(PathBuf, Identity),
@@ -97,8 +97,8 @@ pub(crate) struct FileStatus {
 }
 
 impl FileStatus {
-    /// Returns the status of the file at the path of a mapped one, whose build id or else device and inode the kernel has
-    /// recorded. Returns default values if it does not exist.
+    /// Returns the status of the file at the path of a mapped file. The kernel has recorded the build id of the mapped file, or
+    /// else the device and inode. Returns default values if the file does not exist.
     pub(crate) fn of(process: u32, path: &Path, build_id: &[u8], inode: [u64; 2]) -> FileStatus {
         let found = [in_process(process, path), path.to_owned()].into_iter().find_map(|path| {
             let about = std::fs::metadata(path).ok()?;
@@ -142,8 +142,8 @@ impl Content {
 }
 
 impl MappedFile<'_> {
-    /// Whether it is the file at a path. The device must also match if `is_exact` is set. On a stacked file system, such as
-    /// overlayfs, a path and a mapping of the same file can have different devices.
+    /// Whether the mapped file is the one at a path. The device must also match if `is_exact` is set. On a stacked file system,
+    /// such as overlayfs, a path and a mapping of the same file can have different devices.
     fn is(&self, path: &Path, is_exact: bool) -> bool {
         let Content::File { build_id: id, inode, .. } = self.content else { return false };
         let Ok((file, identity)) = open(path) else { return false };

@@ -1,4 +1,4 @@
-//! A copied stack and its registers.
+//! The copied stack of a thread, and its registers.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -16,13 +16,13 @@ const PREFETCHED_LINES: usize = 64;
 pub(crate) struct Stack<'a> {
     base: u64,
     bytes: &'a [u8],
-    /// Whether all requested bytes were copied, so that the stack may be larger.
+    /// Whether all requested bytes were copied, so that the stack may extend further.
     is_full: bool,
-    /// A part further out, read later from the process' memory.
+    /// A part beyond the copied one, with its address. It was read later from the process' memory.
     pub(crate) later: OnceCell<(u64, Part)>,
 }
 
-/// The number of bytes of a stack that are read later, if a frame is larger than the copied part.
+/// The number of bytes that are read later if a frame extends beyond the copied part of the stack.
 const LATER_BYTES: usize = 8 << 10;
 /// The maximum number of such parts that are kept.
 const LATER_MAX: usize = 256;
@@ -33,7 +33,7 @@ type Part = Arc<[u8]>;
 const REREADS_MAX: u32 = 6;
 const REREAD_AFTER: Duration = Duration::from_micros(300);
 
-/// Parts of stacks that were read after their samples were taken. Each is read once for all samples that are fetched together.
+/// Parts of stacks that were read after the samples were taken. Each is read once for all samples that are fetched together.
 #[derive(Default)]
 pub(crate) struct LaterParts {
     fetched: u64,
@@ -44,7 +44,7 @@ pub(crate) struct LaterParts {
 }
 
 struct KnownPart {
-    /// The number of the fetch that used it last.
+    /// The number of the last fetch that used it.
     fetched: u64,
     /// The last part that completed a stack, or else the last one that was read.
     part: Part,
@@ -52,7 +52,7 @@ struct KnownPart {
 }
 
 impl LaterParts {
-    /// Called when further samples are fetched.
+    /// Must be called before further samples are processed.
     pub(crate) fn fetch(&mut self) {
         self.fetched += 1;
         self.reread = 0;
@@ -65,8 +65,8 @@ impl LaterParts {
         }
     }
 
-    /// Keeps a part if it completed the stack. Otherwise returns another part to try: an earlier one or, if there is none, the
-    /// memory read again shortly afterwards, because the thread may just have been calling a function.
+    /// Keeps a part if it completed the stack. Otherwise returns another part to try: an earlier one, or else the memory read
+    /// again after a short wait, because the thread may just have been calling a function.
     pub(crate) fn keep_or_replace(
         &mut self,
         process: u32,
@@ -122,13 +122,13 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// Reads the memory around a frame's address, beyond the copied part, from the process itself. It may have changed since the
-    /// sample.
+    /// Reads the memory around a frame's address, beyond the copied part, from the process itself. The memory may have changed
+    /// since the sample.
     pub(crate) fn read_later(&self, process: u32, frame: u64, later: &LaterParts) {
-        /// The bytes below a frame's address in which a function saves registers.
+        /// How far below a frame's address a function saves registers, in bytes.
         const BELOW: u64 = 256;
         let end = self.base.saturating_add(self.bytes.len() as u64);
-        // The kernel does not copy pages that the program has not touched.
+        // The copied part may also end at a page that the program has not touched, because the kernel does not copy such pages.
         if frame > end && frame - end <= STACK_MAX && self.later.get().is_none() {
             let from = frame.saturating_sub(BELOW).max(end);
             let _ = self.later.set((from, later.read(process, from)));
@@ -208,7 +208,7 @@ mod tests {
 
     const OWN: fn() -> u32 = std::process::id;
 
-    /// Uses this process' own memory as a stack.
+    /// Returns the address of bytes of this process, which stand for a stack.
     fn at(bytes: &[u8]) -> u64 {
         bytes.as_ptr() as u64
     }
@@ -226,7 +226,7 @@ mod tests {
             assert_eq!(&*part, &memory[..]);
         }
         assert_eq!(parts.keep_or_replace(OWN(), address, part.clone(), false), None);
-        // The part that was read last belongs to the other samples.
+        // Other samples of the same fetch use the part that was read last.
         assert!(Arc::ptr_eq(&parts.read(OWN(), address), &part));
         parts.fetch();
         assert!(parts.keep_or_replace(OWN(), address, other.clone(), false).is_some());

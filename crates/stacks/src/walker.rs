@@ -122,21 +122,24 @@ impl Walker<'_> {
         let is_chained =
             is_chained && stack.read(fp.wrapping_add(8)).is_some_and(|caller| self.call(caller).is_some());
         let by_pointer = prologue.as_ref().is_none_or(|prologue| prologue.has_frame_pointer)
-            || is_chained && !self.files.has_tables(mapping.file);
+            || is_chained && !machine::RETURN_IN_REGISTER && !self.files.has_tables(mapping.file);
         let is_end = fp == 0 && !self.files.has_tables(mapping.file);
         if let Some(prologue) = prologue.filter(|_| !by_pointer && !is_end)
-            && let Some((frame, is_known)) = self.by_prologue(&prologue, start, registers, stack)
+            && let Some((frame, is_known)) = self.by_prologue(&prologue, start, is_exact, registers, stack)
         {
             let saved = prologue.saved.into_iter().zip(RESTORED);
-            return (restore(frame, saved, sp, registers, stack), !is_known || stack.was_read_later());
+            return (
+                restore(frame, saved, sp, is_exact, registers, stack),
+                !is_known || stack.was_read_later(),
+            );
         }
         // The function's own return address lies below the frame to which the caller's frame pointer points.
         let until = if is_chained { (fp - sp).min(SEARCHED_BYTES_MAX) } else { SEARCHED_BYTES_MAX };
-        let is_followed = is_end || by_pointer && is_chained;
+        let is_followed = is_end || is_chained && (by_pointer || machine::RETURN_IN_REGISTER);
         if !is_followed && let Some(frame) = self.find_return_address(sp, until, stack) {
             let saved =
                 RESTORED.map(|register| (if register == machine::RETURN { -1 } else { UNSAVED }, register));
-            return (restore(frame, saved.into_iter(), sp, registers, stack), true);
+            return (restore(frame, saved.into_iter(), sp, false, registers, stack), true);
         }
         (self.step(Rule::FramePointer, mapping, lookup, false, registers, stack), false)
     }
@@ -147,20 +150,31 @@ impl Walker<'_> {
         &mut self,
         prologue: &Prologue,
         start: Option<u64>,
+        is_exact: bool,
         registers: &Registers,
         stack: &Stack,
     ) -> Option<(u64, bool)> {
         let base = registers.get(prologue.register, stack)?;
         let frame = base.checked_add_signed(prologue.offset.into())?;
-        if stack.read(frame.checked_sub(8)?).is_none() {
-            stack.read_later(self.process, frame, &self.files.later);
-        }
-        let call = self.call(stack.read(frame - 8)?)?;
+        let caller = match prologue.return_place() {
+            Some(words) => {
+                let place = frame.checked_add_signed(i64::from(words) * 8)?;
+                if stack.read(place).is_none() {
+                    stack.read_later(self.process, frame, &self.files.later);
+                }
+                stack.read(place)?
+            }
+            // Only the innermost function can have its return address in a register.
+            None if is_exact => registers.get(machine::RETURN, stack)?,
+            None => return None,
+        };
+        let call = self.call(caller)?;
         Some((frame, call == Call::Of(start?)))
     }
 
     /// Returns the call instruction before an address of the process, if there is one.
     fn call(&mut self, address: u64) -> Option<Call> {
+        let address = address & machine::CODE_MASK;
         let mapping = at(self.mappings, address.checked_sub(1)?)?;
         Some(self.files.call_before(mapping, address)).filter(|call| *call != Call::None)
     }
@@ -262,17 +276,22 @@ fn set_saved(frame: u64, saved: impl Iterator<Item = (i16, Register)>, registers
     registers.set(machine::SP, Place::Is(frame));
 }
 
-/// Restores the caller's registers and returns the caller, whose return address is below the frame's address.
+/// Restores the caller's registers and returns the caller. `is_innermost`: the function may have no frame, if the return address is
+/// in a register.
 fn restore(
     frame: u64,
     saved: impl Iterator<Item = (i16, Register)>,
     sp: u64,
+    is_innermost: bool,
     registers: &mut Registers,
     stack: &Stack,
 ) -> Step {
     set_saved(frame, saved, registers);
+    let may_stay = machine::RETURN_IN_REGISTER && is_innermost;
     match registers.get(machine::RETURN, stack) {
-        Some(caller) if frame > sp => Step::Caller { address: caller, is_exact: false },
+        Some(caller) if frame > sp || frame == sp && may_stay => {
+            Step::Caller { address: caller & machine::CODE_MASK, is_exact: false }
+        }
         _ => Step::End(Some(CutReason::NoUnwindTables)),
     }
 }

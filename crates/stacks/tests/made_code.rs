@@ -63,10 +63,16 @@ fn make(words: &str) -> Option<Run> {
 
 /// Checks the shares of samples in code with these names, and in code without a name.
 fn check_shares(words: &str, expected: &[(&str, std::ops::Range<f64>)]) {
-    let Some(run) = make(words) else { return };
-    for (name, percent) in expected {
-        assert!(percent.contains(&run.percent(name)), "{words}, {name}: {:?}", run.stacks);
+    let mut wrong = Vec::new();
+    // On a busy machine, samples of some runs are lost or fetched late.
+    while wrong.len() < 10 {
+        let Some(run) = make(words) else { return };
+        if expected.iter().all(|(name, percent)| percent.contains(&run.percent(name))) {
+            return;
+        }
+        wrong.push(run.stacks);
     }
+    panic!("{words}: {expected:?}: {wrong:?}");
 }
 
 const ALL: std::ops::Range<f64> = 90.0..101.0;

@@ -1,4 +1,4 @@
-//! Compares counters: if a device's energy is measured in two ways, finds how far the two agree.
+//! Compares counters: if a device's energy is measured in two ways, finds how far the two measurements agree.
 //!
 //! | kind | a device's counter is compared with |
 //! | --- | --- |
@@ -6,9 +6,9 @@
 //! | `counter` | another library's counter of the same thing: Cray's `accel0` for `GPU-0` |
 //! | `sum of parts` | the counters of what it contains: a node's GPUs, packages and memory |
 //!
-//! They are compared over the time that both cover, in windows. Two measurements of one thing need not be equal: one may have a
-//! factor, or include something of constant power. But their relation stays the same. If it changes, one of the two stalls,
-//! drifts or jumps: a note reports the time, and nothing is corrected.
+//! They are compared in windows, over the time that both cover. Two measurements of the same energy need not be equal: one may
+//! have a factor, or include a part with constant power. But their relation stays the same. If it changes, one of the two
+//! stalls, drifts or jumps. A note reports when, and nothing is corrected.
 
 use crate::attributor::{Attributor, Device, Unit};
 use crate::curve::Curve;
@@ -17,17 +17,17 @@ use ampere_model::text::{compact, joules};
 use ampere_model::{Quality, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// [`Check::kind`] for a power that the device itself reports.
+/// [`Check::kind`] for the power that the device itself reports.
 pub const POWER_SENSOR: &str = "power sensor";
 /// [`Check::kind`] for another counter of the same device.
 pub const COUNTER: &str = "counter";
-/// [`Check::kind`] for the devices that are parts of this one.
+/// [`Check::kind`] for the devices that this one contains.
 pub const SUM_OF_PARTS: &str = "sum of parts";
 
 const WINDOWS_MAX: u64 = 64;
 /// A comparison needs at least this many sample intervals.
 const INTERVALS_MIN: u64 = 2;
-/// A window that is compared with others has this many intervals: the first and the last one lie only partly in the window.
+/// A window has at least this many sample intervals, because the first and the last one are only partly in the window.
 const WINDOW_INTERVALS: u64 = 8;
 /// The usual difference is unknown until there are this many windows.
 const WINDOWS_MIN: u64 = 8;
@@ -35,23 +35,23 @@ const WINDOWS_MIN: u64 = 8;
 const UNUSUAL: f64 = 0.1;
 /// A single window has to differ by more than this fraction, because a sensor may lag when the load changes.
 const UNUSUAL_ALONE: f64 = 0.5;
-/// A difference must be this many times as large as the differences that occur by chance from window to window.
+/// A difference must be this many times as large as the usual change of the difference between two windows.
 const BEYOND_NOISE: f64 = 5.0;
-/// A difference does not count as a change if the device uses as many joules within this many seconds: when the load changes, a
-/// sensor may show the mean over such a time, or lag by it.
+/// A difference is not a change if the device uses as many joules within this many seconds. When the load changes, a sensor may
+/// show the mean over such a time, or lag by as much.
 const LAG_MAX_SECONDS: f64 = 1.0;
-/// A change that is a smaller fraction of all joules than this does not matter.
+/// A change that is less than this fraction of all joules does not matter.
 const CHANGE_MIN: f64 = 0.01;
-/// The sum of the parts may exceed the whole by this fraction, because different sensors measure them.
+/// The sum of the parts may exceed the joules of the whole by this fraction, because different sensors measure them.
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
-/// Another counter of the same device may exceed this one by this fraction, because each counter has its own factor.
+/// Another counter of the same device may exceed this one by this fraction, because each has its own factor.
 const OTHER_BEYOND_WHOLE: f64 = 0.1;
-/// In addition, the excess may be the energy of this many seconds, because the counters are not read at the same times.
+/// In addition, it may exceed this one by the energy of this many seconds, because the counters are not read at the same times.
 const READ_APART_SECONDS: f64 = 0.2;
-/// If a larger fraction of a device than this is in none of its parts, a change of the rest is not an error and is not reported.
+/// If more than this fraction of a device's joules is in none of its parts, that rest may change, so a change is not reported.
 const UNCOUNTED_MAX: f64 = 0.25;
 
-/// A device's energy and another measurement of it, over the time that both cover.
+/// The comparison of a device's energy with another measurement of it, over the time that both cover.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// `average power`, the other counter's device, or the names of the parts.
@@ -60,26 +60,26 @@ pub struct Check {
     pub source: String,
     /// "power sensor", "counter" or "sum of parts".
     pub kind: String,
-    /// The time that both cover.
+    /// The time that both cover, in seconds.
     pub seconds: f64,
     pub device_joules: f64,
     /// The joules of the other measurement.
     pub joules: f64,
-    /// (`joules` - `device_joules`) / `device_joules`; `null` if the device's counter shows nothing.
+    /// (`joules` - `device_joules`) / `device_joules`; `null` if the device's counter shows no joules.
     pub difference_ratio: Option<f64>,
-    /// The time in which the difference was not the usual one.
+    /// The time in which the difference was unusual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
 }
 
-/// A time in which a difference was not the usual one, in seconds since the device's first sample.
+/// A time in which a difference was unusual, in seconds since the device's first sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     pub from_seconds: f64,
     pub to_seconds: f64,
-    /// The joules of the device itself between them.
+    /// The joules of the device in this time.
     pub device_joules: f64,
-    /// The joules of the other measurement between them.
+    /// The joules of the other measurement in this time.
     pub joules: f64,
 }
 
@@ -106,7 +106,7 @@ impl Check {
         format!("{} has {other} J in {:.2} s, {than} the {own} J of its counter", self.other(), self.seconds)
     }
 
-    /// Returns the other measurement, as text.
+    /// Returns a text that names the other measurement.
     fn other(&self) -> String {
         match self.kind.as_str() {
             COUNTER => format!("{} ({})", self.against, self.source),
@@ -115,7 +115,7 @@ impl Check {
         }
     }
 
-    /// Returns a note for readers if the difference changes, or if parts exceed the whole.
+    /// Returns a note if the difference changes, or if the parts exceed the whole.
     fn note(&self, device: &Device) -> Option<String> {
         let name = format!("{} on {}", device.info.name, device.info.node);
         if let Some(change) = &self.change {
@@ -150,12 +150,12 @@ impl Check {
     }
 }
 
-/// Returns the comparisons of each device.
+/// Returns the comparisons for each device. `with_changes`: changes of the difference are looked for.
 pub fn checks(attributor: &Attributor, with_changes: bool) -> Vec<Vec<Check>> {
     let mut all = vec![Vec::new(); attributor.devices.len()];
     let counting = attributor.devices.iter().enumerate().filter(|(at, _)| attributor.counts(*at));
     for (at, device) in counting.filter(|(_, device)| is_measured(device)) {
-        // An integrated counter comes from the same sensor.
+        // An integrated counter is computed from the same sensor.
         let sensors = device.sensors.iter().filter(|_| device.info.quality != Quality::Integrated);
         for sensor in sensors {
             let against = format!("{} power", sensor.which);
@@ -203,8 +203,8 @@ pub fn notes(attributor: &Attributor) -> Vec<String> {
     of_devices.flat_map(|(device, checks)| checks.iter().filter_map(|check| check.note(device))).collect()
 }
 
-/// Returns the proof that a device is not the sum of its parts, if they have counted more. Until the run has ended, one second
-/// of figures is not enough, because counters move at different times.
+/// Returns the proof that a device is not the sum of its parts, if they have counted more joules than it. During the run, more
+/// than one second of figures is needed, because counters move at different times.
 pub(crate) fn disproof(attributor: &Attributor, number: usize, has_ended: bool) -> Option<Disproof> {
     let whole = &attributor.devices[number];
     let parts = parts_of(attributor, number);
@@ -233,7 +233,7 @@ pub(crate) fn disproof(attributor: &Attributor, number: usize, has_ended: bool) 
     is_less.then(|| Disproof { joules: own, parts_joules: sum, parts: compact(&names) })
 }
 
-/// Whether a counter has been read for longer than others lag.
+/// Whether a counter has been read for longer than other counters may lag.
 fn has_shown(attributor: &Attributor, device: &Device) -> bool {
     let span = device.energy_over_time().span();
     span.is_some_and(|(from, to)| to - from > attributor.ticks_of(LAG_MAX_SECONDS))
@@ -277,12 +277,12 @@ fn check(attributor: &Attributor, device: &Device, other: &Other, with_changes: 
     })
 }
 
-/// Whether its joules come from a counter that has shown any.
+/// Whether the device's joules come from a counter that has shown any.
 fn is_measured(device: &Device) -> bool {
     device.info.unit == Unit::Joules && device.info.quality != Quality::Estimated && !device.is_silent()
 }
 
-/// Returns the library in a metric's name, which a trace has, too.
+/// Returns the library in the name of a device's metric. Traces have it, too.
 fn library(device: &Device) -> &str {
     device.info.metric.split_once(":::").map_or("", |(library, _)| library)
 }
@@ -292,13 +292,13 @@ fn source_of(device: &Device) -> String {
     if of_trace { library(device) } else { &device.info.source }.to_owned()
 }
 
-/// Whether the two are counters of one thing in two libraries: a device and its only part, of one kind.
+/// Whether the two are counters of the same device in two libraries: a device and its only part, which is of the same kind.
 fn is_same(whole: &Device, part: &Device) -> bool {
     let kinds = [whole, part].map(|device| device.info.traits.kind.as_str());
     library(whole) != library(part) && kinds[0] == kinds[1] && !kinds[0].is_empty()
 }
 
-/// Returns the parts of a device whose counters are added up for the comparison. They are chosen so that each joule counts once.
+/// Returns the parts of a device whose counters are added up for the comparison, so that each joule is counted once.
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
     let contains = |whole: &Device, part: &Device| whole.info.contains(&part.info);
@@ -310,8 +310,8 @@ fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
         .filter(|(_, part)| is_measured(part) && contains(whole, part))
         .collect();
     let is_topmost = |part: &Device| !all.iter().any(|(_, other)| contains(other, part));
-    // If the whole's own library has parts of a kind, GPUs for example, another library's counters of this kind count them a
-    // second time.
+    // If the library of the whole has parts of a kind itself, such as GPUs, another library's counters of this kind count them
+    // again.
     let is_own = |part: &Device| library(part) == library(whole);
     let is_counted_twice = |part: &Device| {
         let kind = &part.info.traits.kind;
@@ -321,14 +321,14 @@ fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     once.map(|(at, _)| *at).collect()
 }
 
-/// The ticks that both cover, and the joules of each.
+/// The ticks that both curves cover, and the joules of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Compared {
     ticks: u64,
     joules: [f64; 2],
 }
 
-/// Compares one energy with the sum of others.
+/// Compares one curve of energy with the sum of others.
 fn compare(one: &Curve, others: &[&Curve]) -> Option<Compared> {
     let ((from, to), interval) = common(one, others)?;
     if to - from < INTERVALS_MIN * interval {
@@ -343,7 +343,7 @@ fn compare(one: &Curve, others: &[&Curve]) -> Option<Compared> {
     (sum.ticks > 0).then_some(sum)
 }
 
-/// Returns the time that all cover, and the longest of their mean intervals from sample to sample.
+/// Returns the time that all curves cover, and the longest of their mean sample intervals.
 fn common(one: &Curve, others: &[&Curve]) -> Option<((Timestamp, Timestamp), u64)> {
     let (mut span, mut interval) = (one.span()?, one.interval()?);
     for other in others {
@@ -358,7 +358,7 @@ fn common(one: &Curve, others: &[&Curve]) -> Option<((Timestamp, Timestamp), u64
 struct Window {
     from: Timestamp,
     to: Timestamp,
-    /// The joules of the one curve, and of the others together; `None` if a part of them is not known.
+    /// The joules of the one curve, and of the others together; `None` if they are not known completely.
     joules: Option<[f64; 2]>,
 }
 
@@ -372,7 +372,7 @@ fn windows(one: &Curve, others: &[&Curve], (from, to): (Timestamp, Timestamp), c
     (0..count).map(window).collect()
 }
 
-/// A time in which the difference of two energies is not the usual one.
+/// A time in which the difference of two energies is unusual.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Deviation {
     from: Timestamp,
@@ -380,8 +380,8 @@ struct Deviation {
     joules: [f64; 2],
 }
 
-/// Finds the time in which the difference of two energies deviates most from its usual value; `None` if the deviation may be
-/// chance, or a lag of one of them behind the other.
+/// Finds the time in which the difference of two energies deviates most from its usual value. Returns `None` if that may be
+/// chance, or if one of them may just lag behind the other.
 fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
     let (span, interval) = common(one, others)?;
     let longest = others.iter().map(|other| other.longest_interval()).max()?.max(one.longest_interval());
@@ -399,7 +399,7 @@ fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
     let over: Vec<Option<f64>> =
         windows.iter().map(|window| window.joules.map(|[one, other]| one - usual.of_other(other))).collect();
     let noise = noise_of(&over);
-    // A difference is compared with the joules around it. Where the load changes, these are the joules of the larger load.
+    // A difference is compared with the joules in the windows around it: where the load changes, with those of the larger load.
     let around = |at: usize| {
         let near = &windows[at.saturating_sub(1)..(at + 2).min(windows.len())];
         let larger = |[one, other]: [f64; 2]| one.max(usual.of_other(other));
@@ -408,7 +408,8 @@ fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
     let is_beyond = |at: usize, part: f64| {
         over[at].is_some_and(|over| over.abs() > noise.max(part * around(at)) && around(at) > 0.0)
     };
-    // Returns the joules of a lag's time, at the largest power that both show near these windows.
+    // The joules that the device uses in the time of a lag, at the largest power that both measurements show near these
+    // windows.
     let lags = lag.saturating_mul(count).div_ceil(span.1 - span.0) as usize + 1;
     let in_a_lag = |begin: usize, end: usize| {
         let near = &windows[begin.saturating_sub(lags)..(end + lags).min(windows.len())];
@@ -420,7 +421,7 @@ fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
     let mut worst: Option<(f64, Deviation)> = None;
     let mut begin = 0;
     while begin < windows.len() {
-        // A deviation extends as far as windows are unusual in the same direction.
+        // A deviation covers all consecutive windows that are unusual in the same direction.
         let sign = over[begin].unwrap_or(0.0).signum();
         let continues = |at: &usize| is_beyond(*at, UNUSUAL) && over[*at].is_some_and(|o| o.signum() == sign);
         let length = (begin..windows.len()).take_while(continues).count();
@@ -431,7 +432,7 @@ fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
                 windows[begin..end].iter().filter_map(|window| window.joules).collect();
             let (from, to) = (windows[begin].from, windows[end - 1].to);
             let found = Deviation { from, to, joules: sum_of(&joules) };
-            // A counter that catches up jumps by as much as it has stalled: the stall came first.
+            // A counter that catches up jumps by as much as it has stalled. The stall, which came first, is reported.
             let is_worse = worst.is_none_or(|(before, _)| sum.abs() > 1.1 * before);
             let least = in_a_lag(begin, end).max(CHANGE_MIN * sums[0].max(sums[1]));
             if is_worse && sum.abs() > least {
@@ -443,7 +444,7 @@ fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
     worst.map(|(_, deviation)| deviation)
 }
 
-/// Differences below this may be chance.
+/// Returns the difference below which differences may be chance.
 fn noise_of(differences: &[Option<f64>]) -> f64 {
     let steps = differences.windows(2).filter_map(|pair| Some((pair[1]? - pair[0]?).abs()));
     BEYOND_NOISE * median(&mut steps.collect::<Vec<f64>>())
@@ -453,7 +454,7 @@ fn sum_of(windows: &[[f64; 2]]) -> [f64; 2] {
     [0, 1].map(|of| windows.iter().map(|joules| joules[of]).sum())
 }
 
-/// The usual relation between two energies: a line that a few unusual windows do not change.
+/// The usual relation between two energies: a line on which a few unusual windows have no influence.
 #[derive(Clone, Copy, Debug)]
 struct Usual {
     offset: f64,

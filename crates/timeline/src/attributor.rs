@@ -9,6 +9,7 @@ pub use crate::linking::LocationInfo;
 use crate::baseline::Baseline;
 use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
+use crate::events::EventCounts;
 use crate::lanes::{Lane, Lanes};
 use crate::launches::AllLaunches;
 use crate::linking::{Links, Run, ThreadSeconds};
@@ -18,9 +19,10 @@ use crate::time_device;
 use crate::topology::visible::variable;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
 use crate::waiting::{Ranks, Waiting};
+use crate::work::CountedWork;
 use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Step, ViewIndex};
 use ampere_model::regions::Regions;
-use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_PERIOD, Timestamp};
+use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_EVENTS, STACK_PERIOD, Timestamp};
 use ampere_settings::{Config, Locations};
 use scorep_abi::{paradigm, region_type};
 use std::collections::BTreeMap;
@@ -63,7 +65,7 @@ impl Known for KnownOfRun<'_> {
     }
 }
 
-/// Takes what the engine records. The first failure ends the recording: [`Attributor::end_recording`] returns it.
+/// Receives what the engine records. The first failure ends the recording: [`Attributor::end_recording`] returns it.
 pub trait Recorder: Send {
     /// Called for a new device, whose views have no consumers yet.
     fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device);
@@ -117,6 +119,10 @@ pub struct Attributor {
     pub(crate) recording: Option<Box<Recording>>,
     /// The energy that ranks use while they wait for each other, if that is wanted.
     pub waiting: Option<Box<Waiting>>,
+    /// The units of work that were counted.
+    pub work: CountedWork,
+    /// The events that were counted with stack samples.
+    pub events: EventCounts,
     sampled: SampledStacks,
     launches: AllLaunches,
     lanes: Lanes,
@@ -152,6 +158,8 @@ impl Attributor {
             unstarted_times: Vec::new(),
             recording: None,
             waiting: None,
+            work: CountedWork::default(),
+            events: EventCounts::default(),
             sampled: SampledStacks::default(),
             launches: AllLaunches::default(),
             lanes: Lanes::default(),
@@ -161,7 +169,7 @@ impl Attributor {
         }
     }
 
-    /// Returns the settings by which it works.
+    /// Returns the settings of the attributor.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -193,7 +201,9 @@ impl Attributor {
     pub fn add_samples(&mut self, info: LocationInfo, evidence: Evidence) -> LocationIndex {
         let period = variable(&evidence.environment, STACK_PERIOD).and_then(|text| text.parse().ok());
         self.stack_period = self.stack_period.or(period.map(Duration::from_nanos));
+        let events = variable(&evidence.environment, STACK_EVENTS).map(str::to_owned);
         let index = self.add_location_with(info, evidence);
+        events.into_iter().for_each(|names| self.events.set_events(index, &names));
         self.sampled.add(index);
         index
     }
@@ -222,6 +232,15 @@ impl Attributor {
     /// Whether a location's frames are samples of a thread's stack.
     pub fn is_sampled(&self, location: usize) -> bool {
         self.sampled.is_sampled(LocationIndex(location as u32))
+    }
+
+    /// Records how often an event has happened since the last sample of a thread: an event of [`STACK_EVENTS`], by its number
+    /// there. It belongs to the thread's innermost frame. Without a frame, it belongs to no call path.
+    pub(crate) fn count_events(&mut self, location: LocationIndex, event: u32, count: u64) {
+        let on = self.sampled.shown_on(location);
+        if let Some(path) = self.engine.current(on) {
+            self.events.add(location, event, count, (on, path));
+        }
     }
 
     /// Whether all or some frames of a location are samples.
@@ -263,8 +282,8 @@ impl Attributor {
         info.kind == LocationKind::CpuThread && (info.main || all)
     }
 
-    /// Adds a device of which only the metric is known. Returns `None` if the metric does not count a device's energy, because it
-    /// is defined as something else and no setting matches it.
+    /// Adds a device of which only the metric is known. Returns `None` if the metric does not count a device's energy, because
+    /// the metric is defined as something else and no setting matches it.
     pub fn add_device(&mut self, found: FoundDevice) -> Option<usize> {
         self.add_recorded(found, CounterEvidence::default(), Recorded::default())
     }
@@ -286,6 +305,7 @@ impl Attributor {
             counter: recorded.counter(&found.metric),
             metric: found.metric,
             source: found.source,
+            is_by_other_tool: recorded.is_by_other_tool,
             unit: Unit::Joules,
             traits: CounterTraits::default(),
         };
@@ -400,8 +420,8 @@ impl Attributor {
         Baseline::of_idle(self.engine.idle_intervals(view), self.ticks_per_second).filter(|_| !is_other)
     }
 
-    /// Libraries may give two counters of a node one name, such as `GPU-0`: a later one gets its library as a suffix. Names from
-    /// the settings stay as they are.
+    /// Libraries may give two counters of a node the same name, such as `GPU-0`: a later one gets its library as a suffix.
+    /// Names from the settings stay as they are.
     fn unique_name(&self, interpretation: &Interpretation, found: &FoundDevice) -> String {
         let name = &interpretation.name;
         let mut of_node = self.devices.iter().filter(|device| device.info.node == found.node);
@@ -502,7 +522,7 @@ impl Attributor {
         self.step(location, Step::leave(time));
     }
 
-    /// Takes an enter or a leave. The first enter of a node's ranks starts the node's time device.
+    /// Processes an enter or a leave. The first enter of a node's ranks starts the node's time device.
     pub(crate) fn step(&mut self, location: LocationIndex, step: Step) {
         if !self.unstarted_times.is_empty() && step.is_enter() {
             self.start_time(location, step.time);
@@ -510,8 +530,8 @@ impl Attributor {
         self.steps(location, &[step]);
     }
 
-    /// Takes an enter that has a correlation id. On a thread, it is a launch, whose call path is remembered. On a GPU's stream,
-    /// the work begins with the call path of its launch; returns `false` if that launch is not known.
+    /// Processes an enter that has a correlation id. On a thread, it is a launch, whose call path is remembered. On a GPU's
+    /// stream, the work begins with the call path of its launch; returns `false` if that launch is not known.
     pub(crate) fn correlated_step(&mut self, location: LocationIndex, step: Step, id: u64) -> bool {
         let process = self.links.process_of(location);
         if self.locations[location.0 as usize].kind != LocationKind::Gpu {
@@ -528,7 +548,7 @@ impl Attributor {
         path.is_some()
     }
 
-    /// Takes steps of one location, in order.
+    /// Processes steps of one location, in order.
     #[inline]
     pub(crate) fn steps(&mut self, location: LocationIndex, steps: &[Step]) {
         if self.sampled.has(location) {
@@ -561,7 +581,7 @@ impl Attributor {
         self.recorded_steps(location, steps);
     }
 
-    /// Takes steps, and ends the steps of the location's lane whose end lies between two of them.
+    /// Processes steps, and ends the steps of the location's lane whose end lies between two of them.
     #[cold]
     fn steps_in_lane(&mut self, location: LocationIndex, mut steps: &[Step]) {
         while let Some(at) = steps.iter().position(|step| self.lanes.is_due(location, step.time)) {
@@ -618,7 +638,7 @@ impl Attributor {
         }
     }
 
-    /// Takes a sample of a device's view.
+    /// Processes a sample of a device's view.
     pub(crate) fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
         self.engine.sample(view, time, increase);
         self.record_sample(view);
@@ -635,7 +655,7 @@ impl Attributor {
         }
     }
 
-    /// Takes a reading as certain, as if no other came after it, and hands its sample to both views.
+    /// Processes a reading that is certain, because no other comes after it, and hands its sample to both views.
     pub fn read_now(&mut self, device: usize, time: Timestamp, value: u64) {
         self.devices[device].read(time, MetricValue::U64(value), 0);
         self.end_readings(device);

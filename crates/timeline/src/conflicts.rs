@@ -1,9 +1,11 @@
-//! Settings of devices that a run shows to be doubtful: a pattern that matches nothing, two settings for one metric. They may be
-//! right for the next run, with other nodes and ranks, so each results in a note and not in an error.
+//! Settings of devices, and counters, that a run shows to be doubtful: a pattern that matches nothing, two settings for the
+//! same metric, a counter that seldom rises. Settings may be right for the next run, with other nodes and ranks, so each
+//! results in a note and not in an error.
 
 use crate::agreement;
 use crate::attributor::{Attributor, Device, Unit};
 use crate::topology::metric_number;
+use ampere_attribution::LocationIndex;
 use ampere_model::{LocationKind, Quality, quantity_of_name};
 use ampere_settings::{DeviceSetting, listed, plain, suggested, suggested_first};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,9 +23,9 @@ pub fn setting_notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec
     let mut notes = Vec::new();
     let run = Run::new(attributor, metrics);
     for (at, setting) in attributor.config().devices.iter().enumerate() {
-        run.unmatched(at, setting, &mut notes);
-        run.ranks(setting, &mut notes);
-        run.streams(setting, &mut notes);
+        run.note_unmatched(at, setting, &mut notes);
+        run.note_ranks(setting, &mut notes);
+        run.note_streams(setting, &mut notes);
     }
     notes
 }
@@ -31,13 +33,19 @@ pub fn setting_notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec
 pub fn node_notes(attributor: &Attributor) -> Vec<String> {
     let mut notes = Vec::new();
     let run = Run::new(attributor, &NO_METRICS);
-    run.one_name(&mut notes);
-    run.several_gpus(&mut notes);
-    run.one_gpu_for_all(&mut notes);
-    run.models(&mut notes);
-    run.seldom_risen(&mut notes);
+    run.note_one_name(&mut notes);
+    run.note_several_gpus(&mut notes);
+    run.note_one_gpu_for_all(&mut notes);
+    run.note_models(&mut notes);
+    run.note_seldom_risen(&mut notes);
     notes.extend(agreement::notes(attributor));
     notes
+}
+
+/// Returns one line for each node of another tool's trace where the GPUs that kernels ran on cannot be told.
+pub fn gpu_doubts(attributor: &Attributor) -> Vec<String> {
+    let run = Run::new(attributor, &NO_METRICS);
+    run.nodes.iter().filter_map(|node| run.gpu_doubt(node)).collect()
 }
 
 static NO_METRICS: BTreeSet<String> = BTreeSet::new();
@@ -61,7 +69,7 @@ impl<'a> Run<'a> {
     }
 
     /// Notes a setting that applies to no device: it matches none, or earlier settings apply to those that it matches.
-    fn unmatched(&self, at: usize, setting: &DeviceSetting, notes: &mut Vec<String>) {
+    fn note_unmatched(&self, at: usize, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let all = &self.attributor.config().devices;
         let taken = self.taken(at, setting);
         for (first, devices) in &taken {
@@ -121,7 +129,7 @@ impl<'a> Run<'a> {
     }
 
     /// Notes listed ranks that are on no node of the setting's devices.
-    fn ranks(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
+    fn note_ranks(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let nodes = self.nodes_of(setting);
         let Some(wanted) = setting.listed_ranks().filter(|_| !nodes.is_empty()) else { return };
         let here = self.attributor.locations.iter().filter(|l| l.main && nodes.contains(l.node.as_str()));
@@ -141,7 +149,7 @@ impl<'a> Run<'a> {
     }
 
     /// Notes patterns of GPU streams that match no stream.
-    fn streams(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
+    fn note_streams(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let nodes = self.nodes_of(setting);
         let Some(patterns) = setting.locations.as_ref().filter(|_| !nodes.is_empty()) else { return };
         let here = self.attributor.locations.iter().filter(|l| nodes.contains(l.node.as_str()));
@@ -157,8 +165,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes several devices of a node with one name, which cannot be distinguished.
-    fn one_name(&self, notes: &mut Vec<String>) {
+    /// Notes several devices of a node that have the same name, and so cannot be distinguished.
+    fn note_one_name(&self, notes: &mut Vec<String>) {
         let mut named: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for device in &self.attributor.devices {
             named.entry((&device.info.node, &device.info.name)).or_default().push(&device.info.metric);
@@ -173,7 +181,7 @@ impl<'a> Run<'a> {
     }
 
     /// Notes ranks that the settings of several GPUs list, which is possible, but may be a mistake.
-    fn several_gpus(&self, notes: &mut Vec<String>) {
+    fn note_several_gpus(&self, notes: &mut Vec<String>) {
         for (at, location) in self.attributor.locations.iter().enumerate().filter(|(_, l)| l.main) {
             let configured = self.attributor.assignment(at).links.iter().filter(|link| {
                 let device = &self.attributor.devices[link.device];
@@ -200,7 +208,7 @@ impl<'a> Run<'a> {
     }
 
     /// Notes that all ranks have the same GPU number: if each task has its own cgroup, every rank's own GPU may be number 0.
-    fn one_gpu_for_all(&self, notes: &mut Vec<String>) {
+    fn note_one_gpu_for_all(&self, notes: &mut Vec<String>) {
         for node in &self.nodes {
             let gpus = self.attributor.devices.iter().enumerate();
             let gpus: Vec<usize> = gpus
@@ -232,8 +240,70 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Returns a line if a node's kernels ran on GPUs that nothing shows, or if several processes have one number for their GPU and
+    /// may each see only one, while the counters of other GPUs have joules and no kernels.
+    fn gpu_doubt(&self, node: &str) -> Option<String> {
+        let Run { attributor, .. } = self;
+        let has_kernels = |at: usize| attributor.engine.has_run(LocationIndex(at as u32));
+        let locations = attributor.locations.iter().enumerate();
+        let streams: Vec<(usize, &str)> = locations
+            .filter(|(at, of)| of.node == node && of.kind == LocationKind::Gpu && has_kernels(*at))
+            .map(|(at, of)| (at, of.name.as_str()))
+            .collect();
+        let draws =
+            |device: usize| streams.iter().any(|(at, _)| attributor.assignment(*at).draws_from(device));
+        let devices = attributor.devices.iter().enumerate();
+        let unused: Vec<(usize, &Device)> = devices
+            .filter(|(at, device)| {
+                let info = &device.info;
+                let is_gpu = info.traits.kind == "gpu" || attributor.counted_part(*at).is_gpu();
+                // The links of a run that ampere measured have other evidence.
+                info.node == node && info.unit == Unit::Joules && is_gpu && info.source == "trace"
+            })
+            .filter(|(at, device)| {
+                let joules = attributor.engine.totals(device.views.ranks).total_joules;
+                joules > 0.0 && !attributor.is_left_out(*at) && !draws(*at)
+            })
+            .collect();
+        if unused.is_empty() {
+            return None;
+        }
+        let number = |device: &usize| attributor.counted_part(*device).number();
+        let names = listed(unused.iter().map(|(_, device)| device.info.name.as_str()));
+        let has_unnumbered = unused.iter().any(|(at, _)| number(at).is_none());
+        let unknown: BTreeSet<&str> = streams
+            .iter()
+            .filter(|(at, _)| {
+                let assignment = attributor.assignment(*at);
+                assignment.links.is_empty() && (!assignment.gpu_is_known || has_unnumbered)
+            })
+            .map(|(_, name)| *name)
+            .collect();
+        if !unknown.is_empty() {
+            return Some(format!(
+                "which GPU ran the kernels of {} on {node} cannot be told: the joules of {names} are idle in the kernels view; \
+                 set locations = [...] in a [[device]] for each GPU",
+                listed(unknown.into_iter())
+            ));
+        }
+        let mut processes: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+        for (at, _) in &streams {
+            let process = attributor.links().process_of(LocationIndex(*at as u32));
+            if let Some((number, process)) = attributor.assignment(*at).by_number_alone.zip(process) {
+                processes.entry(number).or_default().insert(process);
+            }
+        }
+        let has_other = unused.iter().any(|(at, _)| number(at).is_some());
+        let (called, all) = processes.into_iter().find(|(_, all)| has_other && all.len() > 1)?;
+        Some(format!(
+            "{} processes on {node} call their GPU {called}, and {names} used joules without kernels: whether they share one GPU, or \
+             each sees only its own, cannot be told; set ranks = [...] in a [[device]] for each GPU",
+            all.len()
+        ))
+    }
+
     /// Notes counters that rise although the GPU's model has none.
-    fn models(&self, notes: &mut Vec<String>) {
+    fn note_models(&self, notes: &mut Vec<String>) {
         let devices = self.attributor.devices.iter().enumerate();
         let counting = devices.filter(|(at, _)| self.attributor.counts(*at));
         for (at, device) in
@@ -249,9 +319,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes counters that have risen once or never: it is not known when in the run their joules were used, or whether any
-    /// were.
-    fn seldom_risen(&self, notes: &mut Vec<String>) {
+    /// Notes counters that have risen once or never: it is unknown when in the run their joules were used, or whether any
+    /// joules were used.
+    fn note_seldom_risen(&self, notes: &mut Vec<String>) {
         let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (at, device) in self.attributor.devices.iter().enumerate() {
             let is_counter = device.info.unit == Unit::Joules

@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 pub struct CounterTraits {
     /// "gpu", "cpu", "memory" or "node"; empty if it is not known.
     pub kind: String,
-    /// The metrics of the same node whose joules are also in this one's.
+    /// The metrics of the same node whose joules this metric contains.
     pub contains: Vec<String>,
-    /// The value at which its raw values start again at 0.
+    /// The value at which the metric's raw values start again at 0.
     #[serde(default)]
     pub wraps_at: Option<u64>,
     /// The power of the device without the job, in microwatts, if its source knows it.

@@ -92,19 +92,24 @@ impl Curve {
         }
     }
 
+    /// Returns the length of a time in seconds.
+    pub fn seconds(&self, ticks: u64) -> f64 {
+        ticks as f64 / self.ticks_per_second as f64
+    }
+
     /// Returns the times of the first and the last sample.
     pub fn span(&self) -> Option<(Timestamp, Timestamp)> {
         Some((self.begin, self.last?))
     }
 
-    /// Returns the mean time from sample to sample in ticks, at least a step, because nothing is known within one.
+    /// Returns the mean time between samples in ticks, but at least a step, because nothing is known within a step.
     pub fn interval(&self) -> Option<u64> {
         let (begin, last) = self.span()?;
         let intervals = self.samples.checked_sub(1).filter(|count| *count > 0)?;
         Some(((last - begin) / intervals).max(self.step))
     }
 
-    /// Returns the longest time from sample to sample, in ticks.
+    /// Returns the longest time between samples, in ticks.
     pub fn longest_interval(&self) -> u64 {
         self.longest_interval
     }

@@ -11,7 +11,7 @@ use ampere_model::{MetricValue, Quality, Timestamp};
 use ampere_settings::{Config, DeviceSetting, Locations};
 use serde::{Deserialize, Serialize};
 
-/// Returns the most that a device of a kind can draw. A node of eight GPUs at full power draws half of its limit.
+/// Returns the highest power of a device of a kind, in watts. A node of eight GPUs at full power draws half of its limit.
 fn watts_max_of(kind: &str) -> f64 {
     match kind {
         "gpu" => 2e3,
@@ -27,7 +27,7 @@ pub struct FoundDevice {
     pub metric: String,
     /// The library that reads it, or "trace".
     pub source: String,
-    /// Whether its joules are measured, integrated or estimated.
+    /// Whether the device's joules are measured, integrated or estimated.
     pub quality: Quality,
     /// Joules per unit of the counter, if the metric's own definition has them.
     pub joules_per_unit: Option<f64>,
@@ -42,9 +42,11 @@ pub struct Recorded {
     pub factor: f64,
     /// Whether a power is the mean since the previous sample, and not the power from its own sample on.
     pub is_of_time_before: bool,
-    /// Distinguishes several devices with one metric: the part of the node that the values refer to, or the location that
+    /// Distinguishes several devices with the same metric: the part of the node that the values refer to, or the location that
     /// recorded them; otherwise empty.
     pub recorder: String,
+    /// Whether another tool has recorded the metric.
+    pub is_by_other_tool: bool,
 }
 
 impl Recorded {
@@ -61,7 +63,13 @@ pub fn counter_name(metric: &str, which: &str) -> String {
 
 impl Default for Recorded {
     fn default() -> Recorded {
-        Recorded { watts_per_unit: None, factor: 1.0, is_of_time_before: false, recorder: String::new() }
+        Recorded {
+            watts_per_unit: None,
+            factor: 1.0,
+            is_of_time_before: false,
+            recorder: String::new(),
+            is_by_other_tool: false,
+        }
     }
 }
 
@@ -76,15 +84,17 @@ pub struct DeviceInfo {
     pub counter: String,
     /// The library that reads it, or "trace".
     pub source: String,
-    /// Whether its joules are measured, integrated or estimated.
+    /// [`Recorded::is_by_other_tool`].
+    pub is_by_other_tool: bool,
+    /// Whether the device's joules are measured, integrated or estimated.
     pub quality: Quality,
-    /// Its kind, what it contains, and where its counter wraps.
+    /// The device's kind, what it contains, and where its counter wraps.
     pub traits: CounterTraits,
     pub unit: Unit,
 }
 
 impl DeviceInfo {
-    /// Whether its joules include those of another device of its node.
+    /// Whether the device's joules include those of another device of its node.
     pub fn contains(&self, part: &DeviceInfo) -> bool {
         let is_part = |name: &String| *name == part.metric || *name == part.counter;
         self.counter != part.counter && self.traits.contains.iter().any(is_part)
@@ -159,18 +169,18 @@ impl Views {
 /// Whether a device's joules are a part of its node's sum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Standing {
-    /// Its joules are a part of the sum.
+    /// The device's joules are a part of the node's sum.
     #[default]
     Counts,
-    /// Its counter may be another device's: it is left out until that is known.
+    /// The counter may be another device's, too. The device is left out until that is known.
     Undecided,
-    /// Its counter is that of the device with this number.
+    /// The counter is that of the device with this number.
     Repeats(usize),
-    /// It contains other devices that have counted more.
+    /// The device contains others that have counted more joules.
     Disproved(Disproof),
 }
 
-/// Why a device's counter is not that of all its parts.
+/// The proof that a device's counter does not include all of its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disproof {
     /// The joules of the device itself.
@@ -191,7 +201,7 @@ pub struct Device {
     power_limit: PowerLimit,
     is_power: bool,
     setting: Option<DeviceSetting>,
-    /// Its power in the intervals in which nothing of the run was active, if an earlier pass has determined it.
+    /// The device's power in the intervals in which nothing of the run was active, if an earlier pass has determined it.
     pub(crate) learnt_baseline: Option<Baseline>,
     /// Whether some reading was not 0; `None` before the first reading.
     was_nonzero: Option<bool>,
@@ -200,7 +210,7 @@ pub struct Device {
     curve: Curve,
     /// Power sensors that were read in addition to its counter.
     pub(crate) sensors: Vec<PowerSensor>,
-    /// Whether its joules are among its node's.
+    /// Whether the device's joules are part of its node's sum.
     pub standing: Standing,
     pub(crate) first_readings: FirstReadings,
 }
@@ -275,8 +285,8 @@ impl Device {
         self.counter.figures()
     }
 
-    /// Takes a reading. [`Device::sample`] returns its meaning as soon as that is certain. `tag` is any number; the counter uses
-    /// it to name readings that it takes back.
+    /// Processes a reading. [`Device::sample`] returns its meaning as soon as that is certain. `tag` is any number; the counter
+    /// uses it to name readings that it takes back.
     pub fn read(&mut self, time: Timestamp, value: MetricValue, tag: u64) {
         let time = time.saturating_sub(self.delay_ticks);
         let is_nonzero = match value {
@@ -316,22 +326,22 @@ impl Device {
         self.power_limit.shown()
     }
 
-    /// Whether its joules are integrated from a power.
+    /// Whether the device's joules are integrated from a power.
     pub fn is_power(&self) -> bool {
         self.is_power
     }
 
-    /// Its power over the run; `None` without two samples, and for time.
+    /// Returns the device's power over the run; `None` without two samples, and for time.
     pub fn power_curve(&self) -> Option<PowerCurve> {
         self.curve.power().filter(|_| self.info.unit == Unit::Joules)
     }
 
-    /// Its energy over the run, to be compared with others.
-    pub(crate) fn energy_over_time(&self) -> &Curve {
+    /// Returns the device's energy over the run, to be compared with other measurements.
+    pub fn energy_over_time(&self) -> &Curve {
         &self.curve
     }
 
-    /// Takes a reading of one of its power sensors: watts, or `None` if it failed.
+    /// Processes a reading of one of its power sensors: watts, or `None` if it failed.
     pub fn read_power_sensor(
         &mut self,
         which: &str,
@@ -352,7 +362,7 @@ impl Device {
         self.setting.as_ref()
     }
 
-    /// Whether its counter has risen.
+    /// Whether the device's counter has risen.
     pub fn rises(&self) -> bool {
         self.rises > 0
     }
@@ -362,7 +372,7 @@ impl Device {
         self.rises
     }
 
-    /// Whether it was read, and never showed anything but 0.
+    /// Whether the counter was read, and always showed 0.
     pub fn is_silent(&self) -> bool {
         self.was_nonzero == Some(false)
     }
@@ -395,10 +405,10 @@ pub(crate) struct Interpretation {
 struct PowerLimit {
     set: Option<f64>,
     of_kind: f64,
-    /// Whether its metric is an energy or a power by its definition. Others may count anything, instructions for example.
+    /// Whether the metric is an energy or a power by its definition. Others may count anything, instructions for example.
     is_energy: bool,
     is_gpu: bool,
-    /// Whether its metric's name has a GPU's number: it is a GPU then, whatever unit its counter has.
+    /// Whether the metric's name has a GPU's number. Then the device is a GPU, whatever unit its counter has.
     has_gpu_number: bool,
 }
 

@@ -38,8 +38,8 @@ pub struct Lane {
     ticks: Vec<u64>,
 }
 
-/// The numbers of the regions with the most time in a step, and the part of the step that each ran; most time first. Entries
-/// without time stand for no region.
+/// The numbers of the regions with the most time in a step, and the fraction of the step for which each ran, in descending
+/// order. Entries without time stand for no region.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Step([(u32, f32); REGIONS]);
 
@@ -327,7 +327,7 @@ mod tests {
                 time += at * 104_729 % 37;
                 run.step(time, None);
                 if every > 0 && at % every == 1 {
-                    // Nothing happens meanwhile.
+                    // Nothing happens in the meantime.
                     run.lanes.advance(&run.engine, LOCATION, time + 300, PER_SECOND);
                 }
                 time += if at % 50 == 0 {

@@ -24,7 +24,7 @@ struct Launch {
 /// At least this number of launches of a process is remembered, and at most twice as many.
 pub(crate) const LAUNCHES_KEPT: usize = 1 << 17;
 
-/// The launches of one process, in two halves of which the older one is forgotten as a whole.
+/// The launches of one process, in two halves; the older half is forgotten as a whole.
 #[derive(Default)]
 struct Launches {
     latest: HashMap<u64, Launch>,

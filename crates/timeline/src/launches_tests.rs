@@ -130,7 +130,7 @@ fn a_kernels_call_path_begins_with_that_of_its_launch() {
     machine.leave(thread, 900);
     machine.read(1000, 1000);
     machine.pipeline.advance_ranks(1000);
-    // What a stream reports comes later. A graph's kernels have one id; a kernel may have frames inside.
+    // Streams report late. The kernels of a graph have the same id; a kernel may have frames inside it.
     machine.enter(first, 100, "dgemm", 7);
     machine.call(first, (150, 160), "part", 0);
     machine.leave(first, 200);

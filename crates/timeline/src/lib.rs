@@ -18,9 +18,11 @@
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
 //! lanes.rs           which regions ran on ranks and GPU streams over the run
 //! recorder.rs        single calls and intervals, if a caller records them
+//! work.rs            units of work that were counted
+//! events.rs          events that were counted with stack samples, by call path
 //! waiting/           energy that ranks use while they wait for each other in MPI, and who caused the waits
 //! standing.rs        devices that repeat another, or contain less than their parts
-//! sameness.rs        whether two counters are the same one, by their values
+//! sameness.rs        whether two counters are the same, by their values
 //! agreement.rs       counters compared with each other     conflicts.rs     doubtful settings
 //! ```
 //!
@@ -35,6 +37,7 @@ pub mod counter_traits;
 mod credits;
 pub mod curve;
 mod device;
+pub mod events;
 pub mod gaps;
 pub mod lanes;
 mod launches;
@@ -52,3 +55,4 @@ pub mod threads;
 pub mod time_device;
 pub mod topology;
 pub mod waiting;
+pub mod work;

@@ -22,11 +22,11 @@ pub struct LocationInfo {
     pub group: String,
     /// The location's own name, such as "Master thread".
     pub name: String,
-    /// Whether it is a thread, a GPU stream or a recorder.
+    /// Whether the location is a thread, a GPU stream or a recorder.
     pub kind: LocationKind,
     /// The rank of the process that it belongs to, if it is known.
     pub rank: Option<u32>,
-    /// Whether it is its process' main CPU location, whose frames are the rank's.
+    /// Whether this is the process' main CPU location, whose frames are the rank's.
     pub main: bool,
 }
 
@@ -39,7 +39,8 @@ pub struct ThreadSeconds {
     pub others: f64,
 }
 
-/// The locations and devices that links connect, and the engine in which they take effect.
+/// What links act on, borrowed from the [`Attributor`](crate::attributor::Attributor): the locations and devices that they
+/// connect, and the engine in which they take effect.
 pub(crate) struct Run<'a> {
     pub engine: &'a mut Engine,
     pub locations: &'a [LocationInfo],
@@ -123,14 +124,16 @@ impl Links {
         self.update_node(run, &node);
     }
 
-    /// Finds links again on the nodes where something new is known about a GPU's counter.
-    pub fn learn(&mut self, run: &mut Run, is_news: impl Fn(&Device, &mut CounterEvidence) -> bool) {
+    /// Applies `update` to the evidence of each GPU's counter, and finds the links again on the nodes where it returns that
+    /// something has changed.
+    pub fn learn(&mut self, run: &mut Run, update: impl Fn(&Device, &mut CounterEvidence) -> bool) {
         let mut nodes = Vec::new();
         for (device, part) in run.devices.iter().zip(&mut self.parts) {
-            if part.is_gpu() && is_news(device, &mut part.evidence) {
+            if part.is_gpu() && update(device, &mut part.evidence) {
                 nodes.push(device.info.node.clone());
             }
         }
+        // If a node is still listed twice, its links are found twice, which changes nothing.
         nodes.dedup();
         nodes.iter().for_each(|node| self.update_node(run, node));
     }
@@ -154,7 +157,14 @@ impl Links {
             }
             // The other ranks' links depend on the number of ranks on the node.
             LocationKind::CpuThread if run.by_local_rank && info.main => self.update_node(run, &info.node),
-            LocationKind::CpuThread => self.update_one(run, location),
+            LocationKind::CpuThread => {
+                // If a `[[device]]` lists this thread's rank, it may decide the links of the process' streams. They come first,
+                // because the thread's links depend on theirs.
+                let process = self.evidence[location].process;
+                let streams = process.map(|process| self.processes[&process].streams.clone());
+                streams.into_iter().flatten().for_each(|stream| self.update_one(run, stream));
+                self.update_one(run, location);
+            }
             LocationKind::Metric | LocationKind::CpuTime => {}
         }
     }
@@ -168,7 +178,10 @@ impl Links {
     fn update_one(&mut self, run: &mut Run, location: usize) {
         let info = &run.locations[location];
         let Some(members) = self.nodes.get(&info.node) else { return };
-        let owner = self.owner_of(run.locations, location);
+        let owner = match self.evidence[location].owner.as_str() {
+            "" => self.owner_of(run.locations, location),
+            owner => owner,
+        };
         let open = members.devices.iter().filter(|device| self.parts[**device].is_open_to(owner));
         let candidates = open.map(|device| Candidate {
             index: *device,
@@ -178,7 +191,9 @@ impl Links {
         let node = Node(candidates.collect());
         let evidence = &self.evidence[location];
         let assignment = if info.kind == LocationKind::Gpu {
-            node.of_stream(&info.name, evidence)
+            let threads = evidence.process.map_or(&[][..], |process| &self.processes[&process].threads);
+            let rank = threads.iter().find_map(|thread| run.locations[*thread].rank);
+            node.of_stream(&info.name, rank, evidence)
         } else {
             let streams = evidence.process.map_or(&[][..], |process| &self.processes[&process].streams);
             let streams: Vec<(&str, &Assignment)> = streams
@@ -193,7 +208,7 @@ impl Links {
     }
 
     fn local_rank(&self, run: &Run, members: &NodeMembers, location: usize) -> Option<LocalRank> {
-        // One main thread for each process.
+        // Each process has one main thread.
         let mains = members.threads.iter().filter(|thread| run.locations[**thread].main);
         let all: Vec<&Evidence> = mains.map(|main| &self.evidence[*main]).collect();
         let own = self.evidence[location].process?;
@@ -230,7 +245,8 @@ impl Links {
         }
     }
 
-    /// Makes a location a consumer of a device. Returns `false` if the device's joules should have been divided by kernels before.
+    /// Makes a location a consumer of a device. Returns `false` if it is too late: the device has had samples, whose joules would
+    /// have been divided by kernels if this consumer had been known.
     fn bind(&self, run: &mut Run, device: usize, location: LocationIndex) -> bool {
         let (views, engine) = (&mut run.devices[device].views, &mut *run.engine);
         let info = &run.locations[location.0 as usize];
@@ -241,23 +257,24 @@ impl Links {
             engine.bind(views.kernels, location);
             return is_in_time;
         }
-        let process = |location: LocationIndex| self.evidence[location.0 as usize].process;
         if info.main {
             engine.bind(views.ranks, location);
         } else if views.threads.is_none() {
-            views.threads = Some(engine.fork(views.ranks, process));
+            views.threads = Some(engine.fork(views.ranks, |location| self.process_of(location)));
             if views.locations == Locations::All {
                 engine.record_twin_instead(views.ranks);
             }
         }
         // The threads of a process share what the process gets.
-        match (views.threads, process(location)) {
-            (Some(threads), Some(process)) => engine.bind_member(threads, location, process),
+        let number = self.process_of(location);
+        match (views.threads, number) {
+            (Some(threads), Some(number)) => engine.bind_member(threads, location, number),
             (Some(threads), None) => engine.bind(threads, location),
             (None, _) => {}
         }
-        let process = process(location).and_then(|process| self.processes.get(&process));
-        process.into_iter().for_each(|process| add_workers(run, process, device, location));
+        if let Some(process) = number.and_then(|number| self.processes.get(&number)) {
+            add_workers(run, process, device, location);
+        }
         is_in_time
     }
 
@@ -268,7 +285,7 @@ impl Links {
             .any(|(_, assignment)| assignment.draws_from(device))
     }
 
-    /// Whether the process of a location has threads, and a stream that draws from the device.
+    /// Whether a location's process has a stream that draws from the device, and is a process of the run: it has threads.
     fn has_kernels_on(&self, device: usize, location: LocationIndex) -> bool {
         let process = self.process_of(location).and_then(|process| self.processes.get(&process));
         process.is_some_and(|process| {

@@ -16,7 +16,7 @@ pub(crate) struct NodesJobs {
 #[derive(Debug)]
 struct NodeJobs {
     jobs: OtherJobs,
-    /// The time of the latest point of their CPU time.
+    /// The time of the latest point of the other jobs' CPU time.
     known_until: Timestamp,
 }
 

@@ -40,9 +40,9 @@ pub struct Pipeline {
 /// When the events of GPU streams come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuStreams {
-    /// They come with the events of ranks, as in a trace.
+    /// The events come together with those of ranks, as in a trace.
     InTime,
-    /// They come late and in batches.
+    /// The events come late and in batches.
     Late,
 }
 
@@ -68,7 +68,7 @@ pub struct Stream {
     location: LocationIndex,
     /// `None` for a GPU stream whose device is not known: its events are in no view.
     merger: Option<usize>,
-    /// Whether its merger no longer waits for its events.
+    /// Whether the merger no longer waits for events of the stream.
     has_ended: bool,
     /// No event before this time will follow.
     quiet_until: Timestamp,
@@ -79,8 +79,10 @@ pub struct Stream {
     breaks: VecDeque<usize>,
     /// The positions of enters with a correlation id in `steps`, and the ids.
     ids: VecDeque<(usize, u64)>,
+    /// The number of steps before each count of events, the number of the event, and how often it has happened.
+    counts: VecDeque<(usize, u32, u64)>,
     is_gpu: bool,
-    /// Whether it is a GPU stream and some enter had an id: all of its outermost frames should have one.
+    /// Whether this is a GPU stream of which some enter had an id, so that all of its outermost frames should have one.
     expects_ids: bool,
     /// The number of outermost frames without an id where one was expected, or with one whose launch is not known.
     without_launch: u64,
@@ -90,9 +92,9 @@ pub struct Stream {
     depth: usize,
     last_released: Timestamp,
     done_until: Timestamp,
-    /// The streams with the samples of its thread.
+    /// The streams with stack samples of the location's thread.
     samples: Vec<usize>,
-    /// The last point of its CPU time: the time, and the seconds.
+    /// The last point of the location's CPU time: the time, and the seconds.
     last_cpu_time: Option<(Timestamp, f64)>,
     late: u64,
 }
@@ -111,6 +113,7 @@ impl Stream {
             done: 0,
             breaks: VecDeque::new(),
             ids: VecDeque::new(),
+            counts: VecDeque::new(),
             is_gpu: false,
             expects_ids: false,
             without_launch: 0,
@@ -157,6 +160,14 @@ impl Stream {
         self.put(Step::leave(time));
     }
 
+    /// Adds how often an event has happened (see [`Attributor::count_events`]). It belongs to the frame that is the innermost one
+    /// after the last step. A GPU's stream has no such counts.
+    pub fn counts(&mut self, event: u32, count: u64) {
+        if !self.is_gpu {
+            self.counts.push_back((self.steps.len(), event, count));
+        }
+    }
+
     /// Leaves every open frame.
     pub fn close(&mut self, time: Timestamp) {
         while self.depth > 0 {
@@ -177,7 +188,7 @@ impl Stream {
         self.steps.push(step);
     }
 
-    /// Whether some of its steps have been handed over.
+    /// Whether some steps of the stream have been handed over.
     fn has_handed_over(&self) -> bool {
         self.done > 0 || self.last_released > 0
     }
@@ -213,6 +224,16 @@ impl Stream {
         }
         self.breaks.pop_front();
         self.done += 1;
+        self.pass_counts(into);
+    }
+
+    /// Hands over the counts that follow the steps that have been handed over.
+    #[inline]
+    fn pass_counts(&mut self, into: &mut Attributor) {
+        while let Some((_, event, count)) = self.counts.front().copied().filter(|(at, ..)| *at <= self.done) {
+            self.counts.pop_front();
+            into.count_events(self.location, event, count);
+        }
     }
 
     /// Takes the next correlation id and its position, if that is before `end`.
@@ -235,13 +256,25 @@ impl Stream {
         let waiting = &self.steps[self.done..next_break];
         let count = waiting.iter().position(|step| step.time >= end).unwrap_or(waiting.len());
         let end = self.done + count;
+        self.pass_counts(into);
+        // Steps after a count must not be handed over before it.
+        while let Some((at, ..)) = self.counts.front().copied().filter(|(at, ..)| *at <= end) {
+            self.pass_steps(at, into);
+            self.pass_counts(into);
+        }
+        self.pass_steps(end, into);
+        into.engine.pass_queued_samples(self.location);
+    }
+
+    /// Hands over the steps before a position.
+    #[inline]
+    fn pass_steps(&mut self, end: usize, into: &mut Attributor) {
         while let Some((at, id)) = self.id_before(end) {
             into.steps(self.location, &self.steps[self.done..at]);
             self.pass_correlated(at, id, into);
             self.done = at + 1;
         }
         into.steps(self.location, &self.steps[self.done..end]);
-        into.engine.pass_queued_samples(self.location);
         self.done = end;
     }
 
@@ -252,6 +285,7 @@ impl Stream {
             self.steps.drain(..self.done);
             self.breaks.iter_mut().for_each(|at| *at -= self.done);
             self.ids.iter_mut().for_each(|(at, _)| *at -= self.done);
+            self.counts.iter_mut().for_each(|(at, ..)| *at = at.saturating_sub(self.done));
             self.done = 0;
         }
         if self.steps.is_empty() && self.steps.capacity() > IDLE_STEPS_MAX {
@@ -271,7 +305,7 @@ impl Samples {
         self.waiting.front().map(|(time, _)| *time)
     }
 
-    /// Queues the next sample in the engine if that is possible. Returns whether it was.
+    /// Queues the next sample in the engine. Returns `false` if that is impossible.
     fn enqueue(&mut self, into: &mut Attributor) -> bool {
         let is_queued = self
             .waiting
@@ -379,7 +413,7 @@ impl Pipeline {
         self.streams.get_mut(location.0 as usize).filter(|stream| stream.merger.is_some())
     }
 
-    /// Returns the stream of a location, and what finds the waits of ranks.
+    /// Returns the stream of a location, and the object that finds the waits of ranks.
     #[inline]
     pub fn stream_and_waiting(
         &mut self,
@@ -714,6 +748,35 @@ mod tests {
     }
 
     #[test]
+    fn counts_belong_to_the_frame_that_is_the_innermost_one_after_the_steps_before_them() {
+        for until in [0, 11, 12, 25, 31, 100] {
+            let (mut pipeline, [location, _]) = pipeline();
+            pipeline.attributor.events.set_events(location, "a,b");
+            let stream = pipeline.stream_of(location);
+            stream.counts(0, 1000); // no frame is open
+            stream.enter(10, RegionRef(0), 0);
+            stream.enter(11, RegionRef(1), 0);
+            stream.counts(0, 5);
+            stream.counts(1, 1);
+            stream.leave(20);
+            stream.counts(1, 7);
+            pipeline.advance_ranks(until);
+            let stream = pipeline.stream_of(location);
+            stream.counts(7, 1000); // there is no such event
+            stream.counts(0, 2);
+            stream.leave(30);
+            stream.enter(40, RegionRef(0), 0);
+            stream.counts(0, 3);
+            stream.close(50);
+            pipeline.advance_to_the_end();
+            let mut counts: Vec<Vec<u64>> =
+                pipeline.attributor.events.by_path().map(|(.., counts)| counts.to_vec()).collect();
+            counts.sort();
+            assert_eq!(counts, [[5, 1], [5, 7]], "handed over until {until}");
+        }
+    }
+
+    #[test]
     fn joined_mergers_lose_no_event() {
         let (attributor, [first, second]) = attributor();
         let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
@@ -837,7 +900,7 @@ mod tests {
         assert!(attributor.links_changed_late());
     }
 
-    /// A host's function is active while its kernel runs, also in intervals that have no more joules than the baseline.
+    /// A host's function is active while its kernel runs, even in intervals that have no more joules than the baseline.
     #[test]
     fn a_kernel_without_dynamic_joules_is_active() {
         let mut pipeline = Pipeline::new(Attributor::new(Config::default(), 1000), GpuStreams::InTime);

@@ -26,7 +26,7 @@ impl PowerSensor {
         }
     }
 
-    /// Takes a reading; `None` is one that failed. The power between two readings is their mean.
+    /// Processes a reading; `None` if it failed. The power between two readings is their mean.
     pub fn read(&mut self, time: Timestamp, watts: Option<f64>) {
         let Some(watts) = watts else { return self.last = None };
         let increase = match self.last {

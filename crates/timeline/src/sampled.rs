@@ -3,21 +3,25 @@
 //! A location of samples has the stack of a thread as it was sampled, with the program itself outermost. If calls of the same
 //! thread, such as those of MPI, are recorded on another location, the sampled frames are put on that location while its
 //! program runs. They are inside the program's frame, which is the outermost on both locations, and inside ranges that the
-//! program marks, but around the recorded calls. The location of samples is empty meanwhile. All of this depends on the events
-//! alone, so that a trace gives the same result as the run.
+//! program marks, but around the recorded calls. The location of samples is empty in the meantime. If no frame is open on the
+//! other location, they are on the location of samples. All of this depends on the events alone, so that a trace gives the same
+//! result as the run.
 //!
-//! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls. That
-//! time is divided by the samples that were taken outside (`credits.rs`), so that no function is charged for what its calls did.
-//! Most calls are too short for a sample. Such a call is assumed to come from the same place as the last sampled call of its
-//! function. Until a call of the function was sampled, the program itself counts as the caller, because the function that was
-//! sampled last outside of calls may never make this call. The call paths of kernels begin with those of calls of a GPU's runtime.
-//! For such a call, only the part that all sampled calls of the function have in common is assumed, because a program launches
-//! different kernels by one function. A sample whose outermost functions are unknown only counts for this while there is no other.
-//! Earlier stacks without any frame in common with the last one do not count.
+//! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls.
+//! That time is divided by the samples that were taken outside (`credits.rs`), so that no function is charged for what its
+//! calls did. No call is charged for the time before it: a sample counts from the previous one on, which may have been before
+//! the call. Most calls are too short for a sample. Such a call is assumed to come from the same place as the last sampled call
+//! of its function. Until a call of the function was sampled, the program itself counts as the caller, because the function
+//! that was sampled last outside of calls may never make this call. The call paths of kernels begin with those of calls of a
+//! GPU's runtime. For such a call, only the part that all sampled calls of the function have in common is assumed, because a
+//! program launches different kernels by one function. A sample whose outermost functions are unknown only counts for this
+//! while there is no other. Earlier stacks without any frame in common with the last one do not count.
 //!
-//! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.
-//! The program may be recorded in parts, for example if one of its files is instrumented: between its recorded functions, the
-//! samples that were taken outside of them are shown.
+//! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted
+//! twice. The program may be recorded in parts, for example if one of its files is instrumented: between its recorded
+//! functions, the samples that were taken outside of them are shown. A function may also be sampled and not recorded, because
+//! the recording has ended or another function has the same name. A sample in a recorded function therefore counts as a sample
+//! outside if nothing was recorded since the previous sample.
 //!
 //! If another collector continues the samples of a killed one, a thread has several locations of samples, one after the other.
 
@@ -38,15 +42,16 @@ struct Thread {
     recorded: Option<LocationIndex>,
     /// The sampled stack, the program first.
     stack: Vec<RegionRef>,
-    /// Whether it was sampled inside a recorded call, which is not on `stack`.
+    /// Whether the thread was sampled inside a recorded call, which is not on `stack`.
     in_call: bool,
     /// The number of frames of `stack` outside the first recorded function, if there is one.
     recorded_at: Option<usize>,
     /// The stacks that were sampled outside of calls and of recorded functions.
     outside: Credits,
-    /// The time of the last sample, and whether `outside` has it.
+    /// The time of the last sample, whether `outside` has it, and whether a call or function has begun since then.
     sampled: Timestamp,
     is_counted: bool,
+    has_called: bool,
     /// The time up to which the time outside of calls and recorded functions is counted. `None` while the thread is inside one.
     counted_until: Option<Moment>,
     /// Whether a sample was taken inside the call that is open.
@@ -55,8 +60,8 @@ struct Thread {
     is_cut: bool,
     /// Whether the outermost open call is one of a GPU's runtime.
     is_of_runtime: bool,
-    /// For each function that is called, the frames that were shown around its last call in which a sample was taken. For one of
-    /// a GPU's runtime, the outermost frames that all such calls had in common.
+    /// For each function that is called, the frames that were shown around its last call in which a sample was taken. For a
+    /// function of a GPU's runtime, the outermost frames that all such calls had in common.
     callers: HashMap<RegionRef, Caller>,
     /// The recorded frames that are open.
     own: Vec<RegionRef>,
@@ -65,7 +70,7 @@ struct Thread {
     /// 1 if the outermost frame of `own` is the program's, as in `stack`. 0 on further threads: their recorded locations have no
     /// frame of the program.
     program: usize,
-    /// The sampled frames between `own[..base]` and the calls inside them.
+    /// The sampled frames between `own[..base]` and the calls inside them. If `own` is empty, they are on the location of samples.
     shown: Vec<RegionRef>,
     /// The number of frames of `own` outside the first recorded function, while one is open. Samples are ignored then.
     function_at: Option<usize>,
@@ -130,6 +135,7 @@ impl SampledStacks {
             outside: Credits::default(),
             sampled: 0,
             is_counted: true,
+            has_called: false,
             counted_until: None,
             caller_is_known: false,
             is_cut: false,
@@ -144,7 +150,7 @@ impl SampledStacks {
         self.set_thread(samples, self.threads.len() as u32 - 1);
     }
 
-    /// Connects two locations of one thread. `own`: the frames that are open on `recorded`.
+    /// Connects two locations of the same thread. `own`: the frames that are open on `recorded`.
     pub fn put_on(
         &mut self,
         samples: LocationIndex,
@@ -163,6 +169,9 @@ impl SampledStacks {
                 (thread.samples, thread.stack, thread.outside) = (samples, stack, outside);
                 (thread.in_call, thread.recorded_at) = (in_call, recorded_at);
                 (thread.sampled, thread.is_counted) = (sampled, is_counted);
+                if thread.own.is_empty() {
+                    thread.shown.clone_from(&thread.stack);
+                }
             }
             return self.set_thread(samples, known as u32);
         }
@@ -172,6 +181,9 @@ impl SampledStacks {
         thread.base = own.iter().take_while(|region| !is_call(region)).count();
         thread.is_of_runtime = own.get(thread.base).is_some_and(|call| role(*call) == Role::RuntimeCall);
         thread.function_at = own.iter().position(|region| role(*region) == Role::Function);
+        if own.is_empty() {
+            thread.shown.clone_from(&thread.stack);
+        }
         (thread.recorded, thread.own) = (Some(recorded), own);
         self.set_thread(recorded, at as u32);
     }
@@ -191,6 +203,13 @@ impl SampledStacks {
     /// Whether this is one of the locations of samples.
     pub fn is_sampled(&self, location: LocationIndex) -> bool {
         self.thread(location).is_some_and(|thread| self.threads[thread].recorded != Some(location))
+    }
+
+    /// Returns the location on which the frames of these samples are shown.
+    pub fn shown_on(&self, samples: LocationIndex) -> LocationIndex {
+        let thread = self.thread(samples).map(|thread| &self.threads[thread]);
+        let recorded = thread.filter(|thread| !thread.own.is_empty()).and_then(|thread| thread.recorded);
+        recorded.unwrap_or(samples)
     }
 
     /// Whether steps of this location are to be [passed](SampledStacks::pass).
@@ -232,8 +251,10 @@ impl Thread {
         time: Timestamp,
         each: &mut impl FnMut(LocationIndex, Step),
     ) {
-        if self.recorded.is_none() || self.own.is_empty() {
-            self.stack.iter().for_each(|_| each(self.samples, Step::leave(time)));
+        let frames = if self.recorded.is_none() { self.stack.len() } else { self.shown.len() };
+        if self.own.is_empty() {
+            (0..frames).for_each(|_| each(self.samples, Step::leave(time)));
+            self.shown.clear();
         }
         self.stack.clear();
         self.outside = Credits::default();
@@ -243,6 +264,12 @@ impl Thread {
     fn sample(&mut self, step: Step, known: &impl Known, each: &mut impl FnMut(LocationIndex, Step)) {
         let role = |region| known.role(region);
         self.count(step.time, known);
+        if step.time > self.sampled {
+            if !self.is_counted && !self.has_called && self.is_outside() && !self.stack.is_empty() {
+                self.outside.add(&self.stack);
+            }
+            self.has_called = false;
+        }
         (self.sampled, self.is_counted) = (step.time, false);
         let was_in_call = self.in_call;
         // A recorded call has a caller, so the stack is not empty.
@@ -265,7 +292,7 @@ impl Thread {
             }
             _ => {}
         }
-        let Some(recorded) = self.recorded.filter(|_| !self.own.is_empty()) else {
+        let Some(recorded) = self.recorded else {
             if self.in_call == was_in_call {
                 each(self.samples, step);
             }
@@ -275,14 +302,16 @@ impl Thread {
         self.caller_is_known |= call.is_some() && self.in_call;
         // A sample outside of calls shows nothing about a call that was open before it.
         if call.is_none() || self.in_call {
-            self.show(call, step.time, recorded, each);
+            let location = if self.own.is_empty() { self.samples } else { recorded };
+            self.show(call, step.time, location, each);
         }
     }
 
     /// Counts the last sample before a time, and the time outside of calls up to then.
     fn count(&mut self, time: Timestamp, known: &impl Known) {
-        // All changes at one moment are one sample.
-        if time > self.sampled && !std::mem::replace(&mut self.is_counted, true) && self.is_outside_sample() {
+        // All changes at the same moment are one sample.
+        if time > self.sampled && !self.is_counted && self.is_outside_sample() {
+            self.is_counted = true;
             self.outside.add(&self.stack);
         }
         if let (Some(before), Some(recorded)) = (&mut self.counted_until, self.recorded) {
@@ -296,12 +325,16 @@ impl Thread {
 
     /// Starts to count the time when the thread is outside of calls and recorded functions, and stops when it no longer is.
     fn begin_or_end_count(&mut self, time: Timestamp, known: &impl Known) {
-        let is_outside = self.own.len() == self.base && self.function_at.is_none() && !self.stack.is_empty();
-        let recorded = self.recorded.filter(|_| is_outside && !self.own.is_empty());
+        let recorded = self.recorded.filter(|_| self.is_outside() && !self.stack.is_empty());
         if recorded.is_some() != self.counted_until.is_some() {
             let moment = |recorded| Moment { time, cpu_time: known.cpu_time(recorded, time) };
             self.counted_until = recorded.map(moment);
         }
+    }
+
+    /// Whether no recorded call or function is open.
+    fn is_outside(&self) -> bool {
+        self.own.len() == self.base && self.function_at.is_none()
     }
 
     /// Whether the last sample was taken outside of recorded calls and functions.
@@ -312,7 +345,12 @@ impl Thread {
     /// Returns the sampled frames that are to be shown, around `call` if there is one.
     fn wanted(&self, call: Option<RegionRef>) -> &[RegionRef] {
         let is_new = !self.is_counted && self.is_outside_sample();
-        let outside = if is_new || self.stack.is_empty() { &self.stack } else { self.outside.shown() };
+        let outside = match self.outside.shown() {
+            _ if is_new || self.stack.is_empty() => &self.stack,
+            // No sample was taken outside yet: only the program is known to run.
+            [] => &self.stack[..1],
+            shown => shown,
+        };
         let sampled = match call {
             _ if self.function_at.is_some() => return &[],
             None => outside,
@@ -326,12 +364,12 @@ impl Thread {
         sampled.get(self.program..).unwrap_or_default()
     }
 
-    /// Changes the sampled frames that are shown. Open calls stay open inside them, and are not counted again.
+    /// Changes the sampled frames that are shown on a location. Open calls stay open inside them, and are not counted again.
     fn show(
         &mut self,
         call: Option<RegionRef>,
         time: Timestamp,
-        recorded: LocationIndex,
+        location: LocationIndex,
         each: &mut impl FnMut(LocationIndex, Step),
     ) {
         let wanted = self.wanted(call);
@@ -341,9 +379,9 @@ impl Thread {
         }
         let calls = self.own.get(self.base..).unwrap_or_default();
         let left = calls.len() + self.shown.len() - same;
-        (0..left).for_each(|_| each(recorded, Step::leave(time)));
+        (0..left).for_each(|_| each(location, Step::leave(time)));
         let entered = wanted[same..].iter().chain(calls);
-        entered.for_each(|region| each(recorded, Step::enter(time, *region, 0)));
+        entered.for_each(|region| each(location, Step::enter(time, *region, 0)));
         let new = wanted[same..].to_vec();
         self.shown.truncate(same);
         self.shown.extend(new);
@@ -359,8 +397,9 @@ impl Thread {
         self.count(step.time, known);
         let Some(region) = step.region() else { return self.leave(recorded, step, each) };
         let role = known.role(region);
+        self.has_called |= role != Role::Program;
         if self.own.is_empty() {
-            self.stack.iter().for_each(|_| each(self.samples, Step::leave(step.time)));
+            self.shown.drain(..).for_each(|_| each(self.samples, Step::leave(step.time)));
             self.program = usize::from(role == Role::Program);
         }
         if role == Role::Function {
@@ -418,19 +457,22 @@ impl Thread {
         let left = self.own.pop();
         self.function_at = self.function_at.filter(|at| *at < self.own.len());
         each(recorded, step);
+        if self.own.len() != self.base {
+            return;
+        }
+        if let Some(call) = left.filter(|_| self.caller_is_known) {
+            self.learn_caller(call);
+        }
+        self.caller_is_known = false;
+        if is_call || was_in_function && self.function_at.is_none() {
+            self.outside.choose();
+        }
+        let mut location = recorded;
         if self.own.is_empty() {
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
-            self.stack.iter().for_each(|region| each(self.samples, Step::enter(time, *region, 0)));
-        } else if self.own.len() == self.base {
-            if let Some(call) = left.filter(|_| self.caller_is_known) {
-                self.learn_caller(call);
-            }
-            self.caller_is_known = false;
-            if is_call || was_in_function && self.function_at.is_none() {
-                self.outside.choose();
-            }
-            self.show(None, time, recorded, each);
+            (self.program, location) = (0, self.samples);
         }
+        self.show(None, time, location, each);
     }
 }
 
@@ -605,7 +647,7 @@ mod tests {
         // The program of this thread has no frame.
         assert_eq!(last("both s+0 s+1 +50"), [vec![50, 0, 1], vec![]]);
         assert_eq!(last("both s+0 s+1 +50 -"), [vec![], vec![0, 1]]);
-        // It becomes known late that both belong to one thread.
+        // It becomes known late that both belong to the same thread.
         assert_eq!(last("+0 +50 both s+0 s+1 s+2"), [vec![0, 50, 1, 2], vec![]]);
     }
 
@@ -623,7 +665,7 @@ mod tests {
         assert_eq!(last("both +0 s+0 s+20 s+21 +40 s+22 +9"), [vec![0, 40, 9], vec![]]);
         // The program has no frame.
         assert_eq!(last("both s+0 s+20 +40 s+21 +9"), [vec![40, 9], vec![]]);
-        // It becomes known late that both belong to one thread.
+        // It becomes known late that both belong to the same thread.
         assert_eq!(last("+0 +40 both s+0 s+20"), [vec![0, 40], vec![]]);
     }
 
@@ -634,8 +676,17 @@ mod tests {
         // Samples inside a recorded function give no information about the time outside.
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 s-,s+40,s+22 -"), [vec![0, 20, 21], vec![]]);
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 s-,s+40,s+22 - s-,s-,s+23"), [vec![0, 20, 23], vec![]]);
-        // The recording ends and samples continue.
-        assert_eq!(last("both +0 s+0,s+20 +40 s+40,s+22 - -"), [vec![], vec![0, 20, 40, 22]]);
+        // The recording ends and samples continue: the first of them could have been taken in a recorded function.
+        let ended = "both +0 s+0,s+20 +40 s+40,s+22 - -";
+        assert_eq!(last(ended), [vec![], vec![0, 20]]);
+        assert_eq!(last(&format!("{ended} s-,s+23")), [vec![], vec![0, 20, 40, 22]]);
+        assert_eq!(last(&format!("{ended} s-,s+23 s-,s-,s+24")), [vec![], vec![0, 20, 24]]);
+        // The program has no frame, and is sampled in a function that is recorded later than its sample counts.
+        let without_frame = "both s+0,s+20 s-,s+40";
+        assert_eq!(last(without_frame), [vec![], vec![0, 20]]);
+        assert_eq!(last(&format!("{without_frame} +40 - s-,s+21")), [vec![], vec![0, 21]]);
+        assert_eq!(last(&format!("{without_frame} +40 - s-,s+40")), [vec![], vec![0, 20]]);
+        assert_eq!(last("both s+0,s+40"), [vec![], vec![0]]);
     }
 
     #[test]
@@ -737,7 +788,7 @@ mod tests {
             assert_eq!(last(&format!("both on s+0,s+1,s+2 {end}")), [vec![], vec![], vec![0, 1, 3]]);
             assert_eq!(last(&format!("both on +0 s+0,s+1,s+2 - {end}")), [vec![], vec![], vec![0, 1, 3]]);
         }
-        // It becomes known late that all belong to one thread.
+        // It becomes known late that all belong to the same thread.
         let late = "s+0,s+1 s-,s- t+0,t+1 both on +0";
         assert_eq!(last(late), [vec![0, 1], vec![], vec![]]);
         // The first sampler ended inside a call.

@@ -2,13 +2,15 @@
 //! dies of a package may have one counter, and each partition of a GPU may show that of the whole package. A counter of several
 //! parts that counts less than they do is not the node's total.
 //!
-//! Two counters are compared only if they may be the same one according to what is known of the hardware. Then only their
-//! values decide. Until then the later one is left out, so that published totals never decrease.
+//! Two counters are compared only if they may be the same one according to what is known of the hardware, or if they are of
+//! another tool's trace and their names differ only in numbers. Then only their values decide. Until then the later one is left
+//! out, so that published totals never decrease.
 
 use crate::agreement;
-use crate::attributor::{Attributor, DeviceInfo, Standing, Unit};
-use crate::sameness::{Sameness, sameness};
+use crate::attributor::{Attributor, Device, DeviceInfo, Standing, Unit};
+use crate::sameness::{Compare, Sameness, sameness, sameness_by_values};
 use crate::topology::{CountedPart, is_mi250x};
+use ampere_model::counted::without_numbers;
 use ampere_model::text::joules;
 
 /// Whether two devices may have the same counter, by what is known about them.
@@ -36,6 +38,20 @@ fn may_be_one(one: (&DeviceInfo, &CountedPart), other: (&DeviceInfo, &CountedPar
     names[0] != names[1] && zones[0] == zones[1] || dies[0].is_some() && dies[0] == dies[1]
 }
 
+/// Whether two counters of another tool's trace differ only in the numbers in their names, so that only their values can show that
+/// they are one.
+fn are_numbered(one: &Device, other: &Device) -> bool {
+    let [of, others] = [one, other].map(|device| &device.info);
+    let is_one = |info: &DeviceInfo| info.unit == Unit::Joules && info.is_by_other_tool;
+    is_one(of)
+        && is_one(others)
+        && of.node == others.node
+        && of.metric != others.metric
+        && without_numbers(&of.metric) == without_numbers(&others.metric)
+        && !one.is_power()
+        && !other.is_power()
+}
+
 /// Returns `package-0` for `zone-2-package-0`, which is the name of a second zone `package-0`.
 fn name_without_zone(name: &str) -> &str {
     let numbered = name.strip_prefix("zone-").and_then(|rest| rest.split_once('-'));
@@ -54,18 +70,35 @@ impl Attributor {
     pub(crate) fn compare_last_device(&mut self) {
         let Some(last) = self.devices.len().checked_sub(1) else { return };
         let of = |device: usize| (&self.devices[device].info, self.counted_part(device));
-        let others: Vec<usize> = (0..last).filter(|earlier| may_be_one(of(*earlier), of(last))).collect();
-        if others.is_empty() {
-            return;
+        let by_hardware: Compare = |one, other, has_ended| sameness(&one.values, &other.values, has_ended);
+        let pair_with = |other: usize| {
+            if may_be_one(of(other), of(last)) {
+                return Some((other, last, by_hardware));
+            }
+            // Which of two numbered counters shows the other's does not depend on their order in the trace.
+            let is_first = self.order(other) < self.order(last);
+            let (first, second) = if is_first { (other, last) } else { (last, other) };
+            let are_numbered = are_numbered(&self.devices[other], &self.devices[last]);
+            are_numbered.then_some((first, second, sameness_by_values as Compare))
+        };
+        for (first, second, compare) in (0..last).filter_map(pair_with).collect::<Vec<_>>() {
+            self.devices[first].first_readings.is_wanted = true;
+            self.devices[second].first_readings.is_wanted = true;
+            let others = &self.devices[second].first_readings.others;
+            let at = others.partition_point(|(other, _)| self.order(*other) <= self.order(first));
+            self.devices[second].first_readings.others.insert(at, (first, compare));
+            self.set_standing(second, Standing::Undecided);
         }
-        others.iter().for_each(|other| self.devices[*other].first_readings.is_wanted = true);
-        let device = &mut self.devices[last];
-        device.first_readings.is_wanted = true;
-        (device.first_readings.others, device.standing) = (others, Standing::Undecided);
     }
 
-    /// Decides which devices count, by what they have shown so far. `has_ended`: no more readings come.
-    pub fn judge_devices(&mut self, has_ended: bool) {
+    /// Returns the key by which devices are in the order of the numbers in their names.
+    fn order(&self, device: usize) -> (usize, &str) {
+        let metric = self.devices[device].info.metric.as_str();
+        (metric.len(), metric)
+    }
+
+    /// Decides which devices show another one's counter.
+    pub fn judge_repeated(&mut self, has_ended: bool) {
         for device in 0..self.devices.len() {
             if self.devices[device].standing == Standing::Undecided {
                 let standing = self.standing_of_repeated(device, has_ended);
@@ -73,6 +106,16 @@ impl Attributor {
             }
         }
         self.learn_repeated();
+    }
+
+    /// Whether a device shows another one's counter.
+    pub fn is_repeated(&self, device: usize) -> bool {
+        matches!(self.devices[device].standing, Standing::Repeats(_))
+    }
+
+    /// Decides which devices count, by what they have shown so far. `has_ended`: no more readings come.
+    pub fn judge_devices(&mut self, has_ended: bool) {
+        self.judge_repeated(has_ended);
         let mut wholes: Vec<usize> = (0..self.devices.len()).collect();
         wholes.retain(|device| !self.devices[*device].info.traits.contains.is_empty());
         wholes.sort_by_key(|device| self.devices[*device].info.traits.contains.len());
@@ -103,8 +146,8 @@ impl Attributor {
     fn standing_of_repeated(&self, device: usize, has_ended: bool) -> Standing {
         let own = &self.devices[device].first_readings;
         let mut standing = Standing::Counts;
-        for other in &own.others {
-            match sameness(&self.devices[*other].first_readings.values, &own.values, has_ended) {
+        for (other, compare) in &own.others {
+            match compare(&self.devices[*other].first_readings, own, has_ended) {
                 Sameness::One => {
                     return match self.devices[*other].standing {
                         Standing::Repeats(first) => Standing::Repeats(first),
@@ -297,6 +340,35 @@ mod tests {
         for (case, devices, expected) in cases {
             assert_eq!(counts(devices), expected, "{case}");
         }
+    }
+
+    /// Returns which of three counters with equal values count, if they are added in this order.
+    fn counting_of_equal(order: [usize; 3], is_by_other_tool: bool) -> Vec<usize> {
+        let mut attributor = Attributor::new(Config::default(), 1000);
+        for number in order {
+            let found = FoundDevice {
+                node: "n".to_owned(),
+                metric: format!("rocm_smi:::energy_count:device={number}"),
+                source: "trace".to_owned(),
+                quality: Quality::Measured,
+                joules_per_unit: Some(1e-3),
+            };
+            let recorded = Recorded { is_by_other_tool, ..Recorded::default() };
+            attributor.add_recorded(found, CounterEvidence::default(), recorded);
+        }
+        for time in (0..2000u64).step_by(10) {
+            (0..3).for_each(|device| attributor.read_now(device, time, 300 * time + time * time * 97 % 211));
+        }
+        attributor.judge_devices(true);
+        (0..3).filter(|device| attributor.counts(*device)).map(|device| order[device]).collect()
+    }
+
+    #[test]
+    fn in_any_order_the_first_of_equal_numbered_counters_counts() {
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            assert_eq!(counting_of_equal(order, true), [0], "{order:?}");
+        }
+        assert_eq!(counting_of_equal([0, 1, 2], false), [0, 1, 2], "ampere reads each counter once");
     }
 
     #[test]

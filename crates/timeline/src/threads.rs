@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Processes whose other threads ran more than their main thread.
 struct BusyThreads<'a> {
-    /// The location group of the first such process.
+    /// The location group of the first of these processes.
     group: &'a str,
     seconds: ThreadSeconds,
     /// Whether the seconds are CPU time as the operating system counts it; otherwise the time in which frames were open.
@@ -62,7 +62,7 @@ impl OtherThreads {
         if ran { OtherThreads::Ran } else { OtherThreads::None }
     }
 
-    /// Adds the threads of another node. `place`: the place of a location group in the order of all groups.
+    /// Adds the threads of another node. `place` returns the index of a location group in the order of all groups.
     pub fn with(self, more: OtherThreads, place: impl Fn(&str) -> usize) -> OtherThreads {
         use OtherThreads::{Busy, None};
         match (self, more) {

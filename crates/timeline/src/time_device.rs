@@ -22,6 +22,7 @@ pub(crate) fn new(node: &str, engine: &mut Engine, locations: Locations, ticks_p
         metric: TIME.to_owned(),
         counter: TIME.to_owned(),
         source: "clock".to_owned(),
+        is_by_other_tool: false,
         quality: Quality::Measured,
         traits: CounterTraits::default(),
         unit: Unit::Seconds,

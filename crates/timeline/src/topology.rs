@@ -4,7 +4,9 @@
 //!
 //! 1. `locations` of its `[[device]]`;
 //! 2. PCI address, then UUID, if both the stream's device (in the system tree) and the counter have them;
-//! 3. the number in the stream's name (else in the system tree), counted among the GPUs that its process may see
+//! 3. `ranks` of the `[[device]]`, if only one GPU's lists its process;
+//! 4. the number in the system tree, if it is not the one in the stream's name;
+//! 5. the number in the stream's name (else in the system tree), counted among the GPUs that its process may see
 //!    ([`visible`]): `HIP[0:0]` of a process with `ROCR_VISIBLE_DEVICES=3` is on the node's GPU 3.
 //!
 //! For the *ranks* view, and a process:
@@ -43,8 +45,10 @@ pub use local::{LocalRank, local_ranks};
 /// The properties of a location, without its name.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// The process that it belongs to, or that made it: any number, the same for all locations of a process.
+    /// The process that the location belongs to, or that made it: any number, the same for all locations of a process.
     pub process: Option<u64>,
+    /// The name of that process in [`CounterEvidence::own`], if it is not that of its location group.
+    pub owner: String,
     /// Variables of that process, in the form `NAME=value`.
     pub environment: Arc<[String]>,
     /// For a GPU stream, the device that contains it in the system tree.
@@ -54,7 +58,7 @@ pub struct Evidence {
 /// A GPU stream's device, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Accelerator {
-    /// Its number among the GPUs that its process may see.
+    /// The GPU's number among the GPUs that its process may see.
     pub number: Option<u32>,
     /// The PCI address, such as `0000:c1:00.0`.
     pub pci: Option<String>,
@@ -75,14 +79,14 @@ pub struct CounterEvidence {
     pub uuid: Option<String>,
     /// Text that contains the GPU model's name.
     pub model: String,
-    /// Whether it has never shown anything but 0.
+    /// Whether the counter has always shown 0.
     #[serde(default)]
     pub silent: bool,
-    /// In a trace whose processes each record their own GPU by the same name, the location groups of this one's processes: no
-    /// other process draws from it. If empty, any process may.
+    /// In a trace whose processes each record their own GPU by the same name, the location groups of this one's processes, or
+    /// their [`Evidence::owner`]: no other process draws from it. If empty, any process may.
     #[serde(default)]
     pub own: Vec<String>,
-    /// Whether its value has risen.
+    /// Whether the counter's value has risen.
     #[serde(default)]
     pub rises: bool,
     /// Numbers of other GPUs whose counters repeat this one: partitions or dies of its package.
@@ -93,7 +97,7 @@ pub struct CounterEvidence {
 /// The part of the machine that a counter counts, as far as the assignment depends on it.
 #[derive(Clone, Debug)]
 pub struct CountedPart {
-    /// Whether it is a GPU, so that not every rank need draw from it.
+    /// Whether the part is a GPU, so that not every rank need draw from it.
     gpu: bool,
     number: Option<u32>,
     vendor: Vendor,
@@ -125,7 +129,7 @@ impl CountedPart {
         self.gpu
     }
 
-    /// Whether the evidence or the metric's vendor shows that it is a GPU, and not only that the metric has a number.
+    /// Whether the evidence or the metric's vendor shows that the part is a GPU. A number in the metric's name is not enough.
     pub(crate) fn is_known_gpu(&self) -> bool {
         self.evidence.kind.eq_ignore_ascii_case("gpu") || self.vendor != Vendor::Unknown
     }
@@ -135,7 +139,7 @@ impl CountedPart {
         self.number
     }
 
-    /// Whether a process, given by its location group, may draw from it.
+    /// Whether a process, given by its location group or [`Evidence::owner`], may draw from it.
     pub fn is_open_to(&self, process: &str) -> bool {
         self.evidence.own.is_empty() || self.evidence.own.iter().any(|own| own == process)
     }
@@ -178,17 +182,17 @@ fn stream_number(name: &str) -> Option<u32> {
 
 /// A device of a node that a location may draw from.
 pub struct Candidate<'a> {
-    /// Its number among all devices of the run.
+    /// The device's number among all devices of the run.
     pub index: usize,
     pub part: &'a CountedPart,
-    /// The `[[device]]` that applies to it.
+    /// The `[[device]]` that applies to this device.
     pub setting: Option<&'a DeviceSetting>,
 }
 
 /// A device that a consumer draws from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number among all devices of the run.
+    /// The device's number among all devices of the run.
     pub device: usize,
     /// Why the consumer draws from it.
     pub reason: String,
@@ -202,6 +206,8 @@ pub struct Assignment {
     pub no_gpu: Option<String>,
     /// For a stream, whether its GPU is known, with or without a counter.
     pub gpu_is_known: bool,
+    /// For a stream, the number that its process has for its GPU, if the links depend on it and nothing else shows the GPU.
+    pub by_number_alone: Option<u32>,
 }
 
 impl Assignment {
@@ -228,11 +234,12 @@ impl Node<'_> {
         self.gpus().map(|device| device.part).filter(|counter| counter.family == of.family)
     }
 
-    /// Returns the devices that a GPU stream draws from.
-    pub fn of_stream(&self, name: &str, evidence: &Evidence) -> Assignment {
+    /// Returns the devices that a GPU stream draws from. `rank`: that of its process, if it is known.
+    pub fn of_stream(&self, name: &str, rank: Option<u32>, evidence: &Evidence) -> Assignment {
         let accelerator = &evidence.accelerator;
         let vendor = self.vendor_of(name);
         let target = target_of_stream(name, evidence, vendor);
+        let only = self.only_listed(rank, vendor);
         let mut assignment = Assignment::default();
         for device in self.gpus() {
             let reason = match device.setting.and_then(|setting| setting.locations.as_ref()) {
@@ -246,7 +253,18 @@ impl Node<'_> {
                     let is_own = number.is_none() || device.part.number.is_none_or(|own| Some(own) == number);
                     is_own.then(|| "the trace has this counter as its process' own".to_owned())
                 }
-                None => self.reason_of_stream(device.part, accelerator, &target),
+                None => self.reason_by_address(device.part, accelerator).unwrap_or_else(|| match &only {
+                    Some((listed, ranks)) => {
+                        (*listed == device.index).then(|| format!("configured: ranks = {ranks:?}"))
+                    }
+                    None => {
+                        let reason = self.reason_by_target(device.part, &target);
+                        if reason.is_some() {
+                            assignment.by_number_alone = number_alone(name, evidence, vendor);
+                        }
+                        reason
+                    }
+                }),
             };
             assignment.links.extend(reason.map(|reason| Link { device: device.index, reason }));
         }
@@ -263,18 +281,32 @@ impl Node<'_> {
         assignment
     }
 
-    fn reason_of_stream(
+    /// Returns the only GPU whose `[[device]]` lists this rank, with the list; `None` if there are several or none.
+    fn only_listed(&self, rank: Option<u32>, vendor: Vendor) -> Option<(usize, Vec<u32>)> {
+        let rank = rank?;
+        let mut listed =
+            self.gpus().filter(|device| vendor.may_equal(device.part.vendor)).filter_map(|device| {
+                let setting = device.setting.filter(|setting| setting.locations.is_none())?;
+                let ranks = setting.listed_ranks().filter(|ranks| ranks.contains(&rank))?;
+                Some((device.index, ranks.clone()))
+            });
+        listed.next().filter(|_| listed.next().is_none())
+    }
+
+    /// Returns why a stream draws from a counter, or that it does not, if both have a PCI address or a UUID.
+    fn reason_by_address(&self, counter: &CountedPart, accelerator: &Accelerator) -> Option<Option<String>> {
+        if let (Some(on), Some(own)) = (&accelerator.pci, &counter.evidence.pci) {
+            return Some(self.reason_by_pci(counter, on, own, &accelerator.model));
+        }
+        let (on, own) = accelerator.uuid.as_ref().zip(counter.evidence.uuid.as_ref())?;
+        Some((on == own).then(|| format!("UUID {on}")))
+    }
+
+    fn reason_by_target(
         &self,
         counter: &CountedPart,
-        accelerator: &Accelerator,
         target: &Result<(Target, String), UnknownTarget>,
     ) -> Option<String> {
-        if let (Some(on), Some(own)) = (&accelerator.pci, &counter.evidence.pci) {
-            return self.reason_by_pci(counter, on, own, &accelerator.model);
-        }
-        if let (Some(on), Some(own)) = (&accelerator.uuid, &counter.evidence.uuid) {
-            return (on == own).then(|| format!("UUID {on}"));
-        }
         match target {
             Ok((Target::Number(number), why)) => {
                 let (counted_by, more) = self.counted_by(counter, *number);
@@ -354,8 +386,8 @@ impl Node<'_> {
         }
     }
 
-    /// Returns the devices that a process draws from. `streams`: its GPU streams, by name; `local`: its place among the
-    /// ranks of the node, if that may be used.
+    /// Returns the devices that a process draws from. `streams`: its GPU streams, by name; `local`: its number among the ranks
+    /// of the node, if that may be used.
     pub fn of_rank(
         &self,
         rank: Option<u32>,
@@ -581,6 +613,10 @@ fn target_of_stream(
     vendor: Vendor,
 ) -> Result<(Target, String), UnknownTarget> {
     let (number, source) = match (stream_number(name), evidence.accelerator.number) {
+        // The tree does not count as the process does.
+        (Some(number), Some(on)) if number != on => {
+            return Ok((Target::Number(on), format!("device {on} in the system tree")));
+        }
         (Some(number), _) => (number, "its name"),
         (None, Some(number)) => (number, "the system tree"),
         (None, None) => return Err(UnknownTarget("its device is not known".to_owned())),
@@ -601,6 +637,14 @@ fn target_of_stream(
         }
         None => Err(UnknownTarget(format!("device {number} in {source} is none of {because}"))),
     }
+}
+
+/// Returns the number in a stream's name, if neither the system tree nor a variable shows which GPU its process calls so.
+fn number_alone(name: &str, evidence: &Evidence, vendor: Vendor) -> Option<u32> {
+    let number = stream_number(name)?;
+    let is_alone = evidence.accelerator.number.is_none_or(|on| on == number)
+        && visible::visible(&evidence.environment, vendor).is_none();
+    is_alone.then_some(number)
 }
 
 /// Lists names, for example as "GPU streams HIP[0:0], HIP[0:1] and 3 more".

@@ -1,5 +1,5 @@
-//! Writes a trace as events of Chrome's format, which Perfetto (ui.perfetto.dev) and chrome://tracing show: the frames of every
-//! location, below the power of each device. Times are in microseconds since the trace's start.
+//! Writes a trace as single events: the frames of every location, below the power of each device. The format is Chrome's, which
+//! Perfetto (ui.perfetto.dev) and chrome://tracing show, or another one ([`EventFormat`]).
 
 use crate::devices::TraceDevices;
 use crate::index;
@@ -19,27 +19,168 @@ use otf2::{
     AttributeRef, Definitions, EventHandler, Flow, LocationRef, LocationType, MetricRef, MetricValue,
     RegionRef, Trace,
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// The fraction by which the shown joules may differ from the summary's, for example because samples are out of order.
+/// The shown joules may differ from the summary's by this fraction, for example because samples are out of order.
 const JOULES_TOLERANCE: f64 = 1e-3;
-/// An upper bound on the region names that are kept in memory: an application may have any number of regions.
-const NAMES_MAX: usize = 1 << 20;
 
-/// One node's part of a run: its trace and its summary.
+/// A format of events. Processes, which are nodes and location groups, have numbers, and so have threads. Times are in nanoseconds.
+pub trait EventFormat {
+    /// Begins the output. `run` describes the run.
+    fn begin(&mut self, run: &Value, out: &mut dyn Write) -> io::Result<()>;
+    /// Names a process, and the node that it runs on.
+    fn process(&mut self, process: usize, name: &str, node: &str, out: &mut dyn Write) -> io::Result<()>;
+    /// Names a thread.
+    fn thread(&mut self, on: ThreadNumber, name: &str, out: &mut dyn Write) -> io::Result<()>;
+    /// Begins a frame, with its name and, if it stands for several calls, their number.
+    fn enter(
+        &mut self,
+        on: ThreadNumber,
+        time: u64,
+        frame: (&str, Option<u64>),
+        out: &mut dyn Write,
+    ) -> io::Result<()>;
+    /// Ends the innermost frame.
+    fn leave(&mut self, on: ThreadNumber, time: u64, name: &str, out: &mut dyn Write) -> io::Result<()>;
+    /// Shows a power from this time on: its watts, or their static and their dynamic part.
+    fn power(&mut self, curve: &Curve, time: u64, watts: Watts, out: &mut dyn Write) -> io::Result<()>;
+    /// Ends the output.
+    fn end(&mut self, out: &mut dyn Write) -> io::Result<()>;
+}
+
+/// The numbers of a process and of one of its threads.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadNumber {
+    /// The number of the process.
+    pub process: usize,
+    /// The number of the thread, which is unique among all processes.
+    pub thread: usize,
+}
+
+/// The curve of a device's power.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// The number of the process that stands for the device's node.
+    pub process: usize,
+    /// The name of the device, with its unit and quality.
+    pub name: String,
+}
+
+/// A power.
+#[derive(Clone, Copy, Debug)]
+pub enum Watts {
+    /// It is not known which part is static.
+    All(f64),
+    /// The power that the device draws without the job, and what is above it.
+    Parts([f64; 2]),
+}
+
+/// Chrome's format: an object with a list of events, whose times are in microseconds.
+#[derive(Default)]
+pub struct Chrome {
+    has_event: bool,
+}
+
+impl Chrome {
+    fn put(&mut self, out: &mut dyn Write, event: std::fmt::Arguments<'_>) -> io::Result<()> {
+        let separator = if std::mem::replace(&mut self.has_event, true) { ",\n" } else { "\n" };
+        out.write_all(separator.as_bytes())?;
+        out.write_fmt(event)
+    }
+}
+
+impl EventFormat for Chrome {
+    fn begin(&mut self, run: &Value, out: &mut dyn Write) -> io::Result<()> {
+        write!(out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":{run},\"traceEvents\":[")
+    }
+
+    fn process(&mut self, process: usize, name: &str, node: &str, out: &mut dyn Write) -> io::Result<()> {
+        let (name, node) = (json!(name), json!(node));
+        let mut put = |what: &str, of: String| {
+            self.put(
+                out,
+                format_args!(r#"{{"ph":"M","pid":{process},"name":"process_{what}","args":{{{of}}}}}"#),
+            )
+        };
+        put("name", format!(r#""name":{name}"#))?;
+        put("labels", format!(r#""labels":{node}"#))?;
+        put("sort_index", format!(r#""sort_index":{process}"#))
+    }
+
+    fn thread(&mut self, on: ThreadNumber, name: &str, out: &mut dyn Write) -> io::Result<()> {
+        let ThreadNumber { process, thread } = on;
+        let name = json!(name);
+        let mut put = |what: &str, of: String| {
+            self.put(
+                out,
+                format_args!(
+                    r#"{{"ph":"M","pid":{process},"tid":{thread},"name":"thread_{what}","args":{{{of}}}}}"#
+                ),
+            )
+        };
+        put("name", format!(r#""name":{name}"#))?;
+        put("sort_index", format!(r#""sort_index":{thread}"#))
+    }
+
+    fn enter(
+        &mut self,
+        ThreadNumber { process, thread }: ThreadNumber,
+        time: u64,
+        (name, calls): (&str, Option<u64>),
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let (at, name) = (Microseconds(time), json!(name));
+        let calls = calls.map_or_else(String::new, |calls| format!(r#","args":{{"calls":{calls}}}"#));
+        self.put(
+            out,
+            format_args!(r#"{{"ph":"B","pid":{process},"tid":{thread},"ts":{at},"name":{name}{calls}}}"#),
+        )
+    }
+
+    /// The name is optional, but some programs need it.
+    fn leave(
+        &mut self,
+        ThreadNumber { process, thread }: ThreadNumber,
+        time: u64,
+        name: &str,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let (at, name) = (Microseconds(time), json!(name));
+        self.put(out, format_args!(r#"{{"ph":"E","pid":{process},"tid":{thread},"ts":{at},"name":{name}}}"#))
+    }
+
+    fn power(&mut self, curve: &Curve, time: u64, watts: Watts, out: &mut dyn Write) -> io::Result<()> {
+        let (at, process, name) = (Microseconds(time), curve.process, json!(curve.name));
+        let parts = match watts {
+            Watts::All(watts) => format!(r#""W":{watts:.3}"#),
+            Watts::Parts([fixed, more]) => format!(r#""static W":{fixed:.3},"dynamic W":{more:.3}"#),
+        };
+        self.put(
+            out,
+            format_args!(r#"{{"ph":"C","pid":{process},"ts":{at},"name":{name},"args":{{{parts}}}}}"#),
+        )
+    }
+
+    fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(b"\n]}\n")
+    }
+}
+
+/// The trace and the summary of one node of a run.
 pub struct Part {
     /// The path of the trace's anchor file.
     pub trace: PathBuf,
     pub summary: Summary,
 }
 
-/// Writes the events of traces and the power of their summaries' devices. Returns a line for each part that is missing. Only
-/// names are kept in memory, so a trace may be larger than memory. `progress` gets the number of events written so far and the
-/// expected number.
+/// Writes the events of traces, and the power of the devices in their summaries. Returns a warning for everything that is
+/// missing or differs from the summary. Only names are kept in memory, so a trace may be larger than memory. `progress` gets
+/// the number of events written so far and the expected number.
 ///
 /// # Errors
 /// A trace that cannot be read, or an output that cannot be written.
@@ -47,7 +188,7 @@ pub fn write(
     parts: &[Part],
     choice: &Choice,
     config: &Config,
-    out: &mut dyn Write,
+    (format, out): (&mut dyn EventFormat, &mut dyn Write),
     progress: &mut dyn FnMut(u64, u64),
 ) -> anyhow::Result<Vec<String>> {
     let traces = parts.iter().map(|part| Trace::open(&part.trace)).collect::<Result<Vec<_>, _>>()?;
@@ -56,7 +197,7 @@ pub fn write(
         traces.iter().map(|trace| trace.definitions().clock.realtime_timestamp).collect();
     let first_begin = begins.iter().flatten().min().copied();
     let mut warnings = Vec::new();
-    let (mut written, mut processes) = (Output { out, is_first: true, done: 0, failure: None }, 0);
+    let mut written = Output { format, out, done: 0, failure: None, processes: 0, threads: 0 };
     for (at, ((part, mut trace), begin)) in parts.iter().zip(traces).zip(&begins).enumerate() {
         let Part { trace: path, summary } = part;
         let definitions = trace.definitions().clone();
@@ -69,15 +210,16 @@ pub fn write(
                 "run": summary.run.id, "command": summary.run.command.join(" "), "start": summary.run.start,
                 "energy": summary.run.energy, "complete": parts.iter().all(|part| part.summary.run.complete),
             });
-            write!(written.out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":{run},\"traceEvents\":[")
-                .context("the report")?;
+            written.format.begin(&run, written.out).context("the report")?;
         }
         let mut step = |done| progress(done, expected);
-        let recorders = Some(Recorders::survey(path, config, None)?);
+        let devices = summary.devices.iter().map(|device| (device.node.clone(), device.metric.clone()));
+        let unmeasured = devices.collect();
+        let recorders = Some(Recorders::survey(path, config, None, &unmeasured)?);
+        let metrics = Metrics::new(&definitions, config).with(unmeasured);
         let begin_ns = begin.zip(first_begin).map_or(0, |(begin, first)| begin - first);
         let mut writer =
-            Writer::new(&definitions, (summary, begin_ns), config, recorders, written, &mut step);
-        writer.processes = processes;
+            Writer::new(&definitions, (summary, begin_ns), (config, metrics), recorders, written, &mut step);
         writer.name_locations(choice).context("the report")?;
         let missing = trace.missing().to_vec();
         let mut merged = Merged::new(&definitions, &missing, &mut writer);
@@ -86,8 +228,8 @@ pub fn write(
             let _ = merged.finish(); // the writer keeps its failure
         }
         let ended = writer.end_samples();
-        let Writer { devices, written: until_now, processes: named, .. } = writer;
-        (written, processes) = (until_now, named);
+        let Writer { devices, written: until_now, .. } = writer;
+        written = until_now;
         written.failure.take().map_or(ended, Err).context("the report")?;
         for (location, why) in &report.truncated {
             warnings
@@ -98,11 +240,11 @@ pub fn write(
             warnings.extend(unlike(device, drawn.map(|power| power.joules)));
         }
     }
-    written.out.write_all(b"\n]}\n").and_then(|()| written.out.flush()).context("the report")?;
+    written.format.end(written.out).and_then(|()| written.out.flush()).context("the report")?;
     Ok(warnings)
 }
 
-/// Returns a line if the shown power does not add up to the summary's joules.
+/// Returns a warning if the shown power does not add up to the summary's joules, or cannot be shown.
 fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
     let (name, node) = (&device.name, &device.node);
     let Some(drawn) = drawn else {
@@ -149,37 +291,30 @@ pub fn trace_next_to(summary: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// A location's track in Chrome's format, with its open frames and the time of its last event.
+/// A location, with its open frames and the time of its last event.
 struct Track {
-    process: usize,
-    thread: usize,
-    open: u32,
+    on: ThreadNumber,
+    open: Vec<RegionRef>,
     last: u64,
 }
 
-/// The power of a device, as it is shown.
+/// A device whose power is shown.
 struct Power {
     node: String,
     device: String,
-    process: usize,
-    /// The device's name as a JSON string.
-    name: String,
+    curve: Curve,
     /// The power that the device draws without the job, if it is known. Power above it is shown as dynamic.
     baseline: Option<f64>,
     last: Option<u64>,
     joules: f64,
 }
 
-/// Where a power is shown, and how.
-struct Curve {
-    process: usize,
-    name: String,
-    baseline: Option<f64>,
-}
-
 impl Power {
-    fn curve(&self) -> Curve {
-        Curve { process: self.process, name: self.name.clone(), baseline: self.baseline }
+    fn watts(&self, watts: f64) -> Watts {
+        self.baseline.map_or(Watts::All(watts), |baseline| {
+            let fixed = watts.min(baseline);
+            Watts::Parts([fixed, watts - fixed])
+        })
     }
 
     fn is_of(&self, device: &Device) -> bool {
@@ -189,10 +324,13 @@ impl Power {
 
 /// The output file, and the state that all traces share.
 struct Output<'a> {
+    format: &'a mut dyn EventFormat,
     out: &'a mut dyn Write,
-    is_first: bool,
     done: u64,
     failure: Option<io::Error>,
+    /// The number of processes so far, and that of threads.
+    processes: usize,
+    threads: usize,
 }
 
 struct Writer<'a, 'o> {
@@ -203,14 +341,10 @@ struct Writer<'a, 'o> {
     /// The start of the current trace, in nanoseconds after the start of the first one.
     begin_ns: u64,
     tracks: NumberTable<Track>,
-    /// The number of Chrome's processes so far, which are nodes and location groups.
-    processes: usize,
     nodes: BTreeMap<String, usize>,
-    /// Names of regions as JSON strings.
-    names: HashMap<RegionRef, String>,
     attributor: Attributor,
     found: TraceDevices<'a>,
-    /// The shown devices by the attributor's number; `None` for a device that is not shown.
+    /// The devices by the attributor's number; `None` for a device that is not shown.
     devices: HashMap<usize, Option<Power>>,
     calls: Option<AttributeRef>,
 }
@@ -219,13 +353,12 @@ impl<'a, 'o> Writer<'a, 'o> {
     fn new(
         definitions: &'a Definitions,
         (summary, begin_ns): (&'a Summary, u64),
-        config: &Config,
+        (config, metrics): (&Config, Metrics),
         recorders: Option<Recorders>,
         written: Output<'o>,
         progress: &'a mut dyn FnMut(u64),
     ) -> Writer<'a, 'o> {
-        let mut found =
-            TraceDevices::new(definitions, Metrics::new(definitions, config), recorders, Vec::new());
+        let mut found = TraceDevices::new(definitions, metrics, recorders, Vec::new());
         let sources = summary
             .devices
             .iter()
@@ -238,9 +371,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             summary,
             begin_ns,
             tracks: NumberTable::default(),
-            processes: 0,
             nodes: BTreeMap::new(),
-            names: HashMap::new(),
             attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
             found,
             devices: HashMap::new(),
@@ -248,13 +379,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         }
     }
 
-    fn put(&mut self, event: std::fmt::Arguments<'_>) -> io::Result<()> {
-        let separator = if std::mem::take(&mut self.written.is_first) { "\n" } else { ",\n" };
-        self.written.out.write_all(separator.as_bytes())?;
-        self.written.out.write_fmt(event)
-    }
-
-    /// Counts an event. The first error ends the report.
+    /// Counts an event. Reading ends with the first event that could not be written.
     fn count(&mut self, written: io::Result<()>) -> Flow {
         self.written.done += 1;
         if self.written.done.is_multiple_of(1 << 18) {
@@ -269,23 +394,15 @@ impl<'a, 'o> Writer<'a, 'o> {
         }
     }
 
-    fn new_process(&mut self, name: &str, label: &str) -> io::Result<usize> {
-        self.processes += 1;
-        let process = self.processes;
-        let (name, label) = (json!(name), json!(label));
-        self.put(format_args!(
-            r#"{{"ph":"M","pid":{process},"name":"process_name","args":{{"name":{name}}}}}"#
-        ))?;
-        self.put(format_args!(
-            r#"{{"ph":"M","pid":{process},"name":"process_labels","args":{{"labels":{label}}}}}"#
-        ))?;
-        self.put(format_args!(
-            r#"{{"ph":"M","pid":{process},"name":"process_sort_index","args":{{"sort_index":{process}}}}}"#
-        ))?;
+    fn new_process(&mut self, name: &str, node: &str) -> io::Result<usize> {
+        self.written.processes += 1;
+        let process = self.written.processes;
+        self.written.format.process(process, name, node, self.written.out)?;
         Ok(process)
     }
 
-    /// Names the nodes first, for the power of their devices, then ranks and GPU contexts in the trace's order.
+    /// Names the nodes first, under which the power of their devices is shown, then ranks and GPU contexts in the trace's
+    /// order.
     fn name_locations(&mut self, choice: &Choice) -> io::Result<()> {
         let mut nodes: Vec<String> = self.summary.devices.iter().map(|device| device.node.clone()).collect();
         nodes.sort_unstable();
@@ -302,7 +419,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             _ => None,
         };
         let definitions = self.definitions;
-        for (at, (reference, location)) in definitions.locations.iter().enumerate() {
+        for (reference, location) in definitions.locations.iter() {
             let wanted =
                 kind(location.kind).filter(|kind| choice.view.as_ref().is_none_or(|view| view == kind));
             if wanted.is_none() {
@@ -318,37 +435,25 @@ impl<'a, 'o> Writer<'a, 'o> {
                     process
                 }
             };
-            let (thread, name) = (at + 1, json!(location.name));
-            self.put(format_args!(
-                r#"{{"ph":"M","pid":{process},"tid":{thread},"name":"thread_name","args":{{"name":{name}}}}}"#
-            ))?;
-            self.put(format_args!(
-                r#"{{"ph":"M","pid":{process},"tid":{thread},"name":"thread_sort_index","args":{{"sort_index":{at}}}}}"#
-            ))?;
-            self.tracks.insert(reference.0, Track { process, thread, open: 0, last: 0 });
+            self.written.threads += 1;
+            let on = ThreadNumber { process, thread: self.written.threads };
+            self.written.format.thread(on, &location.name, self.written.out)?;
+            self.tracks.insert(reference.0, Track { on, open: Vec::new(), last: 0 });
         }
         Ok(())
     }
 
-    /// Converts a timestamp to microseconds since the start of the first trace, with nanoseconds as decimals.
-    fn time(&self, ticks: u64) -> Microseconds {
+    /// Converts a timestamp to nanoseconds since the start of the first trace.
+    fn time(&self, ticks: u64) -> u64 {
         let clock = &self.definitions.clock;
         let since = u128::from(ticks.saturating_sub(clock.global_offset));
         let since_ns = since * 1_000_000_000 / u128::from(clock.timer_resolution.max(1));
-        Microseconds(u128::from(self.begin_ns) + since_ns)
+        self.begin_ns.saturating_add(u64::try_from(since_ns).unwrap_or(u64::MAX))
     }
 
-    fn name(&mut self, region: RegionRef) -> String {
-        if let Some(name) = self.names.get(&region) {
-            return name.clone();
-        }
+    fn name(&self, region: RegionRef) -> Cow<'a, str> {
         let known = self.definitions.regions.get(region);
-        let name = known.map_or_else(|| format!("region {}", region.0), |region| region.name.clone());
-        let name = json!(name).to_string();
-        if self.names.len() < NAMES_MAX {
-            self.names.insert(region, name.clone());
-        }
-        name
+        known.map_or_else(|| format!("region {}", region.0).into(), |region| region.name.as_str().into())
     }
 
     fn begin(
@@ -358,32 +463,23 @@ impl<'a, 'o> Writer<'a, 'o> {
         region: RegionRef,
         calls: Option<u64>,
     ) -> io::Result<()> {
-        let name = self.name(region);
-        let at = self.time(time);
+        let (name, at) = (self.name(region), self.time(time));
         let Some(track) = self.tracks.get_mut(location.0) else { return Ok(()) };
-        (track.open, track.last) = (track.open + 1, time);
-        let (process, thread) = (track.process, track.thread);
-        match calls {
-            None => self.put(format_args!(
-                r#"{{"ph":"B","pid":{process},"tid":{thread},"ts":{at},"name":{name}}}"#
-            )),
-            Some(calls) => self.put(format_args!(
-                r#"{{"ph":"B","pid":{process},"tid":{thread},"ts":{at},"name":{name},"args":{{"calls":{calls}}}}}"#
-            )),
-        }
+        track.open.push(region);
+        track.last = time;
+        self.written.format.enter(track.on, at, (&name, calls), self.written.out)
     }
 
     fn end_one(&mut self, location: LocationRef, time: u64) -> io::Result<()> {
         let at = self.time(time);
-        let Some(track) = self.tracks.get_mut(location.0).filter(|track| track.open > 0) else {
-            return Ok(());
-        };
-        (track.open, track.last) = (track.open - 1, time);
-        let (process, thread) = (track.process, track.thread);
-        self.put(format_args!(r#"{{"ph":"E","pid":{process},"tid":{thread},"ts":{at}}}"#))
+        let Some(track) = self.tracks.get_mut(location.0) else { return Ok(()) };
+        let Some(region) = track.open.pop() else { return Ok(()) };
+        track.last = time;
+        let (on, name) = (track.on, self.name(region));
+        self.written.format.leave(on, at, &name, self.written.out)
     }
 
-    /// Takes a sample. Power is known between two samples, so it is shown from the first one on.
+    /// Adds a sample. It gives the power since the sample before it, so this power is written with the earlier sample's time.
     fn sample(&mut self, device: usize, time: u64, value: MetricValue) -> io::Result<()> {
         if !self.devices.contains_key(&device) {
             let power = self.power_of(device);
@@ -401,32 +497,27 @@ impl<'a, 'o> Writer<'a, 'o> {
                 Increase::First | Increase::Reset => 0.0,
             };
             power.joules += joules;
-            let curve = power.curve();
             let Some(from) = power.last.replace(time).filter(|from| *from < time) else { continue };
             let seconds = (time - from) as f64 / self.definitions.clock.timer_resolution.max(1) as f64;
-            self.put_power(&curve, from, joules / seconds)?;
+            let (curve, watts) = (power.curve.clone(), power.watts(joules / seconds));
+            let at = self.time(from);
+            self.written.format.power(&curve, at, watts, self.written.out)?;
         }
         Ok(())
     }
 
-    /// Ends the power curves: the power after the last sample is unknown.
+    /// Ends each curve with 0, because the power after the last sample is unknown.
     fn end_samples(&mut self) -> io::Result<()> {
         for device in 0..self.attributor.devices.len() {
             self.attributor.devices[device].counter_mut().end();
             self.put_samples(device)?;
         }
-        let devices = self.devices.values().flatten();
-        let last: Vec<_> = devices.filter_map(|power| Some((power.curve(), power.last?))).collect();
-        last.iter().try_for_each(|(curve, time)| self.put_power(curve, *time, 0.0))
-    }
-
-    fn put_power(&mut self, curve: &Curve, time: u64, watts: f64) -> io::Result<()> {
-        let (at, Curve { process, name, baseline }) = (self.time(time), curve);
-        let parts = match baseline.map(|baseline| watts.min(baseline)) {
-            None => format!(r#""W":{watts:.3}"#),
-            Some(fixed) => format!(r#""static W":{fixed:.3},"dynamic W":{:.3}"#, watts - fixed),
-        };
-        self.put(format_args!(r#"{{"ph":"C","pid":{process},"ts":{at},"name":{name},"args":{{{parts}}}}}"#))
+        let devices = self.devices.values().flatten().filter_map(|power| Some((power, power.last?)));
+        let last: Vec<(Curve, Watts, u64)> =
+            devices.map(|(power, last)| (power.curve.clone(), power.watts(0.0), self.time(last))).collect();
+        last.iter().try_for_each(|(curve, watts, at)| {
+            self.written.format.power(curve, *at, *watts, self.written.out)
+        })
     }
 
     fn power_of(&self, device: usize) -> Option<Power> {
@@ -435,12 +526,11 @@ impl<'a, 'o> Writer<'a, 'o> {
             |device: &&Device| device.unit == "J" && (&device.node, &device.name) == (&info.node, &info.name);
         let shown = self.summary.devices.iter().find(shown)?;
         let quality = if shown.energy == "measured" { String::new() } else { format!(", {}", shown.energy) };
-        let name = json!(format!("{} [W{quality}]", shown.name)).to_string();
+        let process = self.nodes.get(&info.node).copied().unwrap_or(0);
         Some(Power {
             node: info.node.clone(),
             device: info.name.clone(),
-            process: self.nodes.get(&info.node).copied().unwrap_or(0),
-            name,
+            curve: Curve { process, name: format!("{} [W{quality}]", shown.name) },
             baseline: shown.baseline.as_ref().filter(|baseline| baseline.is_known()).map(|known| known.watts),
             last: None,
             joules: 0.0,
@@ -449,7 +539,7 @@ impl<'a, 'o> Writer<'a, 'o> {
 }
 
 /// A time in nanoseconds that is displayed in microseconds.
-struct Microseconds(u128);
+struct Microseconds(u64);
 
 impl std::fmt::Display for Microseconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -472,9 +562,9 @@ impl EventHandler for Writer<'_, '_> {
         self.count(written)
     }
 
-    /// Ends the open frames with the location's last event, as the attribution does.
+    /// Ends the open frames at the time of the location's last event, as the attribution does.
     fn end(&mut self, location: LocationRef) -> Flow {
-        let (open, last) = self.tracks.get_mut(location.0).map_or((0, 0), |track| (track.open, track.last));
+        let (open, last) = self.tracks.get(location.0).map_or((0, 0), |track| (track.open.len(), track.last));
         let written = (0..open).try_for_each(|_| self.end_one(location, last));
         self.count(written)
     }

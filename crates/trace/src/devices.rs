@@ -4,11 +4,11 @@ use crate::evidence;
 use crate::index::number;
 use crate::left_out::Shown;
 use crate::metric_recorders::{ReadBy, Recorders};
-use crate::metrics::{Found, Metrics};
+use crate::metrics::{Found, Metrics, OnNodes};
 use crate::series::{Key, Series};
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::topology::CounterEvidence;
-use otf2::{Definitions, LocationRef, MetricRef, MetricValue};
+use otf2::{Definitions, LocationGroupRef, LocationRef, MetricRef, MetricValue};
 use std::collections::HashMap;
 
 /// The devices of a trace, which are found with their first samples.
@@ -17,6 +17,8 @@ pub(crate) struct TraceDevices<'a> {
     metrics: Metrics,
     /// Evidence by node and metric.
     evidence: HashMap<(String, String), CounterEvidence>,
+    /// The names of processes that [`evidence::owners`] returns.
+    owners: HashMap<LocationGroupRef, String>,
     recorders: Option<Recorders>,
     /// Series of devices that have fewer joules than the devices that they should contain.
     disproved: Vec<Series>,
@@ -26,7 +28,7 @@ pub(crate) struct TraceDevices<'a> {
     /// Sources by node and metric, if they are not "trace".
     pub sources: HashMap<(String, String), String>,
     pub found: Vec<Found>,
-    /// Whether several series have one key, so that their samples must be compared first.
+    /// Whether several series have the same key, so that their samples must be compared first.
     pub is_undecided: bool,
     /// Observations of metrics whose joules may be missing.
     pub shown: HashMap<Series, Shown>,
@@ -43,6 +45,7 @@ impl<'a> TraceDevices<'a> {
             definitions,
             metrics,
             evidence: evidence::of_counters(definitions),
+            owners: evidence::owners(definitions),
             recorders,
             disproved,
             series: HashMap::new(),
@@ -63,6 +66,12 @@ impl<'a> TraceDevices<'a> {
             self.first.entry(found.key()).or_insert(found.series);
         }
         self.found = found;
+    }
+
+    /// Returns the powers of nodes without the energy that counts the same on other nodes.
+    pub fn unmeasured(&self) -> OnNodes {
+        let left_out = self.series.iter().filter(|(_, device)| device.is_none()).map(|(series, _)| series);
+        self.metrics.find_unmeasured(self.definitions, &self.found, left_out)
     }
 
     pub fn definitions(&self) -> &'a Definitions {
@@ -119,7 +128,7 @@ impl<'a> TraceDevices<'a> {
                 if let Some(counter) = counter.filter(|_| counters.len() > 1) {
                     found.recorded.recorder = both(&found.recorded.recorder, &counter.recorder);
                     if found.evidence.own.is_empty() {
-                        found.evidence.own.clone_from(&counter.users);
+                        found.evidence.own = self.owner_names(&counter.users);
                     }
                 }
             }
@@ -145,11 +154,16 @@ impl<'a> TraceDevices<'a> {
             found.series.location,
             &found.recorded.counter(&found.device.metric),
         );
-        stated.unwrap_or_else(|| {
-            let users = found.place.users.iter().filter(|_| found.place.are_others);
-            let groups = users.filter_map(|user| self.definitions.location_groups.get(*user));
-            groups.map(|group| group.name.clone()).collect()
+        stated.unwrap_or_else(|| match found.place.are_others {
+            true => self.owner_names(&found.place.users),
+            false => Vec::new(),
         })
+    }
+
+    fn owner_names(&self, processes: &[LocationGroupRef]) -> Vec<String> {
+        let groups = &self.definitions.location_groups;
+        let name = |process| self.owners.get(process).or_else(|| Some(&groups.get(*process)?.name)).cloned();
+        processes.iter().filter_map(name).collect()
     }
 }
 

@@ -18,13 +18,13 @@
 //! | the power of a counter's device without the job, in microwatts | the same, [`BASELINE_OF`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
-use ampere_model::{Device, LOCAL_RANKS, QUEUES, STACK_PERIOD, VISIBLE_DEVICES};
+use ampere_model::{Device, LOCAL_RANKS, QUEUES, STACK_EVENTS, STACK_PERIOD, VISIBLE_DEVICES};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence, metric_number};
 use otf2::{
-    Definitions, Location, LocationGroupRef, LocationRef, Property, PropertyValue, SystemTreeDomain,
-    SystemTreeNode, SystemTreeNodeRef,
+    Definitions, Location, LocationGroup, LocationGroupRef, LocationRef, Property, PropertyValue,
+    SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
 };
 use std::collections::HashMap;
 
@@ -102,9 +102,25 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
     let process = creator.filter(|_| stream).or(Some(own).filter(|own| !stream || is_process(*own)));
     Evidence {
         process: process.map(|process| u64::from(process.0)),
+        owner: String::new(),
         environment: process.map_or_else(Vec::new, |process| of_group(definitions, process)).into(),
         accelerator: if stream { accelerator(definitions, own) } else { Accelerator::default() },
     }
+}
+
+/// Returns a name for each process that has the same name as an earlier one; [`CounterEvidence::own`] has these names.
+pub fn owners(definitions: &Definitions) -> HashMap<LocationGroupRef, String> {
+    let mut counts: HashMap<&str, u32> = HashMap::new();
+    let mut owners = HashMap::new();
+    let is_process = |group: &LocationGroup| group.kind == otf2::LocationGroupType::Process;
+    for (reference, group) in definitions.location_groups.iter().filter(|(_, group)| is_process(group)) {
+        let count = counts.entry(&group.name).or_default();
+        *count += 1;
+        if *count > 1 {
+            owners.insert(reference, format!("{}\t{count}", group.name));
+        }
+    }
+    owners
 }
 
 /// Returns the recorded variables of a process as `NAME=value`.
@@ -115,7 +131,7 @@ pub fn of_group(definitions: &Definitions, process: LocationGroupRef) -> Vec<Str
 
 /// Returns the names of the variables that a trace records.
 fn variables() -> impl Iterator<Item = &'static str> {
-    VISIBLE_DEVICES.into_iter().chain(LOCAL_RANKS).chain([STACK_PERIOD, QUEUES])
+    VISIBLE_DEVICES.into_iter().chain(LOCAL_RANKS).chain([STACK_PERIOD, STACK_EVENTS, QUEUES])
 }
 
 /// Returns the device of a context, from the system tree.
@@ -125,11 +141,18 @@ fn accelerator(definitions: &Definitions, context: LocationGroupRef) -> Accelera
         return Accelerator::default();
     };
     // If the context's parent is the node, there is no device.
-    if !node.domains.contains(&SystemTreeDomain::AcceleratorDevice) && !node.class_name.contains("Device") {
+    let is_device = node.class_name.to_lowercase().contains("device");
+    if !node.domains.contains(&SystemTreeDomain::AcceleratorDevice) && !is_device {
         return Accelerator::default();
     }
+    // The number after a model's name, such as "Instinct MI300A 2", need not be the device's.
+    let name = node.name.trim();
+    let named = name.rsplit_once(' ').filter(|(kind, _)| {
+        let kind = kind.to_lowercase();
+        kind.ends_with("device") || kind.ends_with("gpu")
+    });
     Accelerator {
-        number: node.name.trim().parse().ok(),
+        number: named.map_or(name, |(_, number)| number).parse().ok(),
         pci: pci(&node.properties),
         uuid: text(&node.properties, UUID),
         model: text(&node.properties, MODEL).unwrap_or_default(),
@@ -305,6 +328,24 @@ mod tests {
         }
         assert_eq!(pci_properties("somewhere"), None);
         assert_eq!(pci(&[property("PCI Domain ID", "0")]), None, "no bus");
+    }
+
+    #[test]
+    fn the_system_tree_has_the_number_of_a_device() {
+        let number = |class: &str, name: &str| {
+            let mut definitions = Definitions::default();
+            let node =
+                SystemTreeNode { name: name.to_owned(), class_name: class.to_owned(), ..Default::default() };
+            let system_tree_parent = Some(definitions.system_tree_nodes.push(node));
+            let context = otf2::LocationGroup { system_tree_parent, ..Default::default() };
+            let context = definitions.location_groups.push(context);
+            accelerator(&definitions, context).number
+        };
+        assert_eq!(number("ROCm Device", "1"), Some(1));
+        assert_eq!(number("device", "ROCm Device 1"), Some(1));
+        assert_eq!(number("device", "GPU 12"), Some(12));
+        assert_eq!(number("device", "NVIDIA A 100"), None, "a model");
+        assert_eq!(number("node", "GPU 1"), None);
     }
 
     #[test]

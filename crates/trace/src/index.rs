@@ -6,7 +6,9 @@ use crate::scorep_names;
 use crate::series::quantity_of;
 use crate::waited_energy;
 use ampere_model::text::listed;
-use ampere_model::{MetricValue, OTHER_JOBS_CPU_TIME, Quality, Quantity, Region, RegionHandle};
+use ampere_model::{
+    Counted, MetricValue, OTHER_JOBS_CPU_TIME, Quality, Quantity, Region, RegionHandle, SAMPLED_EVENTS,
+};
 use ampere_settings::Config;
 use otf2::{AttributeRef, LocationRef, MetricMember, Trace};
 use std::collections::BTreeSet;
@@ -69,7 +71,10 @@ pub(crate) fn number(value: otf2::MetricValue) -> f64 {
 /// Returns the metrics that were recorded, without those that ampere has computed itself.
 pub(crate) fn recorded_metrics(definitions: &otf2::Definitions) -> impl Iterator<Item = &MetricMember> {
     definitions.metric_members.values().filter(|member| {
-        ![power::NAME, waited_energy::NAME, CPU_TIME, OTHER_JOBS_CPU_TIME].contains(&member.name.as_str())
+        let own = [power::NAME, waited_energy::NAME, CPU_TIME, OTHER_JOBS_CPU_TIME];
+        !own.contains(&member.name.as_str())
+            && !member.name.starts_with(SAMPLED_EVENTS)
+            && Counted::of_metric(&member.name).is_none()
     })
 }
 
@@ -77,13 +82,10 @@ pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> 
     recorded_metrics(definitions).map(|member| member.name.clone()).collect()
 }
 
-/// Returns the quality of a metric, which ampere's own traces have in the description.
-pub(crate) fn quality_of(description: &str) -> Quality {
-    let says = |quality: Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
-    let less = [Quality::Estimated, Quality::Simulated, Quality::Integrated]
-        .into_iter()
-        .find(|quality| says(*quality));
-    less.unwrap_or(Quality::Measured)
+/// Returns the quality of a metric, which ampere's own traces have in the description; `None` for a metric of another tool.
+pub(crate) fn quality_of(description: &str) -> Option<Quality> {
+    let says = |quality: &Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
+    [Quality::Measured, Quality::Estimated, Quality::Simulated, Quality::Integrated].into_iter().find(says)
 }
 
 pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {

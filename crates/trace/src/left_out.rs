@@ -103,7 +103,7 @@ pub(crate) fn missing(
     let is_counted = |series: &Series, of: &Shown, member: &MetricMember| {
         let Some(Quantity::Power(watts_per_unit)) = quantity_of(member) else { return false };
         let watts = of.sum / of.readings.max(1) as f64 * watts_per_unit;
-        let node = Place::new(definitions, series.location, series.instance).node;
+        let node = Place::new(definitions, series.location, series.instance, &member.name).node;
         let mut of_node = counted.iter().filter(|(on, _)| *on == node).map(|(_, watts)| *watts);
         let sum: f64 = of_node.clone().sum();
         watts < SHARE_MIN * sum

@@ -13,6 +13,8 @@
 //! metrics.rs           which metrics are devices, and in which unit
 //! devices.rs           devices, found with their first samples
 //! metric_recorders.rs  locations that record the same counter
+//! work.rs              units of work that were counted
+//! sampled_events.rs    events that were counted with stack samples
 //! cpu_times.rs         times on a CPU, from the metric that locations record
 //! sensors.rs           powers that are recorded next to a counter
 //! scorep_names.rs      Score-P's words as OTF2's
@@ -29,7 +31,9 @@
 //! calls/               single calls with their joules
 //! replay/              a trace that is played into a live collector: `ampere replay`
 //! timeline.rs          joules over time, and the calls of one region
-//! chrome.rs            a trace in Chrome's format
+//! chrome.rs            a trace as single events, in Chrome's format
+//! perfetto.rs          the same events in Perfetto's format
+//! firefox.rs           a run as a profile for the Firefox Profiler
 //! rpd/                 a run in rocmProfileData's tables, as an SQLite file
 //! ```
 #![forbid(unsafe_code)]
@@ -39,6 +43,7 @@ pub mod chrome;
 mod cpu_times;
 mod devices;
 pub mod evidence;
+pub mod firefox;
 pub mod index;
 pub mod join;
 mod left_out;
@@ -49,11 +54,13 @@ mod metrics;
 mod nesting;
 pub mod offline;
 mod parts;
+pub mod perfetto;
 mod places;
 pub mod power;
 pub mod replay;
 #[cfg(feature = "sqlite")]
 pub mod rpd;
+mod sampled_events;
 pub mod scorep_names;
 mod sensors;
 mod series;
@@ -64,4 +71,5 @@ pub mod timeline;
 pub mod value_type;
 mod waited_energy;
 pub mod waits;
+mod work;
 pub mod write;

@@ -9,7 +9,7 @@ use ampere_model::numbers::NumberTable;
 use ampere_model::{LocationKind, RegionRef};
 use ampere_timeline::attributor::{Attributor, LocationInfo};
 use ampere_timeline::pipeline::{Pipeline, Stream};
-use otf2::{Definitions, LocationRef, LocationType};
+use otf2::{Definitions, LocationGroupRef, LocationRef, LocationType};
 
 #[derive(Clone, Copy)]
 pub(crate) struct LocationState {
@@ -23,7 +23,7 @@ pub(crate) struct LocationState {
     pub(crate) depth: u64,
     /// The number of events after which the open frames end, if it is known.
     pub(crate) ends_after: Option<u64>,
-    /// The number of calls that an enter without a number of coalesced calls stands for: 1, or 0 on a location of samples.
+    /// The number of calls that an enter counts as, unless it has a number of coalesced calls: 1, or 0 on a location of samples.
     pub(crate) calls: u32,
     pub(crate) index: LocationIndex,
 }
@@ -60,6 +60,7 @@ pub(crate) fn add_locations(
     let mut all = NumberTable::default();
     let mut mains = std::collections::HashSet::new();
     let ranks = Ranks::of(definitions);
+    let owners = evidence::owners(definitions);
     let is_wanted = |location| share.is_none_or(|share| share.has(definitions, location));
     for (reference, location) in definitions.locations.iter().filter(|(reference, _)| is_wanted(*reference)) {
         let kind = match location.kind {
@@ -68,7 +69,8 @@ pub(crate) fn add_locations(
             _ => continue,
         };
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
-        // The first CPU location of a group that is a thread is the process' main one, even if its events are missing.
+        // The first CPU location of a group that is a thread is the process' main one, even if its events are missing. So is its
+        // location of samples, which may come later.
         let samples = evidence::samples(definitions, reference);
         let is_thread = kind == LocationKind::CpuThread && !evidence::is_of_other_threads(location);
         let main = is_thread && (mains.insert(location.group) || samples.is_some());
@@ -79,7 +81,9 @@ pub(crate) fn add_locations(
         let group = group.map_or_else(String::new, |g| g.name.clone());
         let rank = location.group.and_then(|g| ranks.get(g));
         let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
-        let of_location = evidence::of_location(definitions, reference);
+        let mut of_location = evidence::of_location(definitions, reference);
+        let process = of_location.process.map(|process| LocationGroupRef(process as u32));
+        of_location.owner = process.and_then(|process| owners.get(&process).cloned()).unwrap_or_default();
         let attributor = &mut pipeline.attributor;
         let index = match samples {
             Some(_) => attributor.add_samples(info, of_location),

@@ -1,15 +1,17 @@
-//! Handles a metric name that several locations of a node have recorded. Either all ranks read one counter, or each rank sees its
-//! own GPU as number 0. The samples show which is the case.
+//! Handles a metric name that several locations of a node have recorded. Either all ranks read the same counter, or each rank
+//! sees its own GPU as number 0. The samples show which is the case.
 //!
-//! Apart from a constant, two recorders of one counter never differ by more than the counter can rise between their readings,
-//! plus the updates that one of them sees earlier than the other. If they differ by more, there are two devices. If they do not,
-//! and the counter has risen by much more than that, there is one. Otherwise it is unknown, and they are treated as two.
+//! Apart from a constant, two recorders of the same counter never differ by more than the counter can rise between their
+//! readings, plus the updates that one of them sees earlier than the other. If they differ by more, there are two devices. If
+//! they do not, and the counter has risen by much more than that, there is one. Otherwise it is unknown, and they are treated
+//! as two.
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OnNodes};
 use crate::places::{Place, Ranks, has_threads, process_of};
 use crate::series::{Key, Series};
 use crate::shares::Share;
 use ampere_attribution::{Increase, Sample};
+use ampere_model::counted::Level;
 use ampere_model::text::listed;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
@@ -28,9 +30,15 @@ const UPDATES: f64 = 2.0;
 /// A rise of this many times the largest difference that could remain unseen between two counters proves that there is one
 /// counter.
 const PROVING_RISE_RATIO: f64 = 10.0;
-/// Joules that may be counted twice matter if they are at least this part of the total.
+/// A counter that stands still at this fraction of its readings is updated less often than it is read.
+const STILL_PART_MIN: f64 = 0.2;
+/// At least this many updates show whether two recorders saw the same ones.
+const UPDATES_MIN: u32 = 8;
+/// Joules that may be counted twice matter if they are at least this fraction of the total.
 const DOUBTFUL_PART_MAX: f64 = 0.01;
 const NAMES_MAX: usize = 4;
+/// Sums of many readings differ in their last digits.
+const DIGITS: f64 = 1e-9;
 /// An upper bound on the recorders of one metric on a node that are compared with each other.
 const COMPARED_MAX: usize = 1024;
 
@@ -39,7 +47,7 @@ const COMPARED_MAX: usize = 1024;
 pub(crate) struct Recorders {
     counters: HashMap<Key, Vec<ReadBy>>,
     notes: Vec<String>,
-    /// Joules that are counted twice if recorders that are treated as two counters read one.
+    /// Joules that are counted twice if recorders that are treated as two counters read the same one.
     doubtful_joules: f64,
 }
 
@@ -54,21 +62,26 @@ pub(crate) struct ReadBy {
     /// The series of all recorders. The samples of the first one are used.
     pub series: Vec<Series>,
     /// Location groups of the only processes that can draw from the counter; empty if any process may. A recorder need not have
-    /// used what it counts: a processor's counters serve all processes, and a process may record for others. But if each process
-    /// has recorded a GPU of its own by one name, that is the GPU that it sees.
-    pub users: Vec<String>,
+    /// used what it counts: a processor's counters serve all processes, and a process may record for others. But if each
+    /// process has recorded its own GPU by the same name, that is the GPU that it sees.
+    pub users: Vec<LocationGroupRef>,
     /// A name such as "rank 3".
     pub recorder: String,
 }
 
 impl Recorders {
     /// Reads all samples of a trace, or those of some nodes.
-    pub fn survey(path: &Path, config: &Config, share: Option<&Share>) -> anyhow::Result<Recorders> {
+    pub fn survey(
+        path: &Path,
+        config: &Config,
+        share: Option<&Share>,
+        unmeasured: &OnNodes,
+    ) -> anyhow::Result<Recorders> {
         let mut trace = Trace::open(path)?;
         let definitions = trace.definitions().clone();
         trace.restrict(|location| share.is_none_or(|share| share.has(&definitions, location)));
         let mut survey = Survey {
-            metrics: Metrics::new(&definitions, config),
+            metrics: Metrics::new(&definitions, config).with(unmeasured.clone()),
             definitions: &definitions,
             attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
             series: HashMap::new(),
@@ -146,8 +159,7 @@ impl Recorders {
         let users = users(definitions, compared, &counters);
         let counters = counters.iter().zip(names).zip(users).map(|((counter, recorder), users)| {
             let series = counter.iter().map(|at| tracks[*at].series).collect();
-            let groups = users.iter().filter_map(|group| definitions.location_groups.get(*group));
-            ReadBy { series, users: groups.map(|group| group.name.clone()).collect(), recorder }
+            ReadBy { series, users, recorder }
         });
         self.counters.insert(key, counters.collect());
     }
@@ -186,6 +198,8 @@ fn users(
                     all.push(recorder.filter(|process| has_threads(definitions, *process))?)
                 }
                 [] => return None,
+                // A package's counter that a process records for itself is not that process' alone.
+                _ if compared.is_shared && !track.place.are_others => return None,
                 users => all.extend_from_slice(users),
             }
         }
@@ -265,6 +279,15 @@ struct Track {
     /// The largest power; `largest` is the largest number of joules between two readings.
     watts: f64,
     largest: f64,
+    /// The number of readings, and of those with the same value as the one before.
+    readings: u32,
+    still: u32,
+    /// The time between the last two readings.
+    gap_seconds: f64,
+    /// The power at the last reading of a power, and the sum of its changes, each for the time between the two readings. Another
+    /// recorder of the same power, which reads it at other times, may differ by these joules.
+    power: Option<f64>,
+    changes: f64,
 }
 
 impl Track {
@@ -282,10 +305,15 @@ impl Track {
             update_seconds,
             watts: 0.0,
             largest: 0.0,
+            readings: 0,
+            still: 0,
+            gap_seconds: f64::INFINITY,
+            power: None,
+            changes: 0.0,
         }
     }
 
-    /// Takes a reading, with the joules since the one before.
+    /// Processes a reading, with the joules since the one before.
     fn read(&mut self, time: u64, joules: f64, ticks_per_second: f64) {
         let seconds = |from: u64| time.saturating_sub(from) as f64 / ticks_per_second;
         if let Some(before) = self.time.filter(|_| joules > 0.0) {
@@ -295,8 +323,26 @@ impl Track {
             self.watts = self.watts.max(joules / (seconds(before) + self.update_seconds));
             self.largest = self.largest.max(joules);
         }
+        self.gap_seconds = self.time.map_or(f64::INFINITY, seconds);
+        if self.is_power && self.gap_seconds > 0.0 && self.gap_seconds.is_finite() {
+            let watts = joules / self.gap_seconds;
+            let change = self.power.replace(watts).map_or(0.0, |before| (watts - before).abs());
+            self.changes += change * self.gap_seconds;
+        }
         self.time = Some(time);
         self.joules += joules;
+        self.readings += 1;
+        self.still += u32::from(joules == 0.0);
+    }
+
+    /// Whether the last reading shows only one update. `update_seconds` may be too long: it is at least the time between readings.
+    fn shows_one_update(&self) -> bool {
+        self.gap_seconds <= 0.5 * self.update_seconds
+    }
+
+    /// Whether the counter is read more often than it is updated.
+    fn shows_updates(&self) -> bool {
+        !self.is_power && f64::from(self.still) >= STILL_PART_MIN * f64::from(self.readings)
     }
 
     /// Returns the joules of one update. For a power, each reading is an update.
@@ -315,10 +361,12 @@ struct Compared {
     /// The power that a device of this kind does not exceed.
     watts: f64,
     is_gpu: bool,
+    /// Whether the counter is that of a part which all processes of the node use.
+    is_shared: bool,
     ticks_per_second: f64,
 }
 
-/// The second recorder's joules minus the first's, which are constant if both read one counter.
+/// The second recorder's joules minus the first's, which are constant if both read the same counter.
 #[derive(Clone, Copy)]
 struct Pair {
     /// The constant lies between `least` and `most`.
@@ -330,6 +378,39 @@ struct Pair {
     seconds: [f64; 2],
     /// Joules of both at the first comparison.
     first: Option<(f64, f64)>,
+    updates: SeenUpdates,
+}
+
+/// Compares the updates of a counter that two recorders saw.
+#[derive(Clone, Copy)]
+struct SeenUpdates {
+    /// Whether each recorder has seen an update since the last comparison.
+    has_risen: [bool; 2],
+    /// The difference at the last comparison.
+    difference: Option<f64>,
+    /// The number of comparisons in which the difference had not changed, or had.
+    same: u32,
+    changed: u32,
+}
+
+impl SeenUpdates {
+    const NEW: SeenUpdates = SeenUpdates { has_risen: [false; 2], difference: None, same: 0, changed: 0 };
+
+    /// Processes a rise. If it is not known to be one update, what was seen before is not comparable.
+    fn see(&mut self, recorder: usize, (first, second): (f64, f64), is_one_update: bool) {
+        if !is_one_update {
+            (self.has_risen, self.difference) = ([false; 2], None);
+            return;
+        }
+        self.has_risen[recorder] = true;
+        if self.has_risen == [true; 2] {
+            if let Some(before) = self.difference.replace(second - first) {
+                let is_same = (second - first - before).abs() <= DIGITS * first.max(second);
+                *(if is_same { &mut self.same } else { &mut self.changed }) += 1;
+            }
+            self.has_risen = [false; 2];
+        }
+    }
 }
 
 impl Pair {
@@ -339,6 +420,7 @@ impl Pair {
         contradiction: f64::NEG_INFINITY,
         seconds: [f64::INFINITY; 2],
         first: None,
+        updates: SeenUpdates::NEW,
     };
 
     /// Compares two readings. `reach` is the most that the counter can have gained in `seconds`, the time between them.
@@ -371,17 +453,20 @@ impl Compared {
         self.tracks.len() - 1
     }
 
-    /// Takes a reading of one recorder, with the joules since the one before.
+    /// Processes a reading of one recorder, with the joules since the one before.
     fn read(&mut self, at: usize, time: u64, joules: f64) {
         self.tracks[at].read(time, joules, self.ticks_per_second);
-        let now = self.tracks[at].joules;
+        let (now, is_one_update) = (self.tracks[at].joules, self.tracks[at].shows_one_update());
         for (other, track) in self.tracks.iter().enumerate().filter(|(other, _)| *other != at) {
             let Some(before) = track.time else { continue };
             let seconds = time.saturating_sub(before) as f64 / self.ticks_per_second;
             let reach = self.watts * (seconds + UPDATE_SECONDS);
             let pair = &mut self.pairs[pair(other.min(at), other.max(at))];
-            let joules = if other < at { (track.joules, now) } else { (now, track.joules) };
-            pair.compare(joules, seconds, reach, other < at);
+            let both = if other < at { (track.joules, now) } else { (now, track.joules) };
+            pair.compare(both, seconds, reach, other < at);
+            if joules > 0.0 {
+                pair.updates.see(usize::from(other < at), both, is_one_update);
+            }
         }
     }
 
@@ -415,15 +500,21 @@ impl Compared {
         let (one, other, pair) =
             (&self.tracks[first], &self.tracks[second], &self.pairs[pair(first, second)]);
         let update = one.update().max(other.update());
-        // Sums of many readings differ in their last digits.
-        let digits = 1e-9 * one.joules.max(other.joules);
-        if pair.contradiction > UPDATES * update + digits {
+        let digits = DIGITS * one.joules.max(other.joules);
+        let SeenUpdates { same, changed, .. } = pair.updates;
+        let has_updates = same + changed >= UPDATES_MIN;
+        let are_others = has_updates && same < changed && one.shows_updates() && other.shows_updates();
+        let between_readings = one.changes + other.changes;
+        if pair.contradiction > UPDATES * update + digits + between_readings || are_others {
             return Verdict::Two;
         }
         let Some(begun) = pair.first else { return Verdict::Unclear };
         let risen = (one.joules - begun.0).min(other.joules - begun.1);
-        let unseen = one.watts.max(other.watts) * pair.seconds.iter().sum::<f64>() + update;
-        let is_shown = risen > 0.0 && risen + digits >= PROVING_RISE_RATIO * unseen;
+        let unseen =
+            one.watts.max(other.watts) * pair.seconds.iter().sum::<f64>() + update + between_readings;
+        // A recorder has no reason to record one counter twice.
+        let is_one_location = one.series.location == other.series.location;
+        let is_shown = risen > 0.0 && risen + digits >= PROVING_RISE_RATIO * unseen && !is_one_location;
         if is_shown { Verdict::One } else { Verdict::Unclear }
     }
 }
@@ -437,7 +528,7 @@ type Compare = (Key, usize);
 struct Survey<'a> {
     metrics: Metrics,
     definitions: &'a Definitions,
-    /// Reads the counters. Each recorder has a device of its own.
+    /// Reads the counters. Each recorder has its own device.
     attributor: Attributor,
     /// The track of each series; `None` if the series is not a device.
     series: HashMap<Series, Option<Compare>>,
@@ -498,6 +589,10 @@ impl Survey<'_> {
             pairs: Vec::new(),
             watts: watts_of(&found.traits.kind),
             is_gpu: found.traits.kind == "gpu" || metric_number(&found.device.metric).is_some(),
+            is_shared: matches!(
+                found.counted.level,
+                Some(Level::Node | Level::Platform | Level::Package | Level::Memory)
+            ),
             ticks_per_second,
         };
         let track = self.compared.entry(key.clone()).or_insert_with(new).add(track);

@@ -8,19 +8,22 @@
 use crate::evidence;
 use crate::index::{quality_of, recorded_metrics};
 use crate::left_out::LeftOut;
-use crate::places::Place;
+use crate::places::{Place, nodes_of};
 use crate::series::{Key, Series, quantity_of, scaled};
 use ampere_model::counted::{Counted, is_not_consumption, without_kind_of_reading};
-use ampere_model::{Quantity, device_name, quantity_of_name, quantity_of_unit};
+use ampere_model::{Quality, Quantity, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
-use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
+use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded, counter_name};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::topology::{CounterEvidence, metric_number};
 use otf2::{Definitions, MetricClassRef, MetricMember, MetricMemberRef, MetricMode, MetricRef, MetricValue};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The members of each class, with their positions in it.
 type Members = HashMap<MetricClassRef, Vec<(usize, MetricMemberRef)>>;
+
+/// Metrics of some nodes: the node and the metric's name.
+pub(crate) type OnNodes = HashSet<(String, String)>;
 
 /// A trace's metrics, sorted by the definitions and the settings.
 #[derive(Clone)]
@@ -30,8 +33,12 @@ pub(crate) struct Metrics {
     doubtful: Members,
     /// Names of the metrics that are devices.
     names: BTreeSet<String>,
+    /// The names of the nodes.
+    nodes: BTreeSet<String>,
     /// Metrics that look like energy or power but are not devices.
     pub left_out: LeftOut,
+    /// The powers that an energy counts, on nodes without that energy. They are devices.
+    unmeasured: OnNodes,
     /// Whether some metric is an energy or a power by its definition.
     pub energy_is_known: bool,
 }
@@ -39,8 +46,9 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub fn new(definitions: &Definitions, config: &Config) -> Metrics {
         let members: Vec<&MetricMember> = recorded_metrics(definitions).collect();
+        let nodes = nodes_of(definitions);
         let (mut names, mut left_out) = match config.devices.is_empty() {
-            true => wanted(&members),
+            true => wanted(&members, &nodes),
             false => configured(&members, config),
         };
         let relative = members.iter().filter(|member| names.contains(&member.name) && is_relative(member));
@@ -62,14 +70,19 @@ impl Metrics {
             }
             classes
         };
-        let classes = of(&|member| names.contains(&member.name));
+        let classes = of(&|member| names.contains(&member.name) || left_out.measured.contains(&member.name));
         let doubtful = of(&|member| left_out.is_doubtful(&member.name));
         let energy_is_known =
             !classes.is_empty() || members.iter().any(|member| quantity_of(member).is_some());
-        Metrics { classes, doubtful, names, left_out, energy_is_known }
+        Metrics { classes, doubtful, names, nodes, left_out, unmeasured: OnNodes::new(), energy_is_known }
     }
 
-    /// Returns the values of a metric event that belong to devices.
+    /// Treats powers as devices on nodes that lack the energy which measures the same part elsewhere.
+    pub fn with(self, unmeasured: OnNodes) -> Metrics {
+        Metrics { unmeasured, ..self }
+    }
+
+    /// Returns the values of a metric event that belong to devices on some node.
     pub fn values<'a>(
         &'a self,
         metric: MetricRef,
@@ -87,16 +100,56 @@ impl Metrics {
         values_of(&self.doubtful, metric, values)
     }
 
-    /// Describes the device of a series, without the evidence about its part of the machine.
+    /// Returns the powers on nodes that lack the energy which measures the same part elsewhere. `left_out` are series that are not
+    /// devices.
+    pub fn find_unmeasured<'a>(
+        &self,
+        definitions: &Definitions,
+        found: &[Found],
+        left_out: impl Iterator<Item = &'a Series>,
+    ) -> OnNodes {
+        let mut taken: BTreeMap<(String, String), String> = BTreeMap::new();
+        for series in left_out {
+            let Some(metric) = definitions.metric_members.get(series.member) else { continue };
+            let name = metric.name.as_str();
+            if !self.left_out.measured.contains(name) {
+                continue;
+            }
+            let node = Place::new(definitions, series.location, series.instance, name).node;
+            if node.is_empty() {
+                continue; // its energy may be that of other nodes
+            }
+            let of_node = found.iter().filter(|found| found.device.node == node);
+            if !of_node
+                .map(|found| &found.device.metric)
+                .any(|energy| is_measured_by(name, energy, &self.nodes))
+            {
+                let of = without_kind_of_reading(&device_name(name));
+                let first = taken.entry((node, of)).or_insert_with(|| name.to_owned());
+                if name < first.as_str() {
+                    *first = name.to_owned();
+                }
+            }
+        }
+        taken.into_iter().map(|((node, _), name)| (node, name)).collect()
+    }
+
+    /// Describes the device of a series, without the evidence about its part of the machine; `None` if it is not a device on its
+    /// node.
     pub fn describe(&self, definitions: &Definitions, series: Series) -> Option<Found> {
         let metric = definitions.metric_members.get(series.member)?;
         let quantity = quantity_of(metric);
-        let place = Place::new(definitions, series.location, series.instance);
+        let place = Place::new(definitions, series.location, series.instance, &metric.name);
+        let is_on_node = || self.unmeasured.contains(&(place.node.clone(), metric.name.clone()));
+        if self.left_out.measured.contains(&metric.name) && !is_on_node() {
+            return None;
+        }
+        let own_quality = quality_of(&metric.description);
         let device = FoundDevice {
             node: place.node.clone(),
             metric: metric.name.clone(),
             source: "trace".to_owned(),
-            quality: quality_of(&metric.description),
+            quality: own_quality.unwrap_or(Quality::Measured),
             joules_per_unit: match quantity {
                 Some(Quantity::Energy(joules)) => Some(joules),
                 _ => None,
@@ -104,6 +157,8 @@ impl Metrics {
         };
         let is_known_by_name =
             quantity_of_unit(&metric.unit).is_none() && quantity_of_name(&metric.name).is_some();
+        let counter = counter_name(&metric.name, &place.part);
+        let stated = evidence::traits_of(definitions, series.location, &counter);
         let recorded = Recorded {
             watts_per_unit: match quantity {
                 Some(Quantity::Power(watts)) => Some(watts),
@@ -113,10 +168,9 @@ impl Metrics {
             is_of_time_before: !is_known_by_name
                 && matches!(metric.mode, MetricMode::AbsoluteLast | MetricMode::AccumulatedLast),
             recorder: place.part.clone(),
+            is_by_other_tool: own_quality.is_none(),
         };
-        let counter = recorded.counter(&metric.name);
-        let stated = evidence::traits_of(definitions, series.location, &counter);
-        let counted = Counted::by_name(&metric.name).at(place.counted);
+        let counted = counted_of(&metric.name, &self.nodes).at(place.counted);
         let traits = stated.clone().unwrap_or_else(|| CounterTraits::by_name(&metric.name, &self.names));
         let kind = traits.kind.clone();
         let kind =
@@ -145,6 +199,25 @@ fn values_of<'a>(
     members.iter().filter_map(|(position, member)| Some((*member, *values.get(*position)?)))
 }
 
+/// Returns the part of the node that a metric counts, by its name. The name of a node in it, such as `gpu02` in `lab.gpu02.power`,
+/// says nothing about the part.
+fn counted_of(metric: &str, nodes: &BTreeSet<String>) -> Counted {
+    let is_node = |part: &str| {
+        let name = part.trim_end_matches(['.', '/', ':', ' ']);
+        name.contains(|c: char| c.is_ascii_digit()) && nodes.contains(name)
+    };
+    let parts = metric.split_inclusive(['.', '/', ':', ' ']).filter(|part| !is_node(part));
+    Counted::by_name(&parts.collect::<String>())
+}
+
+/// Whether an energy measures the same part as a power, according to their names. A power without a number is that of all parts
+/// of its kind.
+fn is_measured_by(power: &str, energy: &str, nodes: &BTreeSet<String>) -> bool {
+    let (of, other) = (counted_of(power, nodes), counted_of(energy, nodes));
+    let is_of_all = !of.is_numbered() && of.level == other.level;
+    device_name(power) == device_name(energy) || of.level.is_some() && (of == other || is_of_all)
+}
+
 /// Returns the names of the metrics that the settings make devices.
 fn configured(members: &[&MetricMember], config: &Config) -> (BTreeSet<String>, LeftOut) {
     let is_configured =
@@ -161,7 +234,7 @@ fn configured(members: &[&MetricMember], config: &Config) -> (BTreeSet<String>, 
 }
 
 /// Returns the names of the metrics that are devices without any setting.
-fn wanted(members: &[&MetricMember]) -> (BTreeSet<String>, LeftOut) {
+fn wanted(members: &[&MetricMember], nodes: &BTreeSet<String>) -> (BTreeSet<String>, LeftOut) {
     let mut left_out = LeftOut::default();
     let (mut energies, mut powers) = (BTreeSet::new(), Vec::new());
     for member in members {
@@ -179,21 +252,19 @@ fn wanted(members: &[&MetricMember]) -> (BTreeSet<String>, LeftOut) {
             }
         }
     }
-    let measured: BTreeSet<String> = energies.iter().map(|name| device_name(name)).collect();
-    let counted: BTreeSet<Counted> = energies.iter().map(|name| Counted::by_name(name)).collect();
     let mut taken: BTreeMap<String, String> = BTreeMap::new();
     for member in powers {
-        let (name, of) = (device_name(&member.name), Counted::by_name(&member.name));
+        let (name, of) = (device_name(&member.name), counted_of(&member.name, nodes));
         // A power is left out if an energy counts the same part; a power of an unknown part may already be contained in an
         // energy.
-        let is_measured = measured.contains(&name) || (of.level.is_some() && counted.contains(&of));
+        let is_measured = energies.iter().any(|energy| is_measured_by(&member.name, energy, nodes));
         let is_another = metric_number(&member.name).is_some() || of.level.is_some();
         if is_measured {
             left_out.measured.insert(member.name.clone());
         } else if !energies.is_empty() && !is_another {
             left_out.of_unknown.insert(member.name.clone());
         } else {
-            // The average and the current power of a device are two readings of one thing.
+            // The average and the current power of a device are two readings of the same power.
             let of = without_kind_of_reading(&name);
             let first = taken.entry(of).or_insert_with(|| member.name.clone());
             if *first != member.name {
@@ -250,5 +321,39 @@ impl Found {
         let counter = self.recorded.counter(&self.device.metric);
         let node = &self.device.node;
         if node.is_empty() { counter } else { format!("{counter} on {node}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ampere_model::counted::Level;
+
+    #[test]
+    fn the_name_of_a_node_says_nothing_about_what_is_counted() {
+        let nodes: BTreeSet<String> = ["gpu02", "node", "mem1"].map(str::to_owned).into();
+        for (metric, level) in [
+            ("lab.gpu02.power", None),
+            ("lab.gpu02.s0.package.power", Some(Level::Package)),
+            ("mem1/energy", None),
+            ("lab.gpu03.power", Some(Level::Gpu)),
+            ("node.power", Some(Level::Node)),
+        ] {
+            assert_eq!(counted_of(metric, &nodes).level, level, "{metric}");
+        }
+    }
+
+    #[test]
+    fn a_power_is_measured_by_an_energy_of_the_same_part_or_of_one_of_its_kind() {
+        let nodes = BTreeSet::new();
+        for (power, energy, is_measured) in [
+            ("cpu power", "rapl:::PACKAGE_ENERGY:PACKAGE1", true),
+            ("cpu 0 power", "rapl:::PACKAGE_ENERGY:PACKAGE1", false),
+            ("ID1::socket_power", "ID1::energy_count", true),
+            ("ID1::socket_power", "ID0::energy_count", false),
+            ("power", "node energy", false),
+        ] {
+            assert_eq!(is_measured_by(power, energy, &nodes), is_measured, "{power}, {energy}");
+        }
     }
 }

@@ -51,7 +51,7 @@ impl Nesting {
         })
     }
 
-    /// Returns a line about joules that are in doubt because of such events.
+    /// Returns a line about joules that are in doubt because of leaves and regions without their counterpart.
     pub fn doubt(self) -> Option<String> {
         (self.unmatched + self.unended > 0).then(|| {
             format!(

@@ -7,17 +7,19 @@ use crate::index::{self, calls_attribute, correlation_attribute, missing_line};
 use crate::left_out::{self, Shown};
 use crate::locations::{LocationState, add_locations, add_regions};
 use crate::metric_recorders::Recorders;
-use crate::metrics::{Found, Metrics};
+use crate::metrics::{Found, Metrics, OnNodes};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
 use crate::places::{doubt_of_nodes, node_of};
 use crate::power;
+use crate::sampled_events::SampledEvents;
 use crate::sensors::TraceSensors;
 use crate::series::Series;
 use crate::share_figures::{Attributed, Part, join};
 use crate::shares::{Share, split};
 use crate::spool::SpoolDirectory;
 use crate::waits;
+use crate::work;
 use ampere_attribution::CounterFigures;
 use ampere_figures::losses::Losses;
 use ampere_figures::summary::{Run, Summary};
@@ -52,6 +54,7 @@ struct Feed<'a> {
     devices: TraceDevices<'a>,
     sensors: TraceSensors,
     cpu_times: CpuTimes,
+    sampled_events: SampledEvents,
     readings: Readings,
     /// The time of the latest sample so far.
     latest_sample: u64,
@@ -97,8 +100,8 @@ impl Readings {
 /// The number of events that are collected before they are put in order.
 const BATCH: u64 = 4096;
 const PASSES_MAX: usize = 4;
-/// The maximum number of events that wait until a counter has confirmed that a large step is no misreading, or for the CPU time of
-/// a thread that seems to wait. Twice as many wait for the CPU time of one that may run.
+/// The maximum number of events that wait until a counter has confirmed that a large step is not a misreading, or for the CPU
+/// time of a thread that seems to wait. Twice as many wait for the CPU time of one that may run.
 const WAITING_MAX: usize = 1 << 22;
 
 /// The options of an attribution.
@@ -222,11 +225,9 @@ fn attribute_shares(path: &Path, options: AttributionOptions, shares: &[Share]) 
 /// # Errors
 /// Those of [`attribute_as`].
 pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Share) -> anyhow::Result<Part> {
-    let (mut part, mut known) = attribute_once(path, &mut options, share, Known::default())?;
-    if known.is_undecided {
-        let recorders = Some(Recorders::survey(path, options.config, Some(share))?);
-        let known_now = Known { recorders, ..Known::default() };
-        (part, known) = attribute_once(path, &mut options, share, known_now)?;
+    let (mut part, mut known) = attribute_unread(path, &mut options, share, OnNodes::new())?;
+    if !known.new_unmeasured.is_empty() {
+        (part, known) = attribute_unread(path, &mut options, share, known.new_unmeasured)?;
     }
     if let Some(part) = part.take_if(|_| !known.is_to_be_repeated()) {
         return Ok(part);
@@ -247,12 +248,33 @@ pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Sha
     part.with_context(|| format!("{} changed while it was read", path.display()))
 }
 
+/// Reads the trace once, or twice if its recorders must be compared first.
+fn attribute_unread(
+    path: &Path,
+    options: &mut AttributionOptions,
+    share: &Share,
+    unmeasured: OnNodes,
+) -> anyhow::Result<(Option<Part>, Known)> {
+    let known = Known { unmeasured, ..Known::default() };
+    let (part, mut known) = attribute_once(path, options, share, known)?;
+    if !known.is_undecided {
+        return Ok((part, known));
+    }
+    let unmeasured = std::mem::take(&mut known.unmeasured);
+    let recorders = Some(Recorders::survey(path, options.config, Some(share), &unmeasured)?);
+    attribute_once(path, options, share, Known { recorders, unmeasured, ..Known::default() })
+}
+
 /// The findings of earlier passes over a trace.
 #[derive(Default)]
 struct Known {
     devices: Vec<Found>,
     recorders: Option<Recorders>,
-    /// Whether several locations record a metric of one name, and `recorders` are not known yet.
+    /// Powers of nodes without the energy that counts the same on other nodes.
+    unmeasured: OnNodes,
+    /// More of these, which the pass left out.
+    new_unmeasured: OnNodes,
+    /// Whether several locations record a metric of the same name, and `recorders` are not known yet.
     is_undecided: bool,
     /// For each location whose events end, with frames still open, before samples that had been read already: the number of its
     /// enters and leaves, after which these frames end.
@@ -266,7 +288,7 @@ struct Known {
     /// Devices with fewer joules than their parts, which are therefore wrong, and a line for each.
     disproved: Vec<Series>,
     disproved_notes: Vec<String>,
-    /// Whether some of them were not known before the pass.
+    /// Whether some of these devices were not known before the pass.
     is_disproved_late: bool,
     /// The power of each device while nothing of the run was active.
     baselines: HashMap<usize, Baseline>,
@@ -329,7 +351,8 @@ fn attribute_once(
     let mut trace = open(path)?;
     let definitions = trace.definitions().clone();
     trace.restrict(|location| share.has(&definitions, location));
-    let metrics = Metrics::new(&definitions, config);
+    let unmeasured = known.unmeasured.clone();
+    let metrics = Metrics::new(&definitions, config).with(unmeasured.clone());
     let mut attributor = Attributor::new(Config::clone(config), definitions.clock.timer_resolution);
     if let Some(recorder) = recorder {
         let begin =
@@ -361,6 +384,7 @@ fn attribute_once(
     feed.quality.records.kernels_without_launch = feed.pipeline.all_without_launch();
     let (mut known, mut quality) = feed.finish(recorders);
     (known.disproved, known.disproved_notes, known.baselines) = (disproved, disproved_notes, baselines);
+    known.unmeasured = unmeasured;
     if known.is_undecided {
         return Ok((None, known));
     }
@@ -384,7 +408,7 @@ fn attribute_once(
     Ok((Some(part), known))
 }
 
-/// Returns the figures of a pass as a part of the whole trace's.
+/// Returns the figures of a pass as a fraction of the whole trace's.
 fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: Vec<String>) -> Part {
     let mut notes = conflicts::node_notes(attributor);
     notes.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
@@ -493,7 +517,7 @@ impl EventHandler for Feed<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Ends the open frames of a location with its last event, because nothing is known about it after that.
+    /// Ends the open frames of a location at the time of its last event, because nothing is known about it after that.
     fn end(&mut self, location: LocationRef) -> Flow {
         if let Some(state) = self.locations.get_mut(location.0) {
             if state.depth > 0 && state.last < self.latest_sample {
@@ -534,12 +558,21 @@ impl EventHandler for Feed<'_> {
         {
             self.pipeline.add_cpu_time(state.index, time, seconds);
         }
+        if let Some((name, count)) = self.sampled_events.read(metric, values)
+            && let Some(index) = self.locations.get_mut(location.0).map(|state| state.index)
+            && let Some(event) = self.pipeline.attributor.events.number_at(index, name)
+            && let Some(stream) = self.pipeline.stream(index)
+        {
+            stream.counts(event, count);
+            return ControlFlow::Continue(());
+        }
         let definitions = self.devices.definitions();
         if let Some(seconds) = self.cpu_times.read_other_jobs(metric, values) {
             let node = node_of(definitions, location);
             self.pipeline.attributor.add_other_jobs(&node);
             self.pipeline.add_cpu_time_of_other_jobs(&node, time, seconds);
         }
+        work::read(&mut self.pipeline.attributor.work, definitions, location, metric, values);
         self.sensors.read(&mut self.pipeline.attributor, definitions, location, time, (metric, values));
         for (number, value) in self.devices.samples(location, metric, values, &mut self.pipeline.attributor) {
             let device = &mut self.pipeline.attributor.devices[number];
@@ -592,6 +625,7 @@ impl<'a> Feed<'a> {
             devices,
             sensors: TraceSensors::new(definitions),
             cpu_times,
+            sampled_events: SampledEvents::new(definitions),
             readings: Readings { counts: HashMap::new(), wrong: known.wrong },
             latest_sample: 0,
             late_ends: HashMap::new(),
@@ -619,6 +653,7 @@ impl<'a> Feed<'a> {
         let known = Known {
             ends: self.late_ends,
             is_undecided: self.devices.is_undecided,
+            new_unmeasured: self.devices.unmeasured(),
             shown: self.devices.shown,
             devices: self.devices.found,
             recorders,

@@ -2,22 +2,26 @@
 //! and from their joules. The total counts only devices that are not parts of others. A whole with fewer joules than its parts is
 //! wrong and left out.
 
+use crate::metric_recorders::are_in_doubt;
 use crate::metrics::Found;
 use crate::series::Series;
-use ampere_model::counted::{Counted, Level, is_output_of, path_of};
+use ampere_model::counted::{Counted, Level, is_output_of, path_of, without_numbers};
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Parts may have more joules than their whole by this fraction, because other sensors measure them.
+/// The joules of parts may exceed those of their whole by this fraction, because different sensors measure them.
 const PARTS_EXCESS_MAX: f64 = 0.03;
-/// Two measurements of one thing, such as a GPU that two libraries measure, may differ by this fraction.
+/// Two measurements of the same thing, such as a GPU that two libraries measure, may differ by this fraction.
 const SAME_DIFFERENCE_MAX: f64 = 0.25;
 /// Parts may also exceed their whole by the energy that they use in this many seconds, because they are read at other times.
 const READ_APART_SECONDS: f64 = 0.2;
 /// A counter with an unknown name is the sum of others if it differs from their sum by at most this fraction.
 const SUM_DIFFERENCE_MAX: f64 = 0.01;
-/// Doubtful joules matter if they are at least this fraction of the total.
-const DOUBTFUL_PART_MAX: f64 = 0.01;
+/// In each part of the run, such a sum may differ by this fraction, because the counters are read at other times.
+const WINDOW_DIFFERENCE_MAX: f64 = 0.1;
+const WINDOWS: u64 = 8;
+/// Counters of different things seldom differ by so little.
+const EQUAL_DIFFERENCE_MAX: f64 = 0.001;
 /// Libraries that have counters of the same parts.
 const LIBRARIES: [&str; 11] = [
     "rapl",
@@ -85,7 +89,7 @@ pub(crate) fn relate(
 ) -> Related {
     let mut nodes: BTreeMap<String, Vec<Device>> = BTreeMap::new();
     for (at, found) in found.iter().enumerate() {
-        let Some(number) = found.number else { continue };
+        let Some(number) = found.number.filter(|number| !attributor.is_repeated(*number)) else { continue };
         nodes.entry(found.device.node.clone()).or_default().push(Device {
             at,
             number,
@@ -99,10 +103,13 @@ pub(crate) fn relate(
     let mut related = Related::default();
     let outside = found.iter().filter(|found| found.place.is_outside && found.number.is_some());
     related.doubts.extend(outside.map(|found| {
-        format!("{} belongs to no node of the system tree: its joules are charged to no frame", found.text())
+        format!(
+            "{} belongs to no single node of the system tree: its joules are charged to no frame",
+            found.text()
+        )
     }));
     for devices in nodes.values() {
-        let node = Node { found, devices };
+        let node = Node { found, devices, attributor };
         let parts = node.parts(&mut related.doubts);
         node.check(&parts, &mut related);
         let names = |parts: &Vec<usize>| parts.iter().map(|part| node.counter(*part)).collect();
@@ -118,6 +125,7 @@ pub(crate) fn relate(
 struct Node<'a> {
     found: &'a [Found],
     devices: &'a [Device],
+    attributor: &'a Attributor,
 }
 
 impl Node<'_> {
@@ -148,6 +156,9 @@ impl Node<'_> {
             .filter(|device| device.counted.level == Some(Level::Package))
             .map(|device| device.counted.package)
             .collect();
+        let modules =
+            self.devices.iter().filter(|device| device.counted.level == Some(Level::Module)).count();
+        let has_one_package = packages.len() == 1 && modules <= 1;
         let mut parts: Vec<Vec<usize>> = vec![Vec::new(); self.devices.len()];
         for whole in all.clone() {
             let of = &self.devices[whole];
@@ -161,7 +172,7 @@ impl Node<'_> {
                     }
                     false => {
                         stated.iter().any(|name| name == self.metric(*part))
-                            || self.is_part_by_name(whole, *part, packages.len() == 1)
+                            || self.is_part_by_name(whole, *part, has_one_package)
                             || self.is_part_by_path(whole, *part)
                             || self.is_same(whole, *part)
                     }
@@ -188,6 +199,7 @@ impl Node<'_> {
         }
         self.place_cores(&packages, &mut parts, doubts);
         self.judge_unknown(&mut parts, doubts);
+        self.doubt_equal(&parts, doubts);
         self.doubt_subzones(doubts);
         parts
     }
@@ -211,8 +223,8 @@ impl Node<'_> {
         self.devices[whole].counted.level.is_none() && above.is_some_and(is_below) || is_output_of(of, other)
     }
 
-    /// Judges a counter with an unknown name that has at least the joules of all others together: if it has exactly as many, it
-    /// is their sum.
+    /// Judges a counter with an unknown name that has at least the joules of all others together, or of all with known names: if it
+    /// has exactly as many, it is their sum.
     fn judge_unknown(&self, parts: &mut [Vec<usize>], doubts: &mut Vec<String>) {
         let all = 0..self.devices.len();
         let is_part = |parts: &[Vec<usize>], at: usize| parts.iter().any(|parts| parts.contains(&at));
@@ -229,12 +241,20 @@ impl Node<'_> {
             let is_one = |at: &usize| self.devices[*at].counted.level.is_some() && !is_part(parts, *at);
             let known: Vec<usize> = all.clone().filter(is_one).collect();
             let sum: f64 = known.iter().map(|at| self.devices[*at].joules).sum();
-            if known.len() > 1 && (of.joules - sum).abs() <= SUM_DIFFERENCE_MAX * sum {
+            let others: Vec<usize> = all.clone().filter(|at| *at != whole && !is_part(parts, *at)).collect();
+            if let Some(own) = [&known, &others].into_iter().find(|own| self.is_sum(whole, own)) {
                 parts[whole] = all
                     .clone()
-                    .filter(|at| known.iter().any(|top| top == at || parts[*top].contains(at)))
+                    .filter(|at| own.iter().any(|top| top == at || parts[*top].contains(at)))
                     .collect();
-            } else if sum > DOUBTFUL_PART_MAX * of.joules && of.joules >= sum * (1.0 - PARTS_EXCESS_MAX) {
+            } else if let Some(same) = known.iter().find(|at| self.may_be_same(whole, **at)) {
+                doubts.push(format!(
+                    "the name of {} does not show whether it counts the same as {}, whose joules it has: they are added; if a [[device]] \
+                     names each counter to use, the others are left out",
+                    self.of(whole).text(),
+                    self.counter(*same)
+                ));
+            } else if are_in_doubt(sum, of.joules) && of.joules >= sum * (1.0 - PARTS_EXCESS_MAX) {
                 let names: Vec<String> = known.iter().map(|at| self.counter(*at)).collect();
                 doubts.push(format!(
                     "the name of {} does not show whether it contains the joules of {}: they are added; if a [[device]] names each counter to \
@@ -246,7 +266,78 @@ impl Node<'_> {
         }
     }
 
-    /// Whether two libraries count the same thing. The counter with more joules, or else the first, contains the other one.
+    /// Whether a counter with an unknown name has the joules of another one in all parts of the run.
+    fn may_be_same(&self, unknown: usize, known: usize) -> bool {
+        let [joules, others] = [unknown, known].map(|at| self.devices[at].joules);
+        (joules - others).abs() <= SUM_DIFFERENCE_MAX * joules && self.is_in_step(unknown, &[known])
+    }
+
+    /// Whether a counter has the joules of several others together, in all parts of the run.
+    fn is_sum(&self, whole: usize, own: &[usize]) -> bool {
+        let joules = |at: &usize| self.devices[*at].joules;
+        let sum: f64 = own.iter().map(joules).sum();
+        let is_several = own.iter().filter(|at| joules(at) > SUM_DIFFERENCE_MAX * sum).count() > 1;
+        // The first of three numbered counters is no sum of the other two.
+        let name = without_numbers(self.metric(whole));
+        let is_numbered = own.iter().any(|at| without_numbers(self.metric(*at)) == name);
+        is_several
+            && !is_numbered
+            && (joules(&whole) - sum).abs() <= SUM_DIFFERENCE_MAX * sum
+            && self.is_in_step(whole, own)
+    }
+
+    fn is_in_step(&self, whole: usize, own: &[usize]) -> bool {
+        let curve = |at: usize| self.attributor.devices[self.devices[at].number].energy_over_time();
+        let spans: Vec<_> = own.iter().chain([&whole]).filter_map(|at| curve(*at).span()).collect();
+        let begin = spans.iter().map(|span| span.0).max().unwrap_or(0);
+        let end = spans.iter().map(|span| span.1).min().unwrap_or(0);
+        let length = end.saturating_sub(begin) / WINDOWS;
+        (0..WINDOWS).all(|window| {
+            let [from, to] = [window, window + 1].map(|at| begin + at * length);
+            let sum: Option<f64> = own.iter().map(|at| curve(*at).between(from, to)).sum();
+            curve(whole).between(from, to).zip(sum).is_none_or(|(joules, sum)| {
+                (joules - sum).abs()
+                    <= WINDOW_DIFFERENCE_MAX * sum + SUM_DIFFERENCE_MAX * self.devices[whole].joules
+            })
+        })
+    }
+
+    /// Doubts two counters that have the same joules and, by their names, may be one.
+    fn doubt_equal(&self, parts: &[Vec<usize>], doubts: &mut Vec<String>) {
+        let is_top =
+            |at: usize| !self.devices[at].is_stated && !parts.iter().any(|parts| parts.contains(&at));
+        let is_one_thing = |counted: Counted| {
+            counted.level == Some(Level::Node) || counted.level.is_some() && counted.is_numbered()
+        };
+        let most = |counted: Counted| match is_one_thing(counted) {
+            true => SAME_DIFFERENCE_MAX,
+            false => EQUAL_DIFFERENCE_MAX,
+        };
+        let tops: Vec<usize> = (0..self.devices.len()).filter(|at| is_top(*at)).collect();
+        let total: f64 = tops.iter().map(|at| self.devices[*at].joules).sum();
+        for (at, one) in tops.iter().enumerate() {
+            for other in &tops[at + 1..] {
+                let [(of, name), (others, another)] =
+                    [one, other].map(|at| (&self.devices[*at], self.metric(*at)));
+                if of.counted == others.counted
+                    && without_numbers(name) != without_numbers(another)
+                    && (of.joules - others.joules).abs() <= most(of.counted) * of.joules.max(others.joules)
+                    && are_in_doubt(of.joules, total)
+                    && self.is_in_step(*one, &[*other])
+                {
+                    doubts.push(format!(
+                        "{} and {} have about the same joules, and their names do not show whether they are one counter: they are added; if \
+                         a [[device]] names each counter to use, the others are left out",
+                        self.of(*one).text(),
+                        self.of(*other).text()
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Whether two counters, of different libraries, count the same thing. `whole` must have more joules than `part` or, if
+    /// both have the same, be the first.
     fn is_same(&self, whole: usize, part: usize) -> bool {
         let (of, other) = (&self.devices[whole], &self.devices[part]);
         let (Some(library), Some(others)) = (self.library(whole), self.library(part)) else { return false };
@@ -265,17 +356,16 @@ impl Node<'_> {
     /// Returns the numbered counters of the same kind next to a counter without a number, if it may be their sum.
     fn numbered(&self, whole: usize) -> Vec<usize> {
         let of = &self.devices[whole];
-        let has_number = |counted: Counted| counted.package.is_some() || counted.number.is_some();
-        if of.counted.level.is_none() || has_number(of.counted) {
+        if of.counted.level.is_none() || of.counted.is_numbered() {
             return Vec::new();
         }
         let is_one = |part: &usize| {
             let other = self.devices[*part].counted;
-            other.level == of.counted.level && has_number(other)
+            other.level == of.counted.level && other.is_numbered()
         };
         let all: Vec<usize> = (0..self.devices.len()).filter(is_one).collect();
         let sum: f64 = all.iter().map(|part| self.devices[*part].joules).sum();
-        if sum > of.joules * (1.0 + PARTS_EXCESS_MAX) { Vec::new() } else { all }
+        if sum > of.joules * (1.0 + SAME_DIFFERENCE_MAX) { Vec::new() } else { all }
     }
 
     /// Returns the same metric of the node's parts for a metric of the node, if the trace states that it is about the node or if
@@ -347,7 +437,7 @@ impl Node<'_> {
     fn doubt_subzones(&self, doubts: &mut Vec<String>) {
         let total: f64 = self.devices.iter().map(|device| device.joules).sum();
         for (at, device) in self.devices.iter().enumerate() {
-            if device.counted.level == Some(Level::Subzone) && device.joules > DOUBTFUL_PART_MAX * total {
+            if device.counted.level == Some(Level::Subzone) && are_in_doubt(device.joules, total) {
                 doubts.push(format!(
                     "{} may be the cores of its package or the memory next to it, which its name does not show: it is treated as a part of the package",
                     self.of(at).text()

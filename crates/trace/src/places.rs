@@ -1,6 +1,8 @@
 //! Finds the nodes of a trace's system tree, the ranks of its processes, and what a metric's values are about.
 
+use crate::evidence::samples;
 use ampere_model::counted::Counted;
+use ampere_model::text::listed;
 use otf2::{
     Definitions, GroupRef, GroupType, LocationGroupRef, LocationGroupType, LocationRef, LocationType,
     MetricInstance, MetricInstanceRef, MetricScope, Reference, SystemTreeDomain, SystemTreeNode,
@@ -81,6 +83,28 @@ pub(crate) fn doubt_of_nodes(definitions: &Definitions) -> Option<String> {
             "the system tree does not state whether these are nodes or parts of one, so its counters are treated as those of one node: {}",
             classes.join(", ")
         )
+    })
+}
+
+/// Returns the reason if ranks ran on nodes without a counter. `counted` has the nodes of all devices.
+pub(crate) fn doubt_of_uncounted(definitions: &Definitions, counted: &BTreeSet<String>) -> Option<String> {
+    const NAMES_MAX: usize = 4;
+    // What is counted outside of the nodes may be theirs.
+    if counted.is_empty() || counted.contains("") {
+        return None;
+    }
+    // The samples of a thread may have a group of their own.
+    let is_recorded = |at| samples(definitions, at).flatten().is_none();
+    let threads = definitions.locations.iter().filter(|(_, of)| of.kind == LocationType::CpuThread);
+    let threads = threads.filter(|(at, _)| is_recorded(*at));
+    let processes: BTreeSet<LocationGroupRef> = threads.filter_map(|(_, of)| of.group).collect();
+    let nodes = processes.into_iter().map(|process| node_of_group(definitions, Some(process)));
+    let ranks: Vec<String> = nodes.filter(|node| !node.is_empty() && !counted.contains(node)).collect();
+    (!ranks.is_empty()).then(|| {
+        let (count, nodes) = (ranks.len(), ranks.into_iter().collect::<BTreeSet<String>>());
+        let plural = if count == 1 { "" } else { "s" };
+        let nodes = listed(nodes.iter(), NAMES_MAX);
+        format!("no counter on {nodes}: the joules of {count} rank{plural} are unknown")
     })
 }
 
@@ -229,23 +253,32 @@ pub(crate) struct Place {
     pub users: Vec<LocationGroupRef>,
     /// Whether these processes differ from the recorder's.
     pub are_others: bool,
-    /// Whether the trace has several nodes and the values are about none of them.
+    /// Whether the trace has several nodes and the values are about none of them, or about several.
     pub is_outside: bool,
 }
 
 impl Place {
-    /// Finds the place of a location's samples by the scope of the metric instance. Without an instance, the samples are about
-    /// the node that the location is on.
+    /// Finds what a location's samples of a metric are about, by the scope of the metric instance. Without an instance, the
+    /// samples are about the node that the metric's name states, or else the one that the location is on.
     pub fn new(
         definitions: &Definitions,
         location: LocationRef,
         instance: Option<MetricInstanceRef>,
+        metric: &str,
     ) -> Place {
         let instance = instance.and_then(|instance| definitions.metric_instances.get(instance));
         let mut place = match instance {
             Some(instance) => Place::of_scope(definitions, instance),
             None => Place::default(),
         };
+        if place.node.is_empty()
+            && let Some(node) = stated_node(definitions, metric)
+        {
+            return Place { node, ..Place::default() };
+        }
+        if place.is_outside {
+            return place;
+        }
         if place.node.is_empty() {
             place.node = node_of(definitions, location);
         }
@@ -262,8 +295,10 @@ impl Place {
     fn of_scope(definitions: &Definitions, instance: &MetricInstance) -> Place {
         let number = instance.scope_number;
         let of_processes = |users: BTreeSet<LocationGroupRef>| {
-            let node = users.first().map_or_else(String::new, |user| node_of_group(definitions, Some(*user)));
-            Place { node, users: users.into_iter().collect(), ..Place::default() }
+            let nodes = users.iter().map(|user| node_of_group(definitions, Some(*user)));
+            let place = Place::of_nodes(nodes.collect());
+            let users = if place.is_outside { Vec::new() } else { users.into_iter().collect() };
+            Place { users, ..place }
         };
         let process = |number: u64| process_of(definitions, LocationRef::of_number(number)?);
         match instance.scope {
@@ -286,9 +321,25 @@ impl Place {
         }
     }
 
+    fn of_nodes(nodes: BTreeSet<String>) -> Place {
+        let mut nodes = nodes.into_iter().filter(|node| !node.is_empty());
+        let (first, is_outside) = (nodes.next().unwrap_or_default(), nodes.next().is_some());
+        Place { node: if is_outside { String::new() } else { first }, is_outside, ..Place::default() }
+    }
+
     fn of_tree(definitions: &Definitions, at: SystemTreeNodeRef) -> Place {
         let path = path_of(definitions, Some(at));
-        let Some(node) = node_place(definitions, &path) else { return Place::default() };
+        let Some(node) = node_place(definitions, &path) else {
+            // It may contain nodes.
+            let is_inside = |of: &SystemTreeNode| path.first().is_some_and(|part| std::ptr::eq(of, *part));
+            let groups = definitions.location_groups.iter();
+            let inside = groups.filter(|(_, group)| {
+                path_of(definitions, group.system_tree_parent).into_iter().any(is_inside)
+            });
+            return Place::of_nodes(
+                inside.map(|(group, _)| node_of_group(definitions, Some(group))).collect(),
+            );
+        };
         let parts: Vec<String> = path[..node].iter().rev().map(|part| label(part)).collect();
         let counted =
             path[..node].iter().rev().fold(Counted::default(), |counted, part| counted.at(counted_at(part)));
@@ -301,6 +352,18 @@ impl Place {
             ..Place::default()
         }
     }
+}
+
+/// Returns the node whose name is a part of a metric's name, as in `taurus.taurusi4001.power`.
+pub(crate) fn stated_node(definitions: &Definitions, metric: &str) -> Option<String> {
+    let has = |name: &str| metric.split(['.', '/', ':', ' ']).any(|part| part == name);
+    let is_name = |name: &str| name.contains(char::is_alphabetic) && has(name);
+    let mut named = definitions.system_tree_nodes.iter().filter(|(_, part)| is_name(&part.name));
+    named.find_map(|(at, part)| {
+        let path = path_of(definitions, Some(at));
+        let is_node = node_place(definitions, &path) == Some(0) && node_name(definitions, &path) == part.name;
+        is_node.then(|| part.name.clone())
+    })
 }
 
 /// Returns a label such as `package 1`.
@@ -475,7 +538,7 @@ mod tests {
         let instance =
             MetricInstance { class: MetricClassRef(0), recorder: LocationRef(0), scope, scope_number };
         let instance = definitions.add_metric_instance(instance);
-        Place::new(&definitions, LocationRef(0), Some(instance))
+        Place::new(&definitions, LocationRef(0), Some(instance), "")
     }
 
     #[test]

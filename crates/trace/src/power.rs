@@ -1,10 +1,10 @@
 //! Collects the attributed power of each rank and GPU stream for the trace of the run.
 //!
 //! While events are attributed, a recorder adds up the joules that each location is charged. Joules of a sample interval are
-//! spread evenly over it and summed over the devices that the location draws from, in bins of [`BIN_SECONDS`]; a device that is
-//! part of another one is left out, as in all sums. A value is the mean power since the previous value. Successive equal values
-//! are merged into one, so that slow counters and pauses need little space. The values wait in the spool until the trace is
-//! written.
+//! spread evenly over it and summed over the devices that the location draws from, in bins of [`BIN_SECONDS`]. A device that is
+//! contained in another is left out, as in all sums. A value is the mean power since the previous value. Successive equal
+//! values are merged into one, so that slow counters and pauses need little space. The values wait in the spool until the trace
+//! is written.
 
 use crate::spool::{Spool, SpoolDirectory};
 use crate::waited_energy::WaitedEnergy;
@@ -124,7 +124,7 @@ impl PowerRecorder {
         Some((interval.start.saturating_sub(self.shift), interval.end.saturating_sub(self.shift)))
     }
 
-    /// Takes the waits that were settled since the last time.
+    /// Adds the waits that were settled since the last time.
     fn add_waits(&mut self, attributor: &mut Attributor) -> io::Result<()> {
         let mut spans = attributor.waiting.as_mut().map(|waiting| waiting.take_spans()).unwrap_or_default();
         let is_part = |view: ViewIndex| {

@@ -48,7 +48,7 @@ impl TraceSensors {
         all
     }
 
-    /// Takes the readings in an event.
+    /// Processes the readings in an event.
     pub fn read(
         &mut self,
         attributor: &mut Attributor,

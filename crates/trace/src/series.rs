@@ -22,7 +22,7 @@ impl Series {
     }
 }
 
-/// The thing that is counted: a metric of a node or of a part of it. Several series with one key may come from one counter.
+/// What is counted: a metric of a node or of a part of it. Several series with the same key may come from one counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub node: String,

@@ -7,12 +7,13 @@ use crate::locations::add_locations;
 use crate::metric_recorders::are_in_doubt;
 use crate::metrics::Metrics;
 use crate::nesting::Nesting;
+use crate::places::doubt_of_uncounted;
 use crate::series::Series;
 use ampere_figures::clock_text;
 use ampere_figures::nodes::summaries::of_one_trace;
 use ampere_figures::summary::{Run, Summary};
 use ampere_settings::Config;
-use ampere_timeline::attributor::Attributor;
+use ampere_timeline::attributor::{Attributor, Unit};
 use ampere_timeline::conflicts;
 use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use ampere_timeline::threads::OtherThreads;
@@ -64,7 +65,7 @@ pub struct Part {
 pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Result<Attributed> {
     let trace = Trace::open(path)?;
     let definitions = trace.definitions();
-    let metrics = Metrics::new(definitions, config);
+    let mut metrics = Metrics::new(definitions, config);
     let warnings: Vec<String> = parts.iter().flat_map(|part| part.warnings.clone()).collect();
     if parts.iter().all(|part| part.summary.devices.is_empty()) {
         // If events are missing, samples may be missing, too.
@@ -74,6 +75,8 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let mut odd = setting_notes(definitions, config, &metrics, &parts);
     // This order does not depend on the shares.
     odd.extend(parts.iter().flat_map(|part| part.notes.clone()).collect::<BTreeSet<String>>());
+    let devices = || parts.iter().flat_map(|part| &part.summary.devices);
+    metrics.left_out.measured.retain(|name| devices().all(|device| device.metric != *name));
     odd.extend(metrics.left_out.notes());
     let is_incomplete = evidence::is_incomplete(definitions);
     odd.extend(is_incomplete.then(|| INCOMPLETE.to_owned()));
@@ -84,8 +87,11 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let nesting = parts.iter().fold(Nesting::default(), |all, part| all.and(part.nesting));
     odd.extend(nesting.note());
     let missing = parts.iter().flat_map(|part| part.missing.iter().cloned()).collect();
+    let energies = devices().filter(|device| device.unit == Unit::Joules.as_str());
+    let counted = energies.map(|device| device.node.clone()).collect();
     let doubts: BTreeSet<String> = (parts.iter().flat_map(|part| part.doubts.clone()))
         .chain(left_out::doubt(&missing))
+        .chain(doubt_of_uncounted(definitions, &counted))
         .chain(nesting.doubt())
         .collect();
     let other_threads = other_threads(definitions, &mut parts);

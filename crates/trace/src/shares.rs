@@ -1,7 +1,8 @@
 //! Divides the nodes of a trace into shares that are attributed independently: no node's locations draw from another node's
 //! devices.
 
-use crate::places::{Place, node_of, node_of_group, nodes_of, process_of};
+use crate::index::recorded_metrics;
+use crate::places::{Place, node_of, node_of_group, nodes_of, process_of, stated_node};
 use otf2::{Definitions, LocationRef, Trace};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -35,6 +36,10 @@ pub(crate) fn split(definitions: &Definitions, most: usize) -> Vec<Share> {
         let process = together.add(process, 0);
         together.unite(own, process);
     }
+    // Any location may record a metric whose name states a node.
+    if recorded_metrics(definitions).any(|metric| stated_node(definitions, &metric.name).is_some()) {
+        (1..together.events.len()).for_each(|group| together.unite(0, group));
+    }
     // If there is only one node, metrics that are recorded outside of it are about this node.
     let nodes = nodes_of(definitions);
     if let (Some(only), 1) = (nodes.first(), nodes.len()) {
@@ -44,7 +49,7 @@ pub(crate) fn split(definitions: &Definitions, most: usize) -> Vec<Share> {
     // Values that are recorded through an instance may be about another node than the recorder's.
     for (reference, instance) in definitions.metric_instances.iter() {
         let own = together.add(node_of(definitions, instance.recorder), 0);
-        let about = together.add(Place::new(definitions, instance.recorder, Some(reference)).node, 0);
+        let about = together.add(Place::new(definitions, instance.recorder, Some(reference), "").node, 0);
         together.unite(own, about);
     }
     let mut all = together.by_events();

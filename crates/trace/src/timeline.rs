@@ -2,6 +2,7 @@
 
 use crate::calls::{CallSink, Clock};
 use ampere_attribution::{ChargedInterval, Engine, Policy, ViewIndex};
+use ampere_figures::summary::REST_NAMES;
 use ampere_report::call_table::{CallRow, NameNumber, Names, Paths, Place};
 use ampere_report::timeline::{By, RegionCall, RegionCalls, Series};
 use ampere_timeline::attributor::{Attributor, Device, ViewKind};
@@ -22,7 +23,7 @@ pub struct Bins {
     clock: Clock,
     /// The length of a bin.
     seconds: f64,
-    /// If set, only intervals of at least this power count, and all of them are in the first bin.
+    /// If set, intervals of less power are ignored, and all others are put into the first bin.
     above: Option<f64>,
     /// The trace's start, in seconds after the start of the first trace.
     begin_seconds: f64,
@@ -85,7 +86,7 @@ impl Bins {
         }
     }
 
-    /// Returns the place of a time, in bins.
+    /// Returns the position of a time, in bins.
     fn place(&self, time: u64) -> f64 {
         let ticks = time as f64 - self.clock.begin as f64;
         (ticks / self.clock.ticks_per_second as f64 + self.begin_seconds) / self.seconds
@@ -109,7 +110,7 @@ impl Bins {
         if let Some(above) = self.above {
             let ticks = interval.end.saturating_sub(interval.start);
             let seconds = ticks as f64 / self.clock.ticks_per_second as f64;
-            // Joules without time count at any limit. A power that equals the limit except for rounding counts as above it.
+            // Joules without time are above any limit. A power that equals the limit except for rounding counts as above it.
             if ticks > 0 && interval.joules < above * seconds * (1.0 - 1e-9) {
                 return;
             }
@@ -146,9 +147,10 @@ impl Bins {
             }),
         }
         let unused = *idle_joules - *other_jobs_joules;
-        put("(idle)", unused, unused, interval.idle_dynamic_joules());
-        put("(other jobs)", *other_jobs_joules, *other_jobs_joules, *other_jobs_joules);
-        put("(lost)", *lost_joules, 0.0, 0.0);
+        let [idle, other_jobs, lost] = REST_NAMES;
+        put(idle, unused, unused, interval.idle_dynamic_joules());
+        put(other_jobs, *other_jobs_joules, *other_jobs_joules, *other_jobs_joules);
+        put(lost, *lost_joules, 0.0, 0.0);
     }
 }
 
@@ -177,7 +179,7 @@ impl Recorder for Bins {
         }
         let mut kinds = self.kinds.clone();
         if self.by == By::Device {
-            // Undivided joules are the same in both views, but their parts may be known in one of them only.
+            // Undivided joules are the same in both views, but their dynamic part may be known in only one of them.
             let is_active = |kind: &ViewKind| engine.report_policy(device.view(*kind)) == Policy::Active;
             kinds = kinds.iter().copied().find(is_active).or(kinds.first().copied()).into_iter().collect();
         }

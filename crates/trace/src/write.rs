@@ -4,7 +4,7 @@
 use crate::evidence;
 use crate::index::{CALLS_NAME, CORRELATION_NAME};
 use crate::places::COUNTED_PART;
-use crate::replay::ReplayedMetric;
+use crate::replay::{ReplayedMetric, ReplayedWork};
 use crate::scorep_names::{paradigm, role};
 use crate::spool::Spool;
 use crate::value_type;
@@ -13,7 +13,8 @@ use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
 use ampere_model::{
-    Communicator, Device, LocalLocation, Location, LocationKind, OTHER_JOBS_CPU_TIME, Program, Timestamp,
+    Communicator, Counted, Device, LocalLocation, Location, LocationKind, OTHER_JOBS_CPU_TIME, Program,
+    Timestamp,
 };
 use ampere_owned::{Directory, Held};
 use ampere_ring::decoder::{Decoder, Event};
@@ -37,6 +38,7 @@ mod communicators;
 mod cpu_time;
 mod events;
 mod power;
+mod sampled_events;
 
 pub(crate) use events::named;
 pub use power::Power;
@@ -66,11 +68,12 @@ pub struct TracedProcess<'a> {
     pub group: String,
     /// Rank and size, as its host reports them. In a replay they are numbers of processes.
     pub rank: Option<(u32, u32)>,
-    /// Whether it has a rank in MPI's sense.
+    /// Whether the process has a rank in MPI's sense.
     pub is_mpi_rank: bool,
-    /// Whether its locations are samples of its stacks. If it is a rank, they are in addition to its recorded events.
+    /// Whether the locations are samples of the process' stacks. If the process is a rank, they are in addition to its recorded
+    /// events.
     pub is_sampled: bool,
-    /// Its environment variables as `NAME=value`.
+    /// The process' environment variables as `NAME=value`.
     pub environment: &'a [String],
     /// The CPU time of its threads, if that is known.
     pub thread_seconds: Option<ThreadSeconds>,
@@ -84,7 +87,7 @@ pub struct TracedProcess<'a> {
 
 pub struct TracedLocation<'a> {
     pub definition: &'a Location,
-    /// Its number in the run's attributor.
+    /// The location's number in the run's attributor.
     pub number: Option<LocationIndex>,
     /// The name of the location's group: that of its process, or of its accelerator's context.
     pub group: String,
@@ -169,6 +172,24 @@ impl SampledMetric {
         };
         let (evidence, traits) = Default::default();
         SampledMetric { node, member, evidence, traits, which: String::new() }
+    }
+
+    /// Describes what was counted on a node.
+    pub fn of_work(work: &ReplayedWork) -> SampledMetric {
+        let kind = Counted::of_metric(&work.metric).map_or(Counted::Work, |(kind, _)| kind);
+        let (description, unit) = kind.description();
+        let member = MetricMember {
+            name: work.metric.clone(),
+            description: description.to_owned(),
+            kind: MetricType::Other,
+            mode: MetricMode::AccumulatedStart,
+            value_type: MetricValueType::F64,
+            base: MetricBase::Decimal,
+            exponent: 0,
+            unit: unit.to_owned(),
+        };
+        let (evidence, traits) = Default::default();
+        SampledMetric { node: work.node.clone(), member, evidence, traits, which: String::new() }
     }
 
     /// Describes a metric of a replayed trace, with raw values, so that the same configuration applies to them.
@@ -337,7 +358,7 @@ fn remove_archive(directory: &Path) {
 pub struct NoTrace {
     /// The reason in one line.
     pub why: String,
-    /// Whether files with a trace's names are ampere's.
+    /// Whether the files with the names of a trace were written by ampere.
     pub was_begun: bool,
 }
 
@@ -370,13 +391,14 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
         }
     }
     if run.processes.is_empty() && !run.metrics.is_empty() {
-        // A run with only counters has a group for them.
+        // A run that has only counters has a location group for them.
         let group = trace.group_of_counters(&ampere_ring::process::node_name());
         let by = Recorder { group, number: 0 };
         trace.samples(&archive, run, &vec![true; run.metrics.len()], by, &mut span)?;
     }
     cpu_time::define(&mut trace.definitions, run, &numbers, &mut tasks);
     power::define(&mut trace.definitions, &run.power, &mut tasks);
+    sampled_events::define(&mut trace.definitions, run, &numbers, &mut tasks);
     let mut left_out = 0;
     for LocationEvents { reference, events, left_out: here } in
         events::write(parts, &archive, &tasks, &mut span)?
@@ -419,7 +441,8 @@ fn process_numbers(processes: &[TracedProcess]) -> Vec<u32> {
     processes.iter().map(number).map(Option::unwrap_or_default).collect()
 }
 
-/// Returns the process whose location gets a metric's samples: the counter's own, the node's first, or else the first.
+/// Returns the process whose location gets a metric's samples: the only one that draws from the counter, or else the first of
+/// the node, or else the first of the run.
 fn recorder_of(metric: &SampledMetric, processes: &[TracedProcess], order: &[usize]) -> usize {
     let on_node = || order.iter().filter(|at| processes[**at].node == metric.node);
     let own = on_node().find(|at| metric.evidence.own.first() == Some(&processes[**at].group));
@@ -540,6 +563,7 @@ impl Definer {
                 power: power::LocationValues::default(),
                 waited: power::LocationValues::default(),
                 cpu_time: cpu_time::LocationCpuTime::default(),
+                events: Vec::new(),
             });
             let kind = match definition.kind {
                 LocationKind::CpuThread | LocationKind::CpuTime => LocationType::CpuThread,
@@ -592,11 +616,11 @@ impl Definer {
         if let Some(known) = contexts.get(&key) {
             return *known;
         }
-        let number = accelerator.number.map(|number| number.to_string());
-        let number = number.unwrap_or_else(|| name.rsplit(' ').next().unwrap_or_default().to_owned());
+        // The number of a context is not the device's.
+        let device = accelerator.number.map_or_else(|| name.clone(), |number| number.to_string());
         let node = self.node(&process.node);
         let device = self.definitions.system_tree_nodes.push(SystemTreeNode {
-            name: number,
+            name: device,
             class_name: "Accelerator".to_owned(),
             parent: Some(node),
             domains: vec![SystemTreeDomain::AcceleratorDevice],
@@ -683,7 +707,7 @@ impl Definer {
     }
 }
 
-/// Writes the samples of the metrics that have a class here. Returns their number.
+/// Writes the samples of the metrics that have a class in `classes`. Returns their number.
 fn write_samples(
     archive: &ArchiveWriter,
     reference: LocationRef,

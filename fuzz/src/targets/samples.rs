@@ -6,7 +6,7 @@ use ampere_ring::samples;
 pub fn run(data: &[u8]) {
     let path = directory("samples").join("sampler.0.samples");
     std::fs::write(&path, data).expect("room");
-    if let Err(error) = samples::read_until(&path) {
+    if let Err(error) = samples::read_end(&path) {
         assert_is_line(&error.to_string());
     }
     match samples::read(&path) {

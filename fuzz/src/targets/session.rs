@@ -175,6 +175,7 @@ fn replay() -> Replay {
         rank: Some(number),
         node: "n".to_owned(),
         group: format!("MPI Rank {number}"),
+        owner: String::new(),
         environment: Vec::new(),
         locations: vec![location(number, 0, false), location(number, 1, true)],
     };
@@ -205,6 +206,7 @@ fn replay() -> Replay {
         ],
         metric_names: vec!["A2rocm_smi:::energy_count:device=0".to_owned()],
         other_jobs: Vec::new(),
+        work: Vec::new(),
         recorders: Vec::new(),
         events: 100,
         stream_lag_ticks: Some(1000),

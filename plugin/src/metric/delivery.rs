@@ -30,7 +30,7 @@ impl End {
 /// Returns the samples of the measurement, as a list that Score-P then owns, and the list's length.
 pub fn deliver(node: &Node, metric: &Metric, begin: Moment, end: End) -> (*mut TimeValuePair, u64) {
     let path = node.samples_of(metric.device);
-    let is_written = || samples::read_until(&path).is_ok_and(|until| until >= end.moment.usual);
+    let is_written = || samples::read_end(&path).is_ok_and(|until| until >= end.moment.usual);
     while !is_written() && end.read.elapsed() < LAST_SAMPLES_WAIT_MAX {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -20,6 +20,7 @@ use ampere_ring::session::out_of_reach;
 use ampere_ring::{CollectorState, Session};
 use ampere_server::gather::Gathering;
 use ampere_server::http::{self, Wanted};
+use ampere_server::otlp::{self, Endpoint, Sending};
 use ampere_server::targets::TargetFile;
 use ampere_settings::Config;
 use ampere_signal_safety::asked_to_end;
@@ -31,21 +32,31 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The period of checking whether a collector that serves final figures is to end.
+const HOLD_PERIOD: Duration = Duration::from_millis(20);
 
 /// The server of a run that has ended.
 pub struct Served {
     server: http::Server,
     /// The file with which Prometheus finds the server.
     _target: Option<TargetFile>,
+    sending: Option<Sending>,
     ended: Instant,
+    /// How long it serves the final figures at least.
+    hold: Duration,
 }
 
 impl Served {
-    /// Continues to serve until all scrapers have the final figures.
+    /// Continues to serve for as long as is wanted, and until all scrapers have the final figures.
     pub fn linger(self) -> Option<UnixStream> {
         // The job's file systems may be unmounted in the meantime.
         let _ = std::env::set_current_dir("/");
+        self.sending.into_iter().for_each(Sending::wait);
+        while self.ended.elapsed() < self.hold && !asked_to_end().load(Ordering::Relaxed) {
+            std::thread::sleep(HOLD_PERIOD);
+        }
         linger::linger(&self.server.scrapers, &self.server.lingers_as, self.ended, asked_to_end())
     }
 }
@@ -213,10 +224,14 @@ fn collect_into(
     let _heartbeat = Heartbeat::start(&output.spool);
     let not_on_cpus = config.cpus.as_ref().and_then(|cpus| cpus::run_on(cpus).err());
     let latest = Latest::default();
+    let hold = Duration::try_from_secs_f64(arguments.hold).unwrap_or_default();
+    if !hold.is_zero() {
+        latest.page.await_clients();
+    }
     let (summaries, requests) = crossbeam_channel::bounded(16);
     let of = (output, &manifest);
     // A job is measured even if its metrics cannot be served.
-    let served = serve(serving, of, latest.clone(), summaries, &mut notes);
+    let served = serve(serving, of, latest.clone(), summaries.clone(), &mut notes);
     let not_served = served.as_ref().err().map(|why| {
         output.end_announcement();
         format!("metrics are not served{}: {why}", if takes_over { " any more" } else { "" })
@@ -232,6 +247,7 @@ fn collect_into(
         announced => announced?,
     }
     let target = server.as_ref().and_then(|server| write_target_file(server, &config, &manifest, &mut notes));
+    let sending = send_energy(&config, &manifest, (&latest, summaries), &mut notes);
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose().map_err(anyhow::Error::msg)?;
     let of_run = manifest.clone();
@@ -254,7 +270,11 @@ fn collect_into(
     let has_ended = rounds::run(&mut run, &requests, EndConditions::new(input, is_asked));
     let ended = Instant::now();
     finish(run, has_ended, output, &of_run)?;
-    Ok(server.map(|server| Served { server, _target: target, ended }))
+    let Some(server) = server else {
+        sending.into_iter().for_each(Sending::wait);
+        return Ok(None);
+    };
+    Ok(Some(Served { server, _target: target, sending, ended, hold }))
 }
 
 /// Writes the results. The last node that ends joins the nodes' traces and figures.
@@ -300,6 +320,23 @@ fn write_target_file(
     let directory = config.metrics.targets.as_deref()?;
     let written = TargetFile::write(directory, &server.url, &manifest.node, &manifest.run_id);
     written.map_err(|why| notes.push(why.to_string())).ok()
+}
+
+/// Starts to send the energy to an OpenTelemetry collector, if that is wanted.
+fn send_energy(
+    config: &Config,
+    manifest: &Manifest,
+    (latest, to_loop): (&Latest, Sender<Wanted>),
+    notes: &mut Vec<String>,
+) -> Option<Sending> {
+    let setting = config.metrics.otlp.as_deref().filter(|setting| !["", "off"].contains(setting))?;
+    let variable = |name: &str| from_environment(name)?.into_string().ok();
+    let endpoint = Endpoint::of_setting(setting, variable).map_err(anyhow::Error::new);
+    let started_ns = manifest.started().realtime_ns;
+    let sending = endpoint.and_then(|endpoint| {
+        otlp::start(endpoint, latest.clone(), started_ns, to_loop).map_err(cannot_start_a_thread)
+    });
+    sending.map_err(|why| notes.push(why.to_string())).ok()
 }
 
 /// Starts the server. On several nodes, the first node's collector asks the other ones, which therefore listen on the network by

@@ -4,6 +4,7 @@ use ampere_collector::finish::running::RunningSummary;
 use ampere_collector::ingest::{Round, StillExpected};
 use ampere_collector::live::LiveRun;
 use ampere_collector::sampling::clock::best_reading;
+use ampere_counters::thread_cpu_time;
 use ampere_figures::clock_text::rfc3339;
 use ampere_ring::RECORDS_PER_SECOND;
 use ampere_server::http::Wanted;
@@ -14,8 +15,10 @@ use std::time::{Duration, Instant};
 
 /// The shortest and the longest sleep between two rounds. Each round takes a core from the program for a moment.
 const SLEEP_MIN: Duration = Duration::from_micros(500);
-const SLEEP_MAX: Duration = Duration::from_millis(16);
-/// The longest sleep if small rings could become full in a longer one.
+const SLEEP_MAX: Duration = Duration::from_millis(40);
+/// The longest sleep if nothing wakes the loop at the end of the run, for which programs then wait.
+const UNWOKEN_SLEEP_MAX: Duration = Duration::from_millis(16);
+/// The longest sleep if small rings could become full during a longer sleep.
 const SMALL_RINGS_SLEEP_MAX: Duration = Duration::from_millis(4);
 /// After this time without records, or without a ring that a program writes to, the sleep is longer.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
@@ -48,7 +51,7 @@ pub struct EndConditions {
     is_urgent: bool,
     begun: Instant,
     closed_at: Option<Instant>,
-    /// The time when the collector was asked to end, also as wall-clock time in nanoseconds.
+    /// The time when the collector was asked to end, and the same as wall-clock time in nanoseconds.
     asked_at: Option<(Instant, u64)>,
 }
 
@@ -145,6 +148,7 @@ fn longest_wait(expected: StillExpected) -> Duration {
 /// Decides how long the loop sleeps. Under load the rings must not become full, but an idle job should not be disturbed.
 struct Pace {
     sleep: Duration,
+    longest: Duration,
     /// The time when a round last found records.
     busy: Instant,
     /// The time when a program last had a ring. The collector's own rings are not filled faster than it empties them.
@@ -166,7 +170,7 @@ impl Pace {
         // A ring that is empty now may be half full after the sleep, if its location starts to record events at the highest rate
         // at which they are not coalesced.
         let half_full = Duration::from_micros(smallest / 2 / (RECORDS_PER_SECOND / 1_000_000));
-        let longest = half_full.clamp(SMALL_RINGS_SLEEP_MAX, SLEEP_MAX);
+        let longest = half_full.clamp(SMALL_RINGS_SLEEP_MAX, self.longest);
         self.sleep = if fullest > PRESSED {
             Duration::ZERO
         } else if self.is_idle() || self.recorded.elapsed() > IDLE_AFTER {
@@ -183,7 +187,8 @@ impl Pace {
 
 /// Collects until the run ends. Returns whether all of its processes have ended.
 pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndConditions) -> bool {
-    let mut pace = Pace { sleep: SLEEP_MIN, busy: conditions.begun, recorded: conditions.begun };
+    let longest = if conditions.input.is_some() { SLEEP_MAX } else { UNWOKEN_SLEEP_MAX };
+    let mut pace = Pace { sleep: SLEEP_MIN, longest, busy: conditions.begun, recorded: conditions.begun };
     let mut on_disk = RunningSummary::new(run);
     loop {
         let round = run.round();
@@ -195,7 +200,7 @@ pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndCo
         }
         on_disk.keep(run, conditions.take_urgency());
         let sleep = match conditions.closed_at {
-            None => pace.sleep_after(round),
+            None => pace.sleep_after(round).min(run.until_thorough().unwrap_or(Duration::MAX)),
             Some(_) => SLEEP_MIN,
         };
         run.is_idle = pace.is_idle();
@@ -214,9 +219,9 @@ fn answer(run: &mut LiveRun, wanted: Wanted) {
             let _ = reply.send(Box::new(summary));
         }
         Wanted::Page(rank, reply) => {
-            let begun = Instant::now();
+            let cpu_before = thread_cpu_time();
             let page = run.page(rank);
-            let _ = reply.send((page, begun.elapsed()));
+            let _ = reply.send((page, thread_cpu_time().saturating_sub(cpu_before)));
         }
         Wanted::Note(line) => run.add_note(line),
     }
@@ -229,14 +234,14 @@ mod tests {
     #[test]
     fn the_sleep_follows_the_fullest_ring() {
         let now = Instant::now();
-        let mut pace = Pace { sleep: SLEEP_MIN, busy: now, recorded: now };
+        let mut pace = Pace { sleep: SLEEP_MIN, longest: SLEEP_MAX, busy: now, recorded: now };
         let mut after = |fullest, smallest| pace.sleep_after(Round { records: 1, fullest, smallest });
-        assert_eq!(after(0.3, 1 << 19), Duration::ZERO, "there is no time");
-        assert_eq!(after(0.2, 1 << 19), SLEEP_MIN);
-        assert_eq!(after(0.01, 1 << 19), 2 * SLEEP_MIN, "at most twice as long as before");
-        (0..10).for_each(|_| _ = after(0.01, 1 << 19));
-        assert_eq!(after(0.0, 1 << 19), SLEEP_MAX);
-        assert_eq!(after(0.1, 1 << 19), SLEEP_MAX / 2, "half as long, the ring fills half as much");
+        assert_eq!(after(0.3, 1 << 21), Duration::ZERO, "there is no time");
+        assert_eq!(after(0.2, 1 << 21), SLEEP_MIN);
+        assert_eq!(after(0.01, 1 << 21), 2 * SLEEP_MIN, "at most twice as long as before");
+        (0..10).for_each(|_| _ = after(0.01, 1 << 21));
+        assert_eq!(after(0.0, 1 << 21), SLEEP_MAX);
+        assert_eq!(after(0.1, 1 << 21), SLEEP_MAX / 2, "half as long, the ring fills half as much");
         (0..10).for_each(|_| _ = after(0.01, 1 << 17));
         assert_eq!(after(0.0, 1 << 17), Duration::from_micros(6553), "a smaller ring is half full by then");
         assert_eq!(after(0.0, 1 << 12), SMALL_RINGS_SLEEP_MAX);

@@ -12,13 +12,14 @@ fn doctor_describes_this_machine_correctly() {
     let found = ask(bare(&place));
     assert_eq!(found.code, 0, "{found:#?}");
     let sources = list(&found.report, "sources");
-    assert_eq!(sources.len(), 7);
+    assert_eq!(sources.len(), 9);
     for (name, place) in [
         ("rocm_smi", "/sys/class/kfd"),
         ("amdsmi", "/sys/class/kfd"),
         ("nvml", "/proc/driver/nvidia"),
         ("cray_pm", "/sys/cray"),
         ("rapl", "/sys/class/powercap"),
+        ("perf", "/sys/bus/event_source/devices/power"),
         ("hwmon", "/sys/class/hwmon"),
     ] {
         if !Path::new(place).exists() {
@@ -146,7 +147,7 @@ fn the_loader_is_asked_for_the_plugins() {
             .iter()
             .for_each(|name| drop(found.says("Score-P", name, "ok", &["the loader finds"]).clone()));
     }
-    // The file of that name may belong to another ampere, may be no plugin at all, and may do anything when it is loaded.
+    // The file of that name may belong to another ampere, may not be a plugin at all, and may do anything when it is loaded.
     let folder = place.path("lib");
     let library = folder.join("libscorep_substrate_ampere.so");
     std::fs::create_dir(&folder).expect("a folder");
@@ -272,7 +273,7 @@ fn the_text_and_the_json_agree() {
             .last()
             .is_some_and(|last| last.starts_with("ampere run does not work here: 1 problem, "))
     );
-    // It is no error if the reader closes the pipe early.
+    // It is not an error if the reader closes the pipe early.
     let shell = format!("{} doctor | head -n 1", artifact("ampere").display());
     let output = place.command("sh").args(["-c", &shell]).output().expect("a shell");
     assert_eq!(text(&output.stderr), "");

@@ -50,7 +50,7 @@ fn a_killed_mpirun_leaves_what_its_ranks_have_published() {
     signal(mpirun, Signal::KILL);
     let done = running.wait();
     assert_eq!(done.code, 128 + 9, "{done:#?}");
-    // Its ranks end when they notice it.
+    // The ranks of the killed mpirun end when they notice its end.
     let summary = check(&place, "out", false);
     assert_every_call_recorded(&place, &summary, 2);
     place.no_process_left();

@@ -88,7 +88,7 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
         __attribute__((noinline)) void work(void) { for (volatile int i = 0; i < 5000000; i++); }
         int main(void) {
             for (int i = 0; i < 30; i++) work();
-            execlp("sleep", "sleep", "1", (char *)0);
+            execlp("sleep", "sleep", "3", (char *)0);
             return 1;
         }
     "#;
@@ -109,8 +109,9 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
         let main = rows.iter().find(|row| row["region"] == "main").expect("main");
         let seconds = main["exclusive_seconds"].as_f64().expect("a number");
         let took = done.took.as_secs_f64();
+        // On a busy machine, the collector notices it late.
         assert!(
-            seconds < took - 0.95,
+            seconds < took - 1.5,
             "{seconds} s of main in {took} s, in which it slept as another program"
         );
         place.assert_clean();
@@ -182,7 +183,7 @@ fn a_program_that_starts_while_results_are_written_runs_unmeasured() {
     assert_eq!(total_calls(&summary, "step"), 20000);
 }
 
-/// Programs of one job step that do not know each other are one run, also if the second one asks for another output directory.
+/// Programs of one job step that do not know each other are one run, even if the second one asks for another output directory.
 #[test]
 fn joining_a_run_with_another_output_directory_is_reported() {
     let place = Place::new();

@@ -1,18 +1,18 @@
 //! Programs in Fortran and Python.
 
 use crate::Hip;
-use ampere_tests::cpu_time::is_permitted;
 use ampere_tests::gpu::{assert_launched, calls_by_path, fortran};
 use ampere_tests::jobs::run;
-use ampere_tests::runs::{attribute, json, on_path, python_with};
+use ampere_tests::runs::{attribute, json, may_sample, on_path, python_with};
 use ampere_tests::skip_unless;
 use serde_json::Value;
 
-/// Runs the program with samples of its call paths. A launch takes long enough for samples.
+/// Runs the program with samples of its call paths. A launch takes longer than the period, so each has a sample, and the kernel
+/// has room for the samples of 0.4 s.
 fn sampled(hip: &Hip, words: &[&str]) -> Value {
     let plain = hip.plain(words);
     let mut command = hip.measured(words);
-    let done = run(command.env("STAND_IN_LAUNCH_US", "5000").env_remove("AMPERE_SAMPLE"));
+    let done = run(command.env("STAND_IN_LAUNCH_US", "10000").env("AMPERE_SAMPLE", "5ms"));
     done.as_without(&plain);
     done.no_panic();
     json(&hip.place.path("out/summary.json"))
@@ -21,7 +21,7 @@ fn sampled(hip: &Hip, words: &[&str]) -> Value {
 #[test]
 fn kernels_and_copies_of_a_fortran_program_are_below_the_subroutines_that_launch_them() {
     skip_unless!(on_path("gfortran"), "no gfortran");
-    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let mut hip = Hip::new();
     let rpath = format!("-Wl,-rpath,{}", hip.place.directory().display());
     hip.program = fortran(&hip.place, "hip_kernels.f90", &["libamdhip64.so.6", &rpath]);
@@ -56,7 +56,7 @@ print("launched 100")
 
 #[test]
 fn kernels_of_a_python_program_are_below_the_interpreter_that_launches_them() {
-    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let mut hip = Hip::new();
     hip.program = python_with(&["ctypes"]).expect("a Python");
     let script = hip.place.write("launches.py", PYTHON);

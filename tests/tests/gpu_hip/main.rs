@@ -7,6 +7,7 @@ mod clock;
 mod languages;
 mod played;
 
+use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, have, run};
 use ampere_tests::process::{Running, wait_for};
 use ampere_tests::runs::{attribute, json, list, number};
@@ -232,9 +233,10 @@ fn ranks_of_one_node_have_their_own_streams() {
     assert_eq!((kernels[LARGER].calls, kernels[SMALLER].calls), (40.0, 40.0), "{kernels:#?}");
 }
 
-/// Two ranks that share a GPU. The first one launches kernels, the other one waits for it.
+/// Two ranks that share a GPU. The first one launches kernels, and prints the seconds that this takes; the other one waits for it.
 const ONE_LAUNCHES: &str = r#"
     #include <mpi.h>
+    #include <stdio.h>
     #include "hip.h"
     int main(int argc, char **argv) {
         static const char name[] = "_Z6largerPdm.kd";
@@ -245,10 +247,12 @@ const ONE_LAUNCHES: &str = r#"
         MPI_Init(&argc, &argv);
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         __hipRegisterFunction(0, name, (char *)name, name, 0, 0, 0, 0, 0, 0);
+        double begin = MPI_Wtime();
         for (int i = 0; i < 30 && !rank; i++) {
             hipLaunchKernel(name, one, one, arguments, 0, 0);
             hipDeviceSynchronize();
         }
+        if (!rank) printf("%.6f\n", MPI_Wtime() - begin);
         MPI_Barrier(MPI_COMM_WORLD);
         MPI_Finalize();
         return 0;
@@ -294,8 +298,10 @@ fn dynamic_joules_of_a_gpu_are_those_of_the_rank_that_launches_kernels() {
     assert!(notes.into_iter().any(|note| note.ends_with(why)), "{}", summary["run"]);
     let (ranks, rows) = parts_of_ranks(&summary);
     let [launches, waits] = ["MPI Rank 0", "MPI Rank 1"].map(|rank| ranks[rank]);
-    // 0.6 s of kernels at 200 W above the baseline. An interval in which one ran has a part without any.
-    assert!(launches[1] > 110.0 && launches[1] < 200.0, "{ranks:?}");
+    // 0.6 s of kernels at 200 W above the baseline. An interval in which one ran has a part without any: on a busy machine, all of
+    // the time between them, and some before and after.
+    let seconds: f64 = done.stdout.trim().parse().expect("seconds");
+    assert!(launches[1] > 110.0 && launches[1] < 200.0 * (seconds + 0.6), "{ranks:?}, {seconds} s");
     assert_eq!(waits[1], 0.0, "{ranks:?}");
     // On a busy machine, one of them is there for longer than the other.
     assert!(waits[0] > 25.0 && launches[0] > 25.0, "{ranks:?}");
@@ -355,12 +361,13 @@ fn a_stream_belongs_to_the_counter_with_its_gpus_address_whatever_their_numbers_
 #[test]
 fn a_stream_that_is_silent_does_not_hold_back_the_live_figures_of_kernels() {
     let hip = Hip::new();
-    let (stop, address) = (hip.place.path("stop"), http::free_address());
+    let stop = hip.place.path("stop");
     let mut command = hip.measured(&["silent", &stop.to_string_lossy()]);
     // A busy machine may be late with records, which is not the question here.
-    command.env("AMPERE_LISTEN", address.to_string()).env("AMPERE_SLACK", "1s");
+    command.env("AMPERE_SLACK", "1s");
     let mut running = Running::start(&mut command);
     wait_for("joules of the stream that is busy", Duration::from_secs(60), || {
+        let address = announced(&hip.place.path("out"))?.address();
         let metrics = http::get(address, "/metrics").ok()?.body;
         let has_clock = metrics.contains("ampere_gpu_clock_error_seconds{");
         (openmetrics::kernel_joules(&metrics, SMALLER) > 10.0 && has_clock).then_some(())
@@ -393,11 +400,11 @@ fn two_processes_on_one_gpu_share_its_joules() {
 #[test]
 fn a_program_that_forks_exits_or_crashes_does_as_without_ampere() {
     let hip = Hip::new();
-    for (words, pairs) in [(["fork"], 10.0), (["_exit"], 20.0), (["crash"], 20.0)] {
+    for (words, pairs) in [(["fork"], 10.0), (["_exit"], 60.0), (["crash"], 60.0)] {
         let done = run(&mut hip.measured(&words));
         done.as_without(&hip.plain(&words));
         let kernels = rows(&json(&hip.place.path("out/summary.json")), "kernels");
-        // What the runtime has in its buffer when it is killed is lost: up to a quarter of a second.
+        // What the runtime has in its buffer when it is killed is lost: up to a quarter of a second, or more on a busy machine.
         let calls = kernels[LARGER].calls;
         let least = if words[0] == "fork" { pairs } else { pairs / 4.0 };
         assert!(calls >= least && calls <= pairs, "{words:?}: {kernels:#?}");

@@ -133,6 +133,16 @@ impl Gpu {
         self.kernels.iter().map(|(name, begin, end)| (name.as_str(), place(*begin), place(*end))).collect()
     }
 
+    /// Whether there are readings before and after all kernels, and no interval between two readings has parts of two kernels.
+    /// The joules of such an interval are divided by exact times, which are others when the kernels are played.
+    fn is_seen_well(&self) -> bool {
+        let next = |time: u64| self.readings.partition_point(|(at, _)| *at <= time);
+        let all: Vec<_> = self.kernels.iter().map(|(_, begin, end)| (next(*begin), next(*end))).collect();
+        !all.is_empty()
+            && all.iter().all(|(begin, end)| *begin > 0 && *end < self.readings.len())
+            && all.windows(2).all(|two| two[0].1 < two[1].0)
+    }
+
     /// Returns the joules from the first reading to a time.
     fn joules(&self, time: u64) -> f64 {
         let place = self.place(time);
@@ -235,13 +245,22 @@ fn assert_played_is_recorded(hip: &Hip, recorded: &Path) {
 #[test]
 fn a_run_that_is_played_has_the_joules_of_the_recorded_one() {
     let hip = Hip::new();
-    let mut command = hip.measured(&["two_gpus"]);
-    command.env("STAND_IN_ROCM_SMI", "watts=400/150@0.1,90/300@0.03;resolution=1;step_ms=15");
-    let done = run(command.env("STAND_IN_GPUS", "2"));
-    assert_eq!(done.code, 0, "{done:#?}");
     let recorded = hip.place.path("recorded");
-    std::fs::rename(hip.place.path("out"), &recorded).expect("the result");
-    assert_played_is_recorded(&hip, &recorded.join("traces.otf2"));
+    let trace = recorded.join("traces.otf2");
+    // On a busy machine, the time between two readings may be longer than the pause between two kernels.
+    let is_recorded_well = |_| {
+        let _ = std::fs::remove_dir_all(&recorded);
+        let mut command = hip.measured(&["two_gpus"]);
+        command.env("STAND_IN_ROCM_SMI", "watts=400/150@0.1,90/300@0.03;resolution=1;step_ms=15");
+        let done = run(command.env("STAND_IN_GPUS", "2"));
+        assert_eq!(done.code, 0, "{done:#?}");
+        std::fs::rename(hip.place.path("out"), &recorded).expect("the result");
+        let gpus = Gpus::of(&trace).found;
+        assert_eq!(gpus.len(), 2, "{gpus:#?}");
+        gpus.values().all(Gpu::is_seen_well)
+    };
+    assert!((0..10).any(is_recorded_well), "in each of ten runs, no reading was between two kernels");
+    assert_played_is_recorded(&hip, &trace);
 }
 
 #[test]

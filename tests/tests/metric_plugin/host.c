@@ -38,7 +38,15 @@ static const char *clock_name;
 
 static uint64_t now(void) {
     struct timespec t;
-    if (!strcmp(clock_name, "tsc")) return __builtin_ia32_rdtsc();
+    if (!strcmp(clock_name, "tsc")) {
+#if defined __aarch64__
+        uint64_t ticks;
+        __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+        return ticks;
+#else
+        return __builtin_ia32_rdtsc();
+#endif
+    }
     clock_gettime(strcmp(clock_name, "us") ? CLOCK_MONOTONIC : CLOCK_REALTIME, &t);
     uint64_t ns = t.tv_sec * 1000000000ull + t.tv_nsec;
     return strcmp(clock_name, "us") ? ns : ns / 1000;
@@ -100,8 +108,8 @@ int main(int argc, char **argv) {
         plugin.finalize();
         return 0;
     }
-    plugin.synchronize(true, 0);
     uint64_t begin = now();
+    plugin.synchronize(true, 0);
     if (!strcmp(scenario, "fork")) {
         pid_t child = fork();
         if (child == 0) { /* A child that continues has no metrics, and takes none from its parent. */

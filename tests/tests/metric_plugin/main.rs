@@ -1,6 +1,6 @@
 //! The metric plugin, called through its C interface by a small host in place of Score-P.
 
-use ampere_tests::jobs::Place;
+use ampere_tests::jobs::{Place, until};
 use ampere_tests::runs::{compile, on_path, text};
 use ampere_tests::{artifact, skip_unless};
 use std::process::{Command, Output};
@@ -93,8 +93,7 @@ impl Metric {
         );
         let (first, last) = (self.samples[0], self.samples[self.samples.len() - 1]);
         let length = self.end - self.begin;
-        // The host reads its clock shortly after the plugin does.
-        assert!(first.0 + length / 100 >= self.begin && last.0 <= self.end, "{self:?}");
+        assert!(first.0 >= self.begin && last.0 <= self.end, "{self:?}");
         let covered = (last.0 - first.0) as f64 / length as f64;
         assert!(covered > 0.5, "{} is there for {covered} of the time", self.name);
         (last.1 - first.1) as f64 / (last.0 - first.0) as f64
@@ -105,8 +104,7 @@ impl Metric {
 fn a_pattern_gives_every_counter_that_it_matches_with_the_joules_of_the_script() {
     let host = Host::new();
     let script = "watts=300,150,75";
-    let all =
-        metrics(&mut host.simulated("usual", "0.5", "ns", &["rocm_smi:::energy_count:device=*"], script));
+    let all = metrics(&mut host.simulated("usual", "2", "ns", &["rocm_smi:::energy_count:device=*"], script));
     assert_eq!(all.len(), 3);
     for (index, (metric, watts)) in all.iter().zip([300.0, 150.0, 75.0]).enumerate() {
         assert_eq!(metric.name, format!("rocm_smi:::energy_count:device={index}"));
@@ -114,7 +112,8 @@ fn a_pattern_gives_every_counter_that_it_matches_with_the_joules_of_the_script()
         // The properties mean: accumulated since the start, unsigned, decimal, microjoules.
         assert_eq!(metric.properties, "0 1 1 -6 J");
         let measured = metric.rate() * 1e3; // microjoules per nanosecond are kilowatts
-        assert!((measured - watts).abs() < 0.02 * watts, "{measured} W, not {watts}");
+        // The first reading is not repeated if it was interrupted.
+        assert!((measured - watts).abs() < 0.1 * watts, "{measured} W, not {watts}");
     }
     host.place.assert_clean();
     assert!(
@@ -148,10 +147,7 @@ fn names_are_as_they_were_asked_for_and_none_comes_twice() {
 fn times_are_of_the_hosts_clock_whichever_it_is() {
     let host = Host::new();
     for (clock, most) in [("tsc", 1), ("ns", 1), ("us", 1)] {
-        if clock == "tsc" && !cfg!(target_arch = "x86_64") {
-            continue;
-        }
-        let all = metrics(&mut host.command("usual", "0.6", clock, &["estimate:::energy"]));
+        let all = metrics(&mut host.command("usual", "2", clock, &["estimate:::energy"]));
         assert_eq!(all.len(), most);
         assert_eq!(all[0].description, "node: energy, estimated");
         assert!(all[0].rate() > 0.0);
@@ -162,7 +158,7 @@ fn times_are_of_the_hosts_clock_whichever_it_is() {
 fn odd_calls_of_the_host_do_no_harm() {
     let host = Host::new();
     run(&mut host.command("odd", "0.05", "ns", &["*"]));
-    let all = metrics(&mut host.command("fork", "0.3", "ns", &["*"]));
+    let all = metrics(&mut host.command("fork", "2", "ns", &["*"]));
     assert!(all[0].rate() > 0.0);
     host.place.assert_clean();
 }
@@ -237,11 +233,11 @@ fn metrics_that_cannot_be_recorded_are_named_in_one_line() {
 fn a_killed_collector_is_replaced_and_its_series_continues() {
     let host = Host::new();
     for (pattern, watts) in [("rocm_smi:::energy_count:device=1", 150.0), ("estimate:::energy", 100.0)] {
-        let mut command = host.simulated("usual", "4", "ns", &[pattern], "watts=300,150");
+        let mut command = host.simulated("usual", "8", "ns", &[pattern], "watts=300,150");
         command.env("AMPERE_COUNTERS", pattern.split(':').next().unwrap());
         command.env("AMPERE_ESTIMATE_WATTS_PER_CORE", "0");
         let child = start(&mut command);
-        std::thread::sleep(Duration::from_millis(700));
+        until_it_samples(&host);
         kill_collectors(&host, |arguments| !arguments.contains("--supervise"));
         let output = child.wait_with_output().unwrap();
         assert_eq!((output.status.success(), text(&output.stderr).as_str()), (true, ""));
@@ -255,6 +251,12 @@ fn a_killed_collector_is_replaced_and_its_series_continues() {
     }
 }
 
+/// Waits until the collector has sampled for a while.
+fn until_it_samples(host: &Host) {
+    until("a collector runs", || !host.place.collectors().is_empty());
+    std::thread::sleep(Duration::from_millis(1200));
+}
+
 fn start(command: &mut Command) -> std::process::Child {
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
 }
@@ -263,8 +265,8 @@ fn start(command: &mut Command) -> std::process::Child {
 #[test]
 fn without_a_replacement_a_killed_collectors_series_ends_early() {
     let host = Host::new();
-    let mut child = start(&mut host.command("usual", "4", "ns", &["*"]));
-    std::thread::sleep(Duration::from_millis(700));
+    let mut child = start(&mut host.command("usual", "8", "ns", &["*"]));
+    until_it_samples(&host);
     assert!(child.try_wait().unwrap().is_none());
     kill_collectors(&host, |arguments| arguments.contains("--supervise"));
     kill_collectors(&host, |_| true);

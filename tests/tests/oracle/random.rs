@@ -258,7 +258,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Writes frames of all durations, also zero; recursion; pauses without any frame; and sometimes leaves without enters.
+    /// Writes frames of all durations, including zero; recursion; pauses without any frame; and sometimes leaves without
+    /// enters.
     fn calls(
         &mut self,
         random: &mut Random,

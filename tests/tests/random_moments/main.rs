@@ -57,21 +57,22 @@ impl Job {
         ranks
     }
 
-    /// Waits until the processes of all ranks exist.
-    #[track_caller]
-    fn wait_for_ranks(&mut self) {
-        self.wait_while(|job| job.ranks().len() < RANKS as usize);
+    /// Waits until the processes of all ranks exist, and returns them. If this process gets no CPU for a while, the run may end
+    /// without being seen to have ranks; then there are none.
+    fn wait_for_ranks(&mut self) -> Vec<u32> {
+        loop {
+            let (has_ended, ranks) = (self.running.has_ended(), self.ranks());
+            if has_ended || ranks.len() == RANKS as usize {
+                return ranks;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits until every rank has made a call.
     #[track_caller]
     fn wait_for_calls(&mut self) {
-        self.wait_while(|job| (0..RANKS).any(|rank| counted(&job.place, &rank.to_string()) == 0));
-    }
-
-    #[track_caller]
-    fn wait_while(&mut self, is_so: impl Fn(&Job) -> bool) {
-        while is_so(self) {
+        while (0..RANKS).any(|rank| counted(&self.place, &rank.to_string()) == 0) {
             assert!(!self.running.has_ended(), "the run ended before its ranks had started");
             std::thread::sleep(Duration::from_millis(1));
         }

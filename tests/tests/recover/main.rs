@@ -127,6 +127,7 @@ fn calls(summary: &Value) -> BTreeMap<String, u64> {
 /// Checks that no joule is missing or counted twice.
 #[track_caller]
 fn check_conserved(summary: &Value, with_gpus: bool) {
+    let mut errors = Vec::new();
     for (at, device) in list(summary, "devices").iter().enumerate() {
         let total = number(device, "total_joules");
         for view in list(device, "views") {
@@ -134,13 +135,15 @@ fn check_conserved(summary: &Value, with_gpus: bool) {
             assert!(relative(parts.iter().sum(), total) < 1e-9, "{device:#}");
         }
         if with_gpus {
-            // The tolerance is a step of the counter, and the energy of the time that a reading may take between the counter and its timestamp.
-            let expected = WATTS[at] * number(device, "sampled_seconds");
-            assert!(
-                (total - expected).abs() < 0.01 * WATTS[at],
-                "{total} J, {expected} J expected: {device:#}"
-            );
+            errors.push((total / WATTS[at] - number(device, "sampled_seconds")).abs());
         }
+    }
+    if with_gpus {
+        // The first tolerance, in seconds, is a step of the counter, and the time that a reading may take between the counter and its
+        // timestamp. A collector does not repeat its first reading of a device, so an interruption makes one device less exact. If
+        // joules are lost or counted twice, both devices are off.
+        errors.sort_by(f64::total_cmp);
+        assert!(errors[0] < 0.01 && errors[1] < 0.1, "off by {errors:?} s: {:#}", summary["devices"]);
     }
     assert_eq!(summary["quality"]["counter_resets"], 0);
     let gaps: f64 = summary["run"]["gaps"].as_array().map_or(0.0, |gaps| {

@@ -20,7 +20,7 @@ static ONE: Mutex<()> = Mutex::new(());
 /// How Slurm finds a job's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking {
-    /// By control groups: every process of a job is killed, also daemons.
+    /// By control groups: every process of a job is killed, including daemons.
     ControlGroups,
     /// By parents: a process that has left its parent survives.
     Parents,

@@ -3,10 +3,10 @@
 
 mod cluster;
 
-use ampere_stacks::{Options, Sampler};
 use ampere_tests::counting_program::{assert_conserved, assert_trace_readable};
 use ampere_tests::jobs::{Place, have, run, until};
 use ampere_tests::root;
+use ampere_tests::runs::may_sample;
 use cluster::{Cluster, Tracking};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -113,7 +113,7 @@ fn jobs_that_are_ended(tracking: Tracking) {
     let Some(cluster) = Cluster::start(tracking) else { return };
     let scripts = scripts_of_the_book();
     assert_eq!(scripts.len(), 2, "one with exec, one with --signal: {scripts:#?}");
-    // This takes more than a minute, so the other jobs run meanwhile.
+    // This takes more than a minute, so the other jobs run in the meantime.
     let limited = |script: &str| script.replacen("#!/bin/bash\n", "#!/bin/bash\n#SBATCH --time=1\n", 1);
     let out_of_time = Job::start(&cluster, &limited(&scripts[0].replace("#SBATCH --time=", "# ")));
     let out_of_time_with_a_shell = Job::start(&cluster, &limited(WITH_A_SHELL));
@@ -174,7 +174,7 @@ fn ranks_that_srun_starts_have_sampled_functions_around_their_exact_mpi_calls() 
     if !have(&["mpicc.openmpi"]) {
         return;
     }
-    if Sampler::begin(&Options::default()).is_err() {
+    if !may_sample() {
         println!("skipped: perf_event_open is not allowed here");
         return;
     }
@@ -216,7 +216,7 @@ fn ranks_that_srun_starts_have_sampled_functions_around_their_exact_mpi_calls() 
 /// With control groups, the collector is killed with the last process: a report finishes the run.
 #[test]
 fn programs_that_srun_starts_without_mpi_are_one_run() {
-    if Sampler::begin(&Options::default()).is_err() {
+    if !may_sample() {
         println!("skipped: perf_event_open is not allowed here");
         return;
     }

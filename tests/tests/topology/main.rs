@@ -152,6 +152,83 @@ fn the_system_tree_shows_which_device() {
     );
 }
 
+/// Whether each process sees one GPU only, which it calls 0, cannot be told from two streams called `HIP[0:0]`.
+#[test]
+fn processes_with_one_gpu_number_are_in_doubt() {
+    let made = |tree: [&str; 2]| {
+        let [one, other] = tree;
+        format!("counter 0\ncounter 1\nrank n\nstream HIP[0:0] {one}\nrank n\nstream HIP[0:0] {other}\n")
+    };
+    let found = finds(
+        &made(["", ""]),
+        "",
+        &[
+            "GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+            "GPU-0 <- MPI Rank 1: its GPU stream HIP[0:0] ran on it",
+            "GPU-0 <- MPI Rank 0/HIP[0:0]: device 0 in its name",
+            "GPU-0 <- MPI Rank 1/HIP[0:0]: device 0 in its name",
+        ],
+    );
+    let missing = "2 processes on n call their GPU 0, and GPU-1 used joules without kernels: whether they share one GPU, or each sees \
+         only its own, cannot be told; set ranks = [...] in a [[device]] for each GPU";
+    assert_eq!(found["run"]["missing"], serde_json::json!([missing]));
+    let apart = |why: [&str; 2]| {
+        [
+            "GPU-0 <- MPI Rank 0: RANKS".to_owned(),
+            format!("GPU-0 <- MPI Rank 0/HIP[0:0]: {}", why[0]),
+            "GPU-1 <- MPI Rank 1: RANKS".to_owned(),
+            format!("GPU-1 <- MPI Rank 1/HIP[0:0]: {}", why[1]),
+        ]
+    };
+    let check = |tree, settings: &str, why, of_rank: [&str; 2]| {
+        let expected = apart(why).map(|line| {
+            line.replace("0: RANKS", &format!("0: {}", of_rank[0]))
+                .replace("1: RANKS", &format!("1: {}", of_rank[1]))
+        });
+        let found = finds(&made(tree), settings, &expected.each_ref().map(String::as_str));
+        assert_eq!(found["run"]["complete"], true, "{}", found["run"]);
+    };
+    let ran = "its GPU stream HIP[0:0] ran on it";
+    check(["tree=0", "tree=1"], "", ["device 0 in its name", "device 1 in the system tree"], [ran, ran]);
+    let settings = [0, 1].map(|gpu| {
+        format!("[[device]]\nname = 'GPU-{gpu}'\nmetric = 'rocm_smi:::energy_count:device={gpu}'\nranks = [{gpu}]\n")
+    });
+    let configured = ["configured: ranks = [0]", "configured: ranks = [1]"];
+    check(["", ""], &settings.concat(), configured, configured);
+}
+
+/// Nothing shows the GPU of a stream without a number, or that of a counter without one.
+#[test]
+fn kernels_on_an_unknown_gpu_are_in_doubt() {
+    for (made, stream, gpus) in [
+        ("counter 0\ncounter 1\nrank n\nstream stream-7\n", "stream-7", "GPU-0, GPU-1"),
+        (
+            "metric card1_energy\nmetric card2_energy\nrank n\nstream HIP[1:0]\n",
+            "HIP[1:0]",
+            "card1_energy, card2_energy",
+        ),
+    ] {
+        let place = Place::new();
+        let trace = small_trace::write(&place.path("made-up"), made);
+        let found = attribute(&trace, &[]);
+        let missing = format!(
+            "which GPU ran the kernels of {stream} on n cannot be told: the joules of {gpus} are idle in the kernels view; \
+             set locations = [...] in a [[device]] for each GPU"
+        );
+        assert_eq!(found["run"]["missing"], serde_json::json!([missing]));
+        let config = place.path("ampere.toml");
+        let settings = format!(
+            "[[device]]\nname = 'GPU'\nmetric = '.*1.*'\nlocations = ['{}']\n",
+            stream.replace('[', "\\[")
+        );
+        std::fs::write(&config, settings).expect("room");
+        let configured = attribute(&trace, &["--config", config.to_str().expect("a name")]);
+        assert!(!configured["run"]["missing"].to_string().contains("which GPU"), "{}", configured["run"]);
+        let links = topology(&configured);
+        assert!(links.contains(&format!("GPU <- MPI Rank 0/{stream}: configured: locations")), "{links:?}");
+    }
+}
+
 /// The trace has the model and the address that live counters have of their GPUs.
 #[test]
 fn counters_report_their_model_and_address() {

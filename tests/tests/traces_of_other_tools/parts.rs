@@ -1,4 +1,4 @@
-//! Devices that are parts of others: each joule counts once.
+//! Devices that are parts of others: each joule is counted once.
 
 use crate::*;
 
@@ -72,7 +72,7 @@ fn of_watts(watts: &[(&str, f64)]) -> Value {
 #[test]
 fn parts_are_not_added_to_their_whole() {
     type Case<'a> = (&'a [(&'a str, f64)], f64);
-    let cases: [Case; 15] = [
+    let cases: [Case; 19] = [
         (&[("package/energy", 100.0), ("core/energy", 70.0), ("system/energy", 200.0)], 200.0),
         (&[("package/energy", 100.0), ("core/energy", 70.0), ("dram/energy", 20.0)], 120.0),
         (
@@ -128,6 +128,14 @@ fn parts_are_not_added_to_their_whole() {
         (&[("PSU1_ENERGY_IN", 150.0), ("PSU1_ENERGY_OUT", 140.0), ("PSU2_ENERGY_IN", 30.0)], 180.0),
         // The name means nothing, and the metric has exactly the joules of all others.
         (&[("consumed energy", 170.0), ("package0 energy", 80.0), ("package1 energy", 90.0)], 170.0),
+        // A total may be a little below its parts.
+        (&[("gpu 0 energy", 100.0), ("gpu 1 energy", 110.0), ("gpu energy", 200.0)], 200.0),
+        // Linux' sensors, as lo2s records them.
+        (&[("power_meter-acpi-0/energy1", 500.0), ("amdgpu-pci-4300/energy1", 150.0)], 500.0),
+        // No name means anything.
+        (&[("outlet1 energy", 100.0), ("outlet2 energy", 101.0), ("pdu energy", 201.0)], 201.0),
+        // The sum of two outlets has the name of an outlet.
+        (&[("outlet1 energy", 100.0), ("outlet2 energy", 101.0), ("outlet3 energy", 201.0)], 402.0),
     ];
     for (watts, expected) in cases {
         let summary = of_watts(watts);
@@ -164,10 +172,78 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
         // The other metrics may or may not be parts of the first one.
         (&[("VDD_IN energy", 100.0), ("VDD_CPU energy", 30.0), ("VDD_GPU energy", 40.0)][..], 170.0),
         (&[("Energy", 100.0), ("Energy PP0", 60.0)][..], 160.0),
+        // One counter under two names, or two that have the same joules by chance.
+        (&[("energy", 100.0), ("energy_of_job", 100.0)][..], 200.0),
+        (&[("package energy", 100.0), ("package energy (scaled)", 100.0), ("dram energy", 20.0)][..], 220.0),
+        // Two measurements of one thing differ a little.
+        (&[("node energy", 100.0), ("system energy", 104.0)][..], 204.0),
+        (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("Intel RAPL PCKG[0]", 101.0)][..], 201.0),
+        // One of two names says what is counted.
+        (&[("gpu 0 energy", 100.0), ("gpu 1 energy", 150.0), ("hwmon2 energy", 100.5)][..], 350.5),
     ] {
         let summary = of_watts(watts);
         assert_joules_are(&[total(&summary)], &[4.0 * expected]);
         assert_eq!(summary["run"]["complete"], false, "{}", notes(&summary));
+    }
+}
+
+/// The value of a counter at a step.
+type At = fn(u64) -> u64;
+
+/// Writes counters, given by their millijoules in each hundredth of a second, and a kernel on the second GPU. Returns the summary.
+fn of_values(counters: &[(&str, At)]) -> Value {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let rank = trace.rank(0, node);
+    trace.calls(rank, &[(0, "+main"), (40, "-main")]);
+    let stream = trace.stream(0, "HIP[1:0]");
+    trace.calls(stream, &[(10, "+kernel"), (30, "-kernel")]);
+    let classes = counters.iter().map(|(name, _)| trace.metric(name, -3, MetricMode::AccumulatedStart));
+    let classes: Vec<_> = classes.collect();
+    let group = trace.group("sampler", node);
+    let sampler = trace.location(LocationType::Metric, "sampler", group);
+    let mut writer = trace.writer(sampler);
+    for hundredth in 0..=400 {
+        for (class, (_, millijoules)) in classes.iter().zip(counters) {
+            let value = MetricValue::U64(millijoules(hundredth));
+            writer.metric(hundredth * SECOND / 100, *class, &[value]).expect("a sample");
+        }
+    }
+    writer.close().expect("a location");
+    trace.everywhere()
+}
+
+/// Each partition of a GPU may show the counter of the whole.
+#[test]
+fn a_counter_under_several_numbers_counts_once_if_its_power_varies() {
+    let varying: fn(u64) -> u64 = |at| 1000 * at + at * at * 97 % 211;
+    let gpus = [0, 1].map(|gpu| format!("rocm_smi:::energy_count:device={gpu}"));
+    let gpus = gpus.each_ref().map(String::as_str);
+    for names in [gpus, ["rapl:::PACKAGE_ENERGY:PACKAGE0", "rapl:::PACKAGE_ENERGY:PACKAGE1"]] {
+        let summary = of_values(&names.map(|name| (name, varying)));
+        let joules = (varying(400) - varying(0)) as f64 / 1000.0;
+        assert_joules_are(&[total(&summary)], &[joules]);
+        assert_eq!(
+            (crate::names(&summary).len(), &summary["run"]["complete"]),
+            (1, &true.into()),
+            "{}",
+            notes(&summary)
+        );
+        assert!(notes(&summary).contains("both rise in step, to the last tick"), "{}", notes(&summary));
+    }
+    let kernel = of_region(&of_values(&gpus.map(|gpu| (gpu, varying))), "kernels", "kernel");
+    assert!((kernel - 200.0).abs() < 1.0, "a kernel of the second partition has {kernel} J of the package");
+    let constant: fn(u64) -> u64 = |at| 1000 * at;
+    assert_joules_are(&[total(&of_values(&gpus.map(|gpu| (gpu, constant))))], &[800.0]);
+}
+
+#[test]
+fn a_counter_that_has_the_joules_of_others_at_other_times_is_not_their_sum() {
+    let [all, half]: [fn(u64) -> u64; 2] = [|at| 2100 * at, |at| 4200 * at.saturating_sub(200)];
+    let parts: [(&str, At); 2] = [("alpha energy", |at| 1000 * at), ("beta energy", |at| 1100 * at)];
+    for (other, expected) in [(all, 840.0), (half, 1680.0)] {
+        let summary = of_values(&[parts[0], parts[1], ("other energy", other)]);
+        assert_joules_are(&[total(&summary)], &[expected]);
     }
 }
 

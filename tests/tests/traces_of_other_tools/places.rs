@@ -230,3 +230,88 @@ fn ranks_are_those_of_their_communicator() {
         assert_joules_are(&[of("first"), of("second")], &expected);
     }
 }
+
+/// Returns a trace of two nodes, `n1` and `n2`, with a rank on each that works for 4 s, and a location for metrics on each.
+fn with_nodes() -> (Trace, SystemTreeNodeRef, [LocationRef; 2], [LocationRef; 2]) {
+    let mut trace = Trace::new();
+    let cluster = trace.part("machine", "cluster", None, &[]);
+    let [one, other] = ["n1", "n2"].map(|name| {
+        let node = trace.part("node", name, Some(cluster), &[]);
+        let group = trace.group(&format!("MPI Rank {}", u8::from(name == "n2")), node);
+        let thread = trace.location(LocationType::CpuThread, "main", group);
+        trace.calls(thread, &[(0, &format!("+{name}")), (40, &format!("-{name}"))]);
+        (thread, trace.location(LocationType::Metric, "reader", group))
+    });
+    (trace, cluster, [one.0, other.0], [one.1, other.1])
+}
+
+fn of_nodes(summary: &Value) -> [f64; 2] {
+    ["n1", "n2"].map(|region| of_region(summary, "ranks", region))
+}
+
+#[test]
+fn a_node_whose_ranks_have_no_counter_makes_a_run_incomplete() {
+    let (mut trace, _, _, readers) = with_nodes();
+    let class = trace.class(&[("node energy", "J")]);
+    trace.reads(readers[0], &[(class.into(), &[(0.0, 100.0)])]);
+    let summary = trace.everywhere();
+    assert_joules_are(&of_nodes(&summary), &[400.0, 0.0]);
+    assert_eq!(summary["run"]["complete"], false);
+    let said = "no counter on n2: the joules of 1 rank are unknown";
+    assert!(notes(&summary).contains(said), "{}", notes(&summary));
+}
+
+/// Only the first node has the energy, and it has the power, too.
+#[test]
+fn a_power_counts_on_nodes_without_the_energy_of_the_same_device() {
+    for (energy, power) in [("node energy", "node power"), ("gpu 0 energy", "gpu 0 power")] {
+        let (mut trace, _, _, readers) = with_nodes();
+        let both = trace.class(&[(energy, "J"), (power, "W")]);
+        let alone = trace.class(&[(power, "W")]);
+        trace.reads(readers[0], &[(both.into(), &[(0.0, 100.0), (100.0, 0.0)])]);
+        trace.reads(readers[1], &[(alone.into(), &[(50.0, 0.0)])]);
+        let summary = trace.everywhere();
+        assert_joules_are(&joules(&summary), &[400.0, 200.0]);
+        assert_joules_are(&of_nodes(&summary), &[400.0, 200.0]);
+        assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+        assert!(!notes(&summary).contains("left out"), "{}", notes(&summary));
+    }
+}
+
+/// The scope is the root of the tree, or a group of threads of both nodes.
+#[test]
+fn values_about_several_nodes_are_charged_to_none() {
+    for is_tree in [true, false] {
+        let (mut trace, cluster, threads, readers) = with_nodes();
+        let class = trace.class(&[("rack energy", "J")]);
+        let (scope, number) = match is_tree {
+            true => (MetricScope::SystemTreeNode, cluster.0.into()),
+            false => {
+                let members = threads.iter().map(|thread| thread.0).collect();
+                let group = Group { kind: GroupType::Locations, members, ..Group::default() };
+                (MetricScope::Group, trace.definitions.groups.push(group).0.into())
+            }
+        };
+        let metric = trace.about(class, readers[0], scope, number);
+        trace.reads(readers[0], &[(metric, &[(0.0, 400.0)])]);
+        for summary in trace.attribute_and_replay() {
+            assert_joules_are(&[total(&summary)], &[1600.0]);
+            assert_joules_are(&of_nodes(&summary), &[0.0, 0.0]);
+            assert_eq!(summary["run"]["complete"], false);
+            let said = "rack energy belongs to no single node of the system tree";
+            assert!(notes(&summary).contains(said), "{}", notes(&summary));
+        }
+    }
+}
+
+/// Rank 0 records the power of both nodes, as MetricQ's plugin does.
+#[test]
+fn a_metric_whose_name_states_a_node_is_of_that_node() {
+    let (mut trace, _, _, readers) = with_nodes();
+    let class = trace.class(&[("lab.n1.power", "W"), ("lab.n2.power", "W")]);
+    trace.reads(readers[0], &[(class.into(), &[(100.0, 0.0), (200.0, 0.0)])]);
+    trace.reads(readers[1], &[]);
+    let summary = trace.everywhere();
+    assert_joules_are(&of_nodes(&summary), &[400.0, 800.0]);
+    assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+}

@@ -25,6 +25,46 @@ fn a_counter_that_each_rank_records_is_one_counter() {
     assert_eq!(summary["run"]["complete"], true);
 }
 
+/// Each rank reads at its own enters and leaves, so that there are long times without a reading, in which the counter is updated
+/// often.
+#[test]
+fn a_counter_that_ranks_read_at_their_events_is_one_counter() {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let class = trace.counter();
+    let mut seed = 1u64;
+    let mut random = move |limit: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % limit
+    };
+    // 150 times, both work for about 50 ms and wait for each other.
+    let works: Vec<[u64; 2]> = (0..150).map(|_| [0, 1].map(|_| 47_500 + random(5_000))).collect();
+    for rank in 0..2 {
+        let location = trace.rank(rank, node);
+        let mut writer = trace.writer(location);
+        let mut begin = SECOND;
+        // The counter has 100 W, and is updated every millisecond; the values are in microjoules.
+        let read = |time: u64| MetricValue::U64(time / 1000 * 1000 * 100);
+        for work in &works {
+            let ends = [begin, begin + work[rank as usize], begin + work[0].max(work[1]) + 20];
+            writer.metric(ends[0], class, &[read(ends[0])]).expect("a sample");
+            writer.enter(ends[0], trace.main).expect("an event");
+            for end in &ends[1..] {
+                for time in [*end, *end + 3] {
+                    writer.metric(time, class, &[read(time)]).expect("a sample");
+                }
+            }
+            writer.leave(ends[2] + 3, trace.main).expect("an event");
+            begin = ends[2] + 30;
+        }
+        writer.close().expect("a location");
+    }
+    let summary = trace.attribute(&[]);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("recorded by 2 locations that all read one counter"), "{notes}");
+    assert_eq!(summary["run"]["complete"], true);
+}
+
 #[test]
 fn gpus_that_each_rank_sees_as_number_0_are_each_a_device() {
     let mut trace = Trace::new();
@@ -80,7 +120,7 @@ fn ranks_that_share_a_gpu_are_found_by_what_they_read_at_odd_times() {
     let mut trace = Trace::new();
     let node = trace.node("a");
     let class = trace.metric_in(GPU, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart);
-    // The power is 300 W, and varies by 30 % from update to update; the values are in microjoules.
+    // The power is 300 W, and varies by 30 % between updates; the values are in microjoules.
     let gpus: Vec<Vec<u64>> = (0..2)
         .map(|_| {
             let mut risen = 0;
@@ -230,5 +270,41 @@ fn who_recorded_a_processor_need_not_have_used_it() {
         let summary = trace.everywhere();
         let of = |region| of_region(&summary, "ranks", region);
         assert_joules_are(&[total(&summary), of("first"), of("second")], &[400.0, 200.0, 200.0]);
+    }
+}
+
+/// The group of each process has the same name, or those of ranks that were started later have the names of the first.
+#[test]
+fn processes_with_the_same_name_have_gpus_of_their_own() {
+    for groups in [&["python", "python"][..], &["MPI Rank 0", "MPI Rank 1", "MPI Rank 0", "MPI Rank 1"]] {
+        for has_scope in [false, true] {
+            let mut trace = Trace::new();
+            let node = trace.node("a");
+            let groups: Vec<_> = groups.iter().map(|name| trace.group(name, node)).collect();
+            let class = trace.class(&[(GPU, "J")]);
+            let mut metrics = Vec::new();
+            for (at, group) in groups.iter().enumerate() {
+                let thread = trace.location(LocationType::CpuThread, "main", *group);
+                trace.calls(thread, &[(0, &format!("+work {at}")), (40, &format!("-work {at}"))]);
+            }
+            for (at, group) in groups.iter().enumerate() {
+                let recorder = if has_scope { groups[0] } else { *group };
+                let reader = trace.location(LocationType::Metric, "reader", recorder);
+                let scope = (MetricScope::LocationGroup, u64::from(group.0));
+                let metric = match has_scope {
+                    true => trace.about(class, reader, scope.0, scope.1),
+                    false => class.into(),
+                };
+                metrics.push((reader, metric, [(0.0, 100.0 * (at + 1) as f64)]));
+            }
+            for (reader, metric, values) in &metrics {
+                trace.reads(*reader, &[(*metric, values)]);
+            }
+            let summary = trace.everywhere();
+            let regions = (0..groups.len()).map(|at| of_region(&summary, "ranks", &format!("work {at}")));
+            let expected: Vec<f64> = (0..groups.len()).map(|at| 400.0 * (at + 1) as f64).collect();
+            assert_joules_are(&regions.collect::<Vec<_>>(), &expected);
+            assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+        }
     }
 }

@@ -150,7 +150,7 @@ impl ReadingTracker {
         (0.0..=units_max).contains(&units).then_some(Reading { value, passed: from.passed + wrapped, ..*to })
     }
 
-    /// Takes a reading. Readings come in order of time.
+    /// Processes a reading. Readings come in order of time.
     pub fn read(&mut self, reading: Reading) {
         let is_error_code = reading.value.as_f64() < 0.0
             && self.main.as_ref().is_some_and(|main| main.last.value.as_f64() >= 0.0);

@@ -82,7 +82,7 @@ impl ReadingTracker {
         }
     }
 
-    /// If a reading does not fit any track, finds the last emitted reading after which it can come. Returns that reading, and the
+    /// If a reading does not fit any track, finds the last emitted reading that it can follow. Returns that reading, and the
     /// given one as its successor. The readings that were emitted in between were wrong.
     pub(super) fn before_wrong_rises(&self, reading: &Reading) -> Option<(Reading, Reading)> {
         let main = self.main.as_ref().filter(|main| main.is_confirmed() && !main.is_doubtful())?;

@@ -42,7 +42,7 @@ pub(crate) struct Reading {
     pub time: Timestamp,
     /// The raw value plus the ranges that the counter has passed on the reading's track.
     pub value: Value,
-    /// The part of `value` that is passed ranges.
+    /// The sum of the passed ranges in `value`.
     pub passed: i128,
     pub tag: u64,
 }

@@ -3,7 +3,7 @@
 use super::reading::Reading;
 use ampere_model::Timestamp;
 
-/// After this many readings of a track, only the first and the last of several waiting readings of one value are kept.
+/// After this many readings of a track, only the first and the last of several waiting readings with the same value are kept.
 const STILLS_KEPT: u64 = 1000;
 /// A first step that is more than this many times the largest of those that follow may come from a wrong value. The first step of
 /// a real counter can be the largest, too, but hardly by so much.
@@ -38,14 +38,14 @@ pub(super) struct Track {
     first_step: Option<(Step, Step)>,
     pub is_suspicious: bool,
     pub readings: u64,
-    /// The number of its first reading, counted over all tracks.
+    /// The number of the track's first reading, counted over all tracks.
     first_number: u64,
-    /// The number of its latest reading, counted over all tracks.
+    /// The number of the track's latest reading, counted over all tracks.
     pub number: u64,
-    /// Whether its last rise came after readings of other tracks, one of which may have come near it by chance. The rise is
-    /// emitted when the next reading of this track comes without others in between.
+    /// Whether the track's last rise came after readings of other tracks, one of which may have come near it by chance. The
+    /// rise is emitted when the next reading of this track comes without others in between.
     pub is_unproven: bool,
-    /// Whether there were readings of other tracks since it last changed.
+    /// Whether there were readings of other tracks since the value last changed.
     is_interrupted: bool,
 }
 
@@ -109,7 +109,7 @@ impl Track {
         }
     }
 
-    /// Whether its first value may be a misreading.
+    /// Whether the track's first value may be a misreading.
     pub fn is_doubtful(&self) -> bool {
         self.first_step.is_some_and(|(first, largest)| {
             UNUSUAL_STEP * largest.units < first.units
@@ -128,7 +128,7 @@ impl Track {
         2 * self.readings > number - self.first_number + 1
     }
 
-    /// Whether it is possible that no energy was used.
+    /// Whether the device may have used no energy.
     pub fn may_stand_still(&self, number: u64) -> bool {
         !self.is_suspicious && self.has_most_readings(number)
     }

@@ -52,7 +52,7 @@ pub(crate) struct Account {
     price_max: f64,
     /// The most that it can have used: the joules of all sample intervals in which it ran.
     pub possible: f64,
-    /// Its place in [`PossibleRegions`], or [`NO_REGION`] before it has run.
+    /// The index of its region in [`PossibleRegions`], or [`NO_REGION`] before it has run.
     region: u32,
 }
 
@@ -99,7 +99,7 @@ impl Account {
     }
 }
 
-/// The sum of the sample intervals that belonged to one frame alone.
+/// The sum of the sample intervals that belonged to a single frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Resolved {
     pub joules: f64,
@@ -113,21 +113,21 @@ impl Resolved {
     }
 }
 
-/// A part of a view's consumers that shares its joules with the others: a group, by its index, or a consumer without one.
+/// One of those that share a view's joules: a group, by its index, or a consumer without a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Sharer {
     Group(u32),
     Consumer(u32),
 }
 
-/// The most that each region can have used. An interval counts once, even if several of the region's call paths ran in it. With
-/// independent sharing, where every sharer is given all joules, it counts once for each sharer that ran one of them.
+/// The most that each region can have used. An interval is counted once, even if several of the region's call paths ran in it.
+/// With independent sharing, where every sharer is given all joules, it is counted once for each sharer that ran one of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PossibleRegions {
     all: Vec<PossibleRegion>,
-    /// The places of regions with queued samples.
+    /// The indices of regions with queued samples.
     queued: Vec<u32>,
-    /// Places in `all`. The sharer is `None` if an interval counts once for all of them.
+    /// Indices in `all`. The sharer is `None` if an interval is counted once for all of them.
     places: HashMap<(RegionRef, Option<Sharer>), u32>,
 }
 

@@ -156,9 +156,9 @@ impl IdleIntervals {
 pub(super) struct Worker {
     location: u32,
     consumer: u32,
-    /// Its own number, if it is a consumer, too.
+    /// The worker's number, if it is a consumer, too.
     own: Option<u32>,
-    /// Its CPU time at the last sample, if it was known, and if it was a worker then.
+    /// The worker's CPU time at the last sample; `None` if it was not known, or if this was not a worker then.
     cpu_ticks: Option<Ticks>,
 }
 
@@ -184,7 +184,7 @@ impl Worked {
     }
 }
 
-/// Other jobs that use less than this part of one CPU in an interval are the operating system's own work.
+/// Other jobs that use less than this fraction of one CPU in an interval are the operating system's own work.
 const OTHER_JOBS_CPU_MIN: f64 = 0.1;
 
 impl View {
@@ -247,7 +247,7 @@ impl View {
         ticks
     }
 
-    /// Charges an interval's joules to the frames that are listed; if there is none, all of them are idle. `worked`: see
+    /// Charges an interval's joules to the frames that are listed; if no frame is listed, all joules are idle. `worked`: see
     /// [`View::worked`].
     pub(super) fn charge_active(
         &mut self,
@@ -265,7 +265,7 @@ impl View {
         let are_others_active = worked.of_other_jobs > OTHER_JOBS_CPU_MIN * ticks as f64;
         let of_others = match self.sharing {
             Sharing::Shared if is_active || are_others_active => {
-                // All consumers have one sum of weights.
+                // All consumers have the same sum of weights.
                 (joules - fixed)
                     * (worked.of_other_jobs / (worked.of_other_jobs + weights.iter().sum::<f64>()))
             }

@@ -12,7 +12,7 @@ pub(crate) struct Consumer {
     pub(super) process: Option<u64>,
     /// The index of its group.
     pub(super) group: Option<u32>,
-    /// Whether it no longer draws from the device. It keeps the joules that it was charged.
+    /// Whether the consumer no longer draws from the device. It keeps the joules that it was charged.
     pub(super) removed: bool,
     pub(super) node: NodeIndex,
     /// The share clock (its group's, if it has one) when `node` became the innermost frame.
@@ -74,7 +74,7 @@ impl Consumer {
         (sharing == Sharing::Independent).then_some(sharer)
     }
 
-    /// Whether it no longer draws from the device, and has never been charged anything.
+    /// Whether the consumer no longer draws from the device, and has never been charged anything.
     pub fn is_removed_and_uncharged(&self) -> bool {
         self.removed && self.accounts.iter().all(|account| account.joules == 0.0)
     }
@@ -142,12 +142,12 @@ impl Consumers {
 /// Several consumers that count as one, such as a process' threads. The group's share is split among its running members.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
-    /// The caller's number for it.
+    /// The caller's number for the group.
     pub name: u64,
     pub running: u32,
     /// The ticks that one running member has been due in the open interval.
     clock: f64,
-    /// The view's share clock when this one was brought up to date.
+    /// The value of the view's share clock when this group was last updated.
     seen: f64,
 }
 

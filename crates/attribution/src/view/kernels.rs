@@ -20,7 +20,7 @@ struct BusyTime {
     running: u32,
     /// The time of the last change of this number.
     since: Timestamp,
-    /// The ticks before that for which at least one ran.
+    /// The ticks before `since` during which at least one stream ran.
     ticks: u64,
 }
 

@@ -56,7 +56,8 @@ pub(crate) struct View {
     pub clock: ShareClock,
     interval: Interval,
     queue: SampleQueue,
-    /// By location and call path. It is kept apart from the accounts because at most one entry grows in an interval.
+    /// The resolved joules by location and call path. They are kept apart from the accounts, because at most one entry grows in
+    /// an interval.
     pub resolved: HashMap<(u32, NodeIndex), Resolved>,
     pub possible_regions: PossibleRegions,
     totals: ViewTotals,
@@ -223,7 +224,8 @@ impl View {
         std::hint::black_box(accounts.fold(0, |all, account| all | account.joules.to_bits()));
     }
 
-    /// Takes several moves of a consumer that runs before, between and after them. `paths` are the call paths of its location.
+    /// Processes several moves of a consumer that runs before, between and after them. `paths` are the call paths of its
+    /// location.
     pub fn moves(&mut self, index: u32, moves: &[Move], paths: &CallPaths, cpu_times: &CpuTimes) {
         let in_time = moves.partition_point(|to| to.time < self.clock.now);
         let (late, in_time) = moves.split_at(in_time);
@@ -246,8 +248,8 @@ impl View {
         self.recorder.calls = Some(calls);
     }
 
-    /// Takes a consumer's moves in one interval. `each` is called with each move, and the ticks that the frame was due since the
-    /// previous one.
+    /// Processes a consumer's moves in one interval. `each` is called with each move, and the ticks that the frame was due
+    /// since the previous one.
     #[inline]
     fn moves_in_interval(
         &mut self,
@@ -356,7 +358,7 @@ impl View {
         ViewTotals { attributed_joules: attributed, conservation_error_joules: error.abs(), ..self.totals }
     }
 
-    /// Iterates over (location, call path, joules) for all call paths. One that was never due anything has 0 J.
+    /// Iterates over (location, call path, joules) for all call paths. A call path that was never due anything has 0 J.
     pub fn accounts(&self) -> impl Iterator<Item = (u32, NodeIndex, Spent)> {
         self.consumers.all.iter().enumerate().flat_map(move |(number, consumer)| {
             let numbered = consumer.accounts.iter().enumerate().skip(1);

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A time in which the share clock was a straight line and all ticks had one price.
+/// A time in which the share clock advanced evenly and all ticks had the same price.
 #[derive(Clone, Debug)]
 struct Piece {
     start: Timestamp,
@@ -83,7 +83,7 @@ impl PriceLog {
         }
     }
 
-    /// Returns the share of one member of a group in what the group is due from `start` to `end`, in ticks.
+    /// Returns the ticks that one member of a group is due from `start` to `end`: a share of those that the group is due.
     fn ticks_of_member(&self, group: u32, start: Timestamp, end: Timestamp) -> f64 {
         let Some(changes) = self.running.get(group as usize) else { return (end - start) as f64 };
         let first = changes.partition_point(|(time, _)| *time <= start).saturating_sub(1);
@@ -116,7 +116,7 @@ impl View {
         }
     }
 
-    /// Records the joules that were charged at `time` to a consumer that ran just before it.
+    /// Records the joules that were charged at `time` to a consumer that ran just before that time.
     pub(super) fn record_at_once(&mut self, time: Timestamp, consumer: u32, joules: f64) {
         let Some(log) = &mut self.prices else { return };
         match log.at_once.back_mut().filter(|(last, _)| *last == time) {
@@ -173,7 +173,7 @@ impl View {
         }
     }
 
-    /// Returns one piece in which each consumer is charged the same as in all of these.
+    /// Returns one piece in which each consumer is charged the same as in all of these pieces.
     fn as_one(&self, pieces: Range<usize>, cpu_times: &CpuTimes) -> Piece {
         let own = self
             .prices

@@ -44,7 +44,7 @@ impl View {
         (clock, group)
     }
 
-    /// Takes a consumer's moves up to the last queued sample. Returns those after it.
+    /// Processes a consumer's moves up to the last queued sample. Returns those after it.
     #[inline]
     pub(super) fn moves_through_samples<'a>(
         &mut self,

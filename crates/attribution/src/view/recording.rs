@@ -12,17 +12,17 @@ use ampere_model::Timestamp;
 /// A call that has ended, and the joules that one view has charged to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Call {
-    /// The time at which it was entered.
+    /// The time at which the call was entered.
     pub start: Timestamp,
-    /// The time at which it was left.
+    /// The time at which the call was left.
     pub end: Timestamp,
-    /// The location on which it was made.
+    /// The location on which the call was made.
     pub location: LocationIndex,
-    /// Its call path, as in [`Engine::nodes`](crate::Engine::nodes).
+    /// The call's call path, as in [`Engine::nodes`](crate::Engine::nodes).
     pub node: NodeIndex,
     /// The number of successive calls that this entry stands for; 0 if it continues a call that was counted before.
     pub calls: u32,
-    /// Its consumer's number in the view.
+    /// The number of the call's consumer in the view.
     consumer: u32,
     /// The call's own joules, without those of the calls that it made.
     pub exclusive_joules: f64,
@@ -30,10 +30,10 @@ pub struct Call {
     pub dynamic_joules: f64,
     /// Joules of the sample intervals that belonged to this call alone.
     pub resolved_joules: f64,
-    /// The joules of the calls that it made, and their dynamic part.
+    /// The joules of the calls that this call made, and their dynamic part.
     inner_joules: f64,
     inner_dynamic_joules: f64,
-    /// The ticks that it and the calls that it made are due in the open interval.
+    /// The ticks that this call, and the calls that it made, are due in the open interval.
     due: Due,
     inner_due: Due,
 }
@@ -49,7 +49,7 @@ pub(crate) struct OpenCall {
 /// The joules of an interval that one call path of a location was charged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Charge {
-    /// The location on which it ran.
+    /// The location on which the call path ran.
     pub location: LocationIndex,
     /// The call path that was charged.
     pub node: NodeIndex,
@@ -70,7 +70,7 @@ pub struct ChargedInterval {
     pub charges: Vec<Charge>,
     /// The counter's increase, as far as it is known.
     pub joules: f64,
-    /// The dynamic part of them; 0 unless the policy is *active*.
+    /// The dynamic part of these joules; 0 unless the policy is *active*.
     pub dynamic_joules: f64,
     /// The idle joules, which are charged to no frame.
     pub idle_joules: f64,
@@ -86,7 +86,8 @@ impl ChargedInterval {
         self.charges.push(Charge { location: LocationIndex(location), node, joules, dynamic_joules });
     }
 
-    /// Returns the dynamic joules that nobody used. With independent sharing, the charges may add up to more than there is.
+    /// Returns the dynamic joules that nobody used. With independent sharing, the charges may add up to more than the device
+    /// used.
     pub fn idle_dynamic_joules(&self) -> f64 {
         let charged: f64 = self.charges.iter().map(|charge| charge.dynamic_joules).sum();
         let unused = self.idle_joules - self.other_jobs_joules;
@@ -174,7 +175,7 @@ impl Call {
         }
     }
 
-    /// Whether it ended at `now`. Energy without time may still be charged to it.
+    /// Whether the call ended at `now`. Energy without time may still be charged to it.
     #[inline]
     fn ended_at(&self, now: Timestamp) -> bool {
         self.end == now && self.start < now
@@ -320,7 +321,7 @@ impl Recording {
         }
     }
 
-    /// Records that the whole interval belonged to one call path. Its joules are resolved for a call that was due all of it.
+    /// Records that an interval belonged to one call path. Its joules are resolved for a call that was due the whole interval.
     pub fn resolve(&mut self, consumer: u32, joules: f64, due: Due) {
         self.alone = Some(Alone { consumer, joules, due });
     }

@@ -1,4 +1,4 @@
-//! Takes a sample, which ends an interval, and charges the joules of the interval.
+//! Processes a sample, which ends an interval, and charges the joules of the interval.
 
 use super::active::{Due, Price, Worked};
 use super::consumer::Consumer;
@@ -10,8 +10,8 @@ use crate::steps::NodeIndex;
 use ampere_model::{RegionRef, Timestamp};
 
 impl View {
-    /// Takes a sample. `region_of` returns the region of a location's call path, `has_run` whether a frame was ever entered on a
-    /// location. `busy_times`: the times of the kernels by which the view is divided, if any are known.
+    /// Processes a sample. `region_of` returns the region of a location's call path, `has_run` whether a frame was ever entered
+    /// on a location. `busy_times`: the times of the kernels by which the view is divided, if any are known.
     pub fn sample(
         &mut self,
         time: Timestamp,
@@ -154,8 +154,8 @@ impl View {
         }
     }
 
-    /// Charges each listed frame for the ticks that it is due, at the consumer's joules per share-clock tick. All joules are
-    /// possible for it.
+    /// Charges each listed frame for the ticks that it is due, at the consumer's joules per share-clock tick. Each of
+    /// these frames may have used all joules.
     #[inline]
     fn charge_listed(
         &mut self,
@@ -188,7 +188,7 @@ impl View {
         }
     }
 
-    /// Records that only one frame ran. The whole interval was its own if nothing was idle either.
+    /// Records that only one frame ran. If nothing was idle either, it used all joules of the interval.
     fn resolve(&mut self, joules: f64, ticks: u64) {
         let mut consumers = self.consumers.all.iter().enumerate();
         let only = consumers.find_map(|(at, consumer)| Some((at, consumer, *consumer.listed.first()?)));
@@ -202,7 +202,8 @@ impl View {
         }
     }
 
-    /// Charges energy without time (two samples with one timestamp) to the frames that ran until then. Returns whether any did.
+    /// Charges energy without time (two samples with the same timestamp) to the frames that ran until then. Returns `false` if
+    /// no frame ran.
     fn charge_at_once(&mut self, joules: f64) -> bool {
         let now = self.clock.now;
         let mut running = vec![0u32; self.consumers.groups.len() + self.consumers.all.len()];

@@ -39,7 +39,7 @@ impl ShareClock {
         time
     }
 
-    /// Advances to a break. Returns the ticks since the last one.
+    /// Advances to a break. Returns the ticks since the last break.
     pub fn advance(&mut self, time: Timestamp) -> u64 {
         let ticks = time - self.now;
         self.ticks = self.at(time);

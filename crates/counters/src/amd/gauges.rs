@@ -134,7 +134,7 @@ impl<H: Copy> GaugeFunctions<H> {
     /// Returns the value in base units; `None` if the status is not success.
     ///
     /// # Safety
-    /// The library is initialised, not ended, and not called from elsewhere meanwhile; a handle is the library's.
+    /// The library is initialised, not ended, and not called from elsewhere in the meantime; a handle is the library's.
     pub unsafe fn ask(&self, device: H, gauge: Gauge) -> Option<f64> {
         let (mut unsigned, mut signed, mut words) = (0u64, 0i64, Words([u32::MAX; 512]));
         // SAFETY: the caller guarantees the conditions above, and the three pointers are to locals of the headers' types or

@@ -1,14 +1,17 @@
 //! The common parts of rocm_smi and amdsmi. Both read the same accumulators of the driver, one per GPU package, in ticks whose
 //! energy the library reports.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::amd::kernel::KernelGauges;
 use crate::energy::Resolution;
 use crate::hwmon;
 use crate::vendor::{self, CallError};
 use crate::{Device, Gauge, Kind, OpenErrors, Quality, Quantity, ReadError, Reading, Settings, Source};
 
 pub(crate) mod gauges;
+mod kernel;
 pub(crate) mod presence;
 pub(crate) mod queues;
 
@@ -50,7 +53,7 @@ pub(crate) trait Gpus: Send {
 }
 
 /// Formats the `BDFID` of both libraries: domain, bus, device, function. A partition's number, in bits 28 to 31, is left out: the
-/// partitions of a GPU have one address and one counter.
+/// partitions of a GPU share its address and its counter.
 pub(crate) fn pci_address(id: u64) -> String {
     format!("{:04x}:{:02x}:{:02x}.{:x}", id >> 32, id >> 8 & 0xff, id >> 3 & 0x1f, id & 7)
 }
@@ -63,6 +66,8 @@ pub(crate) struct Accumulators<L> {
     counters: Vec<(u32, Resolution)>,
     /// For each of `devices`, the gauges that may be read.
     gauges: Vec<Vec<Gauge>>,
+    /// For each of `devices`, the gauges that are read from the kernel's files.
+    files: Vec<KernelGauges>,
 }
 
 /// Returns the gauges of a device that may be read. If the kernel shows no sensors for it, gauges that sensors measure are
@@ -101,8 +106,8 @@ impl<L: Gpus> Accumulators<L> {
         }
         let version = library.version();
         let quality = if version.contains("stand-in") { Quality::Simulated } else { Quality::Measured };
-        let mut found =
-            Accumulators { library, devices: Vec::new(), counters: Vec::new(), gauges: Vec::new() };
+        let (devices, counters, gauges, files) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut found = Accumulators { library, devices, counters, gauges, files };
         for (index, first) in (0..count).zip(first_readings(&found.library, count)) {
             let partner_counts = index % 2 == 1 && found.counters.last().is_some_and(|c| c.0 == index - 1);
             let energy = match first {
@@ -129,9 +134,7 @@ impl<L: Gpus> Accumulators<L> {
                 ));
                 continue;
             }
-            let seen = pci.as_deref().is_some_and(|pci| hwmon::has_sensors(&settings.sys_root, pci));
-            let simulated = quality == Quality::Simulated;
-            found.gauges.push(askable(found.library.gauges(), seen || simulated));
+            found.add_gauges(pci.as_deref(), &settings.sys_root, quality);
             let model = found.library.model(index).unwrap_or_else(|| "AMD GPU".to_owned());
             found.devices.push(Device {
                 name: format!("GPU-{index}"),
@@ -149,6 +152,17 @@ impl<L: Gpus> Accumulators<L> {
             found.counters.push((index, resolution));
         }
         found
+    }
+
+    /// Adds the gauges of the next device.
+    fn add_gauges(&mut self, pci: Option<&str>, root: &Path, quality: Quality) {
+        let pci = pci.unwrap_or_default();
+        let has_sensors = hwmon::amd_chip(root, pci).is_some() || quality == Quality::Simulated;
+        let files = KernelGauges::open(root, pci);
+        let mut gauges = askable(self.library.gauges(), has_sensors);
+        gauges.extend(files.known());
+        self.gauges.push(gauges);
+        self.files.push(files);
     }
 }
 
@@ -237,6 +251,9 @@ impl<L: Gpus> Source for Accumulators<L> {
         if !self.gauges.get(device)?.contains(&gauge) {
             return None;
         }
-        gauge.possible(self.library.gauge(index, gauge)?)
+        let files = self.files.get_mut(device)?;
+        let value =
+            if files.known().contains(&gauge) { files.read(gauge) } else { self.library.gauge(index, gauge) };
+        gauge.possible(value?)
     }
 }

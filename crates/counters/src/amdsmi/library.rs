@@ -1,7 +1,7 @@
 //! The calls into libamd_smi.
 //!
 //! Signatures are those of `amd_smi/amdsmi.h` in ROCm 6.0 to 7. If a structure's layout differs between these, only fields that
-//! are at the same place in all are used. As with librocm_smi64, whose code it contains, **nothing is called after a failed
+//! are at the same offset in all are used. As with librocm_smi64, whose code it contains, **nothing is called after a failed
 //! `amdsmi_init`**: [`Loaded::init`] consumes the loaded library and returns a [`Library`] only on success.
 #![allow(unsafe_code)]
 
@@ -34,8 +34,8 @@ type VersionFn = unsafe extern "C" fn(version: *mut RawVersion) -> u32;
 /// The header's name is `AMDSMI_INIT_AMD_GPUS`.
 const INIT_AMD_GPUS: u64 = 1 << 1;
 
-/// `amdsmi_version_t`: year, major, minor and release until ROCm 6.x, then without the year. The pointer is at the same place,
-/// and its text has the whole version.
+/// `amdsmi_version_t`: year, major, minor and release until ROCm 6.x, then without the year. The pointer has the same offset in
+/// both, and its text has the whole version.
 #[repr(C)]
 struct RawVersion {
     numbers: [u32; 4],
@@ -103,7 +103,7 @@ impl Loaded {
         let ended = |error| ("amdsmi_init", error);
         {
             let _guard = lock().map_err(ended)?;
-            // SAFETY: may be called at any time (it counts its callers).
+            // SAFETY: the function may be called at any time (it counts its callers).
             check(unsafe { (self.0.init)(INIT_AMD_GPUS) }).map_err(ended)?;
         }
         let mut library = Library { functions: self.0, processors: Vec::new() };
@@ -129,7 +129,7 @@ impl Library {
     fn sockets(&self) -> Result<Vec<Handle>, CallError> {
         let _guard = lock()?;
         list(|count, handles| {
-            // SAFETY: initialised, not ended; `handles` is null or has room for `count`, see `list`.
+            // SAFETY: the library is initialised, not ended; `handles` is null or has room for `count`, see `list`.
             unsafe { (self.functions.sockets)(count, handles) }
         })
     }
@@ -146,7 +146,7 @@ impl Library {
         let version = self.functions.version?;
         let mut raw = RawVersion { numbers: [0; 4], build: std::ptr::null() };
         let _guard = lock().ok()?;
-        // SAFETY: initialised, not ended, and `raw` is a local as large as the header's, of any release.
+        // SAFETY: the library is initialised, not ended, and `raw` is a local as large as the header's, of any release.
         check(unsafe { version(&mut raw) }).ok()?;
         Some(raw)
     }
@@ -183,8 +183,8 @@ impl Gpus for Library {
         let processor = self.processor(device)?;
         let _guard = lock()?;
         let (mut raw, mut resolution, mut timestamp) = (0, 0.0, 0);
-        // SAFETY: initialised (else there is no Library), not ended (lock), the handle is the library's, and the three pointers
-        // are to locals of the header's types.
+        // SAFETY: the library is initialised (else there is no Library), not ended (lock), the handle is the library's, and the
+        // three pointers are to locals of the header's types.
         check(unsafe { (self.functions.energy)(processor, &mut raw, &mut resolution, &mut timestamp) })?;
         Ok(Energy { raw, resolution_microjoules: resolution, timestamp })
     }
@@ -194,7 +194,8 @@ impl Gpus for Library {
         let processor = self.processor(device).ok()?;
         let _guard = lock().ok()?;
         let mut info = RawAsic([0; 4096]);
-        // SAFETY: initialised, not ended, the handle is the library's, and `info` is larger than any release's structure.
+        // SAFETY: the library is initialised, not ended, the handle is the library's, and `info` is larger than any release's
+        // structure.
         check(unsafe { asic(processor, &mut info) }).ok()?;
         let text = CStr::from_bytes_until_nul(&info.0).ok()?.to_string_lossy().trim().to_owned();
         (!text.is_empty()).then_some(text)
@@ -205,7 +206,7 @@ impl Gpus for Library {
         let processor = self.processor(device).ok()?;
         let _guard = lock().ok()?;
         let mut id = 0;
-        // SAFETY: initialised, not ended, the handle is the library's, and `id` is a local.
+        // SAFETY: the library is initialised, not ended, the handle is the library's, and `id` is a local.
         check(unsafe { bdf(processor, &mut id) }).ok()?;
         Some(pci_address(id))
     }
@@ -228,7 +229,7 @@ impl Gpus for Library {
     fn gauge(&self, device: u32, gauge: Gauge) -> Option<f64> {
         let processor = self.processor(device).ok()?;
         let _guard = lock().ok()?;
-        // SAFETY: initialised (else there is no Library), not ended (lock), and the handle is the library's.
+        // SAFETY: the library is initialised (else there is no Library), not ended (lock), and the handle is the library's.
         unsafe { self.functions.gauges.ask(processor, gauge) }
     }
 }
@@ -236,7 +237,7 @@ impl Gpus for Library {
 impl Drop for Library {
     fn drop(&mut self) {
         let Ok(_guard) = lock() else { return };
-        // SAFETY: initialised by this value and not yet shut down for it; not ended. Its status changes nothing.
+        // SAFETY: the library is initialised by this value and not yet shut down for it; not ended. Its status changes nothing.
         unsafe { (self.functions.shut_down)() };
     }
 }

@@ -1,5 +1,5 @@
 //! AMD GPUs' energy counters through libamd_smi, the successor of librocm_smi64. It reads the same accumulators from the same
-//! driver, so only one of the two is opened: see [`crate::select`]. ROCm 10 has this one alone.
+//! driver, so only one of the two is opened: see [`crate::select`]. ROCm 10 has only this library.
 
 use crate::amd::{Accumulators, DEVICES_MAX, presence};
 use crate::vendor::find::{self, Wanted};

@@ -74,6 +74,12 @@ const PROCESSES: u32 = 64;
 /// The factor by which each further attempt has more entries.
 const MORE_PROCESSES: u32 = 16;
 
+/// The clock of the multiprocessors, `NVML_CLOCK_SM`.
+const CLOCK_SM: u32 = 1;
+/// `nvmlClocksThrottleReasonSwThermalSlowdown` and `nvmlClocksThrottleReasonHwThermalSlowdown`.
+const THERMAL_REASONS: u64 = 0x20 | 0x40;
+/// `nvmlClocksThrottleReasonSwPowerCap` and `nvmlClocksThrottleReasonHwPowerBrakeSlowdown`.
+const POWER_REASONS: u64 = 0x04 | 0x80;
 /// The header's name is `NVML_TEMPERATURE_GPU`.
 const TEMPERATURE_GPU: u32 = 0;
 
@@ -92,6 +98,10 @@ pub(super) struct Library {
     temperature: Option<unsafe extern "C" fn(device: Handle, sensor: u32, celsius: *mut u32) -> u32>,
     utilization: Option<DeviceFn<Utilization>>,
     memory: Option<DeviceFn<Memory>>,
+    clock: Option<unsafe extern "C" fn(device: Handle, clock: u32, megahertz: *mut u32) -> u32>,
+    power_limit: Option<DeviceFn<u32>>,
+    /// The older name of `nvmlDeviceGetCurrentClocksEventReasons`, which every driver has.
+    throttle_reasons: Option<DeviceFn<u64>>,
     processes: Option<unsafe extern "C" fn(device: Handle, count: *mut u32, to: *mut ProcessInfo) -> u32>,
 }
 
@@ -127,6 +137,9 @@ impl Library {
                 temperature: symbols.get("nvmlDeviceGetTemperature").ok(),
                 utilization: symbols.get("nvmlDeviceGetUtilizationRates").ok(),
                 memory: symbols.get("nvmlDeviceGetMemoryInfo_v2").ok(),
+                clock: symbols.get("nvmlDeviceGetClockInfo").ok(),
+                power_limit: symbols.get("nvmlDeviceGetEnforcedPowerLimit").ok(),
+                throttle_reasons: symbols.get("nvmlDeviceGetCurrentClocksThrottleReasons").ok(),
                 processes: symbols.get("nvmlDeviceGetComputeRunningProcesses_v3").ok(),
             };
             (init, library)
@@ -213,6 +226,9 @@ impl Library {
             Gauge::Temperature => self.temperature.is_some(),
             Gauge::Busy => self.utilization.is_some(),
             Gauge::MemoryUsed | Gauge::MemorySize => self.memory.is_some(),
+            Gauge::Clock => self.clock.is_some(),
+            Gauge::PowerLimit => self.power_limit.is_some(),
+            Gauge::ThermalThrottling | Gauge::PowerThrottling => self.throttle_reasons.is_some(),
             _ => false,
         }
     }
@@ -239,6 +255,22 @@ impl Library {
                     let memory = self.memory?;
                     let bytes: Memory = get(|bytes| memory(device, bytes)).ok()?;
                     Some(if gauge == Gauge::MemoryUsed { bytes.used } else { bytes.total } as f64)
+                }
+                Gauge::Clock => {
+                    let clock = self.clock?;
+                    get(|megahertz: &mut u32| clock(device, CLOCK_SM, megahertz))
+                        .ok()
+                        .map(|mhz| f64::from(mhz) * 1e6)
+                }
+                Gauge::PowerLimit => {
+                    let limit = self.power_limit?;
+                    get(|milliwatts: &mut u32| limit(device, milliwatts)).ok().map(|mw| f64::from(mw) * 1e-3)
+                }
+                Gauge::ThermalThrottling | Gauge::PowerThrottling => {
+                    let reasons = self.throttle_reasons?;
+                    let reasons: u64 = get(|bits| reasons(device, bits)).ok()?;
+                    let of = if gauge == Gauge::PowerThrottling { POWER_REASONS } else { THERMAL_REASONS };
+                    Some(f64::from(u8::from(reasons & of != 0)))
                 }
                 _ => None,
             }

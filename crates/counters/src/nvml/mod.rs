@@ -19,8 +19,17 @@ const ENERGY: &str = "nvmlDeviceGetTotalEnergyConsumption";
 /// More devices than any node has: a count above it is not believed.
 const DEVICES_MAX: u32 = 256;
 
-const GAUGES: [Gauge; 5] =
-    [Gauge::Power, Gauge::Temperature, Gauge::Busy, Gauge::MemoryUsed, Gauge::MemorySize];
+const GAUGES: [Gauge; 9] = [
+    Gauge::Power,
+    Gauge::Temperature,
+    Gauge::Busy,
+    Gauge::MemoryUsed,
+    Gauge::MemorySize,
+    Gauge::Clock,
+    Gauge::PowerLimit,
+    Gauge::ThermalThrottling,
+    Gauge::PowerThrottling,
+];
 
 pub(crate) struct NvidiaGpus {
     library: Library,

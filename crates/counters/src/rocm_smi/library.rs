@@ -92,7 +92,7 @@ impl Library {
     pub fn device_count(&self) -> Result<u32, CallError> {
         let _guard = lock()?;
         let mut count = 0;
-        // SAFETY: initialised (else there is no Library), not ended (lock), and `count` is a local.
+        // SAFETY: the library is initialised (else there is no Library), not ended (lock), and `count` is a local.
         check(unsafe { (self.0.count)(&mut count) })?;
         Ok(count)
     }
@@ -110,8 +110,8 @@ impl Gpus for Library {
         let mut timestamp = 0;
         // Room for two floats: ROCm before 4.5 lacks this argument and writes its 8-byte time stamp here.
         let mut resolution = AlignedFloats([0.0; 2]);
-        // SAFETY: initialised, not ended, and the three pointers are to locals of the header's types or larger. An index that is
-        // out of bounds, as after a device has gone, is answered with a status.
+        // SAFETY: the library is initialised, not ended, and the three pointers are to locals of the header's types or larger.
+        // An index that is out of bounds, as after a device has gone, is answered with a status.
         check(unsafe { (self.0.energy)(device, &mut raw, resolution.0.as_mut_ptr(), &mut timestamp) })?;
         Ok(Energy { raw, resolution_microjoules: resolution.0[0], timestamp })
     }
@@ -122,7 +122,7 @@ impl Gpus for Library {
         let _guard = lock().ok()?;
         let mut bytes = [0u8; 256];
         // The last byte is kept from the library, so that the text ends whatever it writes.
-        // SAFETY: initialised, not ended, and the library may write `len` bytes, all of them ours.
+        // SAFETY: the library is initialised, not ended, and may write `len` bytes, all of them ours.
         check(unsafe { name(device, bytes.as_mut_ptr().cast(), bytes.len() - 1) }).ok()?;
         let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().trim().to_owned();
         (!text.is_empty()).then_some(text)
@@ -132,7 +132,7 @@ impl Gpus for Library {
         let pci = self.0.pci?;
         let _guard = lock().ok()?;
         let mut id = 0;
-        // SAFETY: initialised, not ended, and `id` is a local.
+        // SAFETY: the library is initialised, not ended, and `id` is a local.
         check(unsafe { pci(device, &mut id) }).ok()?;
         Some(pci_address(id))
     }
@@ -141,7 +141,7 @@ impl Gpus for Library {
         let mut raw = RawVersion { major: 0, minor: 0, patch: 0, build: std::ptr::null() };
         let Some(version) = self.0.version else { return super::NAME.to_owned() };
         let Ok(_guard) = lock() else { return super::NAME.to_owned() };
-        // SAFETY: initialised, not ended, and `raw` is a local with the header's layout.
+        // SAFETY: the library is initialised, not ended, and `raw` is a local with the header's layout.
         if check(unsafe { version(&mut raw) }).is_err() {
             return super::NAME.to_owned();
         }
@@ -161,7 +161,7 @@ impl Gpus for Library {
 
     fn gauge(&self, device: u32, gauge: Gauge) -> Option<f64> {
         let _guard = lock().ok()?;
-        // SAFETY: initialised (else there is no Library), and not ended (lock).
+        // SAFETY: the library is initialised (else there is no Library), and not ended (lock).
         unsafe { self.0.gauges.ask(device, gauge) }
     }
 }
@@ -169,7 +169,7 @@ impl Gpus for Library {
 impl Drop for Library {
     fn drop(&mut self) {
         let Ok(_guard) = lock() else { return };
-        // SAFETY: initialised by this value and not yet shut down for it; not ended. Its status changes nothing.
+        // SAFETY: the library is initialised by this value and not yet shut down for it; not ended. Its status changes nothing.
         unsafe { (self.0.shut_down)() };
     }
 }

@@ -54,7 +54,7 @@ impl Answer {
         self.devices.iter().map(|line| line.split('|').next().unwrap()).collect()
     }
 
-    /// Returns the devices that no other contains.
+    /// Returns the devices that are not contained in another.
     pub fn topmost(&self) -> Vec<&str> {
         let mut names = self.names();
         names.retain(|name| !self.contains.iter().flatten().any(|part| part == name));

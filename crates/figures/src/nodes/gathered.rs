@@ -22,7 +22,7 @@ const IDLE_WINDOW: Duration = Duration::from_secs(2);
 /// The fraction by which a sum may decrease because of rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// The other nodes, by the names of their directories, and this one.
+/// This node, and the other nodes by the names of their directories.
 #[derive(Debug, Default)]
 pub struct Nodes {
     nodes: BTreeMap<String, Node>,
@@ -171,7 +171,7 @@ impl Nodes {
         }
     }
 
-    /// Takes the figures from a node's summary, which is on disk during the run and after its end.
+    /// Reads the figures from a node's summary, which is on disk during the run and after its end.
     pub fn take_summary(&mut self, name: &str, joules: f64, is_final: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if joules.is_finite() {

@@ -34,9 +34,9 @@ pub struct Job {
     pub other_nodes: Others,
     /// The ranks, sorted by node and then by number.
     pub ranks: Vec<RankLine>,
-    /// Exclusive joules of the ranks view, most first.
+    /// Exclusive joules of the ranks view, in descending order.
     pub functions: Vec<NamedJoules>,
-    /// Exclusive joules by GPU kernel, most first.
+    /// Exclusive joules by GPU kernel, in descending order.
     pub kernels: Vec<NamedJoules>,
 }
 
@@ -74,19 +74,19 @@ impl NodeState {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeLine {
     pub node: String,
-    /// Whether its figures still change.
+    /// Whether the node's figures still change.
     pub state: NodeState,
-    /// The reason if there are no new figures of it; may be empty.
+    /// The reason if there are no new figures of the node; may be empty.
     pub problem: String,
-    /// The quality of its joules; empty if they are not known.
+    /// The quality of the node's joules; empty if they are not known.
     pub energy: String,
-    /// The energy of the devices that are in no other one.
+    /// The energy of the devices that are not contained in another.
     pub joules: f64,
     /// The present power, `None` if the node has ended; in a summary, the mean over the run.
     pub watts: Option<f64>,
-    /// Its joules that were charged to no frame.
+    /// The node's joules that were charged to no frame.
     pub idle_joules: f64,
-    /// Its joules that cannot be attributed.
+    /// The node's joules that cannot be attributed.
     pub lost_joules: f64,
     /// The part of its joules that was idle between its last two reports; in a summary, over the run.
     pub idle_ratio: Option<f64>,
@@ -108,7 +108,7 @@ pub struct RankLine {
 pub struct NamedJoules {
     /// The name of the function or kernel.
     pub name: String,
-    /// Its exclusive joules on all nodes.
+    /// The exclusive joules on all nodes.
     pub joules: f64,
 }
 
@@ -126,7 +126,7 @@ const LINES_MAX: usize = 128;
 const FUNCTIONS_MAX: usize = 200;
 /// The maximum number of nodes that are named as the hottest or as idle.
 const NAMES_MAX: usize = 5;
-/// A node is called idle if at least this part of its joules is idle.
+/// A node is called idle if at least this fraction of its joules is idle.
 const IDLE_RATIO: f64 = 0.9;
 
 impl Job {

@@ -40,7 +40,7 @@ pub struct NodeReport {
     pub is_last: bool,
     /// The quality of its joules.
     pub energy: String,
-    /// The sums over the devices that are in no other one.
+    /// The sums over the devices that are not contained in another.
     pub totals: Totals,
     /// The losses of the node.
     #[serde(default)]
@@ -119,7 +119,7 @@ impl NodeReport {
             energy: least_trusted(snapshot.topmost().map(|device| device.energy.as_str())).to_owned(),
             totals,
             losses: snapshot.losses(),
-            rank_count: snapshot.ranks.iter().filter(|process| process.is_numbered()).count(),
+            rank_count: snapshot.ranks.iter().filter(|process| process.is_rank()).count(),
             ranks,
             functions: largest(functions),
             kernels: largest(kernels),

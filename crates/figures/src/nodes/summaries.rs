@@ -2,10 +2,11 @@
 
 use crate::assignment;
 use crate::clock_text::seconds;
+use crate::events::EventSum;
 use crate::lanes;
 use crate::losses::Losses;
 use crate::missing;
-use crate::summary::{MpiRanks, NodeCpu, Run, Summary, least_trusted, topmost};
+use crate::summary::{MpiRanks, NodeCpu, Range, Run, Summary, Work, least_trusted, topmost};
 use crate::waits::Waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -41,8 +42,9 @@ pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
         whole.overhead.stacks.iter().chain(more).cloned().reduce(|sum, more| sum.with(&more));
     whole.topology.extend(all.iter_mut().flat_map(|node| std::mem::take(&mut node.topology)));
     join_lanes(&mut whole, &mut all);
-    let others = whole.renumbered(all);
+    let (others, events) = whole.renumbered(all);
     whole.devices.extend(others);
+    whole.events.append(events);
     whole
 }
 
@@ -71,6 +73,9 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
         waiting: waiting_of(&all),
         notes: notes.into_iter().collect(),
         missing: missing.into_iter().collect(),
+        work: Work::joined(runs(), None),
+        ranges: Range::joined(runs()),
+        events: EventSum::joined(runs()),
         ..Run::default()
     };
     let mut whole = all.remove(0);
@@ -78,8 +83,9 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
         whole.topology.extend(all.iter_mut().flat_map(|part| std::mem::take(&mut part.topology)));
         assignment::sort(&mut whole.topology);
         join_lanes(&mut whole, &mut all);
-        let others = whole.renumbered(all);
+        let (others, events) = whole.renumbered(all);
         whole.devices.extend(others);
+        whole.events.append(events);
         whole.order_names();
     }
     let all_threads_lead = whole.devices.iter().any(|device| device.other_ranks_lead);
@@ -87,8 +93,14 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
         device.other_ranks_lead = all_threads_lead && device.other_ranks.is_some();
     }
     whole.devices.sort_by(|a, b| (a.unit != "J", &a.node).cmp(&(b.unit != "J", &b.node)));
+    let site = whole.run.site.take();
     (whole.run, whole.quality) = (run, quality);
-    whole.run.total_joules = topmost(&whole).map(|device| device.total_joules).sum::<f64>() + 0.0;
+    let joules: Vec<f64> = topmost(&whole).map(|device| device.total_joules).collect();
+    whole.run.total_joules = joules.iter().sum::<f64>() + 0.0;
+    let known = (!joules.is_empty()).then_some(whole.run.total_joules);
+    whole.run.work = Work::joined(std::iter::once(&whole.run), known);
+    whole.run.events = EventSum::with_joules(std::mem::take(&mut whole.run.events), known);
+    whole.run.site = site.map(|site| site.with_joules(whole.run.total_joules));
     whole
 }
 
@@ -111,6 +123,8 @@ fn run_of(all: &[Summary]) -> Run {
         notes_of_missing.insert(0, note.clone());
         notes.push(note);
     }
+    let total_joules = runs().map(|run| run.total_joules).sum();
+    let is_measured = all.iter().any(|node| topmost(node).next().is_some());
     Run {
         start: dates(|run| &run.start).min().cloned().unwrap_or_default(),
         end: dates(|run| &run.end).max().cloned().unwrap_or_default(),
@@ -120,7 +134,11 @@ fn run_of(all: &[Summary]) -> Run {
         ranks: runs().map(|run| run.ranks).sum(),
         node_ranks: runs().flat_map(Run::ranks_of_nodes).collect(),
         energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
-        total_joules: runs().map(|run| run.total_joules).sum(),
+        total_joules,
+        work: Work::joined(runs(), is_measured.then_some(total_joules)),
+        events: EventSum::with_joules(EventSum::joined(runs()), is_measured.then_some(total_joules)),
+        ranges: Range::joined(runs()),
+        site: runs().find_map(|run| run.site.clone()).map(|site| site.with_joules(total_joules)),
         seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
         notes,
         missing: notes_of_missing,

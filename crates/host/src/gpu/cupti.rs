@@ -1,4 +1,4 @@
-//! Wraps the program's own subscriptions to CUPTI. CUPTI serves one tool at a time, so our adapter first releases it.
+//! Wraps the program's own subscriptions to CUPTI. CUPTI serves one tool at a time, so our adapter releases it first.
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -18,7 +18,7 @@ type SubscribeV2 = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *
 fn leave() {
     let leave = LEAVE.load(Ordering::Acquire);
     if !leave.is_null() {
-        // SAFETY: the adapter's function, of this type.
+        // SAFETY: this is the adapter's function, which has this type.
         unsafe { transmute::<*mut c_void, extern "C" fn()>(leave)() }
     }
 }
@@ -26,7 +26,7 @@ fn leave() {
 /// The wrapper of `cuptiSubscribe`.
 ///
 /// # Safety
-/// As CUPTI's function.
+/// The caller must keep to the rules of CUPTI's function.
 pub unsafe extern "C" fn subscribe(
     subscriber: *mut c_void,
     callback: *mut c_void,
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn subscribe(
 /// The wrapper of `cuptiSubscribe_v2`.
 ///
 /// # Safety
-/// As CUPTI's function.
+/// The caller must keep to the rules of CUPTI's function.
 pub unsafe extern "C" fn subscribe_v2(
     subscriber: *mut c_void,
     callback: *mut c_void,
@@ -51,6 +51,6 @@ pub unsafe extern "C" fn subscribe_v2(
 ) -> c_int {
     leave();
     let own = SUBSCRIBE_V2.load(Ordering::Acquire);
-    // SAFETY: as above.
+    // SAFETY: this is CUPTI's function, which has this type.
     unsafe { transmute::<*mut c_void, SubscribeV2>(own)(subscriber, callback, data, parameters) }
 }

@@ -35,7 +35,7 @@ const fn stack_words(variant: Variant, arguments: u32, characters: u32) -> u32 {
         // The error code, and one hidden length for each character argument.
         _ => arguments + 1 + characters,
     };
-    total.saturating_sub(6)
+    total.saturating_sub(super::frame::REGISTERS as u32)
 }
 
 /// Returns the number that a wrapper passes to the common body: a [`Call`].

@@ -22,7 +22,7 @@ struct Positions {
 fn positions(how: Completion) -> Positions {
     let (flag, index, status) = match how {
         Completion::Wait => (None, None, 1),
-        Completion::Test | Completion::Ask => (Some(1), None, 2),
+        Completion::Test | Completion::GetStatus => (Some(1), None, 2),
         Completion::WaitAny => (None, Some(2), 3),
         Completion::TestAny => (Some(3), Some(2), 4),
         Completion::WaitAll => (None, None, 2),
@@ -34,7 +34,7 @@ fn positions(how: Completion) -> Positions {
 
 /// Whether the function has one request, and not an array.
 fn has_one(how: Completion) -> bool {
-    matches!(how, Completion::Wait | Completion::Test | Completion::Ask)
+    matches!(how, Completion::Wait | Completion::Test | Completion::GetStatus)
 }
 
 /// Whether the function has an array of statuses.
@@ -53,7 +53,7 @@ pub unsafe fn before(library: &Library, how: Completion, frame: Frame, thread: &
     let ignores = library.is_ignored(frame.word(status));
     if has_one(how) {
         call.place = requests::find(match how {
-            Completion::Ask => library.handle(frame.word(0)),
+            Completion::GetStatus => library.handle(frame.word(0)),
             // SAFETY: the argument is the address of a request.
             _ => unsafe { library.handle_in(frame.word(0), 0) },
         });
@@ -106,7 +106,7 @@ pub unsafe fn after(library: &Library, how: Completion, frame: Frame, thread: &m
         unsafe { library.received(frame.word(status) + at * library.status_bytes()) }
     };
     if has_one(how) {
-        return complete(location, thread.call.place, &status_of(0), how == Completion::Ask);
+        return complete(location, thread.call.place, &status_of(0), how == Completion::GetStatus);
     }
     let places = thread.call.places.all();
     match (how, index) {
@@ -136,12 +136,12 @@ pub unsafe fn after(library: &Library, how: Completion, frame: Frame, thread: &m
     }
 }
 
-/// Forgets the requests that a failed call has ended, because nothing is known about them.
+/// Removes the requests that a failed call has ended from the table: whether they were completed is unknown.
 ///
 /// # Safety
 /// As for [`after`].
 unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread: &mut Thread) {
-    if how == Completion::Ask {
+    if how == Completion::GetStatus {
         return;
     }
     let CallState { place, places, .. } = &mut thread.call;

@@ -2,6 +2,11 @@
 
 use std::ffi::c_int;
 
+/// The number of arguments in registers, by the processor's calling convention.
+pub const REGISTERS: usize = if cfg!(target_arch = "aarch64") { 8 } else { 6 };
+/// The word of the frame that has the result, as `trampoline::body` keeps it.
+const RESULT: isize = if cfg!(target_arch = "aarch64") { -12 } else { -9 };
+
 /// The stack frame in which the wrapper's body keeps the arguments of a wrapped call from C and its result.
 #[derive(Clone, Copy)]
 pub struct Frame {
@@ -17,10 +22,10 @@ impl Frame {
         Frame { address: address as *mut usize, has_large_counts }
     }
 
-    /// Returns the place of an argument, counted from 0: saved registers are below the frame's address, arguments on
-    /// the stack above.
+    /// Returns the address of an argument, counted from 0. Saved registers are below the frame's address, arguments on the
+    /// stack above.
     fn place(self, at: usize) -> *mut usize {
-        let words = if at < 6 { -1 - at as isize } else { at as isize - 4 };
+        let words = if at < REGISTERS { -1 - at as isize } else { (at - REGISTERS + 2) as isize };
         // SAFETY: the place is within the body's frame, or among the caller's arguments, which belong to the called function.
         unsafe { self.address.offset(words) }
     }
@@ -73,6 +78,6 @@ impl Frame {
     /// Whether the real function, which has returned, was successful.
     pub fn has_succeeded(self) -> bool {
         // SAFETY: the body keeps the result there, once there is one.
-        unsafe { *self.address.offset(-9) as c_int == 0 }
+        unsafe { *self.address.offset(RESULT) as c_int == 0 }
     }
 }

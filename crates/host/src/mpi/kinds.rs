@@ -22,7 +22,7 @@ pub enum Kind {
     SendReceiveReplace,
     /// MPI_Mprobe and MPI_Improbe, which find a message that is received later.
     Find {
-        /// Whether it only tests, and does not wait.
+        /// Whether the call only tests, and does not wait.
         tests: bool,
     },
     ReceiveFound,
@@ -57,6 +57,8 @@ pub enum Kind {
     /// A collective among neighbours, by the collective whose arguments are the same.
     Neighbours(Form, c_int),
     Finalize,
+    /// A function that may connect the process to those of another MPI_COMM_WORLD.
+    Connect,
 }
 
 /// How a function completes requests.
@@ -65,7 +67,7 @@ pub enum Completion {
     Wait,
     Test,
     /// MPI_Request_get_status, after which the request still exists.
-    Ask,
+    GetStatus,
     WaitAny,
     TestAny,
     WaitAll,
@@ -104,7 +106,7 @@ fn kind(stem: &str) -> Option<Kind> {
         "startall" => Kind::StartAll,
         "wait" => Kind::Complete(Completion::Wait),
         "test" => Kind::Complete(Completion::Test),
-        "request_get_status" => Kind::Complete(Completion::Ask),
+        "request_get_status" => Kind::Complete(Completion::GetStatus),
         "waitany" => Kind::Complete(Completion::WaitAny),
         "testany" => Kind::Complete(Completion::TestAny),
         "waitall" => Kind::Complete(Completion::WaitAll),
@@ -120,6 +122,7 @@ fn kind(stem: &str) -> Option<Kind> {
         "win_wait" => Kind::EndEpoch(Side::Exposure),
         "win_test" => Kind::TestEpoch,
         "finalize" => Kind::Finalize,
+        "comm_spawn" | "comm_spawn_multiple" | "comm_accept" | "comm_connect" | "comm_join" => Kind::Connect,
         _ => return collective_kind(stem),
     })
 }

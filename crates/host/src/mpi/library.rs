@@ -1,17 +1,18 @@
 //! The MPI library behind the wrappers: its functions, and its handle of MPI_COMM_WORLD.
 
 use super::requests;
+use ampere_model::OF_ANOTHER_WORLD;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// A handle of an MPI library outside of the global scope, such as one that a Python module loaded.
 static HIDDEN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 fn global(name: &CStr) -> *mut c_void {
-    // SAFETY: a lookup by name in the global scope.
+    // SAFETY: this is a lookup by name in the global scope.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
@@ -99,6 +100,8 @@ pub struct Library {
     is_open_mpi: bool,
     /// The number, in the run, of rank 0 of MPI_COMM_WORLD. It is not 0 in a program that MPI_Comm_spawn has started.
     first: u32,
+    /// The number of calls that may have connected this process to those of another MPI_COMM_WORLD.
+    connections: AtomicU32,
     null_communicator: usize,
     null_window: usize,
     null_group: usize,
@@ -200,10 +203,11 @@ impl Neighbours {
 pub struct Membership {
     /// The number of ranks in this process's group.
     pub size: u32,
-    /// This process's rank in that group; 0 if it has none.
+    /// This process's rank in its group; 0 if it has none.
     pub rank: u32,
-    /// The members' numbers in the run: their ranks in MPI_COMM_WORLD, unless MPI_Comm_spawn has started the program. `None`
-    /// stands for all ranks of an MPI_COMM_WORLD whose numbers start at 0.
+    /// The members' numbers in the run: their ranks in MPI_COMM_WORLD, unless MPI_Comm_spawn has started the program. The numbers of
+    /// processes of another MPI_COMM_WORLD are not known here ([`OF_ANOTHER_WORLD`]). `None` stands for all ranks of an
+    /// MPI_COMM_WORLD whose numbers start at 0.
     pub ranks: Option<Vec<u32>>,
     /// The other group of an inter-communicator.
     pub remote: Option<RemoteGroup>,
@@ -213,7 +217,7 @@ pub struct Membership {
 #[derive(Clone, Copy)]
 pub struct RemoteGroup {
     pub size: u32,
-    /// The place of its rank 0 among all members.
+    /// The index of its rank 0 among all members.
     pub first: u32,
 }
 
@@ -229,10 +233,9 @@ type GroupFree = unsafe extern "C" fn(group: *mut usize) -> c_int;
 
 impl Membership {
     /// Returns the members of an inter-communicator, of which this is the remote group. The order of the groups is the same in all
-    /// processes.
-    fn joined_with(self, own: Membership) -> Option<Membership> {
+    /// processes. `is_first`: this group comes first.
+    fn joined_with(self, own: Membership, is_first: bool) -> Option<Membership> {
         let (mut ranks, remote) = (own.ranks?, self.ranks?);
-        let is_first = remote < ranks;
         let first = if is_first { 0 } else { own.size };
         ranks.splice((first as usize)..(first as usize), remote);
         Some(Membership { ranks: Some(ranks), remote: Some(RemoteGroup { size: self.size, first }), ..own })
@@ -289,6 +292,7 @@ impl Library {
             world,
             is_open_mpi: world != MPICH_WORLD,
             first,
+            connections: AtomicU32::new(parent().is_some().into()),
             null_communicator: null_communicator(),
             null_window: found(c"ompi_mpi_win_null").map_or(MPICH_NO_WINDOW, |address| address as usize),
             null_group: found(c"ompi_mpi_group_null").map_or(MPICH_NO_GROUP, |address| address as usize),
@@ -386,7 +390,12 @@ impl Library {
         }
     }
 
-    /// Returns the members of a communicator. `None` if it has members of another MPI_COMM_WORLD.
+    /// Called before a call that may connect this process to those of another MPI_COMM_WORLD.
+    pub fn connects(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the members of a communicator. `None` if it has members of another MPI_COMM_WORLD, and which one is not known.
     pub fn membership(&self, communicator: usize) -> Option<Membership> {
         if communicator == 0 || communicator == self.null_communicator {
             return None;
@@ -394,11 +403,35 @@ impl Library {
         let own = self.members(self.comm_group, communicator)?;
         match number(self.test_inter, communicator)? {
             0 => Some(own),
-            _ => self.members(self.remote_group, communicator)?.joined_with(own),
+            _ => {
+                let remote = self.members(self.remote_group, communicator)?;
+                let is_of_another_world = remote.ranks.as_ref()?.contains(&OF_ANOTHER_WORLD);
+                let is_first = match is_of_another_world {
+                    true => self.is_with_parents(communicator),
+                    false => remote.ranks < own.ranks,
+                };
+                remote.joined_with(own, is_first)
+            }
         }
     }
 
-    /// Returns the processes that have a window. `None` if some are of another MPI_COMM_WORLD.
+    /// Whether the remote group of an inter-communicator consists of processes that have started this program with MPI_Comm_spawn.
+    fn is_with_parents(&self, communicator: usize) -> bool {
+        let mut group = 0;
+        let Some(parent) = parent() else { return false };
+        // SAFETY: the program has just used the communicator, and the group is freed once.
+        let ranks = unsafe {
+            if (self.remote_group)(communicator, &mut group) != 0 {
+                return false;
+            }
+            let ranks = self.translated(group, self.remote_group, parent);
+            (self.group_free)(&mut group);
+            ranks
+        };
+        ranks.is_some_and(|ranks| ranks.iter().all(|rank| *rank >= 0))
+    }
+
+    /// Returns the processes that have a window.
     pub fn membership_of_window(&self, window: usize) -> Option<Membership> {
         self.is_window(window).then(|| self.members(self.win_group, window))?
     }
@@ -420,8 +453,10 @@ impl Library {
         if of == self.world && self.first == 0 {
             return Some(Membership { size, rank, ranks: None, remote: None });
         }
-        let ranks = in_world.into_iter().map(|rank| Some(self.first + u32::try_from(rank).ok()?));
-        Some(Membership { size, rank, ranks: Some(ranks.collect::<Option<_>>()?), remote: None })
+        let number = |rank| u32::try_from(rank).map_or(OF_ANOTHER_WORLD, |rank| self.first + rank);
+        let ranks: Vec<u32> = in_world.into_iter().map(number).collect();
+        let is_known = !ranks.contains(&OF_ANOTHER_WORLD) || self.connections.load(Ordering::Relaxed) <= 1;
+        is_known.then_some(Membership { size, rank, ranks: Some(ranks), remote: None })
     }
 
     /// Returns the numbers of a group's processes in a window.
@@ -472,7 +507,7 @@ impl Library {
         rank == if self.is_open_mpi { -2 } else { -1 }
     }
 
-    /// Whether a request is complete from the start: all such operations share one handle.
+    /// Whether a request is complete from the start: all such operations have the same handle.
     pub fn is_complete(&self, request: usize) -> bool {
         request != 0 && request == self.complete_request
     }
@@ -551,21 +586,25 @@ fn flag(name: &CStr) -> Option<bool> {
     (code == 0).then_some(value != 0)
 }
 
-/// Returns the number of ranks that come before this process's MPI_COMM_WORLD in the run. In a program that MPI_Comm_spawn has
-/// started, these are the ranks of its parent and, if the launcher numbers its jobs, of all jobs that were spawned before. In a
-/// program that a launcher has started, the result is 0.
-pub fn ranks_before(size: c_int) -> c_int {
+/// Returns the communicator with the processes that have started this program with MPI_Comm_spawn, if there are any.
+fn parent() -> Option<usize> {
     type GetParent = unsafe extern "C" fn(parent: *mut usize) -> c_int;
-    let (get, count) = (symbol(c"PMPI_Comm_get_parent"), symbol(c"PMPI_Comm_remote_size"));
-    if get.is_null() || count.is_null() {
-        return 0;
+    let get = symbol(c"PMPI_Comm_get_parent");
+    if get.is_null() {
+        return None;
     }
     let mut parent = 0;
     // SAFETY: the function has this type in every MPI library: a communicator is at most as large as a pointer.
     let code = unsafe { transmute::<*mut c_void, GetParent>(get)(&mut parent) };
-    if code != 0 || parent == null_communicator() {
-        return 0;
-    }
+    (code == 0 && parent != null_communicator()).then_some(parent)
+}
+
+/// Returns the number of ranks that come before this process's MPI_COMM_WORLD in the run. In a program that MPI_Comm_spawn has
+/// started, these are the ranks of its parent and, if the launcher numbers its jobs, of all jobs that were spawned before. In a
+/// program that a launcher has started, the result is 0.
+pub fn ranks_before(size: c_int) -> c_int {
+    let count = symbol(c"PMPI_Comm_remote_size");
+    let Some(parent) = parent().filter(|_| !count.is_null()) else { return 0 };
     // SAFETY: as for the other functions of a communicator.
     let parents = number(unsafe { transmute::<*mut c_void, HandleToNumber>(count) }, parent);
     let job = std::env::var("PMIX_NAMESPACE").unwrap_or_default();

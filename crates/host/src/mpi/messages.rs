@@ -74,6 +74,7 @@ pub unsafe fn before(recorded: Recorded, frame: Frame, thread: &mut Thread) {
         // SAFETY: by this function's contract.
         Kind::Complete(how) => unsafe { completions::before(library, how, frame, thread) },
         Kind::Finalize => begin_finalize(library, thread),
+        Kind::Connect => library.connects(),
         _ => {}
     }
     if let Some((_, status)) = received_by(recorded.kind)

@@ -5,15 +5,16 @@
 //!
 //! ```text
 //! table.rs          the functions                          call.rs         a function and the name by which it was called
-//! trampoline.rs     the wrappers                           wrappers.rs     finding a wrapper by its name
+//! trampoline/       the wrappers, by processor             wrappers.rs     finding a wrapper by its name
 //! library.rs        the library behind them                frame.rs        the arguments of a call
 //! kinds.rs          what is recorded for a function        messages.rs     messages, and requests that a call makes
 //! collectives.rs    arguments and bytes of collectives     completions.rs  requests that a call completes
 //! communicators.rs  communicators that are defined         requests.rs     requests that are open
 //! state.rs          what is kept of a call                 watched.rs      functions that test for completion
 //! neighbours.rs     collectives among neighbours           epochs.rs       one-sided communication between some ranks
+//! pcontrol.rs       MPI_Pcontrol
 //! ```
-#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
+#![cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code, unused_imports))]
 
 mod call;
 mod collectives;
@@ -25,12 +26,13 @@ mod kinds;
 mod library;
 mod messages;
 mod neighbours;
+pub mod pcontrol;
 mod requests;
 pub mod state;
 mod table;
-// There are wrappers on x86-64 only. Elsewhere this library has only the hooks of -finstrument-functions, and every process of an
-// MPI program counts as rank 0 of 1.
-#[cfg(target_arch = "x86_64")]
+// There are wrappers on x86-64 and AArch64. Elsewhere this library has only the hooks of -finstrument-functions, and every process
+// of an MPI program counts as rank 0 of 1.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod trampoline;
 mod watched;
 pub mod wrappers;
@@ -51,7 +53,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use table::{FUNCTIONS, Function};
 
-/// The real functions, by symbol. They are set before their wrappers are called.
+/// The real MPI functions, by symbol. They are set before their wrappers are called.
 static TARGETS: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
 /// The functions, by symbol, to which the wrappers jump because calls are no longer recorded: the real ones, or those of
@@ -115,7 +117,7 @@ fn enter_running(call: Call, stack: usize) -> bool {
         // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
         let thread = unsafe { &mut *slot.thread.get() };
         if thread.mpi_stack != 0 {
-            // The stack grows down: a call from inside the recorded one is below it. Otherwise the recorded call was left
+            // The stack grows down: a call from inside the recorded call is below it. Otherwise the recorded call was left
             // without returning (by an exception, a longjmp).
             if stack < thread.mpi_stack {
                 return enter_inner(call, stack, thread);
@@ -137,8 +139,8 @@ fn enter_running(call: Call, stack: usize) -> bool {
     })
 }
 
-/// A call from inside the recorded one. A library's Fortran functions convert their arguments and call C's functions of the same
-/// names, whose arguments are recorded.
+/// A call from inside the recorded call. A library's Fortran functions convert their arguments and call C's functions of the
+/// same names, whose arguments are recorded.
 #[inline]
 fn enter_inner(call: Call, stack: usize, thread: &mut Thread) -> bool {
     let function = call.function();

@@ -142,10 +142,14 @@ impl Exchange<'_> {
             let (rank, sent, received) = (rank as i32, bytes, bytes);
             let part = Request { operation, stage, id, communicator, rank, tag, sent, received };
             if !requests::insert_part(part) {
-                completions::not_recorded(location);
-            } else if stage == Stage::Once {
-                communication::request(location, RequestEvent::ReceiveStarted, id);
+                // The messages of a collective are recorded all or not at all.
+                requests::remove(requests::find(handle));
+                return completions::not_recorded(location);
             }
+        }
+        if stage == Stage::Once {
+            let kept = requests::parts(&group).filter_map(requests::get);
+            kept.for_each(|part| communication::request(location, RequestEvent::ReceiveStarted, part.id));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The requests that are open, by MPI's handles, in bounded memory.
 //!
-//! A handle may be in one of two buckets of eight places each, so that finding one reads two cache lines, and no thread waits for
-//! another. Only the thread that completes a request changes it, as MPI demands. A library can give a handle to a new request
-//! before the thread that has completed the old one removes it here. So if several requests have one handle, the newest is found,
-//! and a thread looks its requests up before it completes them.
+//! A handle may be in one of two buckets of eight places each, so that finding one reads two cache lines, and no thread waits
+//! for another. Only the thread that completes a request changes it, as MPI demands. A library can give a handle to a new
+//! request before the thread that has completed the old one removes it here. So if several requests have the same handle, the
+//! newest is found, and a thread looks its requests up before it completes them.
 
 use crate::alloc;
 use scorep_abi::AnyHandle;
@@ -18,11 +18,13 @@ pub struct Request {
     /// The number in the trace.
     pub id: u64,
     pub communicator: AnyHandle,
-    /// The other side's number in the plugin's communicator, or the root. In a receive whose sender is known only when it completes,
-    /// the number of rank 0 of the possible senders.
+    /// The peer's rank in the plugin's communicator, or the root of a collective. For a receive whose sender is only known from
+    /// its status, this is the rank there of the first possible sender, to which the status' source is added.
     pub rank: i32,
     pub tag: u32,
+    /// The bytes that this rank sends; used for persistent sends and collectives.
     pub sent: u64,
+    /// The bytes that this rank receives; used for collectives and [`Operation::KnownReceive`].
     pub received: u64,
 }
 
@@ -45,9 +47,10 @@ impl Request {
 pub enum Operation {
     Send,
     Receive,
-    /// A receive whose status has no source, because the source is known from the start.
+    /// A receive whose sender and size are known when its request is made, and are not taken from its status: a partitioned one,
+    /// or one of a collective among neighbours.
     KnownReceive,
-    /// At most this many messages that start and complete together. See [`parts`].
+    /// A collective among neighbours, recorded as at most this many messages, which start and complete together. See [`parts`].
     Group(u32),
     /// A collective, by its value of Score-P's enum `SCOREP_CollectiveType`.
     Collective(i32),
@@ -200,14 +203,14 @@ pub fn parts(request: &Request) -> impl Iterator<Item = Place> + use<> {
     (first..first + u64::from(count)).map(|id| find(handle_of_part(id)))
 }
 
-/// Adds the request of a message of a group. Its number is greater than that of the group, by at most the number of messages of the
-/// group. Returns whether there is room for it.
+/// Adds the request of a message of a group. Its number is greater than that of the group, by at most the number of messages of
+/// the group. Returns whether there is room for it.
 pub fn insert_part(request: Request) -> bool {
     insert(handle_of_part(request.id), request) == Inserted::Yes
 }
 
-/// Returns the handle under which a message of a group is kept, by its first number. MPI's handles are addresses or have 32 bits, so
-/// that none has this bit.
+/// Returns the handle under which a message of a group is kept, made from the number that it had when it was inserted: a
+/// persistent request gets a new number at each start. MPI's handles are addresses or have 32 bits, so none of them has this bit.
 fn handle_of_part(id: u64) -> usize {
     1 << 63 | id as usize
 }
@@ -216,7 +219,7 @@ fn handle_of_part(id: u64) -> usize {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Inserted {
     Yes,
-    /// It is a send that has completed: libraries return one handle for all sends that complete at once.
+    /// It is a send that has completed: libraries return the same handle for all sends that complete immediately.
     IsComplete,
     /// There is no room for it.
     No,
@@ -235,7 +238,8 @@ pub fn insert(handle: usize, request: Request) -> Inserted {
     // If there is no room, the place of a request with the same handle is used again: its end was not seen.
     let place = table.reserve(handle).or_else(|| table.places_of(handle).next());
     let Some(place) = place else { return Inserted::No };
-    // SAFETY: the place is reserved for this thread.
+    // SAFETY: the place is reserved for this thread, or holds an older request with the handle that MPI has given to the new one.
+    // So no thread completes or starts the older one any more.
     unsafe { table.request(place).write(request) };
     table.handle(place).store(handle, Ordering::Release);
     Inserted::Yes
@@ -278,7 +282,7 @@ mod tests {
             insert(handle(0), request(Operation::Receive, id));
         }
         assert_eq!(get(find(handle(0))).unwrap().id, 6);
-        // Sends that complete at once have one handle.
+        // Sends that complete immediately have the same handle.
         assert_eq!(insert(handle(1), request(Operation::Send, 7)), Inserted::Yes);
         assert_eq!(insert(handle(1), request(Operation::Send, 8)), Inserted::IsComplete);
         // A full table takes no more, and keeps what it has.

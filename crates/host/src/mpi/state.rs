@@ -3,10 +3,8 @@
 use crate::alloc;
 use std::ptr::null_mut;
 
-/// The size of the largest `MPI_Status`, in words.
-const STATUS_WORDS: usize = 8;
-/// The room for each status in the arrays of statuses that we pass. No library's `MPI_Status` is larger.
-const STATUS_BYTES: usize = 32;
+/// The room for a status that we pass. No library's `MPI_Status` is larger.
+pub const STATUS_BYTES: usize = 32;
 /// The largest number of requests in a call; those of a larger array are not recorded.
 const IN_CALL_MAX: usize = 1 << 20;
 /// The smallest number of elements for which memory is mapped.
@@ -15,7 +13,7 @@ const MAPPED_MIN: usize = 256;
 /// The state that a thread keeps during its outermost MPI call.
 pub struct CallState {
     /// The MPI_Status for calls in which the program passes none.
-    pub status: [usize; STATUS_WORDS],
+    pub status: [usize; STATUS_BYTES / 8],
     /// If the program's call is from Fortran: the C function that the library will call with the same arguments. `None` after
     /// that call.
     pub expected: Option<u16>,
@@ -23,7 +21,7 @@ pub struct CallState {
     pub inner_stack: usize,
     /// The number of the request that the call makes, or the communicator's handle; 0 if there is none.
     pub number: u64,
-    /// The places of the requests that the call may complete: one, or those of an array.
+    /// The places in the table of the requests that the call may complete: one, or those of an array.
     pub place: u32,
     pub places: Places,
 }
@@ -31,7 +29,7 @@ pub struct CallState {
 impl CallState {
     pub const fn new() -> CallState {
         CallState {
-            status: [0; STATUS_WORDS],
+            status: [0; STATUS_BYTES / 8],
             expected: None,
             inner_stack: 0,
             number: 0,
@@ -43,7 +41,7 @@ impl CallState {
 
 /// For each element of a call's array of requests, its place in the table of requests, and room for its status.
 pub struct Places {
-    /// The places, and behind them the statuses.
+    /// The places in the table, and behind them the statuses.
     memory: *mut u8,
     capacity: usize,
     used: usize,

@@ -6,7 +6,7 @@
 //! arguments (a Fortran compiler appends a hidden length for each); and the type of the region.
 //!
 //! Some functions are deliberately absent, so that calls of them go straight to the MPI library: `MPI_Wtime` and `MPI_Wtick`
-//! (timing a call would cost more than the call), `MPI_Pcontrol` (variable arguments), `MPI_Aint_*` and the `f2c`/`c2f`
+//! (timing a call would cost more than the call), `MPI_Pcontrol` (`pcontrol.rs`), `MPI_Aint_*` and the `f2c`/`c2f`
 //! conversions (arithmetic), `MPI_T_*` (the tools' own interface), and predefined callbacks such as `MPI_DUP_FN`.
 
 use scorep_abi::region_type;

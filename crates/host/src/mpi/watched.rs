@@ -1,14 +1,15 @@
 //! The functions that test for completion without waiting, such as MPI_Test, in a run with stack samples. The samples show how
 //! long these functions take, so their calls are not recorded, but the requests that they complete are.
 //!
-//! A waiting program calls them tens of millions of times a second. So the wrapper jumps to a function here, which calls the real
-//! one at once, reads no time, and looks up requests only if one is complete or if there are more than [`FEW`].
+//! A waiting program calls them tens of millions of times a second. So the wrapper jumps to a function here, which calls the
+//! real function at once, reads no time, and looks up requests only if one is complete or if there are more than [`FEW`].
 #![allow(non_snake_case)] // the names of MPI
 
 use super::call::{Call, Variant};
 use super::completions::{complete, not_recorded};
 use super::library::Library;
 use super::requests::{self, Place};
+use super::state::STATUS_BYTES;
 use super::table::Function;
 use super::{TARGETS, attach, messages};
 use crate::guard::inside;
@@ -96,8 +97,7 @@ fn with_thread<T: Copy>(otherwise: T, body: impl FnOnce(&mut Thread) -> T) -> T 
 
 /// The largest number of requests whose handles are kept on the stack.
 const FEW: usize = 16;
-/// Room for a status, which is at least as large as that of every library.
-type Status = [u64; 4];
+type Status = [u64; STATUS_BYTES / 8];
 /// A status that has not been filled in.
 const STATUS: Status = [0; 4];
 
@@ -110,9 +110,9 @@ fn status_to_pass(library: &Library, given: usize, own: &mut Status) -> usize {
 /// The requests of a call, before the real function replaces them by MPI_REQUEST_NULL.
 enum Saved {
     Few([usize; FEW]),
-    /// Their places are in the thread's memory.
+    /// The places of the requests are in the thread's memory.
     Many,
-    /// There is no memory for them.
+    /// There is no memory for the places.
     None,
 }
 
@@ -260,11 +260,12 @@ unsafe fn test_all<const SYMBOL: usize>(
         let Some(library) = Library::get() else { return real(count, requests, flag, statuses) };
         let saved = Saved::of(library, count, requests);
         let mut own = [STATUS; FEW];
-        let given = saved.statuses(library, statuses, &mut own);
-        let code = real(count, requests, flag, given);
-        if code == 0 && *flag != 0 && !library.is_ignored(given) {
+        let passed = saved.statuses(library, statuses, &mut own);
+        let code = real(count, requests, flag, passed);
+        // They are still ignored if there is no memory for statuses of ours.
+        if code == 0 && *flag != 0 && !library.is_ignored(passed) {
             for at in 0..count {
-                saved.complete(library, at, given + at as usize * library.status_bytes());
+                saved.complete(library, at, passed + at as usize * library.status_bytes());
             }
         }
         code

@@ -2,7 +2,7 @@
 
 use super::call::{PROFILING, Variant};
 use super::table::{self, FUNCTIONS};
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::trampoline;
 use super::{DIRECT, TARGETS};
 use std::ffi::c_void;
@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 /// wrapper.
 pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
     let Some((function, variant)) = named(name) else { return null_mut() };
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     let wrapper = trampoline::WRAPPERS[function][variant] as *mut c_void;
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let wrapper = null_mut();
     let symbol = variant << 10 | function;
     let before = TARGETS[symbol].swap(target, Ordering::AcqRel);

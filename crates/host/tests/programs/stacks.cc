@@ -27,6 +27,10 @@ PLAIN static void run(void *(*body)(void *), size_t bytes) {
     pthread_t thread;
     void *result = nullptr;
     pthread_attr_init(&attributes);
+#if defined __aarch64__
+    // The C library accepts no smaller stack there.
+    if (bytes < 131072) bytes = 131072;
+#endif
     if (pthread_attr_setstacksize(&attributes, bytes) || pthread_create(&thread, &attributes, body, nullptr)) abort();
     pthread_join(thread, &result);
     if ((long)result != 2) abort();

@@ -46,12 +46,10 @@ pub(crate) fn capture_messages() {
     forget_message();
 }
 
-// The type of the last argument differs between processors. It is only passed on to vsnprintf, for which bindgen generates the
-// same type.
-#[cfg(target_arch = "x86_64")]
+// A `va_list` is passed as a pointer: on x86-64 because it is an array, on AArch64 because it is a structure of more than 16 bytes. What
+// it points to differs, and is not read here: it is only passed on to vsnprintf.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 type VaList = *mut sys::__va_list_tag;
-#[cfg(not(target_arch = "x86_64"))]
-type VaList = sys::va_list;
 
 unsafe extern "C" fn on_message(
     _user_data: *mut c_void,

@@ -1,4 +1,4 @@
-//! Handles of the C library for reading: of the archive, and of the event reader of one location.
+//! Handles of the C library for reading: an archive, and the events of one location.
 
 use super::batch::{BATCH, Batch, Event, Kind, Wanted, push};
 use super::{
@@ -125,7 +125,7 @@ impl Reader {
     }
 
     /// Returns a reader of a location's events, which starts with the first event. A location must have only one reader at a
-    /// time. The location that is OTF2's "none" is refused, because OTF2 aborts for it.
+    /// time. OTF2's undefined location is refused, because OTF2 aborts for it.
     pub(crate) fn event_reader(
         &self,
         location: u64,
@@ -233,7 +233,7 @@ impl EventReader<'_> {
 }
 
 impl Drop for EventReader<'_> {
-    /// Frees the file and the two or three chunks that OTF2 keeps for it.
+    /// Closes the file and frees the two or three chunks that OTF2 keeps for it.
     fn drop(&mut self) {
         // SAFETY: the reader is one of the archive's open readers, made in event_reader and closed only here.
         unsafe { sys::OTF2_Reader_CloseEvtReader(self.archive.handle(), self.handle.as_ptr()) };
@@ -260,6 +260,7 @@ unsafe extern "C" fn on_enter(
         let code = unsafe { sys::OTF2_AttributeList_GetUint64(attributes, attribute, &mut value) };
         (code == SUCCESS).then_some(value)
     };
+    // An event has room for one wanted attribute: the first, or else the second.
     let first = value_of(batch.wanted.first).map(|value| (Kind::EnterWith, value));
     let with = first.or_else(|| Some((Kind::EnterWithSecond, value_of(batch.wanted.second)?)));
     let event = match with {

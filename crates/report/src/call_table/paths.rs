@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// The number of a name in [`Names`].
 pub type NameNumber = u32;
 
-/// The number of a call path in its table.
+/// The number of a call path in [`Paths`].
 pub type PathNumber = u32;
 
 /// Names that are stored once and referred to by number.
@@ -33,7 +33,7 @@ impl Names {
     }
 }
 
-/// A call path: its caller's and its own region.
+/// A call path: the number of its caller's path, and its own region.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Path {
@@ -42,7 +42,7 @@ pub struct Path {
     pub depth: i32,
 }
 
-/// Call paths, each made of its caller's path and its own region.
+/// All call paths, by their numbers.
 #[derive(Debug, Default)]
 pub struct Paths {
     all: Vec<Path>,
@@ -64,7 +64,7 @@ impl Paths {
         &self.all
     }
 
-    /// Iterates over a call path and those of its callers, the innermost first.
+    /// Iterates over a call path and the paths of its callers, the innermost first.
     pub fn up(&self, path: PathNumber) -> impl Iterator<Item = PathNumber> {
         std::iter::successors(Some(path), |path| self.all[*path as usize].caller)
     }

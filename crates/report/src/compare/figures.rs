@@ -15,6 +15,8 @@ pub const SEPARATOR: &str = " > ";
 pub enum By {
     /// The run as a whole.
     Run,
+    /// Units of work, by name.
+    Work,
     /// Devices of the same name on all nodes.
     Device,
     /// The ranks view, by Python function, each with the functions in C that it calls.
@@ -47,10 +49,10 @@ pub enum Per {
     Node,
 }
 
-/// One value for each of [`By::figures`].
-pub type Values = [f64; 11];
+/// One value for each figure of [`By::figures`].
+pub type Values = [f64; 13];
 
-const OF_RUNS: [&str; 11] = [
+const OF_RUNS: [&str; 13] = [
     "seconds",
     "joules",
     "watts",
@@ -62,26 +64,37 @@ const OF_RUNS: [&str; 11] = [
     DYNAMIC,
     DYNAMIC_MPI,
     WAITING,
+    EDP,
+    ED2P,
 ];
+const OF_WORK: [&str; 2] = [PER_UNIT, "units"];
 const OF_DEVICES: [&str; 2] = ["joules", "watts"];
 const OF_CALLS: [&str; 6] =
     ["exclusive_joules", INCLUSIVE, "exclusive_seconds", "calls", DYNAMIC, INCLUSIVE_DYNAMIC];
 const OF_PYTHON: [&str; 3] = ["joules", "seconds", DYNAMIC];
-const DYNAMIC: &str = "dynamic_joules";
-const INCLUSIVE: &str = "inclusive_joules";
-const INCLUSIVE_DYNAMIC: &str = "inclusive_dynamic_joules";
+pub const DYNAMIC: &str = "dynamic_joules";
+pub const INCLUSIVE: &str = "inclusive_joules";
+pub const INCLUSIVE_DYNAMIC: &str = "inclusive_dynamic_joules";
 /// The dynamic joules of MPI functions.
 pub const DYNAMIC_MPI: &str = "mpi_dynamic_joules";
 const WAITING: &str = "waiting_joules";
+/// The joules, multiplied by the seconds of the run, and by their square: a change that saves energy and takes longer may raise
+/// them.
+const EDP: &str = "edp_joule_seconds";
+const ED2P: &str = "ed2p_joule_square_seconds";
+/// The joules of the run for each unit of work.
+pub const PER_UNIT: &str = "joules_per_unit";
 
 impl By {
     /// The tables of a comparison, in their order.
-    pub const ALL: [By; 6] = [By::Run, By::Device, By::Python, By::Function, By::Kernel, By::CallPath];
+    pub const ALL: [By; 7] =
+        [By::Run, By::Work, By::Device, By::Python, By::Function, By::Kernel, By::CallPath];
 
-    /// Returns the names of its figures.
+    /// Returns the names of the subject's figures.
     pub fn figures(self) -> &'static [&'static str] {
         match self {
             By::Run => &OF_RUNS,
+            By::Work => &OF_WORK,
             By::Device => &OF_DEVICES,
             By::Python => &OF_PYTHON,
             By::Function | By::CallPath => &OF_CALLS,
@@ -107,6 +120,7 @@ impl By {
     pub fn name(self) -> &'static str {
         match self {
             By::Run => "run",
+            By::Work => "unit of work",
             By::Device => "device",
             By::Python => "Python function with C code",
             By::Function => "function",
@@ -127,6 +141,8 @@ impl By {
             DYNAMIC_MPI => "dynamic joules in MPI functions",
             WAITING => "joules waiting in MPI",
             "kernel_joules" => "joules while kernels ran",
+            EDP => "energy x delay (J s)",
+            ED2P => "energy x delay² (J s²)",
             other => other,
         }
     }
@@ -158,8 +174,8 @@ pub fn is_of_waiting(figure: &str) -> bool {
     figure == WAITING
 }
 
-/// Whether a run's dynamic joules are known; `is_inclusive`: also those of functions with the functions that they call, which
-/// runs of older versions do not have.
+/// Whether a run's dynamic joules are known; `is_inclusive`: the figures include those of functions with the functions that
+/// they call, which runs of older versions do not have.
 pub fn has_dynamic(summary: &Summary, all_lead: bool, is_inclusive: bool) -> bool {
     let is_known = |view: &View| {
         let rows = || view.own_regions().map(|row| &row.figures);
@@ -173,8 +189,8 @@ fn sums_of(summary: &Summary, all_lead: bool) -> Sums<'_> {
     if all_lead { Sums::of(summary) } else { Sums::by_settings(summary) }
 }
 
-/// Returns all figures of a run. If `all_lead` is set, they are those that tables show; otherwise those of the views that the
-/// settings chose, which are the same for all runs.
+/// Returns all figures of a run. If `all_lead` is set, they are from the views that tables show; otherwise from the views that
+/// the settings chose, which are the same for all runs.
 pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Values)> {
     let sums = sums_of(summary, all_lead);
     let views = |device| match all_lead {
@@ -187,6 +203,11 @@ pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Val
         Per::Node => summary.run.nodes.len().max(1) as f64,
     };
     let mut all = vec![((By::Run, String::new()), of_run(summary, &sums, divisor))];
+    for work in &summary.run.work {
+        if let Some(joules) = work.joules_per_unit {
+            all.push(((By::Work, work.name.clone()), values([joules, work.units], 1.0)));
+        }
+    }
     for (name, [joules, watts]) in devices(summary) {
         all.push(((By::Device, name.to_owned()), values([joules, watts], divisor)));
     }
@@ -234,6 +255,8 @@ fn of_run(summary: &Summary, sums: &Sums, divisor: f64) -> Values {
             sums.dynamic.unwrap_or_default(),
             sums.mpi().filter_map(|(name, _)| sums.dynamic_of.get(name)).sum::<f64>() + 0.0,
             summary.run.waiting.as_ref().map_or(0.0, |waiting| waiting.joules),
+            sums.joules * seconds,
+            sums.joules * seconds * seconds,
         ],
         divisor,
     );

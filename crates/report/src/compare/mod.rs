@@ -6,17 +6,25 @@
 //! programs.rs    the names of programs, which differ in runs of two versions
 //! ranked.rs      the rows that a table shows
 //! verdict.rs     the comparison in one sentence
+//! check.rs       whether a figure is more than a limit above that of the first group; its tests are in check_tests.rs
 //! text.rs        as a table
 //! page.rs        as a page
 //! rows.rs        as rows of CSV, and as JSON
+//! markdown.rs    as a comment on a change
+//! junit.rs       the checks as test cases
 //! ```
 
+pub mod check;
+#[cfg(test)]
+mod check_tests;
 mod figures;
+mod junit;
+mod markdown;
 mod page;
 mod programs;
 mod ranked;
 mod rows;
-mod statistics;
+pub mod statistics;
 mod text;
 mod verdict;
 
@@ -24,6 +32,7 @@ use crate::first::names::{paths, shortened};
 use ampere_figures::summary::Summary;
 use ampere_model::digits::{self, MEASURED, column};
 use ampere_model::text::{printable, short};
+use check::Checked;
 use figures::Kind;
 pub use figures::{By, Per};
 use statistics::{Difference, Sample};
@@ -31,7 +40,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const NAME_CHARS_MAX: usize = 56;
 /// A run whose time or energy differs by more than this factor from those of all others in its group is named.
-const OUTLIER_RATIO: f64 = 2.0;
+const OUTLIER_RATIO: f64 = 1.5;
+/// Joules per unit of work have an exponent if all are smaller than this: a unit may be one operation.
+const PLAIN_MIN: f64 = 0.1;
 /// The maximum length of a call path.
 const PATH_CHARS_MAX: usize = 110;
 
@@ -46,6 +57,10 @@ pub enum Form {
     Csv,
     /// One page, which needs no other file
     Html,
+    /// The verdict and the rows that differ most, for a comment on a change
+    Markdown,
+    /// A test case for each figure that --fail-above checks, as JUnit's XML
+    Junit,
 }
 
 pub struct Named {
@@ -76,6 +91,7 @@ pub struct Comparison {
     incomparable: Option<String>,
     notes: Vec<String>,
     rows: Vec<Row>,
+    checks: Vec<Checked>,
 }
 
 /// One figure in all groups.
@@ -86,7 +102,7 @@ struct Row {
     /// The index of the figure in `By::figures`.
     figure: usize,
     groups: Vec<Sample>,
-    /// The difference of each group but the first from the first one.
+    /// The difference between the first group and each of the others.
     differences: Vec<Difference>,
 }
 
@@ -94,6 +110,11 @@ impl Row {
     /// Returns the figure's name in files.
     fn figure(&self) -> &'static str {
         self.by.figures()[self.figure]
+    }
+
+    /// Whether no run has 0, which stands for a figure that a run does not have.
+    fn is_in_all_runs(&self) -> bool {
+        self.groups.iter().flat_map(|group| &group.values).all(|value| *value > 0.0)
     }
 
     /// Whether the figure is 0 in all groups.
@@ -148,12 +169,23 @@ impl Comparison {
         let rows = values.into_iter().flat_map(|((by, name), values)| rows_of(by, &name, &values, &sizes));
         let rows = rows.filter(|row| has_dynamic || !figures::is_of_activity(row.figure()));
         let rows = rows.filter(|row| has_waiting || !figures::is_of_waiting(row.figure()));
+        let rows = rows.filter(|row| row.by != By::Work || row.is_in_all_runs());
         let incomparable = why_incomparable(&described);
         let rows = rows.collect();
         let kind = Kind { has_dynamic, is_inclusive };
-        let mut comparison = Comparison { per, kind, groups: described, incomparable, notes, rows };
+        let mut comparison =
+            Comparison { per, kind, groups: described, incomparable, notes, rows, checks: Vec::new() };
         comparison.correct();
         comparison
+    }
+
+    /// Returns what was checked, in the order of the checks.
+    pub fn checks(&self) -> &[Checked] {
+        &self.checks
+    }
+
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
     }
 
     /// Returns the table for a terminal of this width.
@@ -167,6 +199,8 @@ impl Comparison {
             Form::Json => rows::json(self),
             Form::Csv => rows::csv(self),
             Form::Html => page::render(self).into_bytes(),
+            Form::Markdown => markdown::render(self).into_bytes(),
+            Form::Junit => junit::render(self).into_bytes(),
         }
     }
 
@@ -175,13 +209,19 @@ impl Comparison {
     fn cells(&self, rows: &[&Row]) -> Vec<Vec<(String, String)>> {
         let runs = self.groups.iter().flatten().map(|about| &about.run);
         let digits = runs.map(|run| digits::of_energy(&run.energy)).min().unwrap_or(MEASURED);
-        let of_runs = rows.iter().any(|row| row.by == By::Run);
+        let of_runs = rows.iter().any(|row| matches!(row.by, By::Run | By::Work));
         let alike = rows.chunks(if of_runs { 1 } else { rows.len().max(1) });
         let cells = |rows: &[&Row]| {
             let digits = if rows[0].figure() == "seconds" { MEASURED } else { digits };
             let values = |group: &Sample| [group.mean, group.deviation.unwrap_or_default()];
             let values: Vec<f64> = rows.iter().flat_map(|row| &row.groups).flat_map(values).collect();
-            let mut texts = column(&values, digits).into_iter();
+            let is_tiny = rows[0].by == By::Work && values.iter().all(|value| *value < PLAIN_MIN);
+            let texts = if is_tiny {
+                values.iter().map(|value| format!("{value:.digits$e}", digits = digits - 1)).collect()
+            } else {
+                column(&values, digits)
+            };
+            let mut texts = texts.into_iter();
             let mut row =
                 |row: &&Row| row.groups.iter().filter_map(|_| texts.next().zip(texts.next())).collect();
             rows.iter().map(&mut row).collect::<Vec<_>>()
@@ -382,7 +422,7 @@ fn names(rows: &[&Row], room: usize) -> Vec<String> {
     let texts: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     match first.by {
         By::Run => rows.iter().map(|row| By::words(row.figure()).to_owned()).collect(),
-        By::Python | By::Function | By::Kernel => shortened(&texts, room.min(NAME_CHARS_MAX)).0,
+        By::Work | By::Python | By::Function | By::Kernel => shortened(&texts, room.min(NAME_CHARS_MAX)).0,
         By::CallPath => {
             let split: Vec<Vec<&str>> =
                 texts.iter().map(|text| text.split(figures::SEPARATOR).collect()).collect();
@@ -459,6 +499,7 @@ mod tests {
             incomparable: None,
             notes: Vec::new(),
             rows,
+            checks: Vec::new(),
         };
         let shown = |form| String::from_utf8(comparison.render(form)).expect("UTF-8");
         for form in [Form::Table, Form::Html] {

@@ -3,7 +3,7 @@
 
 use super::figures::{By, Kind};
 use super::ranked::Ranked;
-use super::{Comparison, Row, shown, text, verdict};
+use super::{Comparison, Row, programs, shown, text, verdict};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::printable;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -15,6 +15,16 @@ const ROWS_MAX: usize = 15;
 const FOLDED_MAX: usize = 50;
 
 pub fn render(comparison: &Comparison) -> String {
+    let sections = html! {
+        @for by in By::ALL {
+            @let ranked = comparison.ranked(by);
+            @let count = ranked.count();
+            // A single device has all joules of its run.
+            @if count > 0 && !(by == By::Device && count == 1) {
+                (section(comparison, by, &ranked))
+            }
+        }
+    };
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -25,22 +35,18 @@ pub fn render(comparison: &Comparison) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                (head(comparison))
-                @for by in By::ALL {
-                    @let ranked = comparison.ranked(by);
-                    @let count = ranked.count();
-                    // A single device has all joules of its run.
-                    @if count > 0 && !(by == By::Device && count == 1) {
-                        (section(comparison, by, &ranked))
-                    }
-                }
+                (head(comparison, &sections.0))
+                (sections)
             }
         }
     }
     .into_string()
 }
 
-fn head(comparison: &Comparison) -> Markup {
+/// Makes what is above the tables. `below` is their markup.
+fn head(comparison: &Comparison, below: &str) -> Markup {
+    let notes: Vec<&String> =
+        comparison.notes.iter().filter(|note| programs::is_needed(note, below)).collect();
     html! {
         header {
             h1 { "ampere: runs compared" }
@@ -54,8 +60,8 @@ fn head(comparison: &Comparison) -> Markup {
                     @for (names, line) in text::described(runs) { " " code { (names.join(", ")) ": " (line) } br; }
                 }
             }
-            @if !comparison.notes.is_empty() {
-                div.notes { h2 { "Notes" } ul { @for note in &comparison.notes { li { (printable(note)) } } } }
+            @if !notes.is_empty() {
+                div.notes { h2 { "Notes" } ul { @for note in notes { li { (printable(note)) } } } }
             }
             p.small {
                 "Changes are relative to 1. "
@@ -134,11 +140,11 @@ fn line_of(comparison: &Comparison, row: &Row, cells: &[(String, String)], most:
     html! {
         tr.rest[has_samples && unclear] {
             @for (at, (group, (mean, deviation))) in row.groups.iter().zip(cells).enumerate() {
-                td.number { (mean) }
+                td.number data-head=(at + 1) { (mean) }
                 @if has_samples { td.number.small { "± " @if group.deviation.is_some() { (deviation) } @else { "?" } } }
                 @if at > 0 {
                     @let difference = &row.differences[at - 1];
-                    td.number { (comparison.change(row, at)) }
+                    td.number data-head="change" { (comparison.change(row, at)) }
                     @if has_samples {
                         td.number { (comparison.uncertainty(row, at)) }
                     }

@@ -1,5 +1,6 @@
 //! The names of the programs of compared runs. A sampled call path begins with the name of the program's file. If two versions of a
-//! program have different file names, none of their call paths would match without a common name.
+//! program have different file names, none of their call paths would match without a common name. The same is true of the functions
+//! of a Python script, which have the script's name after their own.
 
 use super::figures::{By, SEPARATOR};
 use ampere_figures::summary::Summary;
@@ -24,13 +25,13 @@ pub(super) fn of<'a>(summaries: impl Iterator<Item = &'a Summary>) -> Vec<Progra
     runs.iter().map(own).collect::<Option<Vec<Program>>>().unwrap_or_default()
 }
 
-/// Returns the names of the outermost frames that are also the names of files in the command.
+/// Returns the names of the outermost frames that are also the names of files in the command, and the Python scripts there.
 fn programs(summary: &Summary) -> BTreeSet<&str> {
     let words = summary.run.command.iter().flat_map(|word| word.split_whitespace());
     let files: BTreeSet<&str> = words.map(|word| word.rsplit('/').next().unwrap_or(word)).collect();
     let roots = summary.paths.parent.iter().zip(&summary.paths.name).filter(|(parent, _)| parent.is_none());
     let roots: BTreeSet<&str> = roots.map(|(_, name)| summary.name(*name)).collect();
-    roots.into_iter().filter(|root| files.contains(root)).collect()
+    files.into_iter().filter(|file| roots.contains(file) || file.ends_with(".py")).collect()
 }
 
 /// Explains the name that stands for these programs; `None` if there are none.
@@ -41,10 +42,16 @@ pub(super) fn note(programs: &[Program]) -> Option<String> {
         .then(|| format!("{PROGRAM} is the program of each run: {}", printable(&names.join(", "))))
 }
 
+/// Whether a reader of what is shown needs a note: the one about [`PROGRAM`] only if that name is there.
+pub(super) fn is_needed(note: &str, shown: &str) -> bool {
+    !note.starts_with(PROGRAM) || shown.contains(PROGRAM)
+}
+
 impl Program {
     /// Replaces the program's name in the name of a row.
     pub(super) fn replace_name(&self, (by, name): &mut (By, String)) {
         let Program(program) = self;
+        *name = name.replace(&format!(" ({program})"), &format!(" {PROGRAM}"));
         match by {
             By::Function if *name == *program => *name = PROGRAM.to_owned(),
             By::CallPath => {

@@ -52,7 +52,7 @@ impl Row {
     }
 
     fn is_in_joules(&self) -> bool {
-        self.figure().ends_with("joules") || self.figure() == "watts"
+        self.figure().contains("joule") || self.figure() == "watts"
     }
 }
 
@@ -75,7 +75,7 @@ impl Comparison {
         let is_tested: Vec<bool> = self.rows.iter().map(|row| self.is_tested(row)).collect();
         let tested = self.rows.iter_mut().zip(is_tested).filter(|(_, is_tested)| *is_tested);
         let (of_runs, parts): (Vec<&mut Row>, Vec<&mut Row>) =
-            tested.map(|(row, _)| row).partition(|row| row.by == By::Run);
+            tested.map(|(row, _)| row).partition(|row| matches!(row.by, By::Run | By::Work));
         for rows in [of_runs, parts] {
             let differences = rows.into_iter().flat_map(|row| &mut row.differences);
             correct(differences.filter(|difference| difference.p.is_some()).collect());
@@ -94,7 +94,7 @@ impl Comparison {
 
     fn is_small(&self, row: &Row) -> bool {
         match row.by {
-            By::Run | By::Device => row.is_zero(),
+            By::Run | By::Work | By::Device => row.is_zero(),
             By::Python | By::Function | By::Kernel | By::CallPath => {
                 let parts = |at: usize| self.whole().map_or(0.0, |whole| PART_MIN * whole.groups[at].mean);
                 let mut groups = row.groups.iter().enumerate();

@@ -85,10 +85,17 @@ pub fn json(comparison: &Comparison) -> Vec<u8> {
             "differences": row.differences.iter().map(difference).collect::<Vec<_>>(),
         })
     };
+    let check = |check: &super::Checked| {
+        json!({
+            "figure": check.figure, "allowed_percent": check.allowed_percent, "finding": check.finding.name(),
+            "words": check.words,
+        })
+    };
     let head = json!({
         "schema": SCHEMA, "per": comparison.per.name(), "method": "Welch's t", "confidence": CONFIDENCE,
         "correction": "Benjamini-Hochberg", "verdict": super::verdict::verdicts(comparison),
         "groups": comparison.groups.iter().map(runs).collect::<Vec<_>>(), "notes": comparison.notes,
+        "checks": comparison.checks.iter().map(check).collect::<Vec<_>>(),
     });
     // Rows are made one at a time, because with a million call paths they need more memory than the figures.
     let mut text = head.to_string();

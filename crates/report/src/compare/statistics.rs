@@ -30,6 +30,16 @@ impl Sample {
     }
 }
 
+/// Returns the mean of these values, and half of its interval by Student's t; `None` for one value.
+pub fn interval_of_mean(values: &[f64]) -> (f64, Option<f64>) {
+    let sample = Sample::of(values.to_vec());
+    let half = sample.of_mean().and_then(|(variance, freedom)| {
+        let t = StudentsT::new(0.0, 1.0, freedom).ok()?;
+        Some(t.inverse_cdf(0.5 + CONFIDENCE / 2.0) * variance.sqrt())
+    });
+    (sample.mean, half)
+}
+
 /// The difference between the means of two groups.
 pub struct Difference {
     pub of_means: f64,
@@ -110,6 +120,15 @@ mod tests {
         let difference = Difference::between(&two, &more);
         assert_eq!((difference.interval, difference.is_within_noise()), (Some((1.0, 1.0)), Some(false)));
         assert_eq!(Difference::between(&two, &two).is_within_noise(), Some(true));
+    }
+
+    /// R: `t.test(sleep$extra[sleep$group == 1])$conf.int` is -0.5297804 to 2.0297804.
+    #[test]
+    fn the_interval_of_a_mean_is_students() {
+        let (mean, half) = interval_of_mean(&[0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]);
+        let half = half.unwrap();
+        assert!((mean - 0.75).abs() < 1e-9 && (half - 1.279_780_4).abs() < 1e-6, "{mean} {half}");
+        assert_eq!(interval_of_mean(&[1.0]), (1.0, None));
     }
 
     /// R: `t.test(extra ~ group, data = sleep)$p.value`, and `p.adjust(c(0.01, 0.045, 0.03, 0.005, 0.5), "BH")`.

@@ -4,7 +4,7 @@
 
 use super::figures::By;
 use super::statistics::CONFIDENCE;
-use super::{About, Comparison, Row, line, names, verdict};
+use super::{About, Comparison, Row, line, names, programs, verdict};
 use ampere_model::text::{printable, wrapped};
 use std::fmt::Write;
 use std::ops::Range;
@@ -22,14 +22,14 @@ const ROWS_MAX: usize = 15;
 const UNCLEAR_MAX: usize = 5;
 
 pub fn render(comparison: &Comparison, width: usize) -> String {
-    let mut out = String::new();
+    let (mut out, mut below) = (String::new(), String::new());
     // Writing to a String cannot fail.
-    let _ = head(comparison, width, &mut out);
     for layout in Layout::all(comparison, width) {
-        let _ = columns(comparison, &layout, &mut out);
-        let _ = tables(comparison, &layout, &mut out);
+        let _ = columns(comparison, &layout, &mut below);
+        let _ = tables(comparison, &layout, &mut below);
     }
-    out
+    let _ = head(comparison, (&below, width), &mut out);
+    out + &below
 }
 
 /// The columns of a table.
@@ -90,7 +90,8 @@ pub fn described(runs: &[About]) -> Vec<(Vec<String>, String)> {
     all
 }
 
-fn head(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Result {
+/// Writes what is above the tables. `below` is their text.
+fn head(comparison: &Comparison, (below, width): (&str, usize), out: &mut String) -> std::fmt::Result {
     let verdicts = verdict::verdicts(comparison);
     for (number, verdict) in (2..).zip(&verdicts) {
         let of = if verdicts.len() > 1 { format!("{number}: ") } else { String::new() };
@@ -104,7 +105,8 @@ fn head(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Re
         }
     }
     let indent = " ".repeat(INDENT);
-    comparison.notes.iter().try_for_each(|note| paragraph(&indent, note, width, out))?;
+    let notes = comparison.notes.iter().filter(|note| programs::is_needed(note, below));
+    notes.into_iter().try_for_each(|note| paragraph(&indent, note, width, out))?;
     comparison.not_compared().iter().try_for_each(|words| paragraph(&indent, words, width, out))?;
     if comparison.per != super::Per::Run {
         let per = comparison.per.name();

@@ -8,9 +8,9 @@ use ampere_model::text::printable;
 
 /// The maximum number of parts that a verdict names.
 const PARTS_MAX: usize = 3;
-/// A figure is called the same only if it changes by at most this part, also at the ends of its interval.
+/// A figure is called the same only if its whole confidence interval is within this fraction of it.
 const NOISE_MAX: f64 = 0.1;
-/// If groups are single runs, a part is named if it changes by at least this part of all joules.
+/// If groups are single runs, a part is named if it changes by at least this fraction of all joules.
 const CHANGE_MIN: f64 = 0.01;
 
 /// Returns a sentence for each group except the first.
@@ -41,7 +41,8 @@ fn verdict(comparison: &Comparison, group: usize) -> String {
     words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the energy, and the kinds of joules and the time in which the runs differ, and in which they do not.
+/// Says how the energy has changed, and which of dynamic joules, static joules and time have changed, are the same, or are not
+/// known.
 fn energy(comparison: &Comparison, group: usize) -> String {
     const KINDS: [(&str, &str); 3] =
         [("dynamic_joules", "dynamic joules"), ("static_joules", "static joules"), ("seconds", "time")];
@@ -50,7 +51,7 @@ fn energy(comparison: &Comparison, group: usize) -> String {
         match change_of(comparison, group, figure) {
             Some(Some(change)) => differ.push(format!("{name} {change}")),
             Some(None) => match noise_of_unknown(comparison, group, figure) {
-                Some(noise) => unknown.push((name, noise)),
+                Some(noise) => unknown.push(format!("{name} not known (noise ± {noise:.0} %)")),
                 None => same.push(name),
             },
             None => {}
@@ -60,16 +61,15 @@ fn energy(comparison: &Comparison, group: usize) -> String {
     if comparison.kind.has_dynamic && !same.is_empty() {
         differ.push(format!("{} the same", listed(&same)));
     }
-    if let Some(noise) = unknown.iter().map(|(_, noise)| *noise).reduce(f64::max) {
-        let names: Vec<&str> = unknown.iter().map(|(name, _)| *name).collect();
-        let up_to = if names.len() > 1 { " up to" } else { "" };
-        differ.push(format!("{} not known (noise{up_to} ± {noise:.0} %)", listed(&names)));
+    // Parts that are not known are named only if the energy is the same. Otherwise the tables have their noise.
+    if noise_of_unknown(comparison, group, "joules").is_none() {
+        differ.extend(unknown);
     }
     let all = all_joules(comparison, group);
     if differ.is_empty() { all } else { format!("{all}: {}", differ.join(", ")) }
 }
 
-/// Returns the change of a figure of the run in words; `Some(None)` if it is not significant.
+/// Returns the change of a figure of the run in words; `Some(None)` if it is not significant, and `None` if the runs do not have it.
 fn change_of(comparison: &Comparison, group: usize, figure: &str) -> Option<Option<String>> {
     let row = comparison.of_run(figure)?;
     let difference = &row.differences[group - 1];
@@ -96,23 +96,25 @@ fn noise_of_unknown(comparison: &Comparison, group: usize, figure: &str) -> Opti
 
 fn all_joules(comparison: &Comparison, group: usize) -> String {
     let Some(row) = comparison.of_run("joules") else { return "no energy is known".to_owned() };
-    let per = match comparison.per {
-        super::Per::Run => String::new(),
-        per => format!(" per {}", per.name()),
+    let is_estimated = comparison.groups.iter().flatten().any(|run| run.run.energy == "estimated");
+    let energy = if is_estimated { "estimated energy" } else { "energy" };
+    let energy = match comparison.per {
+        super::Per::Run => energy.to_owned(),
+        per => format!("{energy} per {}", per.name()),
     };
     let difference = &row.differences[group - 1];
     match difference.is_significant() {
         Some(false) => match noise_of_unknown(comparison, group, "joules") {
             Some(noise) => {
                 format!(
-                    "whether the energy{per} differs is not known (noise ± {noise:.0} %; more runs reduce it)"
+                    "whether the {energy} differs is not known (noise ± {noise:.0} %; more runs reduce it)"
                 )
             }
-            None => format!("same energy{per} (within noise)"),
+            None => format!("same {energy} (within noise)"),
         },
-        Some(true) => format!("energy{per} {}", by_how_much(row, group)),
-        None if difference.of_means == 0.0 => format!("same energy{per}"),
-        None => format!("energy{per} {} (noise not known: compare groups of runs)", by_how_much(row, group)),
+        Some(true) => format!("{energy} {}", by_how_much(row, group)),
+        None if difference.of_means == 0.0 => format!("same {energy}"),
+        None => format!("{energy} {} (noise not known: compare groups of runs)", by_how_much(row, group)),
     }
 }
 
@@ -120,7 +122,8 @@ fn all_joules(comparison: &Comparison, group: usize) -> String {
 fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
     let whole = comparison.whole().map_or(0.0, |row| row.groups[0].mean.max(row.groups[group].mean));
     let differs = |difference: &Difference| {
-        difference.is_significant().unwrap_or(difference.of_means.abs() >= CHANGE_MIN * whole)
+        let is_large = difference.of_means != 0.0 && difference.of_means.abs() >= CHANGE_MIN * whole;
+        difference.is_significant().unwrap_or(is_large)
     };
     let (mpi, name) = match comparison.kind.has_dynamic {
         true => (DYNAMIC_MPI, "MPI's dynamic joules"),
@@ -129,11 +132,11 @@ fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
     let of_run = comparison.of_run(mpi).into_iter().map(|row| (row, name.to_owned()));
     // The functions in C of a Python program belong to its own functions.
     let has_python = comparison.rows.iter().any(|row| row.by == By::Python);
-    let of_hosts = if has_python { By::Python } else { By::Function };
-    // The joules of a function with those that it calls are no part beside theirs.
+    let cpu_view = if has_python { By::Python } else { By::Function };
+    // Inclusive joules of functions overlap, so they are not parts of the energy.
     let is_part = |by: &By| *by != By::Function || !comparison.kind.is_inclusive;
-    let parts = [of_hosts, By::Kernel].into_iter().filter(is_part);
-    let functions: Vec<_> = parts.map(|by| comparison.ranked(by).differ).collect();
+    let views = [cpu_view, By::Kernel].into_iter().filter(is_part);
+    let functions: Vec<_> = views.map(|by| comparison.ranked(by).differ).collect();
     let functions = functions.iter().flatten().filter(|row| !is_mpi(&row.name)).map(|row| (*row, shown(row)));
     let mut parts: Vec<(&Row, String)> =
         of_run.chain(functions).filter(|(row, _)| differs(&row.differences[group - 1])).collect();

@@ -8,8 +8,8 @@ use ampere_model::order::largest_first;
 use ampere_model::regions::{is_mpi, is_python};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A function that waits has joules, but hardly any dynamic ones. Such a function, or the row that sums the functions that are
-/// not shown, is pointed out if its part of all joules, static ones included, is at least this.
+/// A function that waits has joules, but hardly any dynamic ones. It is pointed out if its fraction of all joules, static ones
+/// included, is at least this. The same holds for the row that sums the functions that are not shown.
 pub const WAITING_PART_MIN: f64 = 0.05;
 
 /// A function or a kernel over all of its devices.
@@ -22,7 +22,7 @@ pub struct Row<'a> {
     pub all_joules: f64,
     /// The least and the most that the joules can be; `None` for sampled rows.
     pub bounds: Option<(f64, f64)>,
-    /// The standard error of a sampled row, as a part of its joules.
+    /// The standard error of a sampled row, as a fraction of its joules.
     pub error: Option<f64>,
     pub seconds: f64,
     pub calls: u64,
@@ -35,7 +35,7 @@ pub struct Row<'a> {
 /// The parts of a run that its first lines show.
 pub struct Facts<'a> {
     pub summary: &'a Summary,
-    /// The GPUs, most joules first; those that were not used come last.
+    /// The GPUs, in descending order of their joules; those that were not used come last.
     pub gpus: Vec<&'a Device>,
     /// The devices whose joules are divided among functions: all except GPUs if kernels are known, otherwise all.
     pub hosts: Vec<&'a Device>,
@@ -204,6 +204,12 @@ impl<'a> Facts<'a> {
         rows
     }
 
+    /// Returns the joules of functions that no Python function is known to have called.
+    pub fn outside_python(&self) -> f64 {
+        let sum = |rows: &[Row]| rows.iter().map(|row| row.joules).sum::<f64>();
+        (sum(&self.functions) - sum(&self.python)).max(0.0)
+    }
+
     fn python_functions(&self) -> Vec<Row<'a>> {
         let (_, paths) = over_devices::sums(self.summary, &self.views(&self.hosts, "ranks"));
         let row = |(name, sum): (&'a str, over_devices::Sum)| Row {
@@ -250,7 +256,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Returns the GPUs that no other GPU contains, most joules first.
+/// Returns the GPUs that are not contained in another GPU, the one with the most joules first.
 fn gpus(summary: &Summary) -> Vec<&Device> {
     let is_gpu = |device: &&Device| {
         let has_kernels = view(device, "kernels").is_some_and(|view| !view.regions.is_empty());

@@ -6,11 +6,13 @@ use super::names;
 use crate::filter::much_measuring;
 use crate::over_ranks::Spread;
 use crate::{other_jobs, over_ranks, waits};
+use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::{Device, NodeCpu, Summary, View, topmost};
 use ampere_model::digits::{count, energy, percent, significant};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
 use ampere_settings::Config;
+use std::collections::HashSet;
 
 /// The maximum number of hints that are shown.
 pub const HINTS_MAX: usize = 3;
@@ -18,24 +20,27 @@ pub const HINTS_MAX: usize = 3;
 const PART_MIN: f64 = 0.05;
 /// Ranks that spend a larger part in MPI functions get a hint that they wait.
 const MPI_PART_MIN: f64 = 0.2;
-/// If a rank used more joules than the mean by this part, the other ranks wait for it.
+/// If a rank used more joules than the mean by this fraction, the other ranks wait for it.
 const IMBALANCE_MIN: f64 = 0.1;
 /// The number of functions that are searched for the one that makes a rank use more.
 const UNBALANCED_FUNCTIONS_MAX: usize = 16;
-/// A kernel whose mean power is below this part of its highest, and whose lowest is below half of it, does not draw steady power.
+/// A kernel whose mean power is below this fraction of its highest, and whose lowest is below half of it, does not draw steady
+/// power.
 const STEADY_PART: f64 = 0.8;
-/// A function with at most this part of the dynamic joules, but with a large part of all joules, only waits.
+/// A function with at most this fraction of the dynamic joules, but with a large fraction of all joules, only waits.
 const WAITING_DYNAMIC_PART_MAX: f64 = 0.02;
 /// A device at this temperature soon lowers its clock.
 const HOT_CELSIUS: f64 = 95.0;
-/// If measuring takes at least this part of the program's CPU time, there is a hint.
+/// A device that was throttled for a smaller part of the time causes no hint.
+const THROTTLED_PART_MIN: f64 = 0.01;
+/// If measuring takes at least this fraction of the program's CPU time, there is a hint.
 const MEASURING_PART_MIN: f64 = 0.05;
 /// In a shorter run there is no such hint, because the start of the collector is a large part of it.
 const JUDGED_SECONDS_MIN: f64 = 1.0;
-/// A program that keeps less than this part of one core busy, although others may leave it less than it asks for, hardly notices
-/// that no core is free for the collector.
+/// A program that keeps less than this fraction of one core busy, although others may leave it less than it asks for, hardly
+/// notices that no core is free for the collector.
 const JUDGED_CPU_PART_MIN: f64 = 0.03;
-/// If the node's processors are busy for this part of the time, none is free.
+/// If the node's processors are busy for this fraction of the time, none is free.
 const FULL_PART: f64 = 0.95;
 /// The maximum length of a name in a hint, in characters.
 const NAME_ROOM: usize = 32;
@@ -44,8 +49,8 @@ const NAME_ROOM: usize = 32;
 const RULES: [fn(&Facts) -> Option<String>; 11] = [
     missing_cpus,
     measuring_overhead,
-    unused_devices,
     throttling,
+    unused_devices,
     changing_power,
     imbalance,
     mpi_share,
@@ -96,7 +101,7 @@ impl SamplingCost {
         self.stacks + self.collector
     }
 
-    /// Whether it is so large because there are more running threads than processors.
+    /// Whether the cost is so large because there are more running threads than processors.
     fn is_for_missing_cpus(&self) -> bool {
         self.collector > self.stacks || self.samples <= 0.5 * self.stacks
     }
@@ -151,11 +156,58 @@ fn unused_devices(facts: &Facts) -> Option<String> {
     })
 }
 
-/// Returns the hint about a device that was hot enough to lower its clock.
-fn throttling(facts: &Facts) -> Option<String> {
+/// Returns all gauges of a quantity with their devices.
+fn gauges_of<'a>(facts: &Facts<'a>, quantity: &str) -> impl Iterator<Item = (&'a Device, &'a OverTheRun)> {
     let devices = facts.summary.devices.iter();
-    let temperatures = devices.flat_map(|device| device.gauges.iter().map(move |gauge| (device, gauge)));
-    let temperatures = temperatures.filter(|(_, gauge)| gauge.quantity == "temperature_celsius");
+    let all = devices.flat_map(|device| device.gauges.iter().map(move |gauge| (device, gauge)));
+    all.filter(move |(_, gauge)| gauge.quantity == quantity)
+}
+
+/// Returns the hint about a device that lowered its clock, that ran at its power limit, or that was hot enough for that.
+fn throttling(facts: &Facts) -> Option<String> {
+    throttled(facts).or_else(|| at_power_limit(facts)).or_else(|| hot(facts))
+}
+
+/// Returns the hint about the device that was throttled longest. A temperature comes first, because cooling can be mended.
+fn throttled(facts: &Facts) -> Option<String> {
+    let all: Vec<_> =
+        gauges_of(facts, "throttled_ratio").filter(|(_, gauge)| gauge.mean >= THROTTLED_PART_MIN).collect();
+    let is_thermal = |gauge: &OverTheRun| gauge.which == "thermal";
+    let key = |gauge: &OverTheRun| (is_thermal(gauge), gauge.mean);
+    let (device, gauge) = all.iter().max_by(|a, b| {
+        let ((thermal, part), (other_thermal, other_part)) = (key(a.1), key(b.1));
+        thermal.cmp(&other_thermal).then(part.total_cmp(&other_part))
+    })?;
+    let devices: HashSet<_> = all.iter().map(|(device, _)| (&device.node, &device.name)).collect();
+    let others = match devices.len() - 1 {
+        0 => String::new(),
+        1 => ", another device too".to_owned(),
+        others => format!(", {others} other devices too"),
+    };
+    let seconds = device.sampled_seconds;
+    let [throttled, whole] = [gauge.mean * seconds, seconds].map(|seconds| match seconds < 10.0 {
+        true => significant(seconds, 2),
+        false => format!("{seconds:.0}"),
+    });
+    let advice = if is_thermal(gauge) { "look at its cooling" } else { "its power limit slows it down" };
+    let (name, which) = (short(&device.name, NAME_ROOM), &gauge.which);
+    Some(format!("{name} was throttled for about {throttled} s of {whole} s ({which}){others}: {advice}"))
+}
+
+/// Returns the hint about the device that ran longest at its power limit.
+fn at_power_limit(facts: &Facts) -> Option<String> {
+    let ratio = |gauge: &OverTheRun| gauge.at_limit_ratio.unwrap_or_default();
+    let limits = gauges_of(facts, "power_limit_watts");
+    let (device, limit) = limits.max_by(|a, b| ratio(a.1).total_cmp(&ratio(b.1)))?;
+    (ratio(limit) >= PART_MIN).then(|| {
+        let (name, watts, part) = (short(&device.name, NAME_ROOM), limit.mean, 100.0 * ratio(limit));
+        format!("{name} ran at its power limit of {watts:.0} W for {part:.0} % of the time")
+    })
+}
+
+/// Returns the hint about a device that was hot enough to lower its clock.
+fn hot(facts: &Facts) -> Option<String> {
+    let temperatures = gauges_of(facts, "temperature_celsius");
     let (device, hottest) = temperatures.max_by(|a, b| a.1.max.total_cmp(&b.1.max))?;
     (hottest.max >= HOT_CELSIUS).then(|| {
         let name = short(&device.name, NAME_ROOM);
@@ -172,7 +224,7 @@ fn changing_power(facts: &Facts) -> Option<String> {
     };
     let row = facts.kernels.iter().find(changes)?;
     let (mean, least, most) = row.watts?;
-    let name = names::shorten(row.name, NAME_ROOM);
+    let name = names::shorten_in(facts.summary, row.name, NAME_ROOM);
     let levels = match row.devices.as_slice() {
         [device] => levels::of(facts.summary, device, row.name),
         _ => None,
@@ -244,7 +296,8 @@ fn unbalanced_function(facts: &Facts, views: &[(&Device, &View)], whole: &Spread
     let of_rank = rows.iter().filter(|row| row.most_on == whole.most_on);
     let outside_mpi = of_rank.filter(|row| !is_mpi(facts.summary.name(row.what)));
     let most = outside_mpi.max_by(|a, b| more(a).total_cmp(&more(b)))?;
-    (more(most) >= 0.5 * more(whole)).then(|| names::shorten(facts.summary.name(most.what), NAME_ROOM))
+    (more(most) >= 0.5 * more(whole))
+        .then(|| names::shorten_in(facts.summary, facts.summary.name(most.what), NAME_ROOM))
 }
 
 /// Returns the hint about ranks that wait for each other.
@@ -276,7 +329,7 @@ fn waiting(facts: &Facts) -> Option<String> {
     let rows = facts.functions.iter().filter(|_| facts.is_dynamic && facts.whole > 0.0).filter(waits);
     let row = rows.max_by(|a, b| a.all_joules.total_cmp(&b.all_joules))?;
     let [of_all, of_dynamic] = [percent(row.all_joules, all), percent(row.joules, facts.whole)];
-    let name = names::shorten(row.name, NAME_ROOM);
+    let name = names::shorten_in(facts.summary, row.name, NAME_ROOM);
     Some(format!("{name} waits: {of_all} of all joules, {of_dynamic} of the dynamic ones"))
 }
 
@@ -299,22 +352,29 @@ fn others_on_the_node(facts: &Facts) -> Option<String> {
 fn python(facts: &Facts) -> Option<String> {
     let is_interpreter = |row: &&Row| row.name == "_PyEval_EvalFrameDefault";
     let row = facts.functions.iter().find(is_interpreter)?;
-    (row.joules >= PART_MIN * facts.whole).then(|| {
-        "python3 -X perf (Python 3.12 or later) shows the functions of the Python program".to_owned()
+    let has_option = facts.summary.run.command.windows(2).any(|words| words == ["-X", "perf"])
+        || facts.summary.run.command.iter().any(|word| word == "-Xperf");
+    (row.joules >= PART_MIN * facts.whole).then(|| match has_option {
+        true => {
+            "-X perf has shown no function of the Python program: it needs Python 3.12 or later".to_owned()
+        }
+        false => {
+            "python3 -X perf (Python 3.12 or later) shows the functions of the Python program".to_owned()
+        }
     })
 }
 
 /// Returns the hint that energy was estimated with watts that were not set for this node.
 fn default_watts(facts: &Facts) -> Option<String> {
     let device = facts.hosts.iter().find(|device| device.energy == "estimated")?;
-    let cpu = facts.summary.run.node_cpu;
-    let part = cpu.filter(|cpu| cpu.node_cpus > 0).map_or(1.0, |cpu| cpu.cpus as f64 / cpu.node_cpus as f64);
-    let usual = Config::default().sources.idle_watts * part;
-    match &device.baseline {
-        None => Some("are [estimate] idle_watts and watts_per_core set for this node?".to_owned()),
-        Some(baseline) if (baseline.watts - usual).abs() < 1e-3 * usual => {
-            Some("set this node's watts: [estimate] idle_watts, watts_per_core (settings)".to_owned())
-        }
-        Some(_) => None,
-    }
+    (!are_watts_set(device))
+        .then(|| "set this node's watts (--config): [estimate] idle_watts, watts_per_core".to_owned())
+}
+
+/// Whether a device is estimated with watts of its node, and not with the default ones.
+pub(super) fn are_watts_set(device: &Device) -> bool {
+    let usual = Config::default().sources;
+    device
+        .estimate
+        .is_some_and(|set| set.idle_watts != usual.idle_watts && set.watts_per_core != usual.watts_per_core)
 }

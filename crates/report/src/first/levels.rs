@@ -5,7 +5,7 @@ use ampere_figures::summary::{Device, Summary};
 use ampere_timeline::curve::PowerCurve;
 use std::ops::Range;
 
-/// The least part of each step that the kernel must have taken, in percent.
+/// The minimum percentage of each step that the kernel must have taken.
 const PERCENT_MIN: u8 = 90;
 /// The minimum number of steps of the power curve before the change, and after it.
 const STEPS_MIN: usize = 3;

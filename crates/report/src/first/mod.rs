@@ -30,16 +30,16 @@ use tables::{Caps, DETAILS_MAX};
 
 /// The maximum number of lines of the first reason for which a run is incomplete.
 const REASON_LINES_MAX: usize = 4;
-/// Ranks are balanced if the largest is at most this part above the mean.
+/// Ranks are balanced if the largest is at most this fraction above the mean.
 const BALANCED_EXCESS_MAX: f64 = 0.05;
-/// An MPI function with this part of all MPI's joules has nearly all of them.
+/// An MPI function with at least this fraction of all joules of MPI has nearly all of them.
 const NEARLY_ALL_MIN: f64 = 0.9;
-/// Idle joules are mentioned if they are this part of all joules.
+/// Idle joules are mentioned if they are at least this fraction of all joules.
 const IDLE_SHARE_MIN: f64 = 0.1;
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
-/// Returns the lines as one text. `look` is the place of further information.
+/// Returns the lines as one text. `look` says where there is further information.
 pub fn render(summary: &Summary, screen: Screen, look: &[String]) -> String {
     lines(summary, screen, look).iter().map(|line| line.shown(screen) + "\n").collect()
 }
@@ -61,7 +61,8 @@ struct Parts {
 fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
     let facts = Facts::of(summary);
     let fixed = Parts {
-        head: [head(&facts, screen), reason(&facts, screen), energies(&facts, screen)].concat(),
+        head: [head(&facts, screen), reason(&facts, screen), energies(&facts, screen), work(&facts, screen)]
+            .concat(),
         around: std::array::from_fn(|details| around(&facts, details, screen)),
         path: hottest_path(&facts, screen),
         hints: hints::of(&facts),
@@ -230,12 +231,20 @@ fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
     }
     fixed.extend(idle(facts).map(|joules| {
         let part = percent(joules, all_joules(summary));
-        format!("{about}{} ({part} of total) are idle: no process ran", energy(joules))
+        format!("{about}{} ({part} of total) are idle: in no function", energy(joules))
     }));
     lines.extend(parts("", &fixed, screen));
     lines.extend(other_jobs::words(summary).map(|words| parts("", &[words], screen)).unwrap_or_default());
     lines.extend(parts_of_whole(facts, screen));
     lines
+}
+
+/// Returns a line for each unit of work that was counted, and for each name of ranges.
+fn work(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let lines = crate::work::lines(&facts.summary.run, facts.is_dynamic.then_some(facts.whole));
+    let ranges = crate::work::range_lines(&facts.summary.run);
+    let work = lines.iter().flat_map(|line| parts("work", line, screen));
+    work.chain(ranges.iter().flat_map(|line| parts("ranges", line, screen))).collect()
 }
 
 fn all_joules(summary: &Summary) -> f64 {
@@ -256,6 +265,9 @@ fn sources(summary: &Summary) -> String {
     let mut devices: Vec<&Device> = topmost(summary).collect();
     let all_estimated = devices.iter().all(|device| device.energy == "estimated");
     match summary.run.energy.as_str() {
+        "estimated" if all_estimated && devices.iter().all(|device| hints::are_watts_set(device)) => {
+            return "ESTIMATE: no counter, by this node's watts".to_owned();
+        }
         "estimated" if all_estimated => return "ESTIMATE: no counter, shares only".to_owned(),
         "none" if summary.devices.is_empty() => return "none: no counter was read".to_owned(),
         "none" => return "none: time only".to_owned(),
@@ -367,7 +379,7 @@ fn mpi(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
     let cores =
         cores.map(|cpu| format!("{:.2} of {} cores busy", cpu.own_busy_seconds / cpu.seconds, cpu.cpus));
     let words = most.map(|most| {
-        let name = names::shorten(most.name, 40);
+        let name = names::shorten_in(facts.summary, most.name, 40);
         let which = match most.joules / joules {
             all if all > 0.995 => format!("all {name}"),
             part if part >= NEARLY_ALL_MIN => format!("nearly all {name}"),
@@ -402,7 +414,7 @@ fn ranks(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
     if !facts.summary.names.iter().any(|name| is_mpi_rank(name)) || facts.is_time() {
         return Vec::new();
     }
-    let mut words = vec![balance(&whole, facts.is_dynamic)];
+    let mut words = vec![balance(facts, &whole)];
     let (count, joules) = whole.others;
     if details == DETAILS_MAX && joules >= MENTIONED_SHARE_MIN * facts.whole {
         words.push(format!(
@@ -414,20 +426,22 @@ fn ranks(facts: &Facts, details: usize, screen: Screen) -> Vec<Line> {
     parts("ranks", &words, screen)
 }
 
-fn balance(whole: &Spread, is_dynamic: bool) -> String {
+fn balance(facts: &Facts, whole: &Spread) -> String {
     let more = if whole.mean() > 0.0 { whole.most / whole.mean() - 1.0 } else { 0.0 };
-    let kind = if is_dynamic { " dynamic" } else { "" };
+    let kind = if facts.is_dynamic { " dynamic" } else { "" };
     let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(energy);
-    let figures = match whole.ranks {
-        2 => format!("{least} + {most}{kind}"),
-        _ => format!("{least} to {most}{kind}, mean {mean}"),
-    };
+    // The mean of two is easily seen.
+    let mean = if whole.ranks > 2 { format!(", mean {mean}") } else { String::new() };
     let words = if more <= BALANCED_EXCESS_MAX {
         "balanced".to_owned()
     } else {
-        format!("the highest {:.0} % above the mean", 100.0 * more)
+        let highest = whole.most_on.map_or("one rank", |(_, group)| facts.summary.name(group));
+        format!("{} is {:.0} % above the mean", highest.replace("MPI Rank", "rank"), 100.0 * more)
     };
-    format!("{figures}: {words}")
+    match least == most {
+        true => format!("{least}{kind} each: {words}"),
+        false => format!("{least} to {most}{kind}{mean}: {words}"),
+    }
 }
 
 fn nodes(facts: &Facts, screen: Screen) -> Vec<Line> {

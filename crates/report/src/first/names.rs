@@ -1,6 +1,7 @@
 //! Shortens names of functions. For a C++ name, the arguments and the return type are removed first, then the namespace that
 //! several names have in common, then the arguments of templates, then the other namespaces. The class and the method are kept.
 
+use ampere_figures::summary::Summary;
 use ampere_model::signature::{operator, outside_of_brackets, without_arguments};
 use ampere_model::text::{compact, printable, short};
 use std::collections::{HashMap, HashSet};
@@ -13,6 +14,11 @@ const DIFFERENCE_ROOM_MIN: usize = 6;
 /// Returns the names as a table shows them, each in at most `room` characters, and whether one had to be cut in its
 /// middle for that.
 pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
+    shortened_each(names, |_| room)
+}
+
+/// Like [`shortened`], with room of its own for each name.
+pub fn shortened_each(names: &[&str], room: impl Fn(usize) -> usize) -> (Vec<String>, bool) {
     let plain: Vec<String> = names.iter().map(|name| printable(without_arguments(name))).collect();
     let common = without_common_namespace(&plain);
     let mut uses: HashMap<&str, HashSet<&str>> = HashMap::new();
@@ -24,17 +30,17 @@ pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
         if uses[common.as_str()].len() > 1 { printable(name) } else { common.clone() }
     });
     let whole: Vec<String> = whole.collect();
-    let fitting: Vec<String> = whole.iter().map(|name| into_room(name, room)).collect();
+    let fitting: Vec<String> = whole.iter().enumerate().map(|(at, name)| into_room(name, room(at))).collect();
     let mut forms: HashMap<&str, HashSet<&str>> = HashMap::new();
     for (form, name) in fitting.iter().zip(names) {
         forms.entry(form).or_default().insert(name);
     }
     let mut is_cut = false;
-    let shown = fitting.iter().zip(&whole).map(|(form, whole)| {
+    let shown = fitting.iter().zip(&whole).enumerate().map(|(at, (form, whole))| {
         // Names that would look the same keep the parts in which they differ.
         let form = if forms[form.as_str()].len() > 1 { whole } else { form };
-        is_cut |= form.chars().count() > room;
-        short(form, room)
+        is_cut |= form.chars().count() > room(at);
+        short(form, room(at))
     });
     (shown.collect(), is_cut)
 }
@@ -42,6 +48,24 @@ pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
 /// Returns the name of one function; see [`shortened`].
 pub fn shorten(name: &str, room: usize) -> String {
     shortened(&[name], room).0.remove(0)
+}
+
+/// Returns the name of one function as a table of all functions has it: without the namespaces that several of them share.
+pub fn shorten_among<'a>(name: &'a str, all: impl IntoIterator<Item = &'a str>, room: usize) -> String {
+    let plain = without_arguments(name);
+    let Some(end) = outside_of_brackets(plain, "::").first().map(|at| at + 2) else {
+        return shorten(name, room);
+    };
+    // Functions that differ only in their arguments would keep them.
+    let is_other = |other: &&str| other.contains(&plain[..end]) && without_arguments(other) != plain;
+    let named: Vec<&str> = std::iter::once(name).chain(all.into_iter().filter(is_other)).collect();
+    shortened_each(&named, |at| if at == 0 { room } else { usize::MAX }).0.swap_remove(0)
+}
+
+/// Returns the name of a function of a run; see [`shorten_among`].
+pub fn shorten_in(summary: &Summary, name: &str, room: usize) -> String {
+    let views = summary.devices.iter().flat_map(|device| &device.views);
+    shorten_among(name, views.flat_map(|view| &view.regions).map(|row| &*row.region), room)
 }
 
 /// Returns a call path in at most `room` characters: the outermost functions are left out if it is too long. For a function
@@ -89,7 +113,8 @@ pub fn paths(all: &[&[&str]], room: usize) -> Vec<String> {
     shown.iter().zip(all).map(with_difference).collect()
 }
 
-/// Returns the functions of a call path that tell it from all others, the outermost first: one if that is enough.
+/// Returns the functions of a call path that distinguish it from all others, the outermost first. This is one function if that
+/// is enough.
 fn differences<'a>(regions: &[&'a str], others: &[&[&str]]) -> Vec<&'a str> {
     fn from_end<'r>(regions: &[&'r str], at: usize) -> Option<&'r str> {
         regions.len().checked_sub(at + 1).map(|at| regions[at])
@@ -205,6 +230,16 @@ mod tests {
         assert_eq!(shown(&["a::b::C::f()", "a::b::D::f()"]), ["C::f", "D::f"]);
         assert_eq!(shown(&["Solver::step()", "Solver::solve()"]), ["Solver::step", "Solver::solve"]);
         assert_eq!(shown(&["f(int)", "f(double)"]), ["f(int)", "f(double)"], "they differ in nothing else");
+    }
+
+    #[test]
+    fn a_sentence_names_a_function_as_the_table_does() {
+        let all =
+            ["LAMMPS_NS::PairLJCut::compute(int, int)", "LAMMPS_NS::PairLJCut::compute(int)", "MPI_Send"];
+        assert_eq!(shorten_among(all[0], all, 80), "LAMMPS_NS::PairLJCut::compute");
+        let all = [&all[..], &["LAMMPS_NS::Neigh::build()"]].concat();
+        assert_eq!(shorten_among(all[0], all.iter().copied(), 80), "PairLJCut::compute");
+        assert_eq!(shorten_among("MPI_Send", all, 80), "MPI_Send");
     }
 
     #[test]

@@ -39,9 +39,12 @@ impl Screen {
 
     /// Returns the screen of a terminal with this many rows.
     pub fn with_rows(self, rows: usize) -> Screen {
-        let lines =
-            rows.saturating_sub(OTHER_LINES).clamp(*LINES_OF_TERMINALS.start(), *LINES_OF_TERMINALS.end());
-        Screen { lines, ..self }
+        self.with_lines(rows.saturating_sub(OTHER_LINES))
+    }
+
+    /// Returns the screen with room for this many of the first lines, within limits.
+    pub fn with_lines(self, lines: usize) -> Screen {
+        Screen { lines: lines.clamp(*LINES_OF_TERMINALS.start(), *LINES_OF_TERMINALS.end()), ..self }
     }
 }
 

@@ -33,8 +33,8 @@ impl Caps {
         Caps {
             kernels: shown(&facts.kernels, 12),
             gpus: facts.gpus.len().min(12),
-            python: shown(&facts.python, 8),
-            functions: shown(&facts.functions, 20),
+            python: shown(&facts.python, FUNCTIONS_MAX),
+            functions: shown(&facts.functions, FUNCTIONS_MAX),
             notes: 3,
             hints: super::hints::HINTS_MAX,
             details: DETAILS_MAX,
@@ -73,6 +73,8 @@ impl Caps {
 const PART_MIN: f64 = 0.005;
 const FIRST_ROWS: usize = 10;
 const FIRST_PART_MIN: f64 = 0.001;
+/// The maximum number of functions in the first lines. A table with more rows was asked for, and has small ones, too.
+pub const FUNCTIONS_MAX: usize = 20;
 /// Rows that each table keeps while something else can be left out, and those that it keeps in any case. Rows that sum others are
 /// not counted.
 const ROWS_WANTED: usize = 4;
@@ -93,7 +95,7 @@ pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
         lines.extend(meanwhile(facts, screen));
     } else {
         if !facts.python.is_empty() {
-            lines.extend(python(facts, caps, screen));
+            lines.extend(python(facts, caps.python, screen));
             lines.extend(caps.has_gaps.then(Line::empty));
         }
         lines.extend(functions(facts, caps, screen));
@@ -104,7 +106,11 @@ pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
 /// Returns the first rows, and number and joules of the others.
 fn large<'f, 'a>(rows: &'f [Row<'a>], whole: f64, most: usize) -> (Vec<&'f Row<'a>>, usize, f64) {
     let is_shown = |(at, row): &(usize, &Row)| {
-        let part_min = if *at < FIRST_ROWS { FIRST_PART_MIN } else { PART_MIN };
+        let part_min = match *at {
+            _ if most > FUNCTIONS_MAX => 0.0,
+            at if at < FIRST_ROWS => FIRST_PART_MIN,
+            _ => PART_MIN,
+        };
         *at == 0 || (*at < most && row.joules >= part_min * whole)
     };
     let shown: Vec<&Row> = rows.iter().enumerate().take_while(is_shown).map(|(_, row)| row).collect();
@@ -133,8 +139,8 @@ fn cells(rows: &[&Row], below: usize, of: impl Fn(&Row) -> String) -> Vec<String
     rows.iter().map(|row| of(row)).chain(std::iter::repeat_n("-".to_owned(), below)).collect()
 }
 
-/// How well the joules of a row are known: the range of a recorded row, or the standard error of a sampled one as a part of its
-/// joules.
+/// How well the joules of a row are known: the range of a recorded row, or the standard error of a sampled one as a fraction of
+/// its joules.
 #[derive(Clone, Copy, Default)]
 pub struct Known {
     pub range: Option<(f64, f64)>,
@@ -146,7 +152,7 @@ pub const ERROR_HEAD: &str = "±";
 pub const RANGE_HEAD: &str = "(least..most)";
 pub const ERROR_OR_RANGE_HEAD: &str = "± or range";
 
-/// Formats a standard error as a part of its figure: `12 %`, `0.3 %` or `<0.1 %`.
+/// Formats a standard error as a fraction of its figure: `12 %`, `0.3 %` or `<0.1 %`.
 fn error_text(part: f64) -> String {
     match 100.0 * part {
         small if small < 0.05 => "<0.1 %".to_owned(),
@@ -201,8 +207,8 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let more =
         if more > 0 { vec![(format!("{} more{hidden}", count(more as u64)), others)] } else { Vec::new() };
     let outside = match facts.is_outside_mostly_the_collectors() {
-        true => "in no function (ampere)",
-        false => "in no function",
+        true => "idle: in no function (ampere)",
+        false => "idle: in no function",
     };
     let rest = [(outside, facts.outside), ("not attributed: no readings", facts.lost)];
     let rest = rest.into_iter().filter(|(_, joules)| *joules >= PART_MIN * facts.whole);
@@ -229,28 +235,41 @@ fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     }
     let has_calls = rows.iter().any(|row| row.calls > 0);
     let calls = cells(&rows, 0, |row| if has_calls { calls(row) } else { String::new() });
-    let head = if is_sampled && !has_calls { "function (sampled)" } else { "function" };
+    let what = if facts.python.is_empty() { "function" } else { "function itself" };
+    let head = if is_sampled && !has_calls { format!("{what} (sampled)") } else { what.to_owned() };
     let mut all: Vec<&str> = rows.iter().map(|row| row.name).collect();
     all.extend(below.iter().map(|(name, _)| name.as_str()));
     let after = vec![dispensable("calls", calls, 3)];
-    Table { before, head: head.to_owned(), names: Names::Functions(all), after }.lines(screen)
+    Table { before, head, names: Names::Functions(all), after }.lines(screen)
 }
 
+/// The row of functions that no Python function is known to have called: those of a library's own threads, and those whose
+/// callers were not found.
+const OUTSIDE_PYTHON: &str = "called by no known Python function";
+
 /// Returns the table of Python functions with the functions in C that they call, which do most of their work.
-fn python(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
-    let (rows, more, others) = large(&facts.python, facts.whole, caps.python);
-    let below = usize::from(more > 0);
-    let joules: Vec<f64> = rows.iter().map(|row| row.joules).chain((more > 0).then_some(others)).collect();
+/// Returns the table of Python functions, with at most this many of them.
+pub fn python(facts: &Facts, most: usize, screen: Screen) -> Vec<Line> {
+    let (rows, more, others) = large(&facts.python, facts.whole, most);
+    let elsewhere = facts.outside_python();
+    let below = [
+        (format!("{} more", count(more as u64)), others, more > 0),
+        (OUTSIDE_PYTHON.to_owned(), elsewhere, elsewhere >= PART_MIN * facts.whole),
+    ];
+    let below: Vec<(String, f64)> = below
+        .into_iter()
+        .filter_map(|(words, joules, is_shown)| is_shown.then_some((words, joules)))
+        .collect();
+    let joules: Vec<f64> = rows.iter().map(|row| row.joules).chain(below.iter().map(|row| row.1)).collect();
     let mut seconds = column(&rows.iter().map(|row| row.seconds).collect::<Vec<_>>(), 3);
-    seconds.resize(rows.len() + below, "-".to_owned());
+    seconds.resize(joules.len(), "-".to_owned());
     let mut before = vec![
         Column::new(share_head(facts), joules.iter().map(|joules| percent(*joules, facts.whole)).collect()),
         Column::new(joules_head(facts), column(&joules, digits(facts))),
     ];
     before.extend((!facts.is_time()).then(|| Column::new("s", seconds).dispensable(1)));
-    let others = format!("{} more", count(more as u64));
     let mut all: Vec<&str> = rows.iter().map(|row| row.name).collect();
-    all.extend((more > 0).then_some(others.as_str()));
+    all.extend(below.iter().map(|(words, _)| words.as_str()));
     let head = "Python function with C code".to_owned();
     Table { before, head, names: Names::Functions(all), after: Vec::new() }.lines(screen)
 }
@@ -344,7 +363,9 @@ fn meanwhile(facts: &Facts, screen: Screen) -> Vec<Line> {
     let whole: f64 = rows.iter().map(|row| row.1).sum();
     let shown = rows.iter().take_while(|row| row.1 >= 0.01 * whole && row.1 > 0.0).take(3);
     let named: Vec<String> = shown
-        .map(|(name, seconds)| format!("{} {:.0} %", names::shorten(name, 40), 100.0 * seconds / whole))
+        .map(|(name, seconds)| {
+            format!("{} {:.0} %", names::shorten_in(facts.summary, name, 40), 100.0 * seconds / whole)
+        })
         .collect();
     if named.is_empty() {
         return Vec::new();

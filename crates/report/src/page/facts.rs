@@ -2,10 +2,11 @@
 
 use super::Fact;
 use ampere_figures::losses::{Count, ReadingLosses, RecordLosses};
+use ampere_figures::site::Site;
 use ampere_figures::summary::{StacksOverhead, Summary};
 
 impl Fact {
-    /// Returns a figure that is no reason for a warning.
+    /// Returns a figure that never causes a warning.
     pub fn new(label: &str, value: f64, unit: &str) -> Fact {
         Fact { label: label.to_owned(), value, unit: unit.to_owned(), ..Fact::default() }
     }
@@ -35,6 +36,8 @@ pub(super) fn quality(summary: &Summary) -> Vec<Fact> {
     let missing = is_incomplete.then(|| Fact { text, warns: true, ..Fact::new("incomplete", 0.0, "") });
     let mut facts: Vec<Fact> =
         missing.into_iter().chain(status).chain([energy, error]).chain(times).collect();
+    let site = run.site.iter().flat_map(Site::lines);
+    facts.extend(site.map(|(name, text)| Fact { text, ..Fact::new(name, 0.0, "") }));
     facts.extend(counts(RecordLosses::ALL, &losses.records));
     facts.extend([uncovered, stale]);
     facts.extend(counts(ReadingLosses::ALL, &losses.readings));

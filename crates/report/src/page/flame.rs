@@ -10,7 +10,7 @@ pub(super) struct Frames<'a> {
     pub caller: &'a [u32],
     /// The exclusive joules of each frame.
     pub joules: &'a [f64],
-    /// The dynamic part of them, if it is known.
+    /// The dynamic part of the exclusive joules, if it is known.
     pub dynamic: Option<&'a [f64]>,
     pub calls: &'a [u64],
     pub name: &'a dyn Fn(u32) -> String,
@@ -19,7 +19,7 @@ pub(super) struct Frames<'a> {
 /// The box of a frame that has no joules.
 pub(super) const NO_BOX: u32 = u32::MAX;
 
-/// Returns the boxes of the `most` frames with most joules, and the box of each frame.
+/// Returns the boxes of the `most` frames with the most joules, and the box of each frame.
 pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, Vec<u32>) {
     let sums = sums(frames);
     let is_kept = largest(&sums, most);

@@ -3,6 +3,7 @@
 use super::Lane;
 use super::ranks::label;
 use super::rows::Names;
+use crate::over_ranks::is_mpi_rank;
 use ampere_figures::lanes::{Lane as OfSummary, NodeLanes};
 use ampere_figures::summary::Summary;
 use ampere_model::text::{printable, short};
@@ -32,13 +33,31 @@ pub(super) fn of(summary: &Summary, names: &mut Names) -> Vec<Lane> {
     lanes
 }
 
+/// Returns the label of a lane. A process without a rank keeps the word before its number: `process 12 python3`.
 fn label_of(lane: &OfSummary) -> String {
     let [first, last] = [&lane.first, &lane.last].map(|name| label(name));
-    let is_rank = first != lane.first;
-    match (lane.first == lane.last, is_rank) {
-        (true, true) => format!("rank {first}"),
-        (true, false) => short(&lane.first, LABEL_MAX),
-        (false, true) => format!("ranks {first}-{last}"),
-        (false, false) => format!("{first} to {last}"),
+    let (one, many) = match (is_mpi_rank(&lane.first), first != lane.first) {
+        (true, _) => ("rank ", "ranks "),
+        (false, true) => ("process ", "processes "),
+        (false, false) => ("", ""),
+    };
+    match lane.first == lane.last {
+        true => short(&format!("{one}{first}"), LABEL_MAX),
+        false if many == "ranks " => format!("{many}{first}-{last}"),
+        false => format!("{many}{first} to {last}"),
     }
+}
+
+#[test]
+fn only_an_mpi_rank_is_called_a_rank() {
+    let lane = |first: &str, last: &str| {
+        label_of(&OfSummary { first: first.to_owned(), last: last.to_owned(), ..OfSummary::default() })
+    };
+    let [one, two] = ["Process 12 (python3)", "Process 13 (python3)"];
+    assert_eq!(
+        [lane(one, one), lane(one, two)],
+        ["process 12 python3", "processes 12 python3 to 13 python3"]
+    );
+    assert_eq!([lane("MPI Rank 0", "MPI Rank 0"), lane("MPI Rank 0", "MPI Rank 3")], ["rank 0", "ranks 0-3"]);
+    assert_eq!([lane("GPU-0", "GPU-0"), lane("GPU-0", "GPU-1")], ["GPU-0", "GPU-0 to GPU-1"]);
 }

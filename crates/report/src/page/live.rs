@@ -64,7 +64,7 @@ struct Processes<'a> {
 /// Joules and calls of the call paths.
 #[derive(Default)]
 struct Charged {
-    /// Exclusive joules of each frame, and the dynamic part of them.
+    /// The exclusive joules of each frame, and their dynamic part.
     joules: Vec<f64>,
     dynamic: Vec<f64>,
     calls: Vec<u64>,

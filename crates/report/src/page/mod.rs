@@ -22,8 +22,9 @@ mod outline;
 mod ranks;
 mod rows;
 
+use ampere_figures::gauges::GaugeCurve;
 use ampere_figures::nodes::job::{Job, Others};
-use ampere_figures::summary::least_trusted;
+use ampere_figures::summary::{Device, least_trusted};
 use ampere_figures::totals::Totals;
 use ampere_model::text::printable;
 use serde::{Deserialize, Serialize};
@@ -62,7 +63,7 @@ pub struct Page {
     pub devices: Vec<DeviceLine>,
     /// The devices with less energy.
     pub other_devices: OtherDevices,
-    /// Power over time of the devices that no other contains, at most [`SERIES_MAX`].
+    /// Power over time of the devices that are not contained in another, at most [`SERIES_MAX`].
     pub power: Vec<PowerSeries>,
     /// The functions in which the ranks are now; `None` if the run has ended.
     #[serde(default)]
@@ -136,11 +137,11 @@ pub struct DeviceLine {
     pub unit: String,
     /// The device that contains its joules; empty if there is none.
     pub within: String,
-    /// Its energy since the run began.
+    /// The device's energy since the run began.
     pub joules: f64,
-    /// Its power now; `None` if it is unknown or the run has ended.
+    /// The device's power now; `None` if it is unknown or the run has ended.
     pub watts: Option<f64>,
-    /// Its mean power over the run.
+    /// The device's mean power over the run.
     pub mean_watts: Option<f64>,
     /// The power that it always draws; `None` if it is not known.
     #[serde(default)]
@@ -155,7 +156,7 @@ pub struct DeviceLine {
 /// The devices with fewer joules than those that are shown.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OtherDevices {
-    /// The devices, most joules first.
+    /// The devices, in descending order of their joules.
     pub rows: Vec<OtherDevice>,
     /// The number of further devices.
     pub left_out: usize,
@@ -166,7 +167,7 @@ pub struct OtherDevices {
 pub struct OtherDevice {
     pub name: String,
     pub node: String,
-    /// Its total, in its unit.
+    /// The device's total, in its unit.
     pub joules: f64,
     /// The unit of its total: "J" or "s".
     pub unit: String,
@@ -180,15 +181,49 @@ pub struct PowerSeries {
     pub name: String,
     /// The quality of its energy.
     pub energy: String,
-    /// Its power now; `None` if unknown.
+    /// The device's power now; `None` if unknown.
     pub watts: Option<f64>,
-    /// Its mean power over the run.
+    /// The device's mean power over the run.
     pub mean_watts: Option<f64>,
     /// The power that it always draws; `None` if it is not known.
     #[serde(default)]
     pub baseline_watts: Option<f64>,
     /// The power over time, coarser for older times. Empty if only `watts` is new.
     pub segments: Vec<Segment>,
+    /// The device's clock, its power limit and how it was throttled, over time. An update has only the last values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gauges: Vec<GaugeLine>,
+}
+
+/// A gauge of a device over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GaugeLine {
+    /// The quantity, as in [`ampere_figures::gauges::OverTheRun::quantity`].
+    pub quantity: String,
+    /// The cause of throttling; else empty.
+    pub which: String,
+    #[serde(flatten)]
+    pub curve: GaugeCurve,
+}
+
+impl GaugeLine {
+    /// The number of values of a line that are in every update. More are not read between two.
+    const UPDATE_VALUES: usize = 16;
+
+    /// Returns the gauges of a device that are shown over time.
+    pub fn of(device: &Device) -> Vec<GaugeLine> {
+        let lines = device.gauges.iter().filter_map(|gauge| {
+            let (quantity, which) = (printable(&gauge.quantity), printable(&gauge.which));
+            Some(GaugeLine { quantity, which, curve: gauge.curve.clone()? })
+        });
+        lines.collect()
+    }
+
+    fn keep_last_values(&mut self) {
+        let GaugeCurve { seconds, values } = &mut self.curve;
+        seconds.drain(..seconds.len().saturating_sub(GaugeLine::UPDATE_VALUES));
+        values.drain(..values.len().saturating_sub(GaugeLine::UPDATE_VALUES));
+    }
 }
 
 /// Power in steps of one length.
@@ -205,7 +240,7 @@ pub struct Segment {
 /// The current functions of the ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Now {
-    /// The functions that most ranks are in, most ranks first.
+    /// The functions in which the most ranks are, in descending order of the number of ranks.
     pub functions: Vec<NowFunction>,
     /// Ranks, or groups of them.
     pub cells: Vec<NowCell>,
@@ -236,9 +271,9 @@ pub struct Fact {
     pub value: f64,
     /// The unit of the value: "J", "s", "B", "ratio" or nothing.
     pub unit: String,
-    /// The text that is shown instead of a value that is no number.
+    /// The text that is shown instead of a value that is not a number.
     pub text: String,
-    /// Whether it is shown as a warning.
+    /// Whether the fact is shown as a warning.
     pub warns: bool,
     /// Explains what the figure means.
     pub help: String,
@@ -254,9 +289,9 @@ pub struct Tables {
     pub short_names: Vec<Option<String>>,
     /// The numbers of the names that are MPI functions.
     pub mpi: Vec<u32>,
-    /// Exclusive joules of all devices that no other contains, by function.
+    /// Exclusive joules of all devices that are not contained in another, by function.
     pub functions: Rows,
-    /// The same joules by Python function, each with those of the functions in C that it calls.
+    /// The joules by Python function, each with those of the functions in C that it calls.
     #[serde(default)]
     pub python: Rows,
     /// Exclusive joules of GPUs, by kernel.
@@ -265,7 +300,7 @@ pub struct Tables {
     pub ranks: Ranks,
     /// Joules of the largest functions on each group of ranks.
     pub heat: Heat,
-    /// Which ranks have waited for which in MPI; empty while the run continues, and if none has.
+    /// Which ranks have waited for which in MPI; empty while the run continues, and if no rank has waited.
     #[serde(default)]
     pub waits: Waits,
     /// The largest call paths, over all ranks; empty while the run continues.
@@ -282,7 +317,7 @@ pub struct Tables {
     pub dynamic_joules: Option<f64>,
 }
 
-/// A table by function or kernel, most joules first. A column that is not known is empty.
+/// A table by function or kernel, in descending order of their joules. A column that is not known is empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Rows {
     pub name: Vec<u32>,
@@ -337,7 +372,7 @@ pub struct Ranks {
 /// Joules of functions on groups of ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Heat {
-    /// The names of the functions with most joules.
+    /// The names of the functions with the most joules.
     pub name: Vec<u32>,
     /// Exclusive joules: a list for each function, with a sum for each of [`Tables::ranks`].
     pub joules: Vec<Vec<f64>>,
@@ -359,7 +394,7 @@ pub struct Waits {
 /// Call paths over all ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Paths {
-    /// The call paths, most joules first.
+    /// The call paths, in descending order of their joules.
     pub rows: Vec<PathRow>,
     /// The sum of the call paths without a row.
     pub others: Others,
@@ -400,7 +435,7 @@ pub struct Flame {
     pub view: String,
     /// Joules that were charged to no frame.
     pub idle_joules: f64,
-    /// The dynamic part of them.
+    /// The dynamic part of the idle joules.
     #[serde(default)]
     pub idle_dynamic_joules: f64,
     /// Joules of intervals that cannot be attributed.
@@ -411,7 +446,7 @@ pub struct Flame {
     pub name: Vec<u32>,
     /// Exclusive joules of each box.
     pub joules: Vec<f64>,
-    /// The dynamic part of them; empty if it is not known.
+    /// The dynamic part of the exclusive joules; empty if it is not known.
     #[serde(default)]
     pub dynamic_joules: Vec<f64>,
     pub calls: Vec<u64>,
@@ -462,7 +497,7 @@ pub struct ViewRows {
     pub attributed_joules: f64,
     /// Joules that were charged to no frame.
     pub idle_joules: f64,
-    /// The part of them that other jobs used.
+    /// The part of the idle joules that other jobs used.
     #[serde(default)]
     pub other_jobs_joules: f64,
     /// Joules that cannot be attributed.
@@ -508,7 +543,10 @@ impl Page {
     /// Returns the changes since a page had `seen` these tables: only the current power, and the tables if they have changed.
     pub fn update(&self, seen: Option<&Arc<Tables>>) -> Page {
         let mut update = self.clone();
-        update.power.iter_mut().for_each(|series| series.segments.clear());
+        for series in &mut update.power {
+            series.segments.clear();
+            series.gauges.iter_mut().for_each(GaugeLine::keep_last_values);
+        }
         if let (Some(new), Some(seen)) = (&self.tables, seen)
             && Arc::ptr_eq(new, seen)
         {

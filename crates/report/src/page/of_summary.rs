@@ -20,7 +20,7 @@ use ampere_model::text::printable;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The maximum number of boxes of all pictures: a page is small with any number of call paths.
+/// The maximum number of boxes of all pictures together. It keeps the page small however many call paths there are.
 const BOXES_MAX: usize = 6000;
 /// The minimum number of boxes of a picture.
 const BOXES_MIN: usize = 100;
@@ -86,7 +86,7 @@ fn tables(summary: &Summary) -> Tables {
     tables
 }
 
-/// Returns the views of a run that continues, which have no call paths.
+/// Returns the views of a run that is still running. They have no call paths.
 pub(super) fn views_of_running(summary: &Summary, names: &mut Names) -> Vec<ViewRows> {
     let (shown, _) = largest(summary, DEVICES_MAX);
     let mut all = Vec::new();
@@ -97,8 +97,8 @@ pub(super) fn views_of_running(summary: &Summary, names: &mut Names) -> Vec<View
     all
 }
 
-/// Returns further figures of functions over several devices, and the calls of call paths: the calls and times of a rank count
-/// once.
+/// Returns further figures of functions, summed over several devices, and the calls of call paths. The calls and times of a
+/// rank are counted once, and not once for each device.
 fn more<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],
@@ -132,9 +132,9 @@ fn waits(summary: &Summary, views: &[(&Device, &View)]) -> Vec<[f64; 2]> {
     waits
 }
 
-/// The ranks of some views, and the group of each.
+/// The ranks of some views, and the group of each rank.
 struct RankPlaces<'a> {
-    /// For each node, indexed by the location group's name number: the group's index among the ranks.
+    /// For each node, the index of each location group among the ranks, by the number of the group's name.
     places: HashMap<&'a str, Vec<Option<usize>>>,
     groups: Groups,
 }

@@ -1,7 +1,8 @@
 //! The parts of a page other than its tables.
 
 use super::{
-    DeviceLine, OtherDevice, OtherDevices, Page, PowerSeries, RunWords, SCHEMA, Segment, State, Totals,
+    DeviceLine, GaugeLine, OtherDevice, OtherDevices, Page, PowerSeries, RunWords, SCHEMA, Segment, State,
+    Totals,
 };
 use super::{SERIES_MAX, facts};
 use crate::baseline;
@@ -9,6 +10,7 @@ use crate::first::names::nodes_of;
 use crate::highlights::{Sums, sentences_with};
 use crate::over_devices::largest;
 use crate::text::most_of;
+use crate::work;
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::shares::Whole;
@@ -41,7 +43,7 @@ impl Page {
             state,
             run: run_words(summary),
             totals: totals(&Sums::of(summary)),
-            sentences: sentences_with(summary, hints),
+            sentences: [work::sentences(summary), sentences_with(summary, hints)].concat(),
             notes: notes(summary).iter().map(|note| printable(note)).collect(),
             devices: shown.iter().map(|device| device_line(summary, device)).collect(),
             other_devices: other_devices(Whole::of(summary), &others),
@@ -178,7 +180,7 @@ fn other_devices(whole: Whole, devices: &[&Device]) -> OtherDevices {
     }
 }
 
-/// Returns the power of the topmost devices with most joules. "GPU-10" comes after "GPU-9".
+/// Returns the power of the topmost devices with the most joules. "GPU-10" comes after "GPU-9".
 fn power(summary: &Summary) -> Vec<PowerSeries> {
     let mut devices: Vec<&Device> = topmost(summary).filter(|device| device.power.is_some()).collect();
     largest_first(&mut devices, |device| device.total_joules);
@@ -191,6 +193,7 @@ fn power(summary: &Summary) -> Vec<PowerSeries> {
         watts: None,
         mean_watts: device.mean_watts(),
         baseline_watts: baseline_watts(device),
+        gauges: GaugeLine::of(device),
         segments: device
             .power
             .iter()

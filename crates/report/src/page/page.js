@@ -24,7 +24,7 @@
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
   // Calls of sampled functions are not counted. Calls of recorded functions are, but samples tell which functions made them, so
   // a call path can have joules of calls that are counted at another one.
-  const countOfCalls = value => value === 0 ? 'sampled' : count(value);
+  const countOfCalls = value => value == null ? '' : value === 0 ? 'sampled' : count(value);
   const countOfPath = (value, name) => value === 0 && counted.has(name) ? 'path sampled' : countOfCalls(value);
   const PATH_CALLS = '“path sampled”: samples tell which functions called it; its calls are counted at another path of the same function';
   function duration(seconds) {
@@ -96,9 +96,10 @@
     for (let at = 0; at < words.length; at++) value = (value * 31 + words.charCodeAt(at)) >>> 0;
     return (value % 97) / 97;
   }
-  // The same name always has the same shade.
+  // The same name always has the same shade. Names in the legend of the lanes have shades that can be told apart.
+  const shades = { mpi: new Map(), kernel: new Map(), function: new Map() };
   function boxColour(kind, words) {
-    const shade = hash(words), light = colours.isDark ? -10 : 0;
+    const shade = shades[kind]?.get(words) ?? hash(words), light = colours.isDark ? -10 : 0;
     if (kind === 'mpi') return `hsl(${205 + 15 * shade} 58% ${69 + 8 * shade + light}%)`;
     if (kind === 'kernel') return `hsl(${95 + 40 * shade} 42% ${65 + 8 * shade + light}%)`;
     if (kind === 'function') return `hsl(${14 + 40 * shade} 82% ${60 + 16 * (5 * shade % 1) + light}%)`;
@@ -218,7 +219,7 @@
       more.hidden = !hidden.length;
       const sum = of => hidden.reduce((sum, row) => sum + (of(row) || 0), 0), own = options.sort || 'joules';
       const unit = (own === 'dynamic_joules' ? 'dynamic ' : '') + options.large;
-      more.textContent = `Show more (${count(hidden.length)}${options.large ? `: ${figure(sum(row => row[own]))} ${unit}, ${(100 * sum(shareOf)).toFixed(1)} %` : ''})`;
+      more.textContent = `Show more (${count(hidden.length)}${options.large ? `: ${own === 'dynamic_joules' ? `${figure(sum(row => row.joules))} ${options.large}, ` : ''}${figure(sum(row => row[own]))} ${unit}, ${(100 * sum(shareOf)).toFixed(1)} %` : ''})`;
     }
     return {
       set(rows) { state.rows = rows; draw(); },
@@ -233,7 +234,7 @@
   const errorOf = part => part < 0.0005 ? '<0.1 %' : (100 * part).toFixed(1) + ' %';
   const ERROR = '±: the standard error of the joules of a sampled function, whose calls are not counted';
 
-  const IDLE = 'idle: no consumer ran', OTHER_JOBS = 'other jobs on the node';
+  const IDLE = 'idle: in no function', OTHER_JOBS = 'other jobs on the node';
   // Functions are sorted by the joules that they used themselves.
   const orderOf = of => of.dynamic_joules && of.dynamic_joules.length ? { sort: 'dynamic_joules' } : {};
 
@@ -267,9 +268,16 @@
     if (what === 'kernel' && has('seconds') && unit === 'J') columns.push(number('mean_watts', 'mean W', figure, { help: 'the joules of the kernel, divided by the time that it ran', show: (row, largest) => row.mean_watts == null ? '' : figure(row.mean_watts, largest) }));
     if (has('seconds')) columns.push(number('seconds', 's', figure, { minor: true, ...(has('dynamic_joules') || hasWaits ? { where: 'in-middle' } : {}) }));
     if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true, ...wide }));
-    if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', figure, { minor: true, show: (row, largest) => row.last ? '' : row.watts == null ? 'below res.' : figure(row.watts, largest), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples belonged to it alone' }));
+    if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', figure, { minor: true, show: (row, largest) => row.last ? '' : row.watts == null ? 'below res.' : figure(row.watts, largest), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples, or too small a part of its time, belonged to it alone' }));
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), show: row => brief(row.words), title_of: row => row.words });
     return columns;
+  }
+  // The joules that no Python function is known to have used: those of a library's own threads, and those of functions whose
+  // callers were not found.
+  function outsidePython({ functions, python }) {
+    const sum = values => values.reduce((all, value) => all + value, 0);
+    const left = (key, others) => Math.max(0, sum(functions[key] || []) + others - sum(python[key]));
+    return { joules: left('joules', functions.others.joules), dynamic_joules: python.dynamic_joules && left('dynamic_joules', 0) };
   }
   // `dynamic`: the dynamic joules of all rows and of idle time. If they are known, shares are parts of `of_dynamic`, and
   // otherwise of `whole`.
@@ -285,6 +293,10 @@
     const rest = (value, words) => { if (value > 0) { const row = { words, joules: value, last: 1 }; rows.push(row); } };
     if (of.others && of.others.count) rest(of.others.joules, `${count(of.others.count)} more in summary.json`);
     if (of.rest > 0.0005 * whole) rest(of.rest, 'others, with less on each node');
+    if (of.elsewhere && of.elsewhere.joules > 0.0005 * whole) {
+      rest(of.elsewhere.joules, 'called by no known Python function');
+      rows.at(-1).dynamic_joules = of.elsewhere.dynamic_joules;
+    }
     rest(idle - others, IDLE);
     rest(others, OTHER_JOBS);
     rest(lost, 'lost: cannot be attributed');
@@ -415,14 +427,96 @@
       if (of.segments.length || !power[at] || power[at].of.name !== of.name) {
         const steps = [];
         for (const { begin, step, watts } of of.segments) watts.forEach((value, index) => steps.push([begin + index * step, step, value]));
-        power[at] = { of, steps };
+        power[at] = { of, steps, gauges: [] };
       } else if (of.watts != null) {
         const { steps } = power[at], last = steps[steps.length - 1], from = last ? last[0] + last[1] : page.run.seconds - 1;
         if (page.run.seconds > from) steps.push([from, page.run.seconds - from, of.watts]);
         power[at].of = of;
       }
+      takeGauges(power[at].gauges, of.gauges ?? []);
     });
     power.length = page.power.length;
+  }
+  // Adds the values that are new to the lines of a device: {quantity, which, seconds, values}. An update has only the last values.
+  function takeGauges(known, lines) {
+    for (const of of lines) {
+      let line = known.find(line => line.quantity === of.quantity && line.which === of.which);
+      if (!line) known.push(line = { quantity: of.quantity, which: of.which, seconds: [], values: [] });
+      of.seconds.forEach((time, at) => {
+        if (!line.seconds.length || time > line.seconds[line.seconds.length - 1]) { line.seconds.push(time); line.values.push(of.values[at]); }
+      });
+    }
+  }
+  // What devices report over time, by the button that shows it. A limit far above the power would flatten the curve, so it is
+  // hidden at first.
+  const GAUGES = { 'power-clock': 'clock_hertz', 'power-limit': 'power_limit_watts', 'power-throttled': 'throttled_ratio' };
+  const gaugeShown = {}, LIMIT_FACTOR = 1.5;
+  const linesOf = (device, quantity) => device.gauges.filter(line => line.quantity === quantity);
+  const greatest = quantity => Math.max(0, ...power.flatMap(device => linesOf(device, quantity).flatMap(line => line.values)));
+  const showsGauge = (id, most) => gaugeShown[id] ?? (id !== 'power-limit' || greatest(GAUGES[id]) <= LIMIT_FACTOR * most);
+  function gauge_at(line, time) {
+    const at = line.seconds.filter(begin => begin <= (time ?? Infinity)).length - 1;
+    return at < 0 ? null : line.values[at];
+  }
+  // The clock, the limit and the throttling of a device at a time: `1.70 GHz, limit 500 W, throttled (thermal)`.
+  function gaugeWords(device, time) {
+    const words = { clock_hertz: value => `${(value / 1e9).toFixed(2)} GHz`, power_limit_watts: value => `limit ${watts(value)}`, throttled_ratio: (value, which) => value > 0 ? `throttled (${which})` : '' };
+    const all = device.gauges.map(line => { const value = gauge_at(line, time); return value == null || !words[line.quantity] ? '' : words[line.quantity](value, line.which); });
+    return all.filter(Boolean).join(', ');
+  }
+  // Calls `paint(begin, end, value)` for each value of a line, which applies until the next.
+  function eachValue({ seconds, values }, end, paint) {
+    seconds.forEach((begin, at) => values[at] != null && paint(begin, seconds[at + 1] ?? end, values[at]));
+  }
+  // Draws the lines of a gauge in the colours of the devices.
+  function drawGauge(draw, quantity, { x, y, end, dash, width }) {
+    const colour = series();
+    draw.setLineDash(dash); draw.lineWidth = width;
+    power.forEach((device, index) => linesOf(device, quantity).forEach(line => {
+      draw.strokeStyle = colour[index % colour.length];
+      draw.beginPath();
+      let last = null;
+      eachValue(line, end, (from, to, value) => {
+        if (last === from) draw.lineTo(x(from), y(value)); else draw.moveTo(x(from), y(value));
+        draw.lineTo(x(last = to), y(value));
+      });
+      draw.stroke();
+    }));
+    draw.setLineDash([]); draw.lineWidth = 1;
+  }
+  // Marks when each device was throttled, by a bar at the top of the curves.
+  function drawThrottled(draw, { x, end, high }) {
+    const colour = series();
+    power.forEach((device, index) => linesOf(device, 'throttled_ratio').forEach(line => {
+      draw.fillStyle = colour[index % colour.length];
+      eachValue(line, end, (from, to, value) => {
+        if (value > 0) { draw.globalAlpha = 0.35 + 0.65 * value; draw.fillRect(x(from), index * high, Math.max(1, x(to) - x(from)), high - 1); }
+      });
+    }));
+    draw.globalAlpha = 1;
+  }
+  // Draws the clocks below the curves, with their own scale from 0.
+  function drawClocks(draw, { x, left, right, end, from, high, inside }) {
+    const most = greatest('clock_hertz'), y = value => from + high * (1 - 0.9 * value / most);
+    draw.strokeStyle = colours.line; draw.fillStyle = colours.soft; draw.textAlign = 'right';
+    for (const value of [0, most]) {
+      draw.beginPath(); draw.moveTo(left, y(value)); draw.lineTo(right, y(value)); draw.stroke();
+      draw.fillText(value ? `${(value / 1e9).toFixed(2)} GHz` : '0', left - 6, y(value));
+    }
+    inside(from, high, () => drawGauge(draw, 'clock_hertz', { x, y, end, dash: [], width: 1.3 }));
+  }
+  function gaugeButtons(strips, most) {
+    const shown = {};
+    for (const [id, quantity] of Object.entries(GAUGES)) {
+      const isThere = !strips && greatest(quantity) > 0;
+      show(id, isThere);
+      shown[id] = isThere && showsGauge(id, most);
+      $(id).setAttribute('aria-pressed', String(shown[id]));
+    }
+    const words = [shown['power-limit'] && 'The dashed and dotted line is the power limit.', shown['power-throttled'] && 'A bar at the top marks the time in which a device was throttled.', shown['power-clock'] && 'Below the curve: the clock.'].filter(Boolean);
+    text('power-words', words.join(' '));
+    show('power-words', words.length);
+    return shown;
   }
   const label = of => page.power.some(other => other.node !== of.node) ? `${of.node} ${of.name}` : of.name;
   function at_time(steps, time) {
@@ -484,7 +578,13 @@
       const key = name(at), known = seconds.get(key) || seconds.set(key, [0, laneKind(of, key)]).get(key);
       known[0] += of.step * of.percent[step];
     });
-    return [...seconds].sort((a, b) => b[1][0] - a[1][0]).slice(0, LANE_NAMES_MAX).map(([words, [, kind]]) => [words, kind]);
+    const names = [...seconds].sort((a, b) => b[1][0] - a[1][0]).slice(0, LANE_NAMES_MAX).map(([words, [, kind]]) => [words, kind]);
+    for (const [words, kind] of names) {
+      const known = shades[kind];
+      // Steps of the golden ratio never come close to each other.
+      if (known && !known.has(words)) known.set(words, 0.618034 * known.size % 1);
+    }
+    return names;
   }
   function drawLanes(draw, { strips, left, right, from, high, x }) {
     const size = colours.size, every = Math.max(1, Math.ceil(0.9 * size / high));
@@ -523,17 +623,19 @@
     const end = Math.max(1e-6, ...power.map(({ steps }) => steps.length ? steps[steps.length - 1][0] + steps[steps.length - 1][1] : 0));
     if (zoom && zoom[0] >= end) zoom = null;
     const span = zoom ? [zoom[0], Math.min(zoom[1], end)] : [0, end], shown = span[1] - span[0];
-    const most = Math.max(1e-6, ...power.map(({ of, steps }) => steps.reduce((most, step) => Math.max(most, step[2] ?? 0), of.baseline_watts ?? 0)));
-    const strips = asStrips ?? power.length > LINES_MAX;
+    const drawn = Math.max(1e-6, ...power.map(({ of, steps }) => steps.reduce((most, step) => Math.max(most, step[2] ?? 0), of.baseline_watts ?? 0)));
+    const strips = asStrips ?? power.length > LINES_MAX, gauges = gaugeButtons(strips, drawn);
+    const most = gauges['power-limit'] ? Math.max(drawn, greatest('power_limit_watts')) : drawn;
     $('power-form').setAttribute('aria-pressed', String(strips));
     show('power-form', power.length > 1);
     const size = colours.size, row = Math.max(6, Math.min(1.5 * size, 30 * size / power.length));
     const below = lanesShown(), high = Math.max(0.6 * size, Math.min(1.45 * size, LANE_ROWS * size / below.length));
     const curve = strips ? row * power.length : Math.max(9.4 * size, Math.min(15.4 * size, 0.24 * innerHeight - 1.6 * size));
-    const lanesFrom = curve + 0.5 * size, { draw, width, height } = canvas('power-picture', lanesFrom + high * below.length + 1.4 * size);
+    const clocks = gauges['power-clock'] ? 3.9 * size : 0;
+    const lanesFrom = curve + clocks + 0.5 * size, { draw, width, height } = canvas('power-picture', lanesFrom + high * below.length + 1.4 * size);
     draw.font = `${0.78 * size}px system-ui, "DejaVu Sans", sans-serif`;
     const widest = below.reduce((most, of) => Math.max(most, draw.measureText(laneLabel(of)).width), 0);
-    const left = Math.max(strips ? Math.min(11 * size, width / 4) : 4 * size, Math.min(widest + 8, width / 4)), right = width - 4, bottom = strips ? curve : curve - 0.1 * size;
+    const left = Math.max(strips ? Math.min(11 * size, width / 4) : (clocks ? 4.6 : 4) * size, Math.min(widest + 8, width / 4)), right = width - 4, bottom = strips ? curve : curve - 0.1 * size;
     const x = time => left + (right - left) * (time - span[0]) / shown;
     const unit = niceStep(most, 5), top = unit * Math.ceil(most * 1.02 / unit), y = value => bottom - (bottom - 0.5 * size) * value / top;
     draw.fillStyle = colours.soft;
@@ -542,7 +644,8 @@
       draw.textAlign = x(time) < left + 2 * size ? 'left' : x(time) > right - 2 * size ? 'right' : 'center';
       draw.fillText(clock(time, shown), x(time), height - 0.6 * size);
     }
-    const inside = paint => { draw.save(); draw.beginPath(); draw.rect(left, 0, right - left, curve); draw.clip(); paint(); draw.restore(); };
+    const within = (from, high, paint) => { draw.save(); draw.beginPath(); draw.rect(left, from, right - left, high); draw.clip(); paint(); draw.restore(); };
+    const inside = paint => within(0, curve, paint);
     const colour = series();
     if (strips) {
       power.forEach(({ of, steps }, index) => {
@@ -598,7 +701,11 @@
         }
       }));
       draw.lineWidth = 1;
+      if (gauges['power-limit']) inside(() => drawGauge(draw, 'power_limit_watts', { x, y, end, dash: [8, 3, 2, 3], width: 1 }));
+      if (gauges['power-throttled']) inside(() => drawThrottled(draw, { x, end, high: 0.3 * size }));
+      if (clocks) drawClocks(draw, { x, left, right, end, from: curve + 0.8 * size, high: clocks - 0.8 * size, inside: within });
     }
+    const names = laneNames(); // this chooses their shades
     drawLanes(draw, { strips, left, right, from: lanesFrom, high, x });
     drawPower.time = place => Math.max(span[0], Math.min(span[1], span[0] + (place - left) / (right - left) * shown));
     drawPower.lane = place => below[Math.floor((place - lanesFrom) / high)];
@@ -609,20 +716,23 @@
     if (drag) { draw.globalAlpha = 0.2; draw.fillStyle = colours.text; draw.fillRect(x(drag[0]), 0, x(drag[1]) - x(drag[0]), height - 1.4 * size); draw.globalAlpha = 1; }
     show('power-out', zoom); show('lanes-words', below.length);
     const now = isLive && page.state === 'running' ? 'now ' : 'mean ';
+    // The last clock of a run that has ended is no mean.
+    const reported = index => moment === null && now === 'mean ' ? '' : gaugeWords(power[index], moment);
     update('power-legend', ...power.slice(0, 2 * LINES_MAX).map(({ of }, index) => element('li', {},
       ...(strips ? [] : [element('i', { style: `background:${colour[index % colour.length]}` })]), label(of) + ' ',
       element('b', {}, moment === null ? watts(of.watts ?? of.mean_watts) : watts((at_time(power[index].steps, moment) || [])[2])),
       ...(of.baseline_watts == null ? [] : [element('span', { class: 'small' }, `, of which it draws ${watts(of.baseline_watts)} anyway (static, below the dotted line)`)]),
+      ...(reported(index) ? [element('span', { class: 'small' }, ', ' + reported(index))] : []),
       ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
-    update('lanes-legend', ...laneNames().map(([words, kind]) => element('li', { title: words }, element('i', { style: `background:${boxColour(kind, words)}` }), clip(brief(words), 60))));
-    text('power-span', (zoom ? `${clock(span[0], shown)} to ${clock(span[1], shown)}; ` : '') + (moment === null ? now : `at ${clock(moment, shown)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
-    describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}${zoom ? `, from ${clock(span[0], shown)} to ${clock(span[1], shown)}` : ''}, at most ${watts(most)}`, ...powerAt(moment) });
-    tableOf('power-table', [{ key: 'words', title: 'device', kind: () => 'name' }, number('mean', 'mean W', figure), number('most', 'most W', figure), number('now', 'now W', figure)],
+    update('lanes-legend', ...names.map(([words, kind]) => element('li', { title: words }, element('i', { style: `background:${boxColour(kind, words)}` }), clip(brief(words), 60))));
+    text('power-span', (zoom ? `${clock(span[0], shown)} to ${clock(span[1], shown)}; ` : '') + (moment === null ? now : `at ${clock(moment, shown)} `).trim() + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
+    describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}${zoom ? `, from ${clock(span[0], shown)} to ${clock(span[1], shown)}` : ''}, at most ${watts(drawn)}`, ...powerAt(moment) });
+    tableOf('power-table', [{ key: 'words', title: 'device', kind: () => 'name' }, number('mean', 'mean W', figure), number('most', 'most W', figure), ...(isLive && page.state === 'running' ? [number('now', 'now W', figure)] : [])],
       { caption: 'Power of each device', sort: 'mean' }).set(power.map(({ of, steps }) => ({
       words: label(of), last: 0, mean: of.mean_watts, now: of.watts, most: steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0) })));
     show('lanes-table', below.length);
     if (below.length && $('power-table').parentNode.open) tableOf('lanes-table', [number('seconds', 's', value => value.toFixed(2)), number('begin', 'from s', value => value.toFixed(2)), number('percent', '% of it', value => value.toFixed(0), { minor: true }), { key: 'label', title: 'GPU or rank' }, { key: 'words', title: 'ran the most', kind: () => 'name' }], { caption: 'What ran on each GPU and rank', sort: 'seconds' })
-      .set(below.flatMap(of => laneRuns(of).map(run => ({ words: name(run.at), label: laneLabel(of), begin: run.begin, seconds: run.end - run.begin, percent: run.sum * of.step / (run.end - run.begin), last: 0 }))));
+      .set(below.flatMap(of => laneRuns(of).map(run => ({ words: name(run.at), label: laneLabel(of), begin: Math.max(0, run.begin), seconds: run.end - run.begin, percent: run.sum * of.step / (run.end - run.begin), last: 0 }))));
   }
   function powerAt(time) {
     const values = power.slice(0, LINES_MAX).map(({ of, steps }) => `${label(of)} ${watts(time === null ? of.watts ?? of.mean_watts : (at_time(steps, time) || [])[2])}`);
@@ -648,17 +758,18 @@
     const now = page.now, is = now && now.cells.length > 0 && page.state === 'running';
     show('now', is);
     if (!is) return;
-    const all = now.functions.reduce((sum, of) => sum + of.ranks, 0);
+    const all = now.functions.reduce((sum, of) => sum + of.ranks, 0), what = whatIs(now.cells[0].label);
+    text('now-title', `Where the ${what[1]} are now`);
     const shade = words => words ? boxColour(kindOf(words), words) : colours.rest;
     update('now-bars', ...now.functions.map(of => element('li', { title: of.name },
       element('i', { style: `width:${(100 * of.ranks / all).toFixed(1)}%;background:${shade(of.name)}` }),
-      element('span', {}, brief(of.name) || 'in no function'), element('b', {}, `${count(of.ranks)} rank${of.ranks === 1 ? '' : 's'}`))));
+      element('span', {}, brief(of.name) || 'in no function'), element('b', {}, `${count(of.ranks)} ${what[of.ranks === 1 ? 0 : 1]}`))));
     const where = cell => cell.function == null ? '' : now.functions[cell.function].name;
     // A process without a rank has a long name.
     const wide = cell => cell.label.length > 7 ? `;grid-column:span ${Math.min(4, Math.ceil(cell.label.length / 5))}` : '';
     update('now-cells', ...now.cells.map(cell => element('span', { style: `background:${shade(where(cell))}${wide(cell)}`, title: `${cell.label}: ${where(cell) || 'in another or no function'}` }, cell.label)));
     text('now-others', now.others);
-    if ($('now-table').parentNode.open) tableOf('now-table', [{ key: 'label', title: 'rank' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Where each rank is', sort: 'place' })
+    if ($('now-table').parentNode.open) tableOf('now-table', [{ key: 'label', title: what[0] }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: `Where each ${what[0]} is`, sort: 'place' })
       .set(now.cells.map((cell, at) => ({ label: cell.label, place: -at, words: where(cell) || '(other)', last: 0 })));
   }
 
@@ -677,7 +788,8 @@
     const totals = page.totals, job = gathered();
     const functions = job ? ofJob(job.functions, totals.joules - totals.idle_joules - totals.lost_joules) : tables.functions;
     const kernels = job ? ofJob(job.kernels, totals.kernel_joules) : tables.kernels;
-    for (const [id, of, what, whole, idle, lost] of [['python', tables.python, 'Python function', totals.joules, 0, 0], ['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.joules, 0, 0]]) {
+    const python = tables.python.name.length ? { ...tables.python, elsewhere: outsidePython(tables) } : tables.python;
+    for (const [id, of, what, whole, idle, lost] of [['python', python, 'Python function', totals.joules, 0, 0], ['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.joules, 0, 0]]) {
       show(id, of.name.length);
       if (!of.name.length) continue;
       tableOf(id + '-table', rowColumns(of, what, 'J', baseOf(of)), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, id === 'functions' ? totals.other_jobs_joules : 0, lost, tables.dynamic_joules));
@@ -688,7 +800,7 @@
     // Pictures of few ranks need little room, and the table of functions has many columns.
     $('main').classList.toggle('few', !isOfGpus && tables.ranks.label.length <= FEW_RANKS);
     if (!job) text('functions-title', isOfGpus ? 'Functions on the host, also while kernels ran' : 'Functions');
-    text('python-rest', `${baseWords(tables.python)} Each row has the joules of a Python function itself and of the C functions that it calls. The Python functions that it calls have rows of their own.`);
+    text('python-rest', `${baseWords(tables.python)} Each row has the joules of a Python function itself and of the C functions that it calls. The Python functions that it calls have rows of their own. The callers of functions in a library's own threads, and of some others, are not known.`);
     text('kernels-rest', `${baseWords(kernels)} GPUs with kernels used ${figure(totals.gpu_joules)} of all ${figure(totals.joules)} J, ${figure(totals.kernel_joules)} J of them while a kernel ran.`);
     // The explanations of columns are hidden with them.
     const explained = (where, words) => element('span', { class: where }, words + ' ');
@@ -697,6 +809,9 @@
   }
 
   // ---- heat map ----
+
+  // Whether a label is that of ranks, and not that of a process without MPI.
+  const isRank = label => /^\d+(-\d+)?$/.test(label), whatIs = label => isRank(label) ? ['rank', 'ranks'] : ['process', 'processes'];
 
   let isWholeHeat = false;
   // The pictures of this kind: what is shown, the selected cell, and the words about a cell.
@@ -710,7 +825,7 @@
     draw.fillStyle = colours.soft;
     const longest = label.reduce((most, words) => Math.max(most, draw.measureText(clip(words, 12)).width), 0);
     const every = Math.ceil((longest + 0.6 * size) / wide), everyRow = Math.ceil(0.9 * size / row), gap = row > 4 ? 1 : 0;
-    label.forEach((words, at) => { if (at % every === 0 && left + at * wide + draw.measureText(words).width < width) draw.fillText(clip(words, 12), left + at * wide + 1, head / 2); });
+    label.map(words => clip(words, 12)).forEach((words, at) => { if (at % every === 0 && left + at * wide + draw.measureText(words).width < width) draw.fillText(words, left + at * wide + 1, head / 2); });
     rows.forEach(({ name, values }, at) => {
       const most = scale(values), y = head + at * row;
       draw.fillStyle = colours.text;
@@ -755,12 +870,13 @@
     show('heat', is);
     if (!is) return;
     text('heat-whole', ranks.words);
+    text('heat-title', `${isRank(ranks.label[0]) ? 'Ranks' : 'Processes'} side by side`);
     $('heat-scale').options[0].textContent = ownUnit() === 'J' ? 'joules' : 'dynamic joules';
     show('heat-more', shown.isCut);
     text('heat-more', isWholeHeat ? 'Show less' : `Show more (${shown.small})`);
     text('heat-rest', shown.rest > 0.0005 * shown.own ? `functions that are not shown: ${figure(shown.rest)} ${ownUnit()}, ${share(shown.rest, shown.own)}` : '');
     const most = shown.rows.reduce((most, row) => Math.max(most, ...row.values), 0), byRow = $('heat-scale').value === 'row';
-    describe('heat-picture', { 'aria-label': `Joules of ${shown.rows.length} functions on ${shown.label.length} ranks or groups of ranks` });
+    describe('heat-picture', { 'aria-label': `Joules of ${shown.rows.length} functions on ${shown.label.length} ${whatIs(ranks.label[0])[1]} or groups of them` });
     drawGrid('heat', shown, { row: 1.55 * colours.size, nameWidth: 15, scale: values => byRow ? Math.max(...values) : most });
     if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', ownUnit(), figure), number('least', 'least', figure, { minor: true }), number('mean', 'mean', figure, { minor: true }), number('most', 'most', figure), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
       .set(shown.rows.map(({ name, values }) => {
@@ -769,8 +885,8 @@
       }));
   }
   function cellWords([rank, row]) {
-    const { ranks } = tables, { name, values } = heatShown().rows[row], value = values[rank], each = ranks.count[rank] > 1 ? `, ${figure(value / ranks.count[rank])} ${ownUnit()} each of ${ranks.count[rank]} ranks` : '';
-    return `${name}\nrank ${ranks.label[rank]}: ${figure(value)} ${ownUnit()}${each}`;
+    const { ranks } = tables, { name, values } = heatShown().rows[row], value = values[rank], each = ranks.count[rank] > 1 ? `, ${figure(value / ranks.count[rank])} ${ownUnit()} each of ${ranks.count[rank]} ${whatIs(ranks.label[rank])[1]}` : '';
+    return `${name}\n${whatIs(ranks.label[rank])[0]} ${ranks.label[rank]}: ${figure(value)} ${ownUnit()}${each}`;
   }
 
   // ---- who waits for whom ----
@@ -975,6 +1091,7 @@
     if (!same($('flame-of'), titles)) fill('flame-of', ...titles.map((title, at) => element('option', { value: at }, title)));
     $('flame-of').value = flameAt();
     const ranks = ['all'].concat(isLive ? tables.ranks.each : tables.ranks.label);
+    text('flame-rank-what', isRank(ranks[1] ?? '0') ? 'Rank' : 'Process');
     if (!same($('flame-rank'), ranks)) fill('flame-rank', ...ranks.map((rank, at) => element('option', { value: at ? rank : '', selected: rank === flame.rank }, rank)));
   }
 
@@ -1040,9 +1157,11 @@
     const all = tables.dynamic_joules ?? page.totals.joules;
     // Paths whose ends are the same get more lines.
     const paths = of.rows.map(row => row.path.map(at => brief(name(at)))), ends = paths.map(path => endOf(path, 110));
+    const what = whatIs(tables.ranks.label[0] ?? '0');
+    text('paths-title', `Call paths on all ${what[1]}`);
     // The call paths of a launcher belong to no rank.
     const ofRanks = (key, title, more) => number(key, title, figure, { show: (row, largest) => row.ranks ? figure(row[key], largest) : '-', ...more });
-    tableOf('paths-table', [number('joules', ownUnit(), figure), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', ranks => ranks ? count(ranks) : '-', { minor: true }), number('calls', 'calls', countOfCalls, { minor: true, help: PATH_CALLS, show: row => countOfPath(row.calls, name(row.path.at(-1))) }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
+    tableOf('paths-table', [number('joules', ownUnit(), figure), BAR, ofRanks('least', `least ${what[0]}`, { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', what[1], ranks => ranks ? count(ranks) : '-', { minor: true }), number('calls', 'calls', countOfCalls, { minor: true, help: PATH_CALLS, show: row => countOfPath(row.calls, name(row.path.at(-1))) }), ...(of.rows.some(row => row.waited_joules || row.caused_waiting_joules) ? waitColumns(() => false) : []), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: `Call paths on all ${what[1]}`, large: ownUnit() })
       .set(of.rows.map((row, at) => ({ ...row, words: ends.indexOf(ends[at]) === ends.lastIndexOf(ends[at]) ? ends[at] : endOf(paths[at], 240), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
     text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${figure(of.others.joules)} ${ownUnit()} in all` : '');
   }
@@ -1119,6 +1238,7 @@
   });
   powerPicture.addEventListener('pointercancel', () => { drag = null; drawPower(); });
   powerPicture.addEventListener('dblclick', () => zoomPower(null));
+  for (const id of Object.keys(GAUGES)) $(id).addEventListener('click', () => { gaugeShown[id] = $(id).getAttribute('aria-pressed') !== 'true'; drawPower(); });
   $('power-out').addEventListener('click', () => { zoomPower(null); powerPicture.focus(); });
   powerPicture.addEventListener('keydown', event => {
     const step = drawPower.step, from = moment ?? drawPower.end;

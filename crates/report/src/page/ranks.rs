@@ -22,9 +22,13 @@ pub(super) struct Groups {
     pub ranks: Ranks,
 }
 
-/// Returns a rank's number, or the name of its location group.
+/// Returns a rank's number, or the name of its location group: `Process 12 (lmp)` is `12 lmp`, because labels are cut at the end.
 pub(super) fn label(group: &str) -> String {
-    short(group.strip_prefix("MPI Rank ").unwrap_or(group), LABEL_MAX)
+    let process = group.strip_prefix("Process ").and_then(|named| named.strip_suffix(')'));
+    match process.and_then(|named| named.split_once(" (")) {
+        Some((pid, program)) => short(&format!("{pid} {program}"), LABEL_MAX),
+        None => short(group.strip_prefix("MPI Rank ").unwrap_or(group), LABEL_MAX),
+    }
 }
 
 impl Groups {

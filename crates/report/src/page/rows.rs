@@ -4,7 +4,7 @@ use super::{NAME_CHARS_MAX, PathRow, Paths, Rows, Tables};
 use crate::first::names::{is_recursive, shortened};
 use crate::highlights::Sums;
 use crate::over_devices::Sum;
-use crate::over_ranks::{SHARE_MIN, Spread, Spreads};
+use crate::over_ranks::{SHARE_MIN, Spread, Spreads, is_mpi_rank};
 use ampere_figures::callpaths::rounded_seconds;
 use ampere_figures::nodes::job::Others;
 use ampere_figures::summary::{Region, Summary, View};
@@ -70,7 +70,7 @@ pub(crate) struct More {
     pub caused_waiting_joules: f64,
 }
 
-/// Makes rows of names with joules, most joules first, and their further figures.
+/// Makes rows of names with joules, in descending order of their joules, and their further figures.
 pub(super) fn of_names(
     rows: &[(&str, f64)],
     dynamic: &HashMap<&str, f64>,
@@ -154,7 +154,7 @@ pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
         table.waited_joules.push(rounded(figures.waited_joules.unwrap_or_default()));
         table.caused_waiting_joules.push(rounded(figures.caused_waiting_joules.unwrap_or_default()));
         table.sampled_error_joules.push(*sampled_error_joules);
-        table.watts.push(watts.resolved_watts);
+        table.watts.push(watts.typical(figures));
         if !is_time {
             table.least_joules.push(figures.resolved_joules);
             table.most_joules.push(figures.possible_joules);
@@ -220,11 +220,13 @@ pub(super) fn far<'a>(spread: &Spread, name: impl Fn(u32) -> &'a str) -> String 
 /// Returns the average joules of the ranks, and the ranks that stand out.
 pub(super) fn whole_words<'a>(whole: &Spread, is_dynamic: bool, name: impl Fn(u32) -> &'a str) -> String {
     let kind = if is_dynamic { " dynamic" } else { "" };
-    let far = far(whole, name);
+    let far = far(whole, &name);
     let far = if far.is_empty() { far } else { format!("; far from the others: {far}") };
     let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(energy);
     let others = whole.other_processes();
-    format!("{} ranks: {mean}{kind} each on average, {least} to {most}{far}{others}", whole.ranks)
+    let is_rank = whole.most_on.is_none_or(|(_, group)| is_mpi_rank(name(group)));
+    let what = if is_rank { "ranks" } else { "processes" };
+    format!("{} {what}: {mean}{kind} each on average, {least} to {most}{far}{others}", whole.ranks)
 }
 
 /// Rounds to six digits, which is enough for colours and readers. Then a summary in memory gives the same result as one that was

@@ -262,7 +262,7 @@ fn processes_without_a_rank_are_not_among_the_ranks() {
     assert_eq!(groups.ranks.count, [1, 1, 2]);
     let now = Now::of(&[("Process 7 (orterun)", ""), ("0", "work"), ("1", "work")]);
     assert_eq!((now.functions.len(), now.functions[0].ranks, now.cells.len()), (1, 2, 2));
-    assert_eq!(now.others, "and 1 other process: Process 7 (orterun) in no function");
+    assert_eq!(now.others, "and 1 other process: 7 orterun in no function");
     // Without ranks, processes are compared.
     let groups = Groups::new(&["Process 8", "Process 7"]);
     assert_eq!(

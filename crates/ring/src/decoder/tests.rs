@@ -1,4 +1,4 @@
-//! Tests of the decoder, also with a writer under pressure: calls and times stay exact in every case.
+//! Tests of the decoder, including those with a writer whose ring is nearly full: calls and times stay exact in every case.
 
 use super::*;
 use crate::communication::{Communication, Message, tests::any_communication};
@@ -123,7 +123,8 @@ impl Run {
                     Event::ProgramBegin(_)
                     | Event::ProgramEnd(_)
                     | Event::Sample(..)
-                    | Event::CpuTime(..) => {}
+                    | Event::CpuTime(..)
+                    | Event::Counts(..) => {}
                 }
             });
         }
@@ -764,6 +765,7 @@ fn no_event_has_the_maximum_timestamp() {
         vec![Record::new(Kind::Enter, 1, 7), Record::new(Kind::ProgramEnd, u64::MAX, 0)],
         vec![Record::new(Kind::Sample, u64::MAX, 0), Record::new(Kind::Value, 1, 0)],
         vec![Record::new(Kind::CpuTime, u64::MAX, 0), Record::new(Kind::Value, 1, 0)],
+        vec![Record::new(Kind::Counts, u64::MAX, 0), Record::new(Kind::Value, 1, 0)],
         Communication::MpiCollectiveBegin.records(u64::MAX).collect(),
     ];
     for records in ends {
@@ -777,6 +779,7 @@ fn no_event_has_the_maximum_timestamp() {
             }
             Event::Sample(time, ..)
             | Event::CpuTime(time, ..)
+            | Event::Counts(time, ..)
             | Event::ProgramBegin(time)
             | Event::ProgramEnd(time)
             | Event::Communication(time, _) => {
@@ -995,6 +998,7 @@ fn cpu_time_is_decoded_and_is_damaged_without_its_value() {
     writer.cpu_time(100, 30, 7);
     writer.enter(110, 1);
     writer.cpu_time(120, 0, 9);
+    writer.counts(120, 2, 5);
     let mut reader = RingConsumer::open(&path).unwrap();
     let mut records = Vec::new();
     reader.copy_out(&mut records, usize::MAX).unwrap();
@@ -1003,8 +1007,10 @@ fn cpu_time_is_decoded_and_is_damaged_without_its_value() {
         decoder.decode_all(records, &mut |event| events.push(event));
         (events, decoder.repairs.damaged)
     };
-    let whole = vec![Event::CpuTime(100, 30, 7), Event::Enter(110, 1), Event::CpuTime(120, 0, 9)];
-    assert_eq!(decode(&records), (whole, 0));
+    let rest = [Event::Enter(110, 1), Event::CpuTime(120, 0, 9), Event::Counts(120, 2, 5)];
+    assert_eq!(decode(&records), ([&[Event::CpuTime(100, 30, 7)], &rest[..]].concat(), 0));
     records.remove(1);
-    assert_eq!(decode(&records), (vec![Event::Enter(110, 1), Event::CpuTime(120, 0, 9)], 1));
+    assert_eq!(decode(&records), (rest.to_vec(), 1));
+    records.pop();
+    assert_eq!(decode(&records).0, rest[..2]);
 }

@@ -18,6 +18,7 @@ const PROGRAM: u8 = 9;
 const DEVICE_WITH_BASELINE: u8 = 10;
 const STREAM_DEVICE: u8 = 11;
 const GPU_RECORDS: u8 = 12;
+const THREAD: u8 = 13;
 
 /// A program with more arguments counts as damaged.
 const ARGUMENTS_MAX: u32 = 1 << 16;
@@ -136,6 +137,11 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             out.u8(UNRECORDED);
             out.u64(*locations);
             out.u64(*calls);
+        }
+        Definition::Thread { location, thread } => {
+            out.u8(THREAD);
+            out.u32(location.0);
+            out.u32(*thread);
         }
         Definition::StreamDevice(d) => {
             out.u8(STREAM_DEVICE);
@@ -295,6 +301,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
             uuid: from.string()?,
             model: from.string()?,
         }),
+        THREAD => Definition::Thread { location: LocalLocation(from.u32()?), thread: from.u32()? },
         GPU_RECORDS => Definition::GpuRecords(GpuRecords {
             not_recorded: from.u64()?,
             clock_error: from.u64()?,
@@ -399,6 +406,8 @@ mod tests {
             (any::<u32>(), any::<[String; 3]>()).prop_map(|(id, [pci, uuid, model])| {
                 Definition::StreamDevice(StreamDevice { location: LocalLocation(id), pci, uuid, model })
             }),
+            any::<(u32, u32)>()
+                .prop_map(|(id, thread)| Definition::Thread { location: LocalLocation(id), thread }),
             any::<[u64; 3]>().prop_map(|[not_recorded, clock_error, clock_drift]| {
                 Definition::GpuRecords(GpuRecords { not_recorded, clock_error, clock_drift })
             }),

@@ -1,4 +1,4 @@
-//! The place of a process among the ranks of its node, from the variables of launchers and MPI libraries.
+//! The number of a process among the ranks of its node, from the variables of launchers and MPI libraries.
 
 use super::visible;
 use ampere_model::LOCAL_RANKS;
@@ -8,7 +8,7 @@ use std::fmt;
 /// One of the ranks of a node, as its launcher numbers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalRank {
-    /// Its number on the node, from 0.
+    /// The rank's number on the node, from 0.
     pub rank: u32,
     /// The number of ranks on the node.
     pub of: u32,

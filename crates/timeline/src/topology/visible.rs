@@ -17,7 +17,7 @@ pub enum Vendor {
     Amd,
     /// NVIDIA: the name contains `nvml` or `CUDA`.
     Nvidia,
-    /// It may be any vendor's.
+    /// The vendor is not known.
     Unknown,
 }
 
@@ -41,7 +41,7 @@ impl Vendor {
         }
     }
 
-    /// Whether both may be about the same GPU.
+    /// Whether both may be the vendor of the same GPU.
     pub fn may_equal(self, other: Vendor) -> bool {
         self == other || self == Vendor::Unknown || other == Vendor::Unknown
     }
@@ -61,7 +61,7 @@ pub enum Entry {
 pub struct Visible {
     /// The GPUs in the order in which the runtime numbers them.
     pub entries: Vec<Entry>,
-    /// The variables that determine it, such as `ROCR_VISIBLE_DEVICES=3`.
+    /// The variables that determine this, such as `ROCR_VISIBLE_DEVICES=3`.
     pub because: String,
 }
 
@@ -160,7 +160,7 @@ mod tests {
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=-1", Amd, ""),
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=0,7,1", Amd, "4"),
             ("ROCR_VISIBLE_DEVICES=4 CUDA_VISIBLE_DEVICES=0", Amd, "4"),
-            // The same number in both leaves HIP nothing: ROCr's is used.
+            // If both have the same number, HIP would find no GPU, so ROCr's variable is used.
             ("ROCR_VISIBLE_DEVICES=4 HIP_VISIBLE_DEVICES=4 GPU_DEVICE_ORDINAL=4", Amd, "4"),
             ("ROCR_VISIBLE_DEVICES=4 GPU_DEVICE_ORDINAL=4", Amd, "4"),
             ("HIP_VISIBLE_DEVICES=2", Amd, "2"),

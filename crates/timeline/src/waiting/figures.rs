@@ -25,8 +25,8 @@ impl Kind {
     pub const ALL: [Kind; 6] =
         [Kind::LateSender, Kind::LateReceiver, Kind::Barrier, Kind::AllToAll, Kind::OneToAll, Kind::AllToOne];
 
-    /// Returns the kind's place in the order of kinds. If several partners arrive at the same time, the wait of the first kind
-    /// counts.
+    /// Returns the kind's position in the order of kinds. If several partners arrive at the same time, the wait of the first
+    /// kind counts.
     pub(super) fn order(self) -> u8 {
         (self as u8).min(Kind::Barrier as u8)
     }
@@ -71,7 +71,7 @@ type Path = (LocationIndex, NodeIndex);
 #[derive(Clone, Debug, Default)]
 pub struct ByPath {
     all: Vec<(Path, ByKind)>,
-    /// By the numbers of the location and the call path: the number of entries in `all` up to that of the call path; 0 if it has none.
+    /// By the numbers of the location and the call path: its index in `all` plus 1; 0 if it has no joules.
     places: Vec<Vec<u32>>,
 }
 
@@ -106,7 +106,7 @@ impl ByPath {
     }
 }
 
-/// The waits of one device. Both sums are the same.
+/// The waits of one device. `waited`, `caused` and `pairs` have the same sum.
 #[derive(Clone, Debug, Default)]
 pub struct ViewWaits {
     /// The joules that MPI calls used while they waited.

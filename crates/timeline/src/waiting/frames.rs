@@ -47,7 +47,7 @@ struct Frame {
     enter: Timestamp,
     /// `None` while it is open.
     leave: Option<Timestamp>,
-    /// Whether it has called other frames, or may still do that.
+    /// Whether the frame has called other frames, or may still do so.
     has_inner: bool,
     /// The number of its events whose other side is not known yet.
     undecided: u32,
@@ -65,7 +65,7 @@ struct Open {
     enter: Timestamp,
     region: RegionRef,
     is_mpi: bool,
-    /// Whether it is a call that waits for a message without receiving it.
+    /// Whether the frame is a call that waits for a message without receiving it.
     is_probe: bool,
     has_inner: bool,
     id: Option<Id>,

@@ -39,11 +39,11 @@ impl Hash for Channel {
 /// A send.
 #[derive(Clone, Copy)]
 struct Send {
-    /// The enter of the call that starts it.
+    /// The enter of the call that starts the send.
     entry: Timestamp,
     /// The call that may wait for the receive.
     event: Event,
-    /// The request, if it is non-blocking.
+    /// The request, if the send is non-blocking.
     request: Option<u64>,
     /// Whether the send may still be cancelled. If it is, the waiting receive belongs to a later send.
     may_be_cancelled: bool,
@@ -52,11 +52,11 @@ struct Send {
 /// A receive.
 #[derive(Clone, Copy)]
 struct Receive {
-    /// The enter of the call that starts it; `None` if that is not known.
+    /// The enter of the call that starts the receive; `None` if that is not known.
     entry: Option<Timestamp>,
     /// The call that may wait for the send.
     event: Event,
-    /// The call before it that may have waited for its message.
+    /// The call before the receive that may have waited for the receive's message.
     probe: Event,
 }
 
@@ -136,7 +136,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Takes the start of a receive.
+    /// Processes the start of a receive.
     pub fn post(&mut self, location: LocationIndex, request: u64, entry: Timestamp) {
         self.started.add(location, request, entry);
     }
@@ -176,7 +176,7 @@ impl Messages {
         }
     }
 
-    /// Takes the end of a location's non-blocking send, which shows that the send was not cancelled.
+    /// Processes the end of a location's non-blocking send, which shows that the send was not cancelled.
     pub fn end_send(&mut self, frames: &mut Frames, location: LocationIndex, request: u64) {
         let Some(channel) = self.cancellable.remove(&(location, request)) else { return };
         let sends = self.queues.get_mut(&channel).map(|queue| &mut queue.sends);
@@ -231,7 +231,7 @@ impl Messages {
         }
     }
 
-    /// Takes the end of a call that may have waited for a message, which the next receive of its location takes.
+    /// Processes the end of a call that may have waited for a message. The next receive of its location takes this message.
     pub fn end_probe(&mut self, frames: &mut Frames, place: Place, time: Timestamp) {
         let event = frames.add(place, None);
         if let Some((before, _)) = self.probes.insert(place.location, (event, time)) {
@@ -270,7 +270,7 @@ impl Messages {
         }
     }
 
-    /// Takes the cancellation of a location's request: if that is a send, there is no such message.
+    /// Processes the cancellation of a location's request: if that is a send, there is no such message.
     pub fn cancel(&mut self, frames: &mut Frames, place: Place, request: u64) {
         self.started.remove(place.location, request);
         self.cancellable.remove(&(place.location, request));
@@ -394,7 +394,8 @@ type Collective = (u8, CollectiveKind, Root);
 /// A collective operation in which some members have not taken part yet.
 struct Instance {
     what: (u8, CollectiveKind),
-    /// The place of the root, once a member has named the root; no place if there is no root or it is on another node.
+    /// The index of the root, once a member has named the root; no index if there is no root, or if the root is on another
+    /// node.
     root: Option<Option<u32>>,
     /// Whether all members report the same operation and root.
     is_consistent: bool,
@@ -423,12 +424,12 @@ pub(super) struct Collectives {
 }
 
 impl Collectives {
-    /// Takes the start of a non-blocking operation.
+    /// Processes the start of a non-blocking operation.
     pub fn post(&mut self, location: LocationIndex, request: u64, entry: Timestamp) {
         self.started.add(location, request, entry);
     }
 
-    /// Takes a rank's part in its next operation on a communicator.
+    /// Processes a rank's part in its next operation on a communicator.
     pub fn arrive(
         &mut self,
         ranks: &Ranks,

@@ -1,9 +1,9 @@
 //! Finds the energy that ranks use while they wait for each other in MPI, and the call paths that caused the waits.
 //!
-//! A *wait* is the time from the enter of an MPI call until another rank arrives: until it starts to send what is received here,
-//! to receive what is sent here, or to take part in the collective operation. Its joules are those that the frame was charged in
-//! that time. They are divided among the call paths that the late rank was in, in proportion to time. Where the late rank itself
-//! waited, its part is passed on to the rank that it waited for.
+//! A *wait* is the time from the enter of an MPI call until another rank arrives: until it starts to send what is received
+//! here, to receive what is sent here, or to take part in the collective operation. Its joules are those that the frame was
+//! charged in that time. They are divided among the call paths that the late rank was in, in proportion to time. Where the late
+//! rank itself waited, its share of the joules is passed on to the rank that it waited for.
 //!
 //! ```text
 //! mod.rs          takes the events of all locations, and settles waits once everything about them is known
@@ -127,8 +127,8 @@ impl Waiting {
         }
     }
 
-    /// Replaces the ranks of a running job by more, and lets the engine record their moves. Those that were there keep their
-    /// numbers.
+    /// Replaces the ranks of a running job by more, and lets the engine record their moves. Ranks that are known already keep
+    /// their numbers.
     pub fn set_ranks(&mut self, all: Vec<Rank>, engine: &mut Engine) {
         self.ranks.set(all);
         self.ranks.locations().for_each(|location| engine.record_moves(location));
@@ -162,15 +162,15 @@ impl Waiting {
         }
     }
 
-    /// Takes the enter of a location into a region. `is_mpi`: the region is a function of MPI. All events of a location come in
-    /// order.
+    /// Processes the enter of a location into a region. `is_mpi`: the region is a function of MPI. All events of a location
+    /// come in order.
     #[inline]
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, is_mpi: bool) {
         let is_probe = self.probes.get(region.0 as usize).copied().unwrap_or_default();
         self.frames.enter(location, time, region, [is_mpi, is_probe]);
     }
 
-    /// Takes the leave of a location's innermost frame.
+    /// Processes the leave of a location's innermost frame.
     #[inline]
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
         if self.frames.is_probe(location)
@@ -185,14 +185,14 @@ impl Waiting {
         }
     }
 
-    /// Takes the leaves of all open frames of a location.
+    /// Processes the leaves of all open frames of a location.
     pub fn close(&mut self, location: LocationIndex, time: Timestamp) {
         while self.frames.is_open(location) {
             self.leave(location, time);
         }
     }
 
-    /// Takes an event of communication of a location, which is in its innermost frame.
+    /// Processes an event of communication of a location, which is in its innermost frame.
     pub fn communicate(&mut self, location: LocationIndex, time: Timestamp, operation: Operation) {
         let Some(rank) = self.ranks.of(location) else { return };
         let Waiting { ranks, frames, messages, collectives, .. } = self;
@@ -223,7 +223,7 @@ impl Waiting {
         }
     }
 
-    /// Takes the wait of a frame about which everything is known.
+    /// Processes the wait of a frame about which everything is known.
     fn resolve(&mut self, frame: frames::Id) {
         let Some((location, wait)) = self.frames.take_wait(frame, |rank| self.ranks.node(rank)) else {
             return;

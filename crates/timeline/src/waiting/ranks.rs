@@ -17,7 +17,7 @@ pub struct Rank {
     pub locations: Vec<LocationIndex>,
     /// Whether frames around recorded calls are samples, so that the call path of a call may change during the call.
     pub has_samples: bool,
-    /// Its number in `MPI_COMM_WORLD`, if it is known.
+    /// The rank's number in `MPI_COMM_WORLD`, if it is known.
     pub number: Option<u32>,
     /// The number of its node: clocks of different nodes may differ.
     pub node: u32,
@@ -100,7 +100,7 @@ pub enum Operation {
 /// The members of a communicator.
 struct Members {
     ranks: Vec<u32>,
-    /// Those that are not on other nodes, and the place of each among them.
+    /// The members that are not on other nodes, and the index of each among these.
     here: Vec<u32>,
     places: NumberMap<u32, u32>,
 }
@@ -131,7 +131,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Takes the ranks by their numbers, and the communicators. `clock_error` is the greatest error of one node's times on the
+    /// Stores the ranks by their numbers, and the communicators. `clock_error` is the greatest error of one node's times on the
     /// clock of another, in ticks.
     pub fn new(
         all: Vec<Rank>,

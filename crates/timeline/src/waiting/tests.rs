@@ -87,7 +87,7 @@ impl Run {
         self.waiting.communicate(location, time, operation);
     }
 
-    /// Takes a sample of a device that draws one joule per tick, which each rank is charged.
+    /// Processes a sample of a device that draws one joule per tick, which each rank is charged.
     fn sample(&mut self, time: Timestamp) {
         let joules = (time - self.last_sample) as f64;
         self.engine.sample(self.view, time, Increase::Joules(joules));

@@ -66,7 +66,7 @@ pub fn unlinked_file(path: &Path) -> io::Result<File> {
 
 /// Receives calls, in the order in which each location left them.
 pub trait CallSink: Send {
-    /// Takes a call.
+    /// Stores or writes a call.
     ///
     /// # Errors
     /// The call cannot be stored.
@@ -98,7 +98,7 @@ pub struct CallTable {
 }
 
 /// A location's names, and the numbers of its call paths.
-struct Location {
+pub(crate) struct Location {
     place: Place,
     paths: Vec<Option<PathNumber>>,
 }
@@ -246,7 +246,7 @@ enum When {
 }
 
 impl Location {
-    fn new(attributor: &Attributor, at: usize, names: &mut Names) -> Location {
+    pub(crate) fn new(attributor: &Attributor, at: usize, names: &mut Names) -> Location {
         let info = &attributor.locations[at];
         let place = Place {
             node: names.number(&info.node),
@@ -267,7 +267,7 @@ impl Location {
     }
 
     /// Returns the number of a call path, and gives numbers to it and its callers if they have none.
-    fn number_of(
+    pub(crate) fn number_of(
         &mut self,
         attributor: &Attributor,
         location: LocationIndex,

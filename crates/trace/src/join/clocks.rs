@@ -1,4 +1,4 @@
-//! Relates the clocks of the nodes. They have only the time of day in common, which is only as exact as the nodes' clocks.
+//! Relates the clocks of the nodes. Only the time of day is common to them, and it is only as exact as it is set on each node.
 
 use otf2::ClockProperties;
 
@@ -36,30 +36,31 @@ impl Clock {
         Clock { properties: properties.clone(), line }
     }
 
-    /// Makes another clock's archive a part of this one's. Returns some of its times, each with the offset to add. If no time of
-    /// day is known, both start together.
+    /// Extends this clock's archive to include that of another clock. Returns the start and the end of the other archive, at
+    /// least one tick apart, in its own ticks, each with the offset that converts it to this clock. If a time of day is missing,
+    /// both archives start together.
     pub fn take_in(&mut self, other: &Clock) -> Vec<(u64, i64)> {
-        let (own, of) = (&mut self.properties, &other.properties);
-        let (begin, end) = (of.global_offset, of.global_offset.saturating_add(of.trace_length));
+        let (properties, others) = (&mut self.properties, &other.properties);
+        let (begin, end) = (others.global_offset, others.global_offset.saturating_add(others.trace_length));
         let offset = |time: u64| match (&self.line, &other.line) {
-            (Some(own), Some(other)) => i128::from(own.at(other.ns_at(time))) - i128::from(time),
-            _ => i128::from(own.global_offset) - i128::from(begin),
+            (Some(own), Some(other)) => i128::from(own.ticks_at(other.ns_at(time))) - i128::from(time),
+            _ => i128::from(properties.global_offset) - i128::from(begin),
         };
         let (mut first, mut last) = (offset(begin), offset(end));
-        if (last - first).unsigned_abs() as f64 <= DRIFT_SECONDS * own.timer_resolution as f64 {
+        if (last - first).unsigned_abs() as f64 <= DRIFT_SECONDS * properties.timer_resolution as f64 {
             let mean = first + (last - first) / 2;
             (first, last) = (mean, mean);
         }
         let added = |time: u64, offset: i128| u64::try_from(i128::from(time) + offset).unwrap_or(0);
-        let own_end = own.global_offset.saturating_add(own.trace_length);
-        let (now_begin, now_end) =
-            (added(begin, first).min(own.global_offset), added(end, last).max(own_end));
-        let earlier = u128::from(own.global_offset - now_begin) * 1_000_000_000;
-        let earlier = (earlier / u128::from(own.timer_resolution.max(1))) as u64;
-        own.realtime_timestamp = own.realtime_timestamp.map(|ns| ns.saturating_sub(earlier));
-        (own.global_offset, own.trace_length) = (now_begin, now_end - now_begin);
-        let to_record = |offset: i128| i64::try_from(offset).unwrap_or(0);
-        vec![(begin, to_record(first)), (end.max(begin + 1), to_record(last))]
+        let own_end = properties.global_offset.saturating_add(properties.trace_length);
+        let (new_begin, new_end) =
+            (added(begin, first).min(properties.global_offset), added(end, last).max(own_end));
+        let earlier = u128::from(properties.global_offset - new_begin) * 1_000_000_000;
+        let earlier = (earlier / u128::from(properties.timer_resolution.max(1))) as u64;
+        properties.realtime_timestamp = properties.realtime_timestamp.map(|ns| ns.saturating_sub(earlier));
+        (properties.global_offset, properties.trace_length) = (new_begin, new_end - new_begin);
+        let as_offset = |offset: i128| i64::try_from(offset).unwrap_or(0);
+        vec![(begin, as_offset(first)), (end.max(begin + 1), as_offset(last))]
     }
 
     /// Returns the properties of the clock, including all archives that were taken in.
@@ -74,7 +75,7 @@ impl Line {
         i128::from(self.ns) + (since * self.ns_per_tick).round() as i128
     }
 
-    fn at(&self, ns: i128) -> i64 {
+    fn ticks_at(&self, ns: i128) -> i64 {
         let since = (ns - i128::from(self.ns)) as f64;
         (i128::from(self.ticks) + (since / self.ns_per_tick).round() as i128) as i64
     }
@@ -108,7 +109,7 @@ mod tests {
 
     /// Both clocks claim the same resolution, but one has 20 more ticks in a million.
     #[test]
-    fn the_rate_is_that_between_begin_and_end() {
+    fn the_rate_is_measured_between_the_first_and_the_last_reading() {
         let hour = 3600 * SECOND;
         let properties = clock(SECOND, 0, hour, Some(DAY));
         let readings = [[0, DAY], [hour, DAY + hour]];

@@ -1,4 +1,4 @@
-//! Joins the archives of a run's nodes: that of the first node takes in the others. Event files are moved unchanged; the
+//! Joins the archives of a run's nodes: the archive of the first node takes in the others. Event files are moved unchanged; the
 //! definitions of their locations map their numbers and times to those of the joined archive.
 //!
 //! All new files are written next to the archive, into a directory that then gets the name [`BEGUN`] in one step, together with a

@@ -12,13 +12,13 @@ pub use play::{InvalidSpeed, Player, Speed};
 use crate::devices::TraceDevices;
 use crate::index::CPU_TIME;
 use crate::metric_recorders::{Recorders, are_in_doubt};
-use crate::metrics::{Found, Metrics};
+use crate::metrics::{Found, Metrics, OnNodes};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
-use crate::places::{Ranks, doubt_of_nodes, node_of, node_of_group};
+use crate::places::{Ranks, doubt_of_nodes, doubt_of_uncounted, node_of, node_of_group};
 use crate::series::Series;
 use crate::value_type;
-use crate::{evidence, index, left_out, waits};
+use crate::{evidence, index, left_out, waits, work};
 use ampere_attribution::Increase;
 use ampere_model::{LocalLocation, OTHER_JOBS_CPU_TIME, Quality};
 use ampere_settings::Config;
@@ -61,6 +61,9 @@ pub struct Replay {
     /// The nodes for which the trace has the CPU time of other jobs. Their numbers follow those of the metrics.
     #[serde(default)]
     pub other_jobs: Vec<String>,
+    /// The units of work and the ranges that the trace has. Their numbers follow those of other jobs.
+    #[serde(default)]
+    pub work: Vec<ReplayedWork>,
     /// Whether the trace has the CPU time of locations.
     pub has_cpu_times: bool,
     /// The locations that recorded samples of the metrics.
@@ -79,6 +82,15 @@ pub struct Replay {
     /// One line for each irregularity of the trace that does not make the figures incomplete.
     #[serde(default)]
     pub odd: Vec<String>,
+}
+
+/// A series of units of work, or of ranges.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ReplayedWork {
+    /// The node on which they were counted.
+    pub node: String,
+    /// The name of the metric.
+    pub metric: String,
 }
 
 /// A `replay.json` that cannot be read or written.
@@ -112,7 +124,10 @@ pub struct ReplayedProcess {
     pub node: String,
     /// The name of the process' location group.
     pub group: String,
-    /// The environment variables that decide which devices it uses, `NAME=value`.
+    /// Its name in the evidence of counters, if that is not the group's name.
+    #[serde(default)]
+    pub owner: String,
+    /// The environment variables that decide which devices the process uses, `NAME=value`.
     pub environment: Vec<String>,
     pub locations: Vec<ReplayedLocation>,
 }
@@ -124,11 +139,11 @@ pub struct ReplayedLocation {
     /// The location's number in its process: 0 is the main thread.
     pub id: u32,
     pub name: String,
-    /// Whether it is a GPU stream.
+    /// Whether the location is a GPU stream.
     pub gpu: bool,
     pub node: String,
     pub group: String,
-    /// Whether it is known to belong to this process. Other locations are played by any process.
+    /// Whether the location is known to belong to this process. Other locations are played by any process.
     pub is_of_process: bool,
     /// The device of a GPU stream.
     pub accelerator: Accelerator,
@@ -191,7 +206,7 @@ impl ReplayedMetric {
 
     /// Returns the quality of the joules.
     pub fn quality(&self) -> Quality {
-        index::quality_of(&self.description)
+        index::quality_of(&self.description).unwrap_or(Quality::Measured)
     }
 }
 
@@ -203,26 +218,35 @@ impl ReplayedProcess {
 }
 
 impl Replay {
-    /// Reads the trace once, or twice if several locations record one metric.
+    /// Reads the trace once, or more often if several locations record the same metric, or only some nodes have an energy.
     ///
     /// # Errors
     /// A trace that cannot be read, or has nothing to play.
     pub fn of_trace(path: &Path, config: &Config) -> anyhow::Result<Replay> {
-        let mut trace = Trace::open(path)?;
+        let trace = Trace::open(path)?;
         let definitions = &trace.definitions().clone();
         let clock = &definitions.clock;
-        let metrics = Metrics::new(definitions, config);
+        let mut metrics = Metrics::new(definitions, config);
         let processes = processes(definitions, trace.missing());
-        let survey = |recorders| Survey::new(definitions, config, metrics.clone(), recorders, &processes);
-        let unreadable = || format!("cannot read {}", path.display());
-        let (mut recorders, mut survey_of_events) = (None, survey(None));
-        let mut report = trace.read_events(&mut survey_of_events).with_context(unreadable)?;
-        if survey_of_events.devices.is_undecided {
-            recorders = Some(Recorders::survey(path, config, None)?);
-            survey_of_events = survey(recorders.clone());
-            report = Trace::open(path)?.read_events(&mut survey_of_events).with_context(unreadable)?;
+        let read = |metrics: &Metrics, unmeasured: &OnNodes| -> anyhow::Result<_> {
+            let survey = |recorders| Survey::new(definitions, config, metrics.clone(), recorders, &processes);
+            let unreadable = || format!("cannot read {}", path.display());
+            let (mut recorders, mut survey_of_events) = (None, survey(None));
+            let mut report =
+                Trace::open(path)?.read_events(&mut survey_of_events).with_context(unreadable)?;
+            if survey_of_events.devices.is_undecided {
+                recorders = Some(Recorders::survey(path, config, None, unmeasured)?);
+                survey_of_events = survey(recorders.clone());
+                report = Trace::open(path)?.read_events(&mut survey_of_events).with_context(unreadable)?;
+            }
+            Ok((recorders, survey_of_events, report))
+        };
+        let (mut recorders, mut survey, mut report) = read(&metrics, &OnNodes::new())?;
+        let unmeasured = survey.devices.unmeasured();
+        if !unmeasured.is_empty() {
+            metrics = metrics.with(unmeasured.clone());
+            (recorders, survey, report) = read(&metrics, &unmeasured)?;
         }
-        let mut survey = survey_of_events;
         let doubts = survey.doubts();
         let mut notes: Vec<String> =
             trace.missing().iter().map(|l| index::missing_line(&trace, *l)).collect();
@@ -244,6 +268,8 @@ impl Replay {
             let hint = notes.first().map_or_else(String::new, |first| format!(" ({first})"));
             bail!("{}{hint}", index::no_energy(path, &trace, metrics.energy_is_known, config));
         };
+        let names: HashSet<&str> = replayed_metrics.iter().map(|metric| metric.name.as_str()).collect();
+        metrics.left_out.measured.retain(|name| !names.contains(name.as_str()));
         let mut odd = metrics.left_out.notes();
         odd.extend(nesting.note());
         odd.extend(nesting.note_of_replay());
@@ -262,6 +288,7 @@ impl Replay {
             has_cpu_times: definitions.metric_members.values().any(|member| member.name == CPU_TIME),
             recorders,
             other_jobs: survey.other_jobs.into_iter().collect(),
+            work: survey.work.into_iter().collect(),
             events: survey.events,
             stream_lag_ticks: Some(0),
             longest_lag_ticks: survey.longest_frame,
@@ -270,6 +297,15 @@ impl Replay {
             odd,
             processes,
         })
+    }
+
+    /// Returns the type of the samples with this number: of a metric, of other jobs, or of work.
+    fn value_type(&self, number: usize) -> MetricValueType {
+        match self.metrics.get(number) {
+            Some(metric) => metric.value,
+            None if number < self.metrics.len() + self.other_jobs.len() => MetricValueType::U64,
+            None => MetricValueType::F64,
+        }
     }
 
     /// Reads `replay.json`.
@@ -341,6 +377,7 @@ fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<Replayed
         members.entry(group).or_default().push(reference);
     }
     let group_node = |group| node_of_group(definitions, Some(group));
+    let owners = evidence::owners(definitions);
     let all_ranks = Ranks::of(definitions);
     for (reference, group) in of_kind(LocationType::AcceleratorStream) {
         let creator = groups.get(group).and_then(|g| g.creating_location_group);
@@ -364,6 +401,7 @@ fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<Replayed
         rank,
         node: group_node(group),
         group: groups.get(group).map_or_else(String::new, |g| g.name.clone()),
+        owner: owners.get(&group).cloned().unwrap_or_default(),
         environment: evidence::of_group(definitions, group),
         locations: replayed_locations(definitions, group, &locations, missing),
     })
@@ -429,6 +467,7 @@ struct Survey<'a> {
     recorders: HashSet<LocationRef>,
     /// The nodes with the CPU time of other jobs.
     other_jobs: BTreeSet<String>,
+    work: BTreeSet<ReplayedWork>,
     /// The attribute with the number of calls that an enter stands for, in ampere's own traces.
     calls: Option<AttributeRef>,
     coalesced_calls: u64,
@@ -456,6 +495,7 @@ impl<'a> Survey<'a> {
             joules: Vec::new(),
             recorders: HashSet::new(),
             other_jobs: BTreeSet::new(),
+            work: BTreeSet::new(),
             calls: index::calls_attribute(definitions),
             coalesced_calls: 0,
         }
@@ -529,7 +569,9 @@ impl<'a> Survey<'a> {
         let of = |_: &Attributor, device: usize| self.joules.get(device).copied().unwrap_or(0.0);
         let counted = mean_watts(&self.attributor, &of);
         let missing = left_out::missing(self.devices.definitions(), &self.devices.shown, &counted);
+        let counted = counted.into_iter().map(|(node, _)| node).collect();
         let of_nodes = doubt_of_nodes(self.devices.definitions());
+        let of_nodes = of_nodes.into_iter().chain(doubt_of_uncounted(self.devices.definitions(), &counted));
         notes.into_iter().chain(doubts).chain(of_nodes).chain(left_out::doubt(&missing)).collect()
     }
 
@@ -539,6 +581,7 @@ impl<'a> Survey<'a> {
             self.attributor.devices[device].counter_mut().end();
             self.take_samples(device);
         }
+        self.attributor.judge_repeated(true);
         let mut all = Related::default();
         loop {
             let mut found = self.devices.found.clone();
@@ -560,12 +603,12 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Returns the joules of all devices that are in no other one.
+    /// Returns the joules of all devices that are not contained in another.
     fn joules(&self) -> f64 {
         let devices = self.devices.found.iter().filter(|found| !self.disproved.contains(&found.series));
-        let topmost = devices
-            .filter_map(|found| found.number)
-            .filter(|device| self.attributor.whole(*device).is_none());
+        let topmost = devices.filter_map(|found| found.number).filter(|device| {
+            self.attributor.whole(*device).is_none() && !self.attributor.is_repeated(*device)
+        });
         topmost.map(|device| self.joules[device]).sum()
     }
 }
@@ -620,6 +663,10 @@ impl EventHandler for Survey<'_> {
         if is_of_other_jobs(definitions, metric) {
             self.other_jobs.insert(node_of(definitions, location));
         }
+        if let Some(work) = work_of(definitions, location, metric) {
+            self.work.insert(work);
+            self.recorders.insert(location);
+        }
         for (device, value) in self.devices.samples(location, metric, values, &mut self.attributor) {
             if device == self.types.len() {
                 self.types.push(value_type::of(&value));
@@ -643,8 +690,14 @@ fn is_of_other_jobs(definitions: &Definitions, metric: MetricRef) -> bool {
     })
 }
 
-/// Returns, for every metric class, the members that are devices or other jobs' CPU time: their positions, and their numbers
-/// among the replay's metrics.
+/// Returns the series of work or ranges that a location records by a metric.
+fn work_of(definitions: &Definitions, location: LocationRef, metric: MetricRef) -> Option<ReplayedWork> {
+    let metric = work::metric_of(definitions, metric)?.to_owned();
+    Some(ReplayedWork { node: node_of(definitions, location), metric })
+}
+
+/// Returns, for every metric class, the members that are devices, other jobs' CPU time or units of work: their positions, and
+/// their numbers among the replay's metrics.
 pub fn numbered_members(
     replay: &Replay,
     definitions: &Definitions,
@@ -662,7 +715,12 @@ pub fn numbered_members(
                 let place = replay.other_jobs.iter().position(|other| *other == node);
                 place.filter(|_| is_of_other_jobs(definitions, metric)).map(|at| replay.metrics.len() + at)
             };
-            Some((position, number.or_else(of_jobs)? as u32))
+            let of_work = || {
+                let work = work_of(definitions, location, metric)?;
+                let place = replay.work.iter().position(|other| *other == work)?;
+                Some(replay.metrics.len() + replay.other_jobs.len() + place)
+            };
+            Some((position, number.or_else(of_jobs).or_else(of_work)? as u32))
         })
         .collect()
 }

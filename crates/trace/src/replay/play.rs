@@ -1,25 +1,24 @@
 //! Plays a trace into a session's rings, as the processes of a measured run fill them, at the pace of real time or faster.
 //!
-//! Each process of the trace has a definitions log and rings of its own; all of them are written here, by one thread that reads
-//! the trace in time order. A step writes the events and samples before a time `t`, sets the session's replay time to `t`,
-//! and waits as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal
-//! those of `ampere attribute`. Events of GPU streams come late and in batches, as on a real node. A replay waits for space in a
-//! ring, so nothing is suppressed.
+//! Each process of the trace has its own definitions log and rings. All of them are written here, by one thread that reads the
+//! trace in time order. A step writes the events and samples before a time `t`, sets the session's replay time to `t`, and
+//! waits as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal
+//! those of `ampere attribute`. Events of GPU streams come late and in batches, as on a real node. A replay waits for space in
+//! a ring, so nothing is suppressed.
 
 use super::communication::{communicators_of, recorded};
 use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
 use crate::index::as_model;
 use crate::index::{CPU_TIME, correlation_attribute};
+use crate::sampled_events::SampledEvents;
 use crate::value_type;
 use ampere_model::{
     Communicator, Definition, LocalLocation, Location, LocationKind, Process, REPLAYED_HOST, Region,
-    RegionHandle,
+    RegionHandle, STACK_EVENTS,
 };
 use ampere_ring::{EventWriter, LogWriter, RING_RECORDS_MIN, RingProducer, SAMPLES_RING, Session};
-use otf2::{
-    AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, MetricValueType,
-    Trace,
-};
+use ampere_timeline::topology::visible::variable;
+use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, Trace};
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::str::FromStr;
@@ -99,11 +98,13 @@ struct PlayedLocation {
     writer: EventWriter,
     /// The events of a GPU stream that have not been written; `None` for other locations.
     late: Option<VecDeque<Event>>,
-    /// The number of these that belong to kernels that have ended.
+    /// The number of events in `late` that belong to kernels that have ended.
     complete: usize,
     /// The open regions, and the time of the last enter or leave.
     stack: Vec<u32>,
     last: u64,
+    /// The names of the events that are counted with the location's samples.
+    events: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -131,6 +132,7 @@ pub struct Player<'a> {
     /// The members that are played, by location and metric class.
     members: HashMap<(LocationRef, MetricRef), Vec<(usize, u32)>>,
     definitions: Definitions,
+    sampled_events: SampledEvents,
     /// The communicators of the processes that have no log yet, by the processes' numbers.
     communicators: HashMap<u32, Vec<Communicator>>,
     has_collector_ended: bool,
@@ -163,6 +165,7 @@ impl<'a> Player<'a> {
             samples: EventWriter::new(ring),
             members: HashMap::new(),
             definitions: Definitions::default(),
+            sampled_events: SampledEvents::default(),
             communicators: HashMap::new(),
             has_collector_ended: false,
             next_id: 0,
@@ -176,6 +179,7 @@ impl<'a> Player<'a> {
     pub fn play(mut self) -> anyhow::Result<()> {
         let mut trace = Trace::open(&self.replay.trace)?;
         self.definitions = trace.definitions().clone();
+        self.sampled_events = SampledEvents::new(&self.definitions);
         self.communicators = communicators_of(&self.definitions, &self.replay.processes);
         for process in &self.replay.processes {
             self.begin_process(process)?;
@@ -216,6 +220,8 @@ impl<'a> Player<'a> {
         for (reference, region) in self.definitions.regions.iter() {
             log.append(&Definition::Region(Region { handle: RegionHandle(reference.0), ..as_model(region) }));
         }
+        let events = variable(&process.environment, STACK_EVENTS).into_iter();
+        let events: Vec<String> = events.flat_map(|names| names.split(',')).map(str::to_owned).collect();
         let mut main = None;
         for location in &process.locations {
             let reference = LocationRef(location.reference);
@@ -230,6 +236,7 @@ impl<'a> Player<'a> {
                 complete: 0,
                 stack: Vec::new(),
                 last: 0,
+                events: events.clone(),
             };
             self.locations.insert(reference, played);
         }
@@ -348,14 +355,45 @@ impl<'a> Player<'a> {
             class.members.iter().position(|member| name(*member) == Some(CPU_TIME))
         });
         let value = position.and_then(|position| values.get(position));
-        let Some(MetricValue::U64(ns)) = value else { return ControlFlow::Continue(()) };
+        match value {
+            Some(MetricValue::U64(ns)) => self.put_record(at, time, |writer| writer.cpu_time(time, 0, *ns)),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Writes how often an event has happened since a sample of a location, if this is such a metric.
+    fn put_counts(
+        &mut self,
+        at: LocationRef,
+        time: u64,
+        metric: MetricRef,
+        values: &[MetricValue],
+    ) -> ControlFlow<()> {
+        let Some((name, count)) = self.sampled_events.read(metric, values) else {
+            return ControlFlow::Continue(());
+        };
+        let location = self.locations.get(&at);
+        let event = location.and_then(|location| location.events.iter().position(|known| known == name));
+        match event {
+            Some(event) => self.put_record(at, time, |writer| writer.counts(time, event as u32, count)),
+            None => self.play_until(time),
+        }
+    }
+
+    /// Plays until this time, and then writes a record of a location, if it is played.
+    fn put_record(
+        &mut self,
+        at: LocationRef,
+        time: u64,
+        write: impl FnOnce(&mut EventWriter),
+    ) -> ControlFlow<()> {
         self.play_until(time)?;
         let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
         if wait_for_room(&mut location.writer, self.session, self.stop).is_err() {
             self.has_collector_ended = true;
             return ControlFlow::Break(());
         }
-        location.writer.cpu_time(time, 0, *ns);
+        write(&mut location.writer);
         ControlFlow::Continue(())
     }
 
@@ -461,7 +499,7 @@ impl EventHandler for Player<'_> {
         self.take(location, Event { time, region: region.0, entered: false, id: 0 })
     }
 
-    /// Ends frames that the trace never leaves with the location's last event, as in `ampere attribute`.
+    /// Ends frames that the trace never leaves, at the time of the location's last event, as in `ampere attribute`.
     fn end(&mut self, at: LocationRef) -> Flow {
         let Some(location) = self.locations.get(&at) else { return ControlFlow::Continue(()) };
         let (time, open) = (location.last, location.stack.clone());
@@ -495,6 +533,7 @@ impl EventHandler for Player<'_> {
         values: &[MetricValue],
     ) -> Flow {
         self.put_cpu_time(location, time, metric, values)?;
+        self.put_counts(location, time, metric, values)?;
         let (replay, definitions) = (self.replay, &self.definitions);
         let members = self
             .members
@@ -507,9 +546,7 @@ impl EventHandler for Player<'_> {
         self.play_until(time)?;
         for (position, number) in members {
             let Some(value) = values.get(position) else { continue };
-            let kind =
-                replay.metrics.get(number as usize).map_or(MetricValueType::U64, |metric| metric.value);
-            let bits = value_type::to_bits(value, kind);
+            let bits = value_type::to_bits(value, replay.value_type(number as usize));
             if wait_for_room(&mut self.samples, self.session, self.stop).is_err() {
                 self.has_collector_ended = true;
                 return ControlFlow::Break(());

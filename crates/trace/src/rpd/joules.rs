@@ -41,7 +41,7 @@ struct Stream {
     read: VecDeque<Charge>,
 }
 
-/// Attributes a trace. `wanted` selects the devices whose joules count. `scratch` is a file that the caller removes.
+/// Attributes a trace. `wanted` selects the devices whose joules are added up. `scratch` is a file that the caller removes.
 pub fn attribute(
     trace: &Path,
     options: AttributionOptions,

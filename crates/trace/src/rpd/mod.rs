@@ -116,7 +116,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns the joules that the calls of a part were charged from devices that are in no other one; `None` if there is no device.
+/// Returns the joules that the calls of a part were charged from devices that are not contained in another; `None` if there is
+/// no device.
 fn charged(
     part: &Part,
     choice: &Choice,
@@ -471,7 +472,7 @@ impl EventHandler for Events<'_, '_> {
         self.count(put)
     }
 
-    /// Ends the open frames with the location's last event, as the attribution does.
+    /// Ends the open frames at the time of the location's last event, as the attribution does.
     fn end(&mut self, location: LocationRef) -> Flow {
         let (open, last) = self.places.get(&location).map_or((0, 0), |place| (place.open.len(), place.last));
         let put = (0..open).try_for_each(|_| self.leave_one(location, last));

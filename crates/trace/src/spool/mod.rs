@@ -1,11 +1,11 @@
-//! Records on disk, in the form in which they were in the rings. The trace is made from them at the end of the run, and a
-//! collector that takes over reads them again.
+//! Records on disk, in the format of the rings. The trace is made from them at the end of the run. A collector that takes over
+//! reads them again.
 //!
 //! Everything that a run keeps is in one file ([`store`]), which is written in large pieces: the records of each location, the
-//! definition logs, and the counts of rings that have been removed. A piece contains the position in its ring at which it starts,
-//! so writing it a second time changes nothing, and a collector that takes over finds out from the ring where to continue. A
-//! ring's slots are handed back only after their records are here. Pieces are read through the same open file, so that they
-//! survive the directory's removal.
+//! definition logs, and the counts of rings that have been removed. A piece contains its position in the ring, so writing it
+//! again changes nothing, and a collector that takes over finds out from the ring where to continue. A ring's slots are handed
+//! back only after their records are in the file. Pieces are read through the open file, so they survive the removal of the
+//! directory.
 //!
 //! Everything else that is needed to finish a run is in the collector's `manifest.rs`.
 
@@ -21,7 +21,7 @@ use store::PieceKind;
 
 const RECORD_BYTES: u64 = 16;
 
-/// The place where a run keeps its records.
+/// Where a run keeps its records.
 #[derive(Clone)]
 pub struct SpoolDirectory {
     /// The claim in the output directory.
@@ -34,13 +34,13 @@ pub struct SpoolDirectory {
 }
 
 impl SpoolDirectory {
-    /// Makes the place of a run from a store, which has the records so far and takes new ones.
+    /// Makes the spool directory of a run. `store` has the records so far and takes new ones.
     pub fn new(directory: &Path, store: Store, wanted: bool, rings_are_lost: bool) -> SpoolDirectory {
         let store = Arc::new(Mutex::new(store));
         SpoolDirectory { directory: directory.to_owned(), wanted, rings_are_lost, store }
     }
 
-    /// Makes a place that keeps no records.
+    /// Makes a spool directory that keeps no records.
     pub fn unused(directory: &Path) -> SpoolDirectory {
         SpoolDirectory::new(directory, Store::default(), false, false)
     }
@@ -49,7 +49,7 @@ impl SpoolDirectory {
         locked(&self.store)
     }
 
-    /// Opens the records of a ring whose first `position` records have been read; `None` if no trace is wanted.
+    /// Opens the records of a ring whose first `position` records have been read; `None` if no records are kept.
     pub fn open(&self, stream: &str, position: u64) -> Option<Spool> {
         self.wanted.then(|| Spool::open(&self.store, stream, position))
     }
@@ -68,7 +68,7 @@ impl SpoolDirectory {
         Some(Box::new(move |offset, bytes| locked(&store).put(PieceKind::Log, &name, offset, bytes).is_ok()))
     }
 
-    /// Saves the counts of a ring that is about to be removed, next to its records or, if no records are kept, in the session.
+    /// Saves the counts of a ring that is about to be removed: next to its records, or in the session if no records are kept.
     pub fn retire(&self, session: &Path, stream: &str, retired: &Retired) -> io::Result<()> {
         if !self.wanted {
             return ampere_ring::files::replace_private(&Retired::path(session, stream), &retired.text());
@@ -134,11 +134,11 @@ pub struct Spool {
 struct Piece {
     /// The position after the last record. A piece starts at the end of the piece before.
     end: u64,
-    /// The place of its first byte.
+    /// The position of its first byte in the store.
     at: u64,
 }
 
-/// The pieces of a stream in the order of writing.
+/// The pieces of a stream in the order in which they were written.
 #[derive(Clone, Default)]
 struct Pieces(Vec<Piece>);
 
@@ -147,7 +147,7 @@ impl Pieces {
         self.0.last().map_or(0, |piece| piece.end)
     }
 
-    /// Adds a piece, which replaces the records from its position on. A piece that would leave a gap is ignored.
+    /// Adds a piece. It replaces the records that start at its position or later. A piece that would leave a gap is ignored.
     fn add(&mut self, position: u64, records: u64, at: u64) {
         if position <= self.end() {
             self.forget_from(position);
@@ -171,19 +171,19 @@ impl Spool {
     fn open(store: &Arc<Mutex<Store>>, stream: &str, position: u64) -> Spool {
         let mut pieces = locked(store).pieces(stream);
         if position == 0 {
-            pieces = Pieces::default(); // at the beginning of a ring, older records belong to another ring
+            pieces = Pieces::default(); // the ring is new, so older records belong to another ring
         }
-        // Some records that were read are not here. Nothing may be written after the gap.
+        // If records that were read are missing here, nothing may be written after the gap.
         let cut = pieces.end() < position;
         Spool { stream: stream.to_owned(), store: store.clone(), pieces: pieces.0, cut }
     }
 
-    /// Returns the position after the last record. Appended records (synthetic ends of locations) follow the ring's.
+    /// Returns the position after the last record. Appended records (artificial ends of locations) follow those of the ring.
     pub fn end(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.end)
     }
 
-    /// Returns the number of the first `position` records that are here.
+    /// Returns how many of the first `position` records are here.
     pub fn records_of(&self, position: u64) -> u64 {
         self.end().min(position)
     }
@@ -193,7 +193,7 @@ impl Spool {
         self.end() * RECORD_BYTES
     }
 
-    /// Makes sure that nothing more is written.
+    /// Prevents any further writing.
     pub fn cut(&mut self) {
         self.cut = true;
     }
@@ -203,7 +203,7 @@ impl Spool {
         self.cut
     }
 
-    /// Adds records, the first of which has this position. They are on disk after [`Store::flush`].
+    /// Adds records, of which the first has this position. They are on disk after [`Store::flush`].
     pub fn write(&mut self, position: u64, records: &[Record]) -> io::Result<()> {
         if self.cut || records.is_empty() {
             return Ok(());
@@ -217,21 +217,21 @@ impl Spool {
         Ok(())
     }
 
-    /// Forgets records that are not on disk yet. After an error nothing more is written, because there would be a gap.
+    /// Removes the records that are not on disk yet, after an error. Nothing more is written, because there would be a gap.
     pub fn settle(&mut self) {
         let written = locked(&self.store).written();
         self.pieces.truncate(self.pieces.partition_point(|piece| piece.at < written));
         self.cut = true;
     }
 
-    /// Discards the records from that position on. They do not come from the ring, and will be overwritten.
+    /// Discards the records from this position on, which are not from the ring and will be overwritten.
     pub fn forget_from(&mut self, position: u64) {
         let mut pieces = Pieces(std::mem::take(&mut self.pieces));
         pieces.forget_from(position);
         self.pieces = pieces.0;
     }
 
-    /// Writes a record that is in no ring, after all others.
+    /// Writes a record that is not from the ring, after all others.
     pub fn append(&mut self, record: Record) -> io::Result<()> {
         self.write(self.end(), &[record])
     }
@@ -248,14 +248,14 @@ impl Spool {
         Ok(())
     }
 
-    /// Returns the end that an earlier collector appended after the ring's last record.
+    /// Returns the end of the location that an earlier collector appended at this position, after the ring's last record.
     pub fn end_after(&self, position: u64) -> Option<Record> {
         let mut record = Vec::new();
         self.read_back(position, position.saturating_add(1), 1, &mut record).ok()?;
         record.pop().filter(|record| record.kind() == Some(Kind::LocationEnd))
     }
 
-    /// Copies at most `most` records from a position to `into`, and none from `end` on. Returns the number of copied records.
+    /// Copies records from `position` up to `end`, and at most `most`, to `into`. Returns the number of copied records.
     pub fn read_back(
         &self,
         position: u64,
@@ -292,7 +292,7 @@ impl Spool {
     }
 }
 
-/// The number of records that are read at a time: they fit into the second-level cache.
+/// The number of records that are read at a time. They fit into the second-level cache.
 const RECORDS_AT_ONCE: usize = 4 << 10;
 
 #[cfg(test)]

@@ -2,13 +2,15 @@
 //!
 //! A process knows its own handle of a communicator, and either all members or, with Score-P, its own rank and a number that is
 //! the same in all of its processes. If some members have not reported a communicator, it is left out together with its events.
+//! If MPI_Comm_spawn has started some of the members, each of two MPI_COMM_WORLDs reports its own ones, and both lists are put together.
 //! Members on other nodes report it in the traces of those nodes: until the traces are joined, these members have no location
 //! here.
 
 use super::TracedProcess;
+use ampere_model::OF_ANOTHER_WORLD;
 use ampere_model::{LocationKind, Members};
 use otf2::{Comm, CommRef, Definitions, Group, GroupType, LocationRef, ParadigmType};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Communicators by a process' handles.
 pub type Handles = HashMap<u32, CommRef>;
@@ -36,6 +38,32 @@ struct World {
     /// For each communicator with Score-P's key, a map from the rank in the communicator to the rank in the world, for the
     /// processes that have reported it.
     shared: BTreeMap<(u32, u32), BTreeMap<u32, u32>>,
+    /// The members of communicators of two MPI_COMM_WORLDs, by what one of these knows.
+    completed: HashMap<Vec<u32>, Vec<u32>>,
+}
+
+/// Puts together what two MPI_COMM_WORLDs know about the members of a communicator: each member is known to one of them. Where
+/// several others could know the rest, it stays unknown.
+fn completed<'a>(known: impl Iterator<Item = &'a Members>) -> HashMap<Vec<u32>, Vec<u32>> {
+    let in_part: BTreeSet<&Vec<u32>> = known
+        .filter_map(|members| match members {
+            Members::Ranks(ranks) if ranks.contains(&OF_ANOTHER_WORLD) => Some(ranks),
+            _ => None,
+        })
+        .collect();
+    // By the places that are known.
+    let mut by_places: HashMap<Vec<bool>, Vec<&Vec<u32>>> = HashMap::new();
+    for ranks in in_part {
+        let places = ranks.iter().map(|rank| *rank != OF_ANOTHER_WORLD).collect();
+        by_places.entry(places).or_default().push(ranks);
+    }
+    let whole = by_places.iter().filter_map(|(places, these)| {
+        let others = by_places.get(&places.iter().map(|is_known| !is_known).collect::<Vec<_>>())?;
+        let ([own], [rest]) = (&these[..], &others[..]) else { return None };
+        let all = own.iter().zip(rest.iter()).map(|(own, rest)| *own.min(rest)).collect();
+        Some(((*own).clone(), all))
+    });
+    whole.collect()
 }
 
 impl World {
@@ -62,7 +90,9 @@ impl World {
                 }
             }
         }
-        Some(World { size, own, shared })
+        let known = recorded().flat_map(|(process, _)| process.communicators);
+        let completed = completed(known.map(|communicator| &communicator.members));
+        Some(World { size, own, shared, completed })
     }
 
     /// Whether some ranks are on other nodes.
@@ -95,6 +125,7 @@ impl World {
             Members::World => Some((Key::World, self.all())),
             Members::Ranks(ranks) if ranks.len() == 1 => Some((Key::Alone(0), Vec::new())),
             Members::Ranks(ranks) => {
+                let ranks = self.completed.get(ranks).unwrap_or(ranks);
                 let is_known = !ranks.is_empty() && ranks.iter().all(|rank| *rank < self.size);
                 let places = || ranks.iter().map(|rank| self.place(Some(*rank))).collect();
                 is_known.then(|| (Key::Ranks(ranks.clone()), places()))
@@ -117,10 +148,7 @@ impl World {
     fn group_name(&self, key: &Key) -> String {
         match key {
             Key::Ranks(ranks) if self.is_part() => {
-                let hash = ranks.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, rank| {
-                    (hash ^ u64::from(*rank)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
-                });
-                format!("ranks {hash:016x}")
+                format!("ranks {:016x}", ampere_model::text::fnv1a(ranks.iter().copied()))
             }
             Key::Shared(root, id) if self.is_part() => format!("ranks of communicator {id} of rank {root}"),
             _ => String::new(),
@@ -200,5 +228,25 @@ fn define_world_of_some(
         let with_main = order.iter().filter(|at| is_wanted(&processes[**at]));
         let mains: Vec<LocationRef> = with_main.map(|at| LocationRef(numbers[*at].into())).collect();
         definitions.add_mpi_world(&mains);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_worlds_know_the_members_of_a_communicator_together() {
+        const NO: u32 = OF_ANOTHER_WORLD;
+        let of = |lists: &[&[u32]]| {
+            let known: Vec<Members> = lists.iter().map(|ranks| Members::Ranks(ranks.to_vec())).collect();
+            completed(known.iter())
+        };
+        let both = of(&[&[0, 1, NO], &[NO, NO, 2], &[0, 1], &[0, 1, NO], &[NO, 2]]);
+        let expected = [(vec![0, 1, NO], vec![0, 1, 2]), (vec![NO, NO, 2], vec![0, 1, 2])];
+        assert_eq!(both, expected.into_iter().collect());
+        // Which of the two spawned programs is in which of two communicators is not known.
+        assert_eq!(of(&[&[0, 1, NO], &[NO, NO, 2], &[NO, NO, 3]]), HashMap::new());
+        assert_eq!(of(&[&[0, 1, NO]]), HashMap::new());
     }
 }

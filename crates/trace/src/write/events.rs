@@ -14,7 +14,9 @@ use ampere_model::{LocationKind, Timestamp};
 use ampere_ring::communication::{Collective, Communication, Message};
 use ampere_ring::decoder::{Decoder, Event};
 use anyhow::Context;
-use otf2::{ArchiveWriter, CommRef, EventWriter, LocationRef, MetricValue, RegionRef, StringRef};
+use otf2::{
+    ArchiveWriter, CommRef, EventWriter, LocationRef, MetricClassRef, MetricValue, RegionRef, StringRef,
+};
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +38,8 @@ pub struct Task<'a> {
     pub power: LocationValues<'a>,
     pub waited: LocationValues<'a>,
     pub cpu_time: LocationCpuTime<'a>,
+    /// The classes of the events that are counted with samples, by the events' numbers.
+    pub events: Vec<MetricClassRef>,
 }
 
 #[derive(Clone)]
@@ -152,6 +156,7 @@ fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyh
         power: Values::new(task.power)?,
         waited: Values::new(task.waited)?,
         cpu_time: Points::new(&task.cpu_time)?,
+        events: &task.events,
         next: 0,
         left_out: 0,
         first: Timestamp::MAX,
@@ -186,6 +191,7 @@ struct Destination<'a> {
     power: Values<'a>,
     waited: Values<'a>,
     cpu_time: Points<'a>,
+    events: &'a [MetricClassRef],
     /// The time of the next value of a metric.
     next: Timestamp,
     left_out: u64,
@@ -216,8 +222,17 @@ impl Destination<'_> {
                 self.cpu_time.add_own((time, rose_ticks, ns));
                 self.put_values_until(time);
             }
+            Event::Counts(time, event, count) => self.put_counts(time, event, count),
             Event::Sample(..) => {}
         }
+    }
+
+    #[cold]
+    fn put_counts(&mut self, time: Timestamp, event: u32, count: u64) {
+        let Some(class) = self.events.get(event as usize).copied() else { return };
+        self.put_values_until(time);
+        let written = self.writer.metric(time, class, &[MetricValue::U64(count)]);
+        self.wrote(time, written);
     }
 
     /// Writes an enter or a leave event.
@@ -268,7 +283,8 @@ impl Destination<'_> {
         }
     }
 
-    /// Writes the next attributed power, or the next sum of what was used waiting (`is_waited`). Returns whether there was one.
+    /// Writes the next attributed power, or the next sum of what was used waiting (`is_waited`). Returns `false` if there is
+    /// none.
     fn put_value(&mut self, is_waited: bool) -> std::io::Result<bool> {
         let values = if is_waited { &mut self.waited } else { &mut self.power };
         let Some((time, value)) = values.take()? else { return Ok(false) };
@@ -277,7 +293,7 @@ impl Destination<'_> {
         Ok(true)
     }
 
-    /// Writes a point of the CPU time. Returns whether there was one.
+    /// Writes a point of the CPU time. Returns `false` if there is none.
     fn put_cpu_time(&mut self) -> std::io::Result<bool> {
         let Some((time, ns)) = self.cpu_time.take()? else { return Ok(false) };
         if let Some(class) = self.cpu_time.class {

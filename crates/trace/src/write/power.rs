@@ -117,7 +117,7 @@ fn metric() -> MetricMember {
     }
 }
 
-/// The place where the values of one of a location's metrics are stored, and the class of the metric.
+/// Where the values of one metric of a location are stored, and the class of the metric.
 #[derive(Clone, Copy)]
 pub(super) struct LocationValues<'a> {
     pub spool: Option<&'a Spool>,

@@ -239,6 +239,48 @@ pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
     unsafe { write_gauge("nvmlDeviceGetUtilizationRates", device, "busy", utilization, own) }
 }
 
+/// Returns the clock of the multiprocessors (clock 1) in megahertz.
+///
+/// # Safety
+/// `megahertz` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetClockInfo(
+    device: Handle,
+    clock: c_uint,
+    megahertz: *mut c_uint,
+) -> Return {
+    if clock != 1 {
+        return NOT_SUPPORTED;
+    }
+    // SAFETY: this function's own contract.
+    unsafe { write_gauge("nvmlDeviceGetClockInfo", device, "clock", megahertz, |mhz| mhz as c_uint) }
+}
+
+/// Returns the power limit in milliwatts.
+///
+/// # Safety
+/// `limit` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetEnforcedPowerLimit(device: Handle, limit: *mut c_uint) -> Return {
+    let function = "nvmlDeviceGetEnforcedPowerLimit";
+    // SAFETY: this function's own contract.
+    unsafe { write_gauge(function, device, "limit", limit, |watts| (watts * 1e3) as c_uint) }
+}
+
+/// Returns the bits of the reasons for which the clock is lowered.
+///
+/// # Safety
+/// `reasons` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(
+    device: Handle,
+    reasons: *mut c_ulonglong,
+) -> Return {
+    let function = "nvmlDeviceGetCurrentClocksThrottleReasons";
+    // SAFETY: this function's own contract.
+    unsafe { write_gauge(function, device, "reasons", reasons, |bits| bits as c_ulonglong) }
+}
+
 /// The layout of `nvmlMemory_v2_t`.
 #[repr(C)]
 pub struct Memory {

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The calls by their operations' numbers. The first number is no call.
+/// The calls by their operations' numbers. The first number does not stand for a call.
 pub(crate) const NAMES: [&CStr; 9] = [
     c"none",
     c"hipGetLastError",

@@ -1,5 +1,5 @@
-//! A stand-in for `librocprofiler-sdk.so`. The one for `libamdhip64.so` (`tests/programs/amdhip64.c`) calls it as the real HIP
-//! does: through rocprofiler-register, and a table of functions.
+//! A stand-in for `librocprofiler-sdk.so`. The stand-in for `libamdhip64.so` (`tests/programs/amdhip64.c`) calls it as the real
+//! HIP does: through rocprofiler-register, and a table of functions.
 //!
 //! It does what version 1.0 does: it finds tools as that version does (even that the last part of `ROCP_TOOL_LIBRARIES` is lost
 //! if there is a colon, and that the program is aborted if a library cannot be opened), delivers buffers from a thread of its

@@ -8,13 +8,17 @@ pub struct Gauges {
     errors: [u32; NAMES.len()],
 }
 
-/// The names in `gauge=` and `gauge_error=`. `power` is the mean power, `socket` the present one; `gpu` is NVML's temperature.
-const NAMES: [&str; 9] = ["power", "socket", "edge", "junction", "memory", "gpu", "busy", "used", "total"];
+/// The names in `gauge=` and `gauge_error=`. `power` is the mean power, `socket` the present one; `gpu` is NVML's temperature, and
+/// `clock` (in MHz), `limit` and the bits `reasons` are NVML's, too.
+const NAMES: [&str; 12] = [
+    "power", "socket", "edge", "junction", "memory", "gpu", "busy", "used", "total", "clock", "limit",
+    "reasons",
+];
 
 impl Default for Gauges {
     fn default() -> Gauges {
         Gauges {
-            values: [f64::NAN, f64::NAN, 41.0, 55.0, 48.0, 44.0, 37.0, 1e9, 64e9],
+            values: [f64::NAN, f64::NAN, 41.0, 55.0, 48.0, 44.0, 37.0, 1e9, 64e9, 1500.0, 700.0, 0.0],
             errors: [0; NAMES.len()],
         }
     }

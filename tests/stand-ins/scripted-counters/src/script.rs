@@ -14,7 +14,7 @@
 //! | `no_timestamp=0` | device 0 has no timestamp (it is 0) |
 //! | `reset=0@2.5` | the counter restarts from 0 at 2.5 s |
 //! | `freeze=0@1-2` | from 1 s to 2 s the counter and its timestamp stand still, then catch up |
-//! | `asleep=0@1-2` | from 1 s to 2 s reading device 0 shows 0; its counter continues meanwhile |
+//! | `asleep=0@1-2` | from 1 s to 2 s reading device 0 shows 0; its counter continues in the meantime |
 //! | `gone=1@3`, `gone=1@3-4` | from 3 s on (until 4 s), reading device 1 returns the status of a device that is lost |
 //! | `jump=0@2` | from 2 s on, the counter is 1 GJ further |
 //! | `lag_ms=120,30` | counters show their values of this time ago, by device, in turn; their timestamps are current |

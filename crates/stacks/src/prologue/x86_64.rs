@@ -1,30 +1,12 @@
-//! Unwinds code without unwind tables, such as that of assemblers: finds the effect of a function on the stack from its first
-//! instructions, and recognises return addresses by the call before them.
+//! Decodes the instructions of x86-64.
 
+use super::{CALL_BYTES, Call, Prologue};
 use crate::machine::{self, RESTORED, Register};
 use crate::rules::UNSAVED;
-
-/// The maximum number of bytes of a function that are examined.
-pub(crate) const CODE_BYTES: u64 = 128;
-/// The maximum length of a call instruction.
-pub(crate) const CALL_BYTES: u64 = 8;
-
-/// The call instruction before an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Call {
-    None,
-    /// A call of the function at this address.
-    Of(u64),
-    /// A call of a function whose address is in a register or in memory.
-    OfValue,
-}
 
 impl Call {
     /// Decodes the bytes before an address.
     pub(crate) fn before(address: u64, bytes: &[u8; CALL_BYTES as usize]) -> Call {
-        if !cfg!(target_arch = "x86_64") {
-            return Call::None;
-        }
         if bytes[3] == 0xe8 {
             let distance = i32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
             return Call::Of(address.wrapping_add_signed(distance.into()));
@@ -35,20 +17,6 @@ impl Call {
         };
         if (2..=7).any(is_call) { Call::OfValue } else { Call::None }
     }
-}
-
-/// The effect of a function on the stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Prologue {
-    /// The frame's address is this register's value plus `offset`.
-    pub(crate) register: Register,
-    pub(crate) offset: i32,
-    /// The places of saved registers, in words from the frame's address, or `UNSAVED`.
-    pub(crate) saved: [i16; RESTORED.len()],
-    /// Whether the function has a frame pointer.
-    pub(crate) has_frame_pointer: bool,
-    /// Whether the function has changed the stack pointer.
-    pub(crate) has_frame: bool,
 }
 
 impl Prologue {
@@ -67,7 +35,7 @@ impl Prologue {
         // The distance of the stack pointer from the frame's address.
         let mut depth = 8;
         let mut at = 0;
-        while at < code.len() && (at as u64) < until && cfg!(target_arch = "x86_64") {
+        while at < code.len() && (at as u64) < until {
             let Some((instruction, bytes)) = Instruction::of(&code[at..]) else { break };
             at += bytes;
             // The instruction has not been executed yet.
@@ -98,13 +66,6 @@ impl Prologue {
             }
         }
         prologue
-    }
-
-    fn save(&mut self, register: Register, offset: i32) {
-        let slot = RESTORED.iter().position(|restored| *restored == register);
-        if let Some(slot) = slot.filter(|slot| self.saved[*slot] == UNSAVED && offset % 8 == 0) {
-            self.saved[slot] = i16::try_from(offset / 8).unwrap_or(UNSAVED);
-        }
     }
 }
 
@@ -204,7 +165,7 @@ fn displacement(mode: u8, bytes: &[u8]) -> Option<i32> {
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

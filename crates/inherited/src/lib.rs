@@ -1,0 +1,134 @@
+//! Lets a command inherit what the process that starts it has inherited: signals that are ignored, closed standard streams, and
+//! the environment as it is. `nohup` and a shell's background jobs ignore the signals of a terminal, and service managers ignore
+//! SIGPIPE.
+//!
+//! Rust's start-up code ignores SIGPIPE and opens standard streams that are closed, and `Command` sorts the environment and
+//! drops entries that it does not understand. Only the command `ampere` contains this crate.
+
+use libc::{c_char, c_int};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The signals that were ignored when this process started: bit n is signal n.
+static IGNORED: AtomicU32 = AtomicU32::new(0);
+/// The standard streams that were closed: bit n is descriptor n.
+static CLOSED: AtomicU32 = AtomicU32::new(0);
+
+/// The C library calls this before Rust's start-up code.
+#[used]
+// SAFETY: the section has functions of this type.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = remember;
+
+extern "C" fn remember() {
+    let bits = |of: &mut dyn Iterator<Item = c_int>| of.fold(0, |all, bit| all | 1 << bit);
+    IGNORED.store(bits(&mut (1..32).filter(|signal| is_ignored(*signal))), Ordering::Relaxed);
+    // SAFETY: the call only reads the descriptor's flags.
+    let is_closed = |fd: &c_int| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == -1;
+    CLOSED.store(bits(&mut (0..3).filter(is_closed)), Ordering::Relaxed);
+}
+
+fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: zeros are a valid value, which is only written to.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: the call only reads the disposition.
+    let is_known = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+    is_known && now.sa_sigaction == libc::SIG_IGN
+}
+
+/// Restores the default for SIGCHLD, so that this process can wait for its children: if it is ignored, the kernel discards their
+/// exit status. This must be called first.
+pub fn wait_for_children() {
+    // SAFETY: the default is valid for this signal.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+unsafe extern "C" {
+    static mut environ: *const *const c_char;
+}
+
+/// Returns a command with the program, arguments, directory and environment of another one, which inherits what this process has
+/// inherited. Its standard streams may be set, unless they were closed.
+pub fn inheriting(of: &Command) -> Command {
+    let mut command = Command::new(of.get_program());
+    command.args(of.get_args());
+    of.get_current_dir().into_iter().for_each(|directory| _ = command.current_dir(directory));
+    let changes: Vec<_> = of.get_envs().collect();
+    // SAFETY: no other thread changes the environment.
+    let entries = edited(unsafe { own_environment() }, &changes);
+    let mut pointers: Vec<*const c_char> =
+        entries.into_iter().map(|entry| entry.into_raw().cast_const()).collect();
+    pointers.push(std::ptr::null());
+    // It must outlive a failed exec.
+    let environment = pointers.leak().as_ptr().expose_provenance();
+    let (ignored, closed) = (IGNORED.load(Ordering::Relaxed), CLOSED.load(Ordering::Relaxed));
+    let restore = move || {
+        let bits = |of: u32| (0..32).filter(move |bit| of & 1 << bit != 0);
+        // SAFETY: valid signals, descriptors that only this process uses, and an array that is never freed.
+        unsafe {
+            bits(ignored).for_each(|signal| _ = libc::signal(signal, libc::SIG_IGN));
+            bits(closed).for_each(|fd| _ = libc::close(fd));
+            environ = std::ptr::with_exposed_provenance(environment);
+        }
+        Ok(())
+    };
+    // SAFETY: the closure is async-signal-safe.
+    unsafe { command.pre_exec(restore) };
+    command
+}
+
+/// # Safety
+/// No thread changes the environment while the entries are read.
+unsafe fn own_environment() -> Vec<&'static CStr> {
+    let mut entries = Vec::new();
+    // SAFETY: the array ends with NULL, and has C strings.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            entries.push(CStr::from_ptr(*at));
+            at = at.add(1);
+        }
+    }
+    entries
+}
+
+/// Changes entries of an environment in place, and adds new ones at its end. Of several entries with a name that is changed, one
+/// remains, because some programs read the first and others the last.
+fn edited(entries: Vec<&CStr>, changes: &[(&OsStr, Option<&OsStr>)]) -> Vec<CString> {
+    let mut is_done = vec![false; changes.len()];
+    let entry =
+        |name: &OsStr, value: &OsStr| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok();
+    let mut all = Vec::new();
+    for old in entries {
+        let name = old.to_bytes().iter().position(|byte| *byte == b'=').map(|end| &old.to_bytes()[..end]);
+        let change = changes.iter().position(|(changed, _)| name == Some(changed.as_bytes()));
+        match change.map(|at| (std::mem::replace(&mut is_done[at], true), changes[at])) {
+            None => all.push(old.to_owned()),
+            Some((_, (_, None))) => {}
+            Some((true, _)) => {}
+            Some((false, (name, Some(value)))) => all.extend(entry(name, value)),
+        }
+    }
+    let new = changes.iter().zip(is_done).filter(|(_, is_done)| !is_done);
+    all.extend(new.filter_map(|((name, value), _)| entry(name, (*value)?)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_keeps_its_order_its_duplicates_and_what_is_no_variable() {
+        let old = vec![c"B=1", c"X=1", c"NOEQUALS", c"=weird", c"X=2", c"Y=1", c"Y=2", c"GONE=1", c"GONE=2"];
+        let value = |text: &'static str| Some(OsStr::new(text));
+        let changes =
+            [(OsStr::new("X"), value("3")), (OsStr::new("GONE"), None), (OsStr::new("NEW"), value("n"))];
+        let new = edited(old, &changes);
+        let texts: Vec<_> = new.iter().map(|entry| entry.to_str().expect("UTF-8")).collect();
+        assert_eq!(texts, ["B=1", "X=3", "NOEQUALS", "=weird", "Y=1", "Y=2", "NEW=n"]);
+    }
+}

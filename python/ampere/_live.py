@@ -1,0 +1,73 @@
+"""The figures of a run while it is running."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from ._program import Error
+
+if TYPE_CHECKING:
+    Path = str | os.PathLike[str]
+
+__all__ = ["live"]
+
+
+def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict[str, Any]:
+    """Returns the figures of a run at this moment, those of its page (`/page.json`).
+
+    `where` is the address that the run printed, or its output directory. A token is needed for an address that is not loopback;
+    without one, that of `AMPERE_TOKEN_FILE` or of the output directory is used. Call it again for newer figures: a collector makes
+    them several times a second. When the run has ended and its collector with it, the call fails with an `Error`.
+    """
+    import urllib.error
+    import urllib.request
+
+    url, token_file = _address(os.fspath(where))
+    if token is None and token_file is not None:
+        try:
+            with open(token_file, encoding="ascii") as file:
+                token = file.read().strip()
+        except OSError as error:
+            raise Error(f"cannot read the token in {token_file}: {error.strerror}") from None
+    request = urllib.request.Request(url.rstrip("/") + "/page.json")
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
+        """A collector sends nobody to another address, which would get the token."""
+
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    # The proxies of the environment are for other sites.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
+    try:
+        with opener.open(request, timeout=timeout) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise Error(f"{url} answers {error.code}: {error.read().decode('utf-8', 'replace').strip() or error.reason}") from None
+    except urllib.error.URLError as error:
+        raise Error(f"{url} does not answer: {error.reason}; is the run still running?") from None
+    except (OSError, ValueError) as error:
+        raise Error(f"{url} does not answer as ampere does: {error}") from None
+
+
+def _address(where: str) -> tuple[str, str | None]:
+    """Returns the URL, and the file of the token that is needed, if there is one."""
+    own_token = os.environ.get("AMPERE_TOKEN_FILE")
+    if where.startswith(("http://", "https://")):
+        return where.split("#")[0], own_token
+    path = os.path.join(where, "collector.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            # The results of another user may name any address, which must not get a token.
+            is_own = os.fstat(file.fileno()).st_uid == os.getuid()
+            url = json.load(file)["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Error(f"no run is running in {where}: {path} names no address; give the run's directory or http://...") from None
+    if not str(url).startswith("http://"):
+        raise Error(f"the run in {where} listens on {url}: Python can only read addresses that begin with http://")
+    token = os.path.join(where, "collector.token")
+    return url, (own_token or (token if os.path.exists(token) else None)) if is_own else None
