@@ -136,6 +136,33 @@ fn functions_that_are_not_instrumented_are_sampled_next_to_those_that_are() {
     assert!(is_right, "{recorded}, {sampled}: {summary:#}");
 }
 
+/// The collector checks every 100 ms whether a program records its functions. Here the recorded function is called as often, so that
+/// it is open at all checks or at none, as the start decides.
+#[test]
+fn a_program_that_is_in_a_recorded_function_at_each_check_is_sampled_between_them() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let main = r#"
+        #include <unistd.h>
+        void recorded(double);
+        int main(int count, char **arguments) {
+            usleep(1000 * atoi(arguments[1]));
+            for (int i = 0; i < 12; i++) { recorded(0.04); spin(0.06); }
+            return 0;
+        }
+    "#;
+    let instrumented = ["-O1", "-finstrument-functions", "-fPIC", "-shared", "-DWORK=recorded"];
+    let library = place.compile("cc", "libpart.so", SPIN, &instrumented);
+    let program = place.compile("cc", "work", &[SPIN, main].concat(), &["-O1", &library.to_string_lossy()]);
+    for start_milliseconds in ["0", "33", "67"] {
+        let (summary, idle) = measured(&place, &[&program.to_string_lossy(), start_milliseconds]);
+        assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
+        let (recorded, sampled) = (share(&summary, "recorded"), share(&summary, "spin"));
+        let is_right = (0.35..0.45).contains(&recorded) && (0.5..0.65).contains(&sampled);
+        assert!(is_right, "{start_milliseconds}: {recorded}, {sampled}: {summary:#}");
+    }
+}
+
 #[test]
 fn a_program_after_one_that_is_instrumented_and_a_child_of_that_one_are_sampled() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");

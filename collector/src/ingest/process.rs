@@ -1,7 +1,10 @@
 //! One process of the run: its definitions log, and the rings of its locations.
 
 use crate::ingest::location::LiveLocation;
+use crate::ingest::own_functions::OwnFunctions;
+use crate::live_timeline::LiveTimeline;
 use crate::live_waits::Comms;
+use ampere_attribution::NodeIndex;
 use ampere_counters::{Stat, UsedGpus};
 use ampere_figures::losses::{GpuClocks, RecordLosses};
 use ampere_model::numbers::Handles;
@@ -13,7 +16,6 @@ use ampere_model::{
 };
 use ampere_ring::LogReader;
 use ampere_ring::process::{ProcessHandle, is_alive};
-use ampere_timeline::attributor::Attributor;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, Evidence};
 use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedProcess, ReplayedSamples};
@@ -23,6 +25,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
+
+/// A process records its own functions if it stays in one call of them for this time.
+const FUNCTION_TIME_MIN: Duration = Duration::from_millis(300);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
@@ -68,18 +73,6 @@ pub(crate) struct Process {
     /// For a process that is sampled: the rank that records its calls, and its group.
     pub sampled_rank: Option<(u32, String)>,
     functions: OwnFunctions,
-}
-
-/// Whether a process records its own functions.
-#[derive(Debug, Default, PartialEq, Eq)]
-enum OwnFunctions {
-    #[default]
-    Unknown,
-    /// The process was in a function of its own at this many consecutive checks.
-    In(u32),
-    Recorded,
-    /// The process recorded its functions, but no longer does, or not always.
-    Ended,
 }
 
 /// Maps a process' region handles to regions of the run.
@@ -396,35 +389,28 @@ impl Process {
         }
     }
 
-    /// Checks whether the process records its own functions: whether its main thread is in one or, if no stacks are sampled, in
+    /// Checks whether the process records its own functions: whether its main thread stays in one or, if no stacks are sampled, is in
     /// any frame. Returns the new state if it has changed.
-    pub fn find_recording(&mut self, attributor: &Attributor, has_samples: bool) -> Option<bool> {
-        const CHECKS: u32 = 3;
-        if self.is_sampled() || self.functions == OwnFunctions::Ended {
+    pub fn find_recording(&mut self, timeline: &LiveTimeline, has_samples: bool) -> Option<bool> {
+        if self.is_sampled() {
             return None;
         }
+        let attributor = &timeline.pipeline.attributor;
         let main = self.locations.iter().find(|location| location.definition.id.0 == 0);
-        let is_in_function = self.life.state == State::Running
-            && main.and_then(|main| main.index).is_some_and(|main| match has_samples {
-                true => attributor.is_in_function(main),
-                false => !attributor.engine.stack(main).is_empty(),
-            });
-        let (functions, news) = match (&self.functions, is_in_function) {
-            (OwnFunctions::Unknown, true) if !has_samples => (OwnFunctions::Recorded, Some(true)),
-            (OwnFunctions::Recorded, false) => (OwnFunctions::Ended, Some(false)),
-            (OwnFunctions::Recorded, true) => (OwnFunctions::Recorded, None),
-            (OwnFunctions::In(CHECKS), true) => (OwnFunctions::Recorded, Some(true)),
-            (OwnFunctions::In(checks), true) => (OwnFunctions::In(checks + 1), None),
-            (_, true) => (OwnFunctions::In(1), None),
-            (_, false) => (OwnFunctions::Unknown, None),
+        let main = main.and_then(|main| main.index).filter(|_| self.life.state == State::Running);
+        let (call, long) = match has_samples {
+            true => (
+                main.and_then(|main| attributor.open_function(main)),
+                timeline.clock.ticks(FUNCTION_TIME_MIN),
+            ),
+            false => (main.and_then(|main| attributor.engine.current(main)).map(|_| (NodeIndex::ROOT, 0)), 0),
         };
-        self.functions = functions;
-        news
+        self.functions.update(call, timeline.done_until, long)
     }
 
     /// Reads the CPU time of the other threads while the process is not sampled because its main thread records its functions.
     pub fn look_at_unsampled_threads(&mut self) {
-        let is_unsampled = self.functions == OwnFunctions::Recorded && self.replayed.is_none();
+        let is_unsampled = self.functions.is_recorded() && self.replayed.is_none();
         if !is_unsampled || !self.has_pid_here() || !self.threads.unsampled_checks.is_due() {
             return;
         }

@@ -589,12 +589,20 @@ impl Engine {
 
     /// Returns the regions of a location's open frames, the outermost first.
     pub fn stack(&self, location: LocationIndex) -> Vec<RegionRef> {
-        let Location { paths, current, base, .. } = &self.locations[location.0 as usize];
-        let up = |node: &NodeIndex| Some(paths.parent(*node)).filter(|node| node != base);
-        let frames = std::iter::successors(Some(*current).filter(|node| !node.is_root()), up);
-        let mut regions: Vec<RegionRef> = frames.map(|node| paths.node(node).region).collect();
+        let mut regions: Vec<RegionRef> = self.open_frames(location).map(|(_, region, _)| region).collect();
         regions.reverse();
         regions
+    }
+
+    /// Returns a location's open frames, the innermost first: each call path, its region, and how often it has been entered.
+    pub fn open_frames(
+        &self,
+        location: LocationIndex,
+    ) -> impl Iterator<Item = (NodeIndex, RegionRef, u64)> + '_ {
+        let Location { paths, current, base, .. } = &self.locations[location.0 as usize];
+        let up = move |node: &NodeIndex| Some(paths.parent(*node)).filter(|node| node != base);
+        let frames = std::iter::successors(Some(*current).filter(|node| !node.is_root()), up);
+        frames.map(|node| (node, paths.node(node).region, paths.node(node).calls))
     }
 
     /// Calls `each` with (location, region, joules) for every call path of the view. This is the cheap way to sum by region.

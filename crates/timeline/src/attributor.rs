@@ -20,7 +20,7 @@ use crate::topology::visible::variable;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
 use crate::waiting::{Ranks, Waiting};
 use crate::work::CountedWork;
-use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Step, ViewIndex};
+use ampere_attribution::{Engine, Increase, LocationIndex, NodeIndex, Policy, Step, ViewIndex};
 use ampere_model::regions::Regions;
 use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_EVENTS, STACK_PERIOD, Timestamp};
 use ampere_settings::{Config, Locations};
@@ -88,6 +88,7 @@ pub trait Recorder: Send {
 /// A recorder, and the state of its recording.
 pub(crate) struct Recording {
     pub recorder: Box<dyn Recorder>,
+    /// The number of events since the last call of [`Recorder::take_events`].
     pub events: usize,
     pub failure: Option<io::Error>,
 }
@@ -107,9 +108,9 @@ pub struct Attributor {
     pub ticks_per_second: u64,
     /// Whether it is known when the run's threads used CPU time. It is set before the first device is added.
     pub knows_cpu_times: bool,
-    /// Whether the joules of GPUs are divided by kernels. Otherwise they are divided as if none were known, and
-    /// [`Attributor::leaves_kernels_out`] says whether the figures have to be computed again. It is set before the first device is
-    /// added.
+    /// Whether the joules of GPUs are divided by kernels. Otherwise they are divided as if no kernels were known, and
+    /// [`Attributor::leaves_kernels_out`] returns whether the figures have to be computed again. It is set before the first
+    /// device is added.
     pub divides_by_kernels: bool,
     links: Links,
     pub(crate) other_jobs: NodesJobs,
@@ -126,7 +127,7 @@ pub struct Attributor {
     sampled: SampledStacks,
     launches: AllLaunches,
     lanes: Lanes,
-    /// The time until which a live run's counters were to be read.
+    /// The time at which a live run ended its sampling; until then, its counters should have been read.
     sampling_ended: Option<Timestamp>,
     /// The first and the last time at which functions ran on each node, while its counters should have been read.
     functions_ran: BTreeMap<String, (Timestamp, Timestamp)>,
@@ -223,10 +224,12 @@ impl Attributor {
         sum as f64 / self.ticks_per_second as f64
     }
 
-    /// Whether one of the program's own functions is recorded and open on a location.
-    pub fn is_in_function(&self, location: LocationIndex) -> bool {
-        let stack = self.engine.stack(location);
-        stack.iter().any(|region| role_of(&self.regions, *region) == Role::Function)
+    /// Returns the outermost open call of one of the program's own functions that are recorded: its call path, and how often that has
+    /// been entered.
+    pub fn open_function(&self, location: LocationIndex) -> Option<(NodeIndex, u64)> {
+        let is_function = |region| role_of(&self.regions, region) == Role::Function;
+        let open = self.engine.open_frames(location).filter(|(_, region, _)| is_function(*region));
+        open.last().map(|(path, _, calls)| (path, calls))
     }
 
     /// Whether a location's frames are samples of a thread's stack.
@@ -345,8 +348,8 @@ impl Attributor {
         self.waiting = Some(Box::new(waiting));
     }
 
-    /// Settles waits: all that can be settled (`is_due`), or only if there are many. Everything before `until` has been handed
-    /// over.
+    /// Settles the waits about which everything is known: at once if `is_due`, otherwise only when many have accumulated. The
+    /// engine has been given everything before `until`.
     pub fn settle_waits(&mut self, until: Timestamp, is_due: bool) {
         let Attributor { waiting, engine, devices, .. } = self;
         if let Some(waiting) = waiting {
@@ -420,8 +423,8 @@ impl Attributor {
         Baseline::of_idle(self.engine.idle_intervals(view), self.ticks_per_second).filter(|_| !is_other)
     }
 
-    /// Libraries may give two counters of a node the same name, such as `GPU-0`: a later one gets its library as a suffix.
-    /// Names from the settings stay as they are.
+    /// Returns the name for a new device. Libraries may give two counters of a node the same name, such as `GPU-0`: a later one
+    /// gets its library as a suffix. Names from the settings stay as they are.
     fn unique_name(&self, interpretation: &Interpretation, found: &FoundDevice) -> String {
         let name = &interpretation.name;
         let mut of_node = self.devices.iter().filter(|device| device.info.node == found.node);
@@ -454,7 +457,7 @@ impl Attributor {
         self.apply_baseline(device);
     }
 
-    /// Returns the names of the other devices of its node whose joules are also in a device's.
+    /// Returns the names of the devices that a device contains: its joules include theirs.
     pub fn parts(&self, device: usize) -> Vec<String> {
         let info = &self.devices[device].info;
         self.counting(&info.node)
@@ -463,8 +466,8 @@ impl Attributor {
             .collect()
     }
 
-    /// Returns the outermost device of its node that contains a device: a sum over all devices counts the device's
-    /// joules there.
+    /// Returns the outermost device that contains a device, if there is one. A sum over all devices counts the joules of the
+    /// inner device only as a part of the outer one's.
     pub fn whole(&self, device: usize) -> Option<&DeviceInfo> {
         let info = &self.devices[device].info;
         let is_topmost = |whole: &&DeviceInfo| !self.counting(&info.node).any(|other| other.contains(whole));
@@ -477,13 +480,14 @@ impl Attributor {
         *span = (span.0.min(first), span.1.max(last));
     }
 
-    /// Sets the time after which no device was read, although none had failed until then.
+    /// Sets the time at which sampling ended. Until then the devices should have been read, even if their last readings are
+    /// earlier.
     pub fn end_sampling(&mut self, time: Timestamp) {
         self.sampling_ended = Some(time);
     }
 
-    /// Returns the time from the first reading of a node's devices to the last, or to the time until which they were to
-    /// be read.
+    /// Returns the span of time in which a node's devices should have been read: from their first reading to their last, and
+    /// beyond these while functions ran on the node ([`Attributor::extend_run`]) or sampling had not ended.
     pub fn sampled_span(&self, node: &str) -> Option<(Timestamp, Timestamp)> {
         let energies = self.devices.iter().filter(|d| d.info.node == node && d.info.unit == Unit::Joules);
         let spans = energies.filter_map(|device| {
@@ -581,7 +585,7 @@ impl Attributor {
         self.recorded_steps(location, steps);
     }
 
-    /// Processes steps, and ends the steps of the location's lane whose end lies between two of them.
+    /// Processes the events of a location, and ends the time steps of its lane that end between two of these events.
     #[cold]
     fn steps_in_lane(&mut self, location: LocationIndex, mut steps: &[Step]) {
         while let Some(at) = steps.iter().position(|step| self.lanes.is_due(location, step.time)) {
@@ -593,7 +597,7 @@ impl Attributor {
         self.recorded_steps(location, steps);
     }
 
-    /// Ends the steps of a location's lane before `time`. All earlier events of the location have been taken.
+    /// Ends the time steps of a location's lane up to `time`. All earlier events of the location have been processed.
     pub(crate) fn advance_lane(&mut self, location: LocationIndex, time: Timestamp) {
         self.lanes.advance(&self.engine, location, time, self.ticks_per_second);
     }
@@ -655,7 +659,8 @@ impl Attributor {
         }
     }
 
-    /// Processes a reading that is certain, because no other comes after it, and hands its sample to both views.
+    /// Processes a reading that is accepted at once, without waiting for later ones to confirm it, and hands its sample to both
+    /// views.
     pub fn read_now(&mut self, device: usize, time: Timestamp, value: u64) {
         self.devices[device].read(time, MetricValue::U64(value), 0);
         self.end_readings(device);
