@@ -599,8 +599,8 @@ pub(crate) fn is_mi250x(model: &str) -> bool {
     ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
 }
 
-/// Whether a model is an MI300A, whose counter is that of its whole socket.
-fn has_cores(model: &str) -> bool {
+/// Whether a GPU's model is an MI300A, whose counter is that of its whole socket.
+pub fn has_cores(model: &str) -> bool {
     let model = model.to_ascii_uppercase();
     ["MI300A", "0X74A0"].iter().any(|name| model.contains(name))
 }

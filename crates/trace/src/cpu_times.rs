@@ -72,8 +72,8 @@ impl CpuTimes {
         self.known_until.remove(&location);
     }
 
-    /// Returns the time up to which the CPU times of all locations are known, if those without a point since `waits_since` have used
-    /// no CPU time after their last point.
+    /// Returns the time up to which the CPU times of all locations are known. Locations without a value since `waits_since` are
+    /// assumed to have used no CPU time after their last value.
     pub fn known_until(&self, waits_since: Timestamp) -> Timestamp {
         let known = self.known_until.values().copied().filter(|until| *until >= waits_since);
         known.min().unwrap_or(Timestamp::MAX)

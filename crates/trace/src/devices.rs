@@ -68,10 +68,12 @@ impl<'a> TraceDevices<'a> {
         self.found = found;
     }
 
-    /// Returns the powers of nodes without the energy that counts the same on other nodes.
-    pub fn unmeasured(&self) -> OnNodes {
+    /// Returns the powers of nodes where the energy of the same part is absent or has not risen.
+    pub fn unmeasured(&self, attributor: &Attributor) -> OnNodes {
         let left_out = self.series.iter().filter(|(_, device)| device.is_none()).map(|(series, _)| series);
-        self.metrics.find_unmeasured(self.definitions, &self.found, left_out)
+        let rises = |found: &&Found| found.number.is_some_and(|number| attributor.devices[number].rises());
+        let rising: Vec<&Found> = self.found.iter().filter(rises).collect();
+        self.metrics.find_unmeasured(self.definitions, &rising, left_out)
     }
 
     pub fn definitions(&self) -> &'a Definitions {

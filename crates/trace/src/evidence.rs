@@ -18,15 +18,16 @@
 //! | the power of a counter's device without the job, in microwatts | the same, [`BASELINE_OF`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
+use crate::places::node_of_tree;
 use ampere_model::{Device, LOCAL_RANKS, QUEUES, STACK_EVENTS, STACK_PERIOD, VISIBLE_DEVICES};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
-use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence, metric_number};
+use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence, has_cores, metric_number};
 use otf2::{
     Definitions, Location, LocationGroup, LocationGroupRef, LocationRef, Property, PropertyValue,
     SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// The class of system tree nodes that describe a counter's GPU.
 const COUNTER: &str = "energy counter";
@@ -50,6 +51,8 @@ const MODEL: &str = "Device name";
 const UUID: &str = "UUID";
 /// The properties with domain, bus and device, in decimal.
 const PCI: [&str; 3] = ["PCI Domain ID", "PCI Bus ID", "PCI Device ID"];
+/// The property with the function, which Score-P does not write. Partitions of a GPU have other functions than 0.
+const PCI_FUNCTION: &str = "PCI Function ID";
 
 fn text(properties: &[Property], name: &str) -> Option<String> {
     properties.iter().find(|property| property.name == name).map(|property| match &property.value {
@@ -77,15 +80,18 @@ pub fn is_incomplete(definitions: &Definitions) -> bool {
 fn pci(properties: &[Property]) -> Option<String> {
     let number = |name| text(properties, name)?.trim().parse::<u32>().ok();
     let (domain, bus, device) = (number(PCI[0]).unwrap_or(0), number(PCI[1])?, number(PCI[2]).unwrap_or(0));
-    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.0"))
+    let function = number(PCI_FUNCTION).unwrap_or(0);
+    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }
 
-/// Converts `0000:c1:00.0` to three properties. GPUs are function 0 of their device.
+/// Converts `0000:c1:00.0` to properties.
 fn pci_properties(address: &str) -> Option<Vec<Property>> {
-    let (rest, _) = address.split_once('.')?;
+    let (rest, function) = address.split_once('.')?;
     let mut parts = rest.split(':').map(|part| u32::from_str_radix(part, 16).ok());
     let numbers = [parts.next()??, parts.next()??, parts.next()??];
-    Some(PCI.iter().zip(numbers).map(|(name, number)| property(name, &number.to_string())).collect())
+    let function = u32::from_str_radix(function, 16).ok().filter(|function| *function > 0);
+    let all = PCI.into_iter().zip(numbers).chain(function.map(|function| (PCI_FUNCTION, function)));
+    Some(all.map(|(name, number)| property(name, &number.to_string())).collect())
 }
 
 /// Returns the evidence about a location of a trace.
@@ -221,7 +227,7 @@ pub fn own_property(counter: &str, own: &[String]) -> Option<Property> {
     (!own.is_empty()).then(|| property(&format!("{OWN}{counter}"), &own.join("\n")))
 }
 
-/// Returns the location groups of the processes that use a counter, whose samples a location has.
+/// Returns the location groups of the processes that use a counter. `location` has the counter's samples.
 pub fn own(definitions: &Definitions, location: LocationRef, counter: &str) -> Option<Vec<String>> {
     let properties = &definitions.locations.get(location)?.properties;
     Some(text(properties, &format!("{OWN}{counter}"))?.lines().map(str::to_owned).collect())
@@ -249,6 +255,15 @@ pub fn counter_node(
         domains: Vec::new(),
         properties,
     })
+}
+
+/// Returns the nodes with GPUs whose counters are those of whole sockets.
+pub fn nodes_with_sockets(definitions: &Definitions) -> BTreeSet<String> {
+    let nodes = definitions.system_tree_nodes.iter();
+    nodes
+        .filter(|(_, node)| text(&node.properties, MODEL).is_some_and(|model| has_cores(&model)))
+        .map(|(reference, _)| node_of_tree(definitions, Some(reference)))
+        .collect()
 }
 
 /// Returns the evidence about a trace's counters, by node and metric.

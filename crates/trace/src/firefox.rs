@@ -1,6 +1,7 @@
 //! Writes a run as a profile for the Firefox Profiler (its "processed profile format", version 60, which newer ones convert). A
 //! sample is a call path of a thread in an interval between two samples of a counter, and weighs its microjoules. The power of
-//! each device is a counter in picowatt-hours. Idle joules, those of other jobs and lost joules are those of a thread for each node.
+//! each device is a counter in picowatt-hours. Joules that belong to no location (idle, lost, or used
+//! by other jobs) are samples of an extra thread of each node.
 
 use crate::calls::{Clock, Location};
 use crate::timeline::Kept;
@@ -19,8 +20,8 @@ use std::sync::PoisonError;
 const VERSION: u32 = 60;
 const MICROJOULES: f64 = 1e6;
 const PICOWATT_HOURS: f64 = 1e12 / 3600.0;
-/// An upper bound on the intervals of all threads, because a browser keeps all samples in memory. There are several samples in
-/// an interval in which a thread had several call paths.
+/// An upper bound on the intervals of all ranks, because a browser keeps all samples in memory. There are more samples than
+/// intervals: one for each thread, device and call path.
 const INTERVALS_MAX: f64 = 2e5;
 /// Shorter intervals are joined.
 const INTERVAL_MS_MIN: f64 = 1.0;
@@ -169,7 +170,7 @@ impl Profiler {
         }
     }
 
-    /// Makes samples of the joules since `start`. In a thread's interval, each call path has a part that is as long as its joules.
+    /// Makes samples of the joules since `start`. The call paths of a thread share the interval in proportion to their joules.
     fn take(&mut self, attributor: &Attributor, recorded: &mut RecordedView) {
         let (start, end) = (std::mem::replace(&mut recorded.start, recorded.end), recorded.end);
         let joules = std::mem::take(&mut recorded.joules);

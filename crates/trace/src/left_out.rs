@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[derive(Clone, Default)]
 pub(crate) struct LeftOut {
     pub limits: BTreeSet<String>,
-    /// Powers of parts that an energy counts.
+    /// Powers of parts of a node that have an energy metric as well.
     pub measured: BTreeSet<String>,
     /// Powers of unknown parts, in a trace that has energies.
     pub of_unknown: BTreeSet<String>,
@@ -57,7 +57,7 @@ impl LeftOut {
         }));
         for (names, why) in [
             (&self.limits, "not a consumption, according to their names"),
-            (&self.measured, "powers of devices that have an energy"),
+            (&self.measured, "powers of devices whose energy is recorded, too"),
             (
                 &self.of_unknown,
                 "powers next to energies, which may already contain their joules; a [[device]] makes one a device",
@@ -75,7 +75,7 @@ impl LeftOut {
     }
 }
 
-/// The observations of a metric that is left out.
+/// The readings of a metric that is left out: their sum and number.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shown {
     sum: f64,
@@ -89,9 +89,9 @@ impl Shown {
     }
 }
 
-/// A power is already counted if the mean powers differ by at most this fraction.
+/// A power is already counted if its mean differs by at most this fraction from that of a device of its node.
 const SAME_POWER_DIFFERENCE_MAX: f64 = 0.15;
-/// A power matters if it is at least this fraction of the total.
+/// A power matters if it is at least this fraction of the sum of the mean powers of its node's devices.
 const SHARE_MIN: f64 = 0.01;
 
 /// Returns the metrics whose joules may be missing. `counted` has the nodes and the mean powers of the devices.

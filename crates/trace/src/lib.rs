@@ -5,7 +5,7 @@
 //! write.rs             the spool becomes an archive
 //! join/                the archives of several nodes become one
 //! index.rs             names of a trace's definitions
-//! evidence.rs          their evidence about devices and locations
+//! evidence.rs          which location draws from which device, according to a trace
 //! places.rs            nodes, ranks, and what a metric's values are about
 //! left_out.rs          metrics that look like energy but are not devices
 //! parts.rs             which device is a part of which
@@ -17,14 +17,14 @@
 //! sampled_events.rs    events that were counted with stack samples
 //! cpu_times.rs         times on a CPU, from the metric that locations record
 //! sensors.rs           powers that are recorded next to a counter
-//! scorep_names.rs      Score-P's words as OTF2's
+//! scorep_names.rs      Score-P's region types and paradigms as OTF2's
 //! value_type.rs        a sample's 64 bits and their type
 //! offline.rs           attribution of a trace: `ampere attribute`
-//! locations.rs         its locations as the attributor's
-//! shares.rs            its nodes, attributed independently
-//! share_figures.rs     their figures, and those of the trace
+//! locations.rs         a trace's locations as the attributor's
+//! shares.rs            a trace's nodes, divided into shares that are attributed independently
+//! share_figures.rs     the figures of these shares, and of the whole trace
 //! waited_energy.rs     the energy that each location uses while it waits, for the trace
-//! waits.rs             its ranks and communicators, and the events of communication
+//! waits.rs             a trace's ranks and communicators, and its events of communication
 //! power.rs             the power that is attributed to each location, recorded for the run's trace
 //! merged.rs            a trace's events with sampled frames around recorded calls
 //! nesting.rs           leaves that did not match

@@ -29,7 +29,8 @@ pub(crate) struct LocationState {
 }
 
 impl LocationState {
-    /// Counts an event. Open frames end here if it is known to be the location's last event, and samples follow it.
+    /// Counts an event. If it is known to be the location's last one, and readings of counters follow it, it also ends the frames
+    /// that are still open.
     #[inline]
     pub(crate) fn count(&mut self, stream: &mut Stream) {
         self.events += 1;
@@ -40,7 +41,7 @@ impl LocationState {
     }
 }
 
-/// Adds the trace's regions. Returns them by their numbers in the trace, which some tools make from a hash.
+/// Adds the trace's regions. Returns them by their numbers in the trace, which may be far apart, because some tools use hashes.
 pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> NumberTable<RegionRef> {
     let mut regions = NumberTable::default();
     for (reference, region) in definitions.regions.iter() {
@@ -50,7 +51,7 @@ pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor
     regions
 }
 
-/// Adds the trace's locations, or only those of a share.
+/// Adds the trace's locations, or only those of a share, except those in `missing`, which have no event file.
 pub(crate) fn add_locations(
     definitions: &Definitions,
     share: Option<&Share>,
@@ -69,8 +70,8 @@ pub(crate) fn add_locations(
             _ => continue,
         };
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
-        // The first CPU location of a group that is a thread is the process' main one, even if its events are missing. So is its
-        // location of samples, which may come later.
+        // The first thread of a group is the process' main thread, even if its events are missing. Every location of stack
+        // samples counts as a main one, whichever thread it belongs to, as in a live run.
         let samples = evidence::samples(definitions, reference);
         let is_thread = kind == LocationKind::CpuThread && !evidence::is_of_other_threads(location);
         let main = is_thread && (mains.insert(location.group) || samples.is_some());
@@ -104,6 +105,7 @@ pub(crate) fn add_locations(
     all
 }
 
+/// Puts the frames of samples on the locations that have the recorded calls of the same threads.
 fn put_samples_on_recorded(
     definitions: &Definitions,
     all: &mut NumberTable<LocationState>,

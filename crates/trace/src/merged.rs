@@ -25,6 +25,7 @@ pub(crate) struct Merged<'a, H> {
     locations: NumberTable<LocationState>,
     /// The attributor's number of each of the trace's regions.
     regions: NumberTable<RegionRef>,
+    /// The trace's region for each of the attributor's numbers.
     names: HashMap<RegionRef, otf2::RegionRef>,
     /// For each location, by the attributor's index: its reference in the trace and its open regions.
     open: Vec<(LocationRef, Vec<otf2::RegionRef>)>,
@@ -84,7 +85,8 @@ impl<'a, H: EventHandler> Merged<'a, H> {
         if self.held.len().is_multiple_of(BATCH) { self.pass_known() } else { ControlFlow::Continue(()) }
     }
 
-    /// Passes on the events that still wait. Some locations have no end, because their events cannot be read.
+    /// Passes on the events that still wait, even if their CPU time is not known: it stays unknown if the events of a location
+    /// cannot be read, because such a location has no end.
     pub fn finish(mut self) -> Flow {
         while let Some(held) = self.held.pop_front() {
             self.pass(held)?;

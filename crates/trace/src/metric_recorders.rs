@@ -24,8 +24,8 @@ use std::path::Path;
 
 /// An upper bound on the time between two updates of a counter.
 const UPDATE_SECONDS: f64 = 0.1;
-/// A value is read a moment before or after the time that is recorded with it, so one recorder may see an update early and the
-/// other late.
+/// The number of updates by which two recorders of one counter may differ. A value is read a moment before or after the time that
+/// is recorded with it, so one recorder may see an update early and the other late.
 const UPDATES: f64 = 2.0;
 /// A rise of this many times the largest difference that could remain unseen between two counters proves that there is one
 /// counter.
@@ -34,10 +34,10 @@ const PROVING_RISE_RATIO: f64 = 10.0;
 const STILL_PART_MIN: f64 = 0.2;
 /// At least this many updates show whether two recorders saw the same ones.
 const UPDATES_MIN: u32 = 8;
-/// Joules that may be counted twice matter if they are at least this fraction of the total.
+/// Joules that may be counted twice matter if they are more than this fraction of the total.
 const DOUBTFUL_PART_MAX: f64 = 0.01;
 const NAMES_MAX: usize = 4;
-/// Sums of many readings differ in their last digits.
+/// The relative difference of sums that count as equal: sums of many readings differ in their last digits.
 const DIGITS: f64 = 1e-9;
 /// An upper bound on the recorders of one metric on a node that are compared with each other.
 const COMPARED_MAX: usize = 1024;
@@ -143,7 +143,7 @@ impl Recorders {
         if !silent.is_empty() {
             let silent = silent.iter().map(|at| named.process(&tracks[*at]));
             self.notes.push(format!(
-                "{what}: {} recorded nothing but 0, which is not a device",
+                "{what}: {} recorded only zeros and is not treated as a device",
                 listed(silent, NAMES_MAX)
             ));
         }
@@ -233,8 +233,9 @@ impl Named<'_> {
             let location = self.definitions.locations.get(first(at).series.location);
             names[at] = format!("{}/{}", names[at], location.map_or("", |location| &location.name));
         }
+        let bases = names.clone();
         for at in 1..names.len() {
-            let before = names[..at].iter().filter(|name| **name == names[at]).count();
+            let before = bases[..at].iter().filter(|name| **name == bases[at]).count();
             if before > 0 {
                 names[at] = format!("{} ({})", names[at], before + 1);
             }
@@ -274,11 +275,12 @@ struct Track {
     joules: f64,
     /// The time of the reading before the last rise.
     before_rise: Option<u64>,
-    /// The shortest time between two rises: the counter is updated at least that often.
+    /// An upper bound on the time between two updates of the counter: the shortest time from the reading before a rise to the
+    /// reading of the next rise, at most [`UPDATE_SECONDS`].
     update_seconds: f64,
-    /// The largest power; `largest` is the largest number of joules between two readings.
+    /// The largest power, and the largest number of joules between two readings.
     watts: f64,
-    largest: f64,
+    rise_max: f64,
     /// The number of readings, and of those with the same value as the one before.
     readings: u32,
     still: u32,
@@ -304,7 +306,7 @@ impl Track {
             before_rise,
             update_seconds,
             watts: 0.0,
-            largest: 0.0,
+            rise_max: 0.0,
             readings: 0,
             still: 0,
             gap_seconds: f64::INFINITY,
@@ -321,7 +323,7 @@ impl Track {
                 self.update_seconds = self.update_seconds.min(seconds(start));
             }
             self.watts = self.watts.max(joules / (seconds(before) + self.update_seconds));
-            self.largest = self.largest.max(joules);
+            self.rise_max = self.rise_max.max(joules);
         }
         self.gap_seconds = self.time.map_or(f64::INFINITY, seconds);
         if self.is_power && self.gap_seconds > 0.0 && self.gap_seconds.is_finite() {
@@ -347,7 +349,7 @@ impl Track {
 
     /// Returns the joules of one update. For a power, each reading is an update.
     fn update(&self) -> f64 {
-        if self.is_power { self.largest } else { self.watts * self.update_seconds }
+        if self.is_power { self.rise_max } else { self.watts * self.update_seconds }
     }
 }
 
@@ -372,9 +374,9 @@ struct Pair {
     /// The constant lies between `least` and `most`.
     least: f64,
     most: f64,
-    /// The amount by which these bounds contradict each other, including the time before a reset.
+    /// The largest amount by which these bounds have contradicted each other, also before a reset.
     contradiction: f64,
-    /// The shortest times from a reading of the first to one of the second, and back.
+    /// The shortest times from a reading of the second recorder to one of the first, and from the first to the second.
     seconds: [f64; 2],
     /// Joules of both at the first comparison.
     first: Option<(f64, f64)>,
@@ -503,9 +505,9 @@ impl Compared {
         let digits = DIGITS * one.joules.max(other.joules);
         let SeenUpdates { same, changed, .. } = pair.updates;
         let has_updates = same + changed >= UPDATES_MIN;
-        let are_others = has_updates && same < changed && one.shows_updates() && other.shows_updates();
+        let updates_differ = has_updates && same < changed && one.shows_updates() && other.shows_updates();
         let between_readings = one.changes + other.changes;
-        if pair.contradiction > UPDATES * update + digits + between_readings || are_others {
+        if pair.contradiction > UPDATES * update + digits + between_readings || updates_differ {
             return Verdict::Two;
         }
         let Some(begun) = pair.first else { return Verdict::Unclear };
@@ -522,8 +524,8 @@ impl Compared {
 /// An upper bound on the samples that wait for those of other devices.
 const WAITING_MAX: usize = 1 << 20;
 
-/// A metric, and the index of one of its recorders.
-type Compare = (Key, usize);
+/// A metric, and the index of one of its recorders in [`Compared::tracks`].
+type RecorderIndex = (Key, usize);
 
 struct Survey<'a> {
     metrics: Metrics,
@@ -531,9 +533,10 @@ struct Survey<'a> {
     /// Reads the counters. Each recorder has its own device.
     attributor: Attributor,
     /// The track of each series; `None` if the series is not a device.
-    series: HashMap<Series, Option<Compare>>,
+    series: HashMap<Series, Option<RecorderIndex>>,
     compared: BTreeMap<Key, Compared>,
-    tracks: HashMap<usize, Compare>,
+    /// The track of each of the attributor's devices.
+    tracks: HashMap<usize, RecorderIndex>,
     /// Samples that wait for those of other devices, which may have an earlier time.
     waiting: BTreeMap<(u64, u64), (usize, Increase)>,
     samples: u64,
@@ -547,7 +550,7 @@ impl Survey<'_> {
         }
     }
 
-    /// Compares the waiting samples before `end`, in time order.
+    /// Compares the waiting samples up to `end`, in time order.
     fn compare_until(&mut self, end: u64) {
         if self.waiting.len() > WAITING_MAX {
             self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().decide_before(end));
@@ -572,7 +575,7 @@ impl Survey<'_> {
         self.compare_until(u64::MAX);
     }
 
-    fn find(&mut self, series: Series) -> Option<Compare> {
+    fn find(&mut self, series: Series) -> Option<RecorderIndex> {
         let mut found = self.metrics.describe(self.definitions, series)?;
         let key = found.key();
         if let Some(compared) = self.compared.get_mut(&key).filter(|c| c.tracks.len() == COMPARED_MAX) {

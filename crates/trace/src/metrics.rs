@@ -19,7 +19,7 @@ use ampere_timeline::topology::{CounterEvidence, metric_number};
 use otf2::{Definitions, MetricClassRef, MetricMember, MetricMemberRef, MetricMode, MetricRef, MetricValue};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// The members of each class, with their positions in it.
+/// Some members of each class, with their positions in it.
 type Members = HashMap<MetricClassRef, Vec<(usize, MetricMemberRef)>>;
 
 /// Metrics of some nodes: the node and the metric's name.
@@ -28,6 +28,7 @@ pub(crate) type OnNodes = HashSet<(String, String)>;
 /// A trace's metrics, sorted by the definitions and the settings.
 #[derive(Clone)]
 pub(crate) struct Metrics {
+    /// Members that are devices, perhaps only on some nodes.
     classes: Members,
     /// Members that are not devices and whose joules may be missing from the figures.
     doubtful: Members,
@@ -37,9 +38,10 @@ pub(crate) struct Metrics {
     nodes: BTreeSet<String>,
     /// Metrics that look like energy or power but are not devices.
     pub left_out: LeftOut,
-    /// The powers that an energy counts, on nodes without that energy. They are devices.
+    /// Powers that are devices on some nodes only: an energy of the trace counts the same part, but on these nodes it is absent
+    /// or never rises.
     unmeasured: OnNodes,
-    /// Whether some metric is an energy or a power by its definition.
+    /// Whether some metric is an energy or a power by its definition, or the settings make one a device.
     pub energy_is_known: bool,
 }
 
@@ -77,7 +79,7 @@ impl Metrics {
         Metrics { classes, doubtful, names, nodes, left_out, unmeasured: OnNodes::new(), energy_is_known }
     }
 
-    /// Treats powers as devices on nodes that lack the energy which measures the same part elsewhere.
+    /// Treats powers as devices on nodes where the energy of the same part is absent or never rises.
     pub fn with(self, unmeasured: OnNodes) -> Metrics {
         Metrics { unmeasured, ..self }
     }
@@ -100,12 +102,12 @@ impl Metrics {
         values_of(&self.doubtful, metric, values)
     }
 
-    /// Returns the powers on nodes that lack the energy which measures the same part elsewhere. `left_out` are series that are not
-    /// devices.
+    /// Returns the powers on nodes where no energy of the same part rises. `rising` are the devices whose energy rises,
+    /// `left_out` the series that are not devices.
     pub fn find_unmeasured<'a>(
         &self,
         definitions: &Definitions,
-        found: &[Found],
+        rising: &[&Found],
         left_out: impl Iterator<Item = &'a Series>,
     ) -> OnNodes {
         let mut taken: BTreeMap<(String, String), String> = BTreeMap::new();
@@ -119,7 +121,7 @@ impl Metrics {
             if node.is_empty() {
                 continue; // its energy may be that of other nodes
             }
-            let of_node = found.iter().filter(|found| found.device.node == node);
+            let of_node = rising.iter().filter(|found| found.device.node == node);
             if !of_node
                 .map(|found| &found.device.metric)
                 .any(|energy| is_measured_by(name, energy, &self.nodes))
@@ -218,7 +220,7 @@ fn is_measured_by(power: &str, energy: &str, nodes: &BTreeSet<String>) -> bool {
     device_name(power) == device_name(energy) || of.level.is_some() && (of == other || is_of_all)
 }
 
-/// Returns the names of the metrics that the settings make devices.
+/// Returns the names of the metrics that the settings make devices, and those that look like energy but are left out.
 fn configured(members: &[&MetricMember], config: &Config) -> (BTreeSet<String>, LeftOut) {
     let is_configured =
         |member: &MetricMember| config.devices.iter().any(|setting| setting.metric.is_match(&member.name));
@@ -233,7 +235,7 @@ fn configured(members: &[&MetricMember], config: &Config) -> (BTreeSet<String>, 
     (names, left_out)
 }
 
-/// Returns the names of the metrics that are devices without any setting.
+/// Returns the names of the metrics that are devices without any setting, and those that are left out, by the reason.
 fn wanted(members: &[&MetricMember], nodes: &BTreeSet<String>) -> (BTreeSet<String>, LeftOut) {
     let mut left_out = LeftOut::default();
     let (mut energies, mut powers) = (BTreeSet::new(), Vec::new());
@@ -258,10 +260,10 @@ fn wanted(members: &[&MetricMember], nodes: &BTreeSet<String>) -> (BTreeSet<Stri
         // A power is left out if an energy counts the same part; a power of an unknown part may already be contained in an
         // energy.
         let is_measured = energies.iter().any(|energy| is_measured_by(&member.name, energy, nodes));
-        let is_another = metric_number(&member.name).is_some() || of.level.is_some();
+        let has_known_part = metric_number(&member.name).is_some() || of.level.is_some();
         if is_measured {
             left_out.measured.insert(member.name.clone());
-        } else if !energies.is_empty() && !is_another {
+        } else if !energies.is_empty() && !has_known_part {
             left_out.of_unknown.insert(member.name.clone());
         } else {
             // The average and the current power of a device are two readings of the same power.
@@ -308,7 +310,7 @@ impl Found {
         }
     }
 
-    /// Adds it to an attributor's devices; `None` if it is not a device on this node.
+    /// Adds the device to an attributor. Returns its number there; `None` if it is not a device on this node.
     pub fn add_to(&mut self, attributor: &mut Attributor) -> Option<usize> {
         self.number =
             attributor.add_recorded(self.device.clone(), self.evidence.clone(), self.recorded.clone());

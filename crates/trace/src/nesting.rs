@@ -36,7 +36,7 @@ impl Nesting {
         (self.reordered + self.reversed > 0).then(|| {
             format!(
                 "{} leaves are of regions that were not the innermost ones: each ended the region that it names, and the regions inside continued; \
-                 {} calls that took no time are left before they are entered",
+                 {} calls took no time, and the trace has their leave before their enter",
                 self.reordered, self.reversed
             )
         })

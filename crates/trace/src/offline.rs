@@ -100,8 +100,9 @@ impl Readings {
 /// The number of events that are collected before they are put in order.
 const BATCH: u64 = 4096;
 const PASSES_MAX: usize = 4;
-/// The maximum number of events that wait until a counter has confirmed that a large step is not a misreading, or for the CPU
-/// time of a thread that seems to wait. Twice as many wait for the CPU time of one that may run.
+/// The maximum number of events that wait. Above it, the pipeline no longer waits for a counter to confirm that a large step is
+/// not a misreading, nor for the CPU time of threads that seem to wait. Above twice this number, it waits for the CPU time of no
+/// thread.
 const WAITING_MAX: usize = 1 << 22;
 
 /// The options of an attribution.
@@ -183,8 +184,8 @@ pub fn attribute_as(path: &Path, options: AttributionOptions) -> anyhow::Result<
         let trace = open(path)?;
         // Who waits for whom is known only if all nodes are read together.
         let has_common_waits = options.waits && waits::are_across_nodes(trace.definitions());
-        let is_one = options.recorder.is_some() || has_common_waits;
-        split(trace.definitions(), if is_one { 1 } else { options.threads })
+        let is_one_share = options.recorder.is_some() || has_common_waits;
+        split(trace.definitions(), if is_one_share { 1 } else { options.threads })
     };
     let parts = match shares.as_slice() {
         [share] => vec![attribute_share(path, options, share)?],
@@ -225,18 +226,22 @@ fn attribute_shares(path: &Path, options: AttributionOptions, shares: &[Share]) 
 /// # Errors
 /// Those of [`attribute_as`].
 pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Share) -> anyhow::Result<Part> {
-    let (mut part, mut known) = attribute_unread(path, &mut options, share, OnNodes::new())?;
+    let (mut part, mut known) = attribute_afresh(path, &mut options, share, OnNodes::new())?;
     if !known.new_unmeasured.is_empty() {
-        (part, known) = attribute_unread(path, &mut options, share, known.new_unmeasured)?;
+        (part, known) = attribute_afresh(path, &mut options, share, known.new_unmeasured)?;
     }
     if let Some(part) = part.take_if(|_| !known.is_to_be_repeated()) {
         return Ok(part);
     }
-    // The trace is read again if the pass has found something that should have been known before the first event. There are
-    // three cases. A counter that came later than others, or never moved, changed the devices that locations draw from. A
-    // location's events ended with frames still open, before samples that had been read already, so that these frames took part
-    // in those samples. Readings turned out to be wrong; without them, others may be found to be wrong. The first two cases
-    // need only one repetition, as it begins with the devices and the ends that this pass found.
+    // The trace is read again if the pass has found something that should have been known before the first event
+    // ([`Known::is_to_be_repeated`]):
+    // - A counter that came later than others, or never moved, changed the devices that locations draw from.
+    // - A location's events ended with frames still open, before samples that had been read already, so that these frames took
+    //   part in those samples.
+    // - Readings turned out to be wrong; without them, others may be found to be wrong.
+    // - A device turned out to have fewer joules than its parts; without it, the same may be found of another.
+    // - The power of a device while nothing of the run was active turned out to be different.
+    // The first two cases need only one repetition, as it begins with the devices and the ends that this pass found.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
         (part, known) = attribute_once(path, &mut options, share, known)?;
@@ -248,8 +253,8 @@ pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Sha
     part.with_context(|| format!("{} changed while it was read", path.display()))
 }
 
-/// Reads the trace once, or twice if its recorders must be compared first.
-fn attribute_unread(
+/// Reads the trace without findings of earlier passes: once, or twice if its recorders must be compared first.
+fn attribute_afresh(
     path: &Path,
     options: &mut AttributionOptions,
     share: &Share,
@@ -331,7 +336,8 @@ impl Known {
         let joules = |attributor: &Attributor, device: usize| {
             attributor.engine.totals(attributor.devices[device].views.ranks).total_joules
         };
-        let Related { disproved, notes, doubts } = relate(&mut self.devices, attributor, &joules);
+        let Related { disproved, notes, doubts } =
+            relate(definitions, &mut self.devices, attributor, &joules);
         self.is_disproved_late = !disproved.is_empty();
         self.disproved.extend(disproved);
         self.disproved_notes.extend(notes);
@@ -408,7 +414,7 @@ fn attribute_once(
     Ok((Some(part), known))
 }
 
-/// Returns the figures of a pass as a fraction of the whole trace's.
+/// Returns the figures of a pass as a part of those of the whole trace.
 fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: Vec<String>) -> Part {
     let mut notes = conflicts::node_notes(attributor);
     notes.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
@@ -640,7 +646,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Returns the findings of this pass.
+    /// Returns the findings of this pass, and the losses.
     fn finish(mut self, recorders: Option<Recorders>) -> (Known, Losses) {
         self.set_spans();
         let mut wrong = self.readings.wrong;
@@ -653,7 +659,7 @@ impl<'a> Feed<'a> {
         let known = Known {
             ends: self.late_ends,
             is_undecided: self.devices.is_undecided,
-            new_unmeasured: self.devices.unmeasured(),
+            new_unmeasured: self.devices.unmeasured(&self.pipeline.attributor),
             shown: self.devices.shown,
             devices: self.devices.found,
             recorders,
@@ -680,8 +686,8 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Returns the time of a location's next event. If it is before the time of the last event, as with decreasing clock offsets,
-    /// no time has passed.
+    /// Counts a location's next event and returns its time. If that is before the time of the last event, as with decreasing
+    /// clock offsets, no time has passed.
     fn time_at(&mut self, location: LocationRef, time: u64) -> u64 {
         let time = time.saturating_add(self.shift);
         self.count(time);

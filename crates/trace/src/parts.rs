@@ -2,25 +2,30 @@
 //! and from their joules. The total counts only devices that are not parts of others. A whole with fewer joules than its parts is
 //! wrong and left out.
 
+use crate::evidence::nodes_with_sockets;
 use crate::metric_recorders::are_in_doubt;
 use crate::metrics::Found;
 use crate::series::Series;
 use ampere_model::counted::{Counted, Level, is_output_of, path_of, without_numbers};
 use ampere_timeline::attributor::{Attributor, Unit};
+use otf2::Definitions;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The joules of parts may exceed those of their whole by this fraction, because different sensors measure them.
 const PARTS_EXCESS_MAX: f64 = 0.03;
 /// Two measurements of the same thing, such as a GPU that two libraries measure, may differ by this fraction.
 const SAME_DIFFERENCE_MAX: f64 = 0.25;
-/// Parts may also exceed their whole by the energy that they use in this many seconds, because they are read at other times.
+/// Parts may also exceed their whole by the energy that they use in this many seconds, but by a tenth at most, because they are
+/// read at other times.
 const READ_APART_SECONDS: f64 = 0.2;
 /// A counter with an unknown name is the sum of others if it differs from their sum by at most this fraction.
 const SUM_DIFFERENCE_MAX: f64 = 0.01;
 /// In each part of the run, such a sum may differ by this fraction, because the counters are read at other times.
 const WINDOW_DIFFERENCE_MAX: f64 = 0.1;
+/// The number of these parts of the run.
 const WINDOWS: u64 = 8;
-/// Counters of different things seldom differ by so little.
+/// Two counters may be one if their joules differ by at most this fraction, even if their names do not show that they count one
+/// thing.
 const EQUAL_DIFFERENCE_MAX: f64 = 0.001;
 /// Libraries that have counters of the same parts.
 const LIBRARIES: [&str; 11] = [
@@ -83,6 +88,7 @@ fn seconds_of(attributor: &Attributor, device: usize) -> f64 {
 
 /// Sets which devices contain which. `joules` is indexed by the attributor's number.
 pub(crate) fn relate(
+    definitions: &Definitions,
     found: &mut [Found],
     attributor: &mut Attributor,
     joules: &dyn Fn(&Attributor, usize) -> f64,
@@ -108,8 +114,9 @@ pub(crate) fn relate(
             found.text()
         )
     }));
-    for devices in nodes.values() {
-        let node = Node { found, devices, attributor };
+    let with_sockets = nodes_with_sockets(definitions);
+    for (name, devices) in &nodes {
+        let node = Node { found, devices, attributor, gpus_are_sockets: with_sockets.contains(name) };
         let parts = node.parts(&mut related.doubts);
         node.check(&parts, &mut related);
         let names = |parts: &Vec<usize>| parts.iter().map(|part| node.counter(*part)).collect();
@@ -126,6 +133,8 @@ struct Node<'a> {
     found: &'a [Found],
     devices: &'a [Device],
     attributor: &'a Attributor,
+    /// Whether the counter of a GPU contains the package with its number.
+    gpus_are_sockets: bool,
 }
 
 impl Node<'_> {
@@ -174,6 +183,7 @@ impl Node<'_> {
                         stated.iter().any(|name| name == self.metric(*part))
                             || self.is_part_by_name(whole, *part, has_one_package)
                             || self.is_part_by_path(whole, *part)
+                            || self.is_in_socket(whole, *part)
                             || self.is_same(whole, *part)
                     }
                 })
@@ -212,6 +222,12 @@ impl Node<'_> {
         of.counted.contains(other.counted, has_one_package) && may_be_part
     }
 
+    fn is_in_socket(&self, gpu: usize, package: usize) -> bool {
+        let [of, other] = [gpu, package].map(|at| self.devices[at].counted);
+        let are_both = of.level == Some(Level::Gpu) && other.level == Some(Level::Package);
+        self.gpus_are_sockets && are_both && of.number.is_some() && of.number == other.package
+    }
+
     /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, and the input power of a supply
     /// contains its output power.
     fn is_part_by_path(&self, whole: usize, part: usize) -> bool {
@@ -223,8 +239,8 @@ impl Node<'_> {
         self.devices[whole].counted.level.is_none() && above.is_some_and(is_below) || is_output_of(of, other)
     }
 
-    /// Judges a counter with an unknown name that has at least the joules of all others together, or of all with known names: if it
-    /// has exactly as many, it is their sum.
+    /// Judges counters with unknown names. A counter with about as many joules as all others together, or as all with known
+    /// names, is their sum. It is in doubt if it has about the joules of one counter with a known name, or at least those of all.
     fn judge_unknown(&self, parts: &mut [Vec<usize>], doubts: &mut Vec<String>) {
         let all = 0..self.devices.len();
         let is_part = |parts: &[Vec<usize>], at: usize| parts.iter().any(|parts| parts.contains(&at));
@@ -302,7 +318,7 @@ impl Node<'_> {
         })
     }
 
-    /// Doubts two counters that have the same joules and, by their names, may be one.
+    /// Adds a doubt for every two counters that have the same joules and, by their names, may be one.
     fn doubt_equal(&self, parts: &[Vec<usize>], doubts: &mut Vec<String>) {
         let is_top =
             |at: usize| !self.devices[at].is_stated && !parts.iter().any(|parts| parts.contains(&at));
@@ -387,8 +403,8 @@ impl Node<'_> {
         if may_be_parts || self.of(whole).series.instance.is_some() { all } else { Vec::new() }
     }
 
-    /// Assigns cores to packages by their numbers, if several packages exist, no name states the core's package, and the numbers
-    /// match those of the packages.
+    /// If there are several packages, assigns the cores whose names do not state their package: by their numbers if these are the
+    /// numbers of the packages, otherwise, with a doubt, to the package with the most joules.
     fn place_cores(
         &self,
         packages: &BTreeSet<Option<u32>>,
@@ -464,7 +480,7 @@ impl Node<'_> {
             }
             let names: Vec<String> = once.iter().map(|part| self.counter(*part)).collect();
             let doubt = format!(
-                "{} is left out: by its name it is the whole of {}, and it has {:.3} J, fewer than their {sum:.3} J; either it or one of them \
+                "{} is left out: by its name it contains {}, but it has {:.3} J, fewer than their {sum:.3} J; either it or one of them \
                  is wrong",
                 self.of(whole).text(),
                 names.join(", "),

@@ -200,13 +200,13 @@ impl EventFormat for Perfetto {
     fn power(&mut self, curve: &Curve, time: u64, watts: Watts, out: &mut dyn Write) -> io::Result<()> {
         let sum = match watts {
             Watts::All(watts) => watts,
-            Watts::Parts([fixed, more]) => fixed + more,
+            Watts::Parts([static_watts, dynamic_watts]) => static_watts + dynamic_watts,
         };
         let uuid = self.counter(curve.process, &curve.name, out)?;
         self.count(uuid, time, sum, out)?;
-        if let Watts::Parts([_, more]) = watts {
+        if let Watts::Parts([_, dynamic_watts]) = watts {
             let uuid = self.counter(curve.process, &format!("{}, dynamic", curve.name), out)?;
-            self.count(uuid, time, more, out)?;
+            self.count(uuid, time, dynamic_watts, out)?;
         }
         Ok(())
     }

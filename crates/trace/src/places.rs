@@ -35,7 +35,7 @@ pub(crate) fn node_of_group(definitions: &Definitions, group: Option<LocationGro
 
 /// Returns the name of the node that contains a place in the tree: the outermost part that shares memory, whatever its class is,
 /// or else by its class.
-fn node_of_tree(definitions: &Definitions, at: Option<SystemTreeNodeRef>) -> String {
+pub(crate) fn node_of_tree(definitions: &Definitions, at: Option<SystemTreeNodeRef>) -> String {
     let path = path_of(definitions, at);
     node_place(definitions, &path).map_or_else(String::new, |place| node_name(definitions, &path[place..]))
 }
@@ -99,9 +99,10 @@ pub(crate) fn doubt_of_uncounted(definitions: &Definitions, counted: &BTreeSet<S
     let threads = threads.filter(|(at, _)| is_recorded(*at));
     let processes: BTreeSet<LocationGroupRef> = threads.filter_map(|(_, of)| of.group).collect();
     let nodes = processes.into_iter().map(|process| node_of_group(definitions, Some(process)));
-    let ranks: Vec<String> = nodes.filter(|node| !node.is_empty() && !counted.contains(node)).collect();
-    (!ranks.is_empty()).then(|| {
-        let (count, nodes) = (ranks.len(), ranks.into_iter().collect::<BTreeSet<String>>());
+    // The node of each process that runs on a node without a counter.
+    let of_each: Vec<String> = nodes.filter(|node| !node.is_empty() && !counted.contains(node)).collect();
+    (!of_each.is_empty()).then(|| {
+        let (count, nodes) = (of_each.len(), of_each.into_iter().collect::<BTreeSet<String>>());
         let plural = if count == 1 { "" } else { "s" };
         let nodes = listed(nodes.iter(), NAMES_MAX);
         format!("no counter on {nodes}: the joules of {count} rank{plural} are unknown")
@@ -154,7 +155,8 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// Finds the ranks from `MPI_COMM_WORLD`, or else from the processes' names. A single process has rank 0.
+    /// Finds the ranks from the communicator of all processes, such as `MPI_COMM_WORLD`. A process that is not in it has the rank
+    /// in its name; a single process without either has rank 0.
     pub fn of(definitions: &Definitions) -> Ranks {
         let groups = &definitions.location_groups;
         let processes: Vec<_> = groups.iter().filter(|(_, g)| g.kind == LocationGroupType::Process).collect();
@@ -188,8 +190,8 @@ fn rank_by_name(name: &str) -> Option<u32> {
     number.parse().ok().filter(|_| ["rank", "pe"].contains(&word.as_str()))
 }
 
-/// Returns the ranks in the communicator of all processes; `None` if the trace has no such communicator or lacks members of it,
-/// like a trace of only some nodes.
+/// Returns the ranks in the communicator of all processes, or else in the first list of communicating locations. Returns `None`
+/// if the trace has neither, or lacks members, like a trace of only some nodes.
 fn world(definitions: &Definitions) -> Option<HashMap<LocationGroupRef, u32>> {
     let is_world = |name: &str| ["MPI_COMM_WORLD", "SHMEM_WORLD", "GASPI_GROUP_ALL"].contains(&name);
     let comm = definitions.comms.values().find(|comm| is_world(&comm.name));
@@ -237,7 +239,7 @@ fn process_of_group(definitions: &Definitions, own: LocationGroupRef) -> Option<
     Some(creator.unwrap_or(own))
 }
 
-/// Whether a process has running threads. A group that has only metric locations records for other processes.
+/// Whether a process has locations of threads. A group that has only locations of metrics records for other processes.
 pub(crate) fn has_threads(definitions: &Definitions, process: LocationGroupRef) -> bool {
     definitions.locations.values().any(|of| of.group == Some(process) && of.kind == LocationType::CpuThread)
 }
@@ -251,7 +253,7 @@ pub(crate) struct Place {
     pub counted: Counted,
     /// The processes that the values are about, according to the trace.
     pub users: Vec<LocationGroupRef>,
-    /// Whether these processes differ from the recorder's.
+    /// Whether any of these processes is not the recorder's.
     pub are_others: bool,
     /// Whether the trace has several nodes and the values are about none of them, or about several.
     pub is_outside: bool,
@@ -330,7 +332,7 @@ impl Place {
     fn of_tree(definitions: &Definitions, at: SystemTreeNodeRef) -> Place {
         let path = path_of(definitions, Some(at));
         let Some(node) = node_place(definitions, &path) else {
-            // It may contain nodes.
+            // The place is not on a node, but nodes may be in it.
             let is_inside = |of: &SystemTreeNode| path.first().is_some_and(|part| std::ptr::eq(of, *part));
             let groups = definitions.location_groups.iter();
             let inside = groups.filter(|(_, group)| {

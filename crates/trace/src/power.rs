@@ -57,11 +57,12 @@ struct PowerRecorder {
     spool: SpoolDirectory,
     ticks_per_second: f64,
     bin_ticks: u64,
-    /// The amount by which the attributor's times are increased.
+    /// The attributor's times are those of the trace plus this.
     shift: u64,
     /// The sampled views, by the attributor's number.
     views: Vec<Option<View>>,
-    /// For each device that was known at the last check, whether its joules are contained in another device's.
+    /// For each device that was known at the last check, whether it is left out: its joules are contained in another device's, or
+    /// do not count.
     is_part: Vec<bool>,
     /// The attributor's `counting_version` at that check.
     counting_version: u64,
@@ -81,8 +82,8 @@ struct View {
     reached: Timestamp,
 }
 
-/// Makes a recorder that writes to `spool` and stores the result in `values` at the end. `shift` is the amount by which the
-/// attributor's times are increased.
+/// Makes a recorder that writes to `spool` and stores the result in `values` at the end. The attributor's times are those of the
+/// trace plus `shift`.
 pub fn recorder(
     spool: &SpoolDirectory,
     ticks_per_second: u64,
@@ -233,7 +234,7 @@ impl Curve {
 
     /// Spools the values if there are at least `least` of them.
     fn spool_values(&mut self, least: usize) -> io::Result<()> {
-        // The last value may still be extended.
+        // Until the end, where `least` is 1, the last value may still be extended.
         let count = if least > 1 { self.values.len() - 1 } else { self.values.len() };
         if count < least {
             return Ok(());
@@ -313,6 +314,7 @@ impl Bins {
         }
         self.take_all(values);
         self.first = kept;
+        // The computation is that of `take_first`, so that equal powers have equal values and are merged.
         let ticks = self.bin_ticks as f64;
         let watts = joules_per_tick * ticks * (self.ticks_per_second / ticks);
         self.put(Value { time: self.begin_of(kept), watts }, values);

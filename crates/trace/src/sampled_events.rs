@@ -4,7 +4,7 @@ use ampere_model::SAMPLED_EVENTS;
 use otf2::{Definitions, MetricClassRef, MetricRef, MetricValue};
 use std::collections::HashMap;
 
-/// The names of the events, by the classes that record them.
+/// For each class of metrics that counts an event: the position of the count among the class's values, and the event's name.
 #[derive(Default)]
 pub(crate) struct SampledEvents(HashMap<MetricClassRef, (usize, String)>);
 
@@ -21,7 +21,8 @@ impl SampledEvents {
         SampledEvents(names)
     }
 
-    /// Returns the name of the event and how often it has happened, if the metric counts a sampled event.
+    /// Returns the name of the event, and how often it has happened since the thread's last sample, if the metric counts a
+    /// sampled event.
     pub fn read(&self, metric: MetricRef, values: &[MetricValue]) -> Option<(&str, u64)> {
         let (position, name) = self.0.get(&metric.class)?;
         match values.get(*position)? {

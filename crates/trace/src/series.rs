@@ -42,7 +42,7 @@ pub(crate) fn quantity_of(member: &MetricMember) -> Option<Quantity> {
 /// Multiplies a value by the metric's base to the power of its exponent.
 pub(crate) fn scaled(value: f64, member: &MetricMember) -> f64 {
     let base: f64 = if member.base == MetricBase::Binary { 2.0 } else { 10.0 };
-    // 10^-9 is one division and not nine multiplications.
+    // Dividing by 10^9, which is exact, rounds once. 10^-9 itself is not exact, so multiplying by it would round twice.
     let power = base.powi(member.exponent.unsigned_abs().min(1000) as i32);
     if member.exponent < 0 { value / power } else { value * power }
 }

@@ -1,8 +1,8 @@
 //! Collects the energy that each location uses while it waits in MPI, for the trace of the run.
 //!
-//! Waits are known a little later than the events around them. When they are settled, the sum of a location's joules is stored at the
-//! start and at the end of each wait, in the spool, until the trace is written. Waits that follow each other within
-//! [`APART_SECONDS`] share a value.
+//! Waits are known a little later than the events around them. When they are settled, the sum of a location's joules is stored at
+//! the start and at the end of each wait, in the spool, until the trace is written. A wait that starts within [`APART_SECONDS`]
+//! after the last value adds no value at its start, so short waits close together share two values.
 
 use crate::spool::{Spool, SpoolDirectory};
 use ampere_model::Timestamp;
@@ -13,7 +13,7 @@ use std::io;
 /// The metric's name in the trace. No device has this name.
 pub const NAME: &str = "ampere::waited_energy";
 
-/// The shortest time from a wait's start to the value before it.
+/// The shortest time between a value at the start of a wait and the previous value at a start.
 const APART_SECONDS: f64 = 1e-3;
 /// The number of values that are spooled at once.
 const VALUES_AT_ONCE: usize = 256;
@@ -37,7 +37,8 @@ struct Sum {
 }
 
 impl WaitedEnergy {
-    /// Adds waits, all of which start after those that were added before. `shift` is the amount by which their times are increased.
+    /// Adds waits, all of which start after those that were added before. Their times are later than those in the trace by
+    /// `shift`.
     pub fn add(
         &mut self,
         mut spans: Vec<Span>,

@@ -6,7 +6,7 @@ use ampere_model::Counted;
 use ampere_timeline::work::CountedWork;
 use otf2::{Definitions, LocationRef, MetricRef, MetricValue};
 
-/// Returns the name of the metric, if it counts.
+/// Returns the name of the metric, if it is one of [`Counted`].
 pub(crate) fn metric_of(definitions: &Definitions, metric: MetricRef) -> Option<&str> {
     let [member] = definitions.metric_classes.get(metric.class)?.members.as_slice() else { return None };
     let name = definitions.metric_members.get(*member)?.name.as_str();

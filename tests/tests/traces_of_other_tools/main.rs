@@ -15,7 +15,8 @@ use otf2::{
     ArchiveWriter, ClockProperties, Definitions, EventWriter, Location, LocationGroup, LocationGroupRef,
     LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricInstance,
     MetricMember, MetricMode, MetricOccurrence, MetricRef, MetricScope, MetricType, MetricValue,
-    MetricValueType, RecorderKind, Region, RegionRef, SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
+    MetricValueType, Property, PropertyValue, RecorderKind, Region, RegionRef, SystemTreeDomain,
+    SystemTreeNode, SystemTreeNodeRef,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;

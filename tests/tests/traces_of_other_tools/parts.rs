@@ -145,6 +145,35 @@ fn parts_are_not_added_to_their_whole() {
     }
 }
 
+/// Score-P defines the node's GPUs. An MI300A's counter is that of its socket, an MI300X's is not.
+#[test]
+fn the_counter_of_an_mi300a_contains_the_package_with_its_number() {
+    let metrics = [
+        ("A2rocm_smi:::energy_count:device=0", 300.0),
+        ("A2rocm_smi:::energy_count:device=1", 250.0),
+        ("A2rapl:::PACKAGE_ENERGY:PACKAGE0", 90.0),
+        ("A2rapl:::PACKAGE_ENERGY:PACKAGE1", 80.0),
+    ];
+    for (model, expected) in [("AMD Instinct MI300A", 550.0), ("AMD Instinct MI300X", 720.0)] {
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let gpu = trace.part("ROCm Device", "0", Some(node), &[SystemTreeDomain::AcceleratorDevice]);
+        let name = Property { name: "Device name".into(), value: PropertyValue::String(model.into()) };
+        trace.definitions.system_tree_nodes.get_mut(gpu).expect("a GPU").properties.push(name);
+        let group = trace.group("MPI Rank 0", node);
+        let thread = trace.location(LocationType::CpuThread, "main", group);
+        trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+        for (metric, watts) in metrics {
+            let reader = trace.location(LocationType::Metric, metric, group);
+            let class = trace.class(&[(metric, "J")]);
+            trace.reads(reader, &[(class.into(), &[(0.0, watts)])]);
+        }
+        let summary = trace.everywhere();
+        assert_joules_are(&[total(&summary)], &[4.0 * expected]);
+        assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+    }
+}
+
 #[test]
 fn a_whole_that_its_parts_disprove_does_not_count() {
     for (whole, watts) in

@@ -278,6 +278,21 @@ fn a_power_counts_on_nodes_without_the_energy_of_the_same_device() {
     }
 }
 
+/// The energy of the second node's GPU stands still. Its value is 0 or that of an earlier time.
+#[test]
+fn a_power_counts_where_the_energy_of_the_same_device_never_rises() {
+    for stands_at in [0.0, 5000.0] {
+        let (mut trace, _, _, readers) = with_nodes();
+        let both = trace.class(&[("gpu 0 energy", "J"), ("gpu 0 power", "W")]);
+        trace.reads(readers[0], &[(both.into(), &[(0.0, 100.0), (90.0, 0.0)])]);
+        trace.reads(readers[1], &[(both.into(), &[(stands_at, 0.0), (50.0, 0.0)])]);
+        let summary = trace.everywhere();
+        assert_joules_are(&[total(&summary)], &[600.0]);
+        assert_joules_are(&of_nodes(&summary), &[400.0, 200.0]);
+        assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+    }
+}
+
 /// The scope is the root of the tree, or a group of threads of both nodes.
 #[test]
 fn values_about_several_nodes_are_charged_to_none() {

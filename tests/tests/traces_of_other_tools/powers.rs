@@ -249,7 +249,7 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
     for (name, unit, said, complete) in [
         ("power_cap", "W", "not a consumption", true),
         ("rapl:::MAXIMUM_POWER:PACKAGE0", "W", "not a consumption", true),
-        ("package 0 power", "W", "powers of devices that have an energy", true),
+        ("package 0 power", "W", "powers of devices whose energy is recorded, too", true),
         ("libmsr:::PKG_DELTA_ENERGY:PACKAGE0", "J", "not a consumption", true),
         ("powercap_ppc:::POWERCAP_CURRENT", "W", "not a consumption", true),
         ("package 0 TDP", "W", "not a consumption", true),

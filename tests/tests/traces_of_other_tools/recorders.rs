@@ -207,7 +207,7 @@ fn a_die_whose_counter_stays_0_is_no_device() {
     assert_eq!(names(&summary), ["GPU-0"]);
     assert_joules_are(&joules(&summary), &[100.0]);
     let notes = summary["run"]["notes"].to_string();
-    assert!(notes.contains("rank 1 recorded nothing but 0, which is not a device"), "{notes}");
+    assert!(notes.contains("rank 1 recorded only zeros and is not treated as a device"), "{notes}");
 }
 
 /// A part of a trace may have counters and no thread.

@@ -132,7 +132,7 @@ impl CallTable {
         }
     }
 
-    /// `view` is that of the device, if the calls draw from one.
+    /// Passes calls on as rows. `view` is the view that has charged them, if they draw from a device.
     fn push_all(
         &mut self,
         attributor: &Attributor,
@@ -172,6 +172,7 @@ impl CallTable {
         DeviceView { device, view: self.names.number(kind.as_str()) }
     }
 
+    /// Passes on the calls of locations that draw from no recorded view.
     fn push_unlinked(&mut self, attributor: &mut Attributor) -> io::Result<()> {
         let mut calls = std::mem::take(&mut self.scratch);
         attributor.engine.take_unlinked_calls(&mut calls);

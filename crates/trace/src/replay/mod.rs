@@ -218,7 +218,7 @@ impl ReplayedProcess {
 }
 
 impl Replay {
-    /// Reads the trace once, or more often if several locations record the same metric, or only some nodes have an energy.
+    /// Reads the trace once, or more often if several locations record the same metric, or some nodes have no energy that rises.
     ///
     /// # Errors
     /// A trace that cannot be read, or has nothing to play.
@@ -242,7 +242,7 @@ impl Replay {
             Ok((recorders, survey_of_events, report))
         };
         let (mut recorders, mut survey, mut report) = read(&metrics, &OnNodes::new())?;
-        let unmeasured = survey.devices.unmeasured();
+        let unmeasured = survey.unmeasured();
         if !unmeasured.is_empty() {
             metrics = metrics.with(unmeasured.clone());
             (recorders, survey, report) = read(&metrics, &unmeasured)?;
@@ -511,6 +511,19 @@ impl<'a> Survey<'a> {
         })
     }
 
+    fn end_samples(&mut self) {
+        for device in 0..self.attributor.devices.len() {
+            self.attributor.devices[device].counter_mut().end();
+            self.take_samples(device);
+        }
+    }
+
+    /// Returns the powers that are devices because no energy of the same part rises.
+    fn unmeasured(&mut self) -> OnNodes {
+        self.end_samples();
+        self.devices.unmeasured(&self.attributor)
+    }
+
     fn take_samples(&mut self, device: usize) {
         while let Some(sample) = self.attributor.devices[device].sample() {
             if let Increase::Joules(joules) | Increase::Lost(joules) = sample.increase {
@@ -577,10 +590,7 @@ impl<'a> Survey<'a> {
 
     /// Finds the devices that are parts of others, and those that their parts disprove.
     fn relate(&mut self) -> Related {
-        for device in 0..self.attributor.devices.len() {
-            self.attributor.devices[device].counter_mut().end();
-            self.take_samples(device);
-        }
+        self.end_samples();
         self.attributor.judge_repeated(true);
         let mut all = Related::default();
         loop {
@@ -588,7 +598,9 @@ impl<'a> Survey<'a> {
             found.retain(|found| !self.disproved.contains(&found.series));
             let joules = &self.joules;
             let of = |_: &Attributor, device: usize| joules.get(device).copied().unwrap_or(0.0);
-            let Related { disproved, notes, doubts } = relate(&mut found, &mut self.attributor, &of);
+            let definitions = self.devices.definitions();
+            let Related { disproved, notes, doubts } =
+                relate(definitions, &mut found, &mut self.attributor, &of);
             for known in &mut self.devices.found {
                 let now = found.iter().find(|found| found.series == known.series);
                 known.traits.contains = now.map_or_else(Vec::new, |now| now.traits.contains.clone());

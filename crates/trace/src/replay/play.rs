@@ -4,7 +4,7 @@
 //! trace in time order. A step writes the events and samples before a time `t`, sets the session's replay time to `t`, and
 //! waits as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal
 //! those of `ampere attribute`. Events of GPU streams come late and in batches, as on a real node. A replay waits for space in
-//! a ring, so nothing is suppressed.
+//! a ring, so that nothing is suppressed unless a ring is too small for the frames that are open at once.
 
 use super::communication::{communicators_of, recorded};
 use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
@@ -70,6 +70,7 @@ impl FromStr for Speed {
 }
 
 impl Speed {
+    /// Returns the length of a step in the trace's ticks.
     pub fn step_ticks(self, replay: &Replay) -> u64 {
         let length = replay.last.saturating_sub(replay.first).saturating_add(1);
         match self {
@@ -87,7 +88,7 @@ impl Speed {
 #[error("the collector ended early")]
 struct CollectorEnded;
 
-/// A process of the trace: its log, which is locked for as long as the process counts as running, and the ring of its main
+/// A process of the trace: its log, which is locked for as long as the process counts as running, and the location of its main
 /// thread.
 struct PlayedProcess {
     log: LogWriter,
@@ -124,7 +125,7 @@ pub struct Player<'a> {
     stop: &'a AtomicBool,
     step: u64,
     started: Instant,
-    /// Events before this time are written.
+    /// The end of the present step: events before this time are written in it.
     until: u64,
     processes: Vec<PlayedProcess>,
     locations: HashMap<LocationRef, PlayedLocation>,
@@ -281,7 +282,7 @@ impl<'a> Player<'a> {
         if self.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Ends the steps before an event. The trace may have CPU time after the last event, where no step reaches it.
+    /// Finishes the steps that end by this time. CPU time may be recorded after the end of the last step, which then stays open.
     fn play_until(&mut self, time: u64) -> Flow {
         while time >= self.until && self.until <= self.replay.last {
             self.finish_step()?;
@@ -361,7 +362,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Writes how often an event has happened since a sample of a location, if this is such a metric.
+    /// Writes how often an event has happened since the last sample of a location, if this is such a metric.
     fn put_counts(
         &mut self,
         at: LocationRef,
@@ -432,7 +433,7 @@ impl Replay {
 }
 
 impl ReplayedProcess {
-    /// Returns the number that stands for the pid, which belongs to no namespace of this machine.
+    /// Returns the number that the process has in place of a pid. It belongs to no pid namespace of this machine.
     pub fn id(&self) -> u32 {
         self.number.saturating_add(1)
     }
@@ -455,8 +456,8 @@ fn ring_records() -> u64 {
     (wanted.unwrap_or(RING_BYTES) / RECORD_BYTES).max(RING_RECORDS_MIN)
 }
 
-/// Waits until there is space for an event. Does not wait for an empty ring that is too small for
-/// the leaves of all open frames; events that do not fit into it are suppressed and counted.
+/// Waits until there is space for an event. Does not wait for an empty ring that is too small for the leaves of all open frames;
+/// events that do not fit into it are suppressed and counted.
 fn wait_for_room(
     writer: &mut EventWriter,
     session: &Session,

@@ -24,7 +24,7 @@ const RECORD_BYTES: u64 = 16;
 /// Where a run keeps its records.
 #[derive(Clone)]
 pub struct SpoolDirectory {
-    /// The claim in the output directory.
+    /// The directory `spool-<node>` in the output directory, by which the collector has claimed the latter.
     pub directory: PathBuf,
     /// Whether the run keeps records.
     pub wanted: bool,
@@ -34,13 +34,13 @@ pub struct SpoolDirectory {
 }
 
 impl SpoolDirectory {
-    /// Makes the spool directory of a run. `store` has the records so far and takes new ones.
+    /// Returns the spool directory of a run. `store` has the records so far and takes new ones.
     pub fn new(directory: &Path, store: Store, wanted: bool, rings_are_lost: bool) -> SpoolDirectory {
         let store = Arc::new(Mutex::new(store));
         SpoolDirectory { directory: directory.to_owned(), wanted, rings_are_lost, store }
     }
 
-    /// Makes a spool directory that keeps no records.
+    /// Returns a spool directory that keeps no records.
     pub fn unused(directory: &Path) -> SpoolDirectory {
         SpoolDirectory::new(directory, Store::default(), false, false)
     }

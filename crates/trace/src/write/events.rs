@@ -52,7 +52,8 @@ pub struct ProgramStrings {
 pub struct LocationEvents {
     pub reference: LocationRef,
     pub events: u64,
-    /// The number of messages in unknown communicators.
+    /// The number of messages, collectives and other events of communication that were left out, because their communicator,
+    /// operation or root is unknown.
     pub left_out: u64,
 }
 
@@ -327,7 +328,7 @@ impl Destination<'_> {
         }
     }
 
-    /// Returns the event with the trace's references; `None` if its communicator is unknown.
+    /// Returns the event with the trace's references; `None` if its communicator, operation or root is unknown.
     fn named(&self, event: Communication) -> Option<otf2::Communication> {
         named(event, |handle| {
             // Most events are in the communicator of the previous one.
@@ -340,7 +341,7 @@ impl Destination<'_> {
 }
 
 /// Returns an event with other references to communicators: those that `comm` returns for a process' handles. Returns `None` if
-/// its communicator is unknown.
+/// the event's communicator, operation or root is unknown.
 #[inline]
 pub(crate) fn named(
     event: Communication,

@@ -136,6 +136,7 @@ pub(super) struct Values<'a> {
     /// The number of values that have been read.
     position: u64,
     read: std::vec::IntoIter<Record>,
+    /// The time of the next value; [`Timestamp::MAX`] after the last one.
     pub next: Timestamp,
 }
 
@@ -155,7 +156,7 @@ impl<'a> Values<'a> {
         let value = self.read.next().map(|record| record.words());
         match self.read.len() {
             0 => self.read_more()?,
-            _ => self.look(),
+            _ => self.update_next(),
         }
         Ok(value.map(|[time, bits]| (time, f64::from_bits(bits))))
     }
@@ -167,11 +168,11 @@ impl<'a> Values<'a> {
         }
         self.position += records.len() as u64;
         self.read = records.into_iter();
-        self.look();
+        self.update_next();
         Ok(())
     }
 
-    fn look(&mut self) {
+    fn update_next(&mut self) {
         self.next = self.read.as_slice().first().map_or(Timestamp::MAX, |record| record.words()[0]);
     }
 }
