@@ -12,9 +12,14 @@ use made_up_session::{events, has_clock, location, log, region, ring, run, sessi
 use memmap2::MmapRaw;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// More than any step takes in a build without optimizations on a busy machine.
+const HANG: Duration = Duration::from_secs(600);
+/// Held by the tests that fill memory or look at that of this process, so that they run one after the other.
+static MEMORY: Mutex<()> = Mutex::new(());
 
 fn resident_megabytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -24,6 +29,7 @@ fn resident_megabytes() -> u64 {
 /// All bytes of the ring, the session's page and the sampler's ring may change.
 #[test]
 fn bytes_that_change_while_they_are_read_do_no_harm() {
+    let _alone = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     let (root, session) = session("s-scribble");
     let directory = session.directory().to_owned();
     let mut log = log(&directory);
@@ -139,7 +145,7 @@ fn until_given_up(
     let mut run = run(root.path(), session, false);
     let given_up = |run: &LiveRun| run.notes().iter().any(|note| note.contains(why));
     let (begun, mut step) = (Instant::now(), 0);
-    while begun.elapsed() < Duration::from_secs(60) && !given_up(&run) {
+    while begun.elapsed() < HANG && !given_up(&run) {
         while producer.has_room(2) {
             for handle in next(step) {
                 producer.push_with_room(Record::new(Kind::Enter, usual(), handle));
@@ -155,18 +161,20 @@ fn until_given_up(
 /// The records enter regions that were never defined.
 #[test]
 fn a_stack_that_grows_without_end_is_given_up() {
+    let _alone = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     until_given_up("s-depth", 1, "it is no longer read", |_| [7, 7]);
 }
 
 #[test]
 fn a_call_tree_that_grows_without_end_is_given_up() {
+    let _alone = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     // Each call is one level deeper, and in a new region.
     let new = |step: u32| [step % 4000, step.wrapping_mul(0x9e37_79b9)];
     let (_root, run) = until_given_up("s-growth", 0, "call paths: it is no longer read", new);
     assert!(resident_megabytes() < 1500, "{} MB", resident_megabytes());
     let begun = Instant::now();
     let (summary, _) = run.finish(false).expect("results");
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < HANG, "{:?}", begun.elapsed());
     assert!(summary.quality.records.events > 0 && !summary.run.complete);
     let missing = &summary.run.missing;
     assert!(missing.iter().any(|note| note.ends_with("it is no longer read")), "{missing:#?}");

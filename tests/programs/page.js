@@ -6,8 +6,9 @@ const { execFileSync } = require('child_process');
 
 async function main([url, width, screenshot]) {
   const executablePath = execFileSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).trim();
-  const browser = await chromium.launch({ executablePath, ignoreDefaultArgs: ['--hide-scrollbars'], args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  const browser = await chromium.launch({ executablePath, timeout: 120000, ignoreDefaultArgs: ['--hide-scrollbars'], args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   const page = await browser.newPage({ viewport: { width: +width, height: 1000 } });
+  page.setDefaultTimeout(120000);
   const result = { errors: [], requests: [] };
   page.on('console', message => { if (['error', 'warning'].includes(message.type())) result.errors.push(message.text()); });
   page.on('pageerror', error => result.errors.push(String(error)));

@@ -7,7 +7,7 @@ const fs = require('fs');
 
 async function main([url]) {
   const executablePath = execFileSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).trim();
-  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  const browser = await chromium.launch({ executablePath, timeout: 120000, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   const page = await browser.newPage({ viewport: { width: 1600, height: 1000 } });
   await page.clock.install();
   await page.goto(url);

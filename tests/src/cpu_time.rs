@@ -15,3 +15,9 @@ pub fn stolen_since(before: f64) -> f64 {
         stolen => stolen - before + 0.01,
     }
 }
+
+/// Returns the CPU time that this thread has used.
+pub fn of_this_thread() -> std::time::Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -7,6 +7,7 @@ use ampere_tests::{artifact, skip_unless};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Sleeps in `busy` and in `rest`, at the times at which the stand-in's wave of that period is high and low. The stand-in's power
@@ -47,6 +48,13 @@ OUT int main(int argc, char **argv) {
 }
 "#;
 
+/// Held by each test that measures, because one of them loads all cores.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn wave(place: &Place) -> String {
     compile(place, &["cc", "-O1", "-finstrument-functions"], "wave", WAVE).display().to_string()
 }
@@ -77,6 +85,7 @@ const SCRIPT: &str = "watts=300/50@0.5,400/90@0.5,100,200;lag_ms=120,30,0,0;step
 
 #[test]
 fn the_delay_that_was_put_in_is_found_and_used() {
+    let _alone = alone();
     let place = Place::new();
     let wave = wave(&place);
     let output = succeed(&mut with_script(&place, SCRIPT, &["--json", "--", &wave, "1", "8"]));
@@ -147,6 +156,7 @@ fn check_attribution(place: &Place, wave: &str, config: &str) {
 
 #[test]
 fn a_wave_that_is_too_short_is_reported() {
+    let _alone = alone();
     let place = Place::new();
     let wave = wave(&place);
     let script = "watts=300/50@0.25,300/50@0.25;step_ms=200;lag_ms=0,10";
@@ -248,6 +258,7 @@ fn processor_ticks() -> [u64; 2] {
 /// The CPU time of all cores, as counted by the kernel. It follows the load immediately if no other program uses the machine.
 #[test]
 fn the_built_in_wave_is_seen_by_the_estimate() {
+    let _alone = alone();
     let place = Place::new();
     let mut command = place.command(artifact("ampere"));
     command.args(["calibrate", "--period", "500ms", "--duration", "8s", "--json"]);
@@ -260,6 +271,7 @@ fn the_built_in_wave_is_seen_by_the_estimate() {
     assert_eq!(node["energy"], "estimated");
     // The load itself is busy for half of the time.
     skip_unless!(4 * busy < 5 * idle, "other programs use the machine's cores");
+    skip_unless!(5 * busy > 4 * idle, "this program may not use all cores of the machine");
     assert_eq!(node["verdict"], "responds", "{node}");
     assert!(number(node, "busy_watts") > number(node, "idle_watts"));
     // CPU time is counted in steps of up to 10 ms. With other tests running, the edges of the load are not where they should be.

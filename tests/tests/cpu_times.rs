@@ -330,7 +330,8 @@ fn locations_of_many(sample: &str, options: &[&str], seconds: f64) -> Option<usi
 
 #[test]
 fn locations_of_threads_that_have_ended_are_used_for_others() {
-    skip_unless!(may_sample() && has_python_otf2(), "perf_event_open or python3-otf2 is not there");
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(has_python_otf2(), "no python3-otf2");
     let count = |sample: &str, options: &[&str], seconds: f64| {
         (0..10)
             .find_map(|_| locations_of_many(sample, options, seconds))

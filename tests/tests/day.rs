@@ -294,8 +294,12 @@ fn replay(seconds: u64) -> Replay {
     }
 }
 
+/// The kernel counts the pages when `smaps_rollup` is read. The figure in `status` may be off by megabytes on machines with many CPUs.
 fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    let kilobytes = |file: &str, name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/self/{file}")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    kilobytes("smaps_rollup", "Rss:").or_else(|| kilobytes("status", "VmRSS:")).expect("a figure") * 1024
 }

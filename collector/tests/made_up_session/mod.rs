@@ -80,7 +80,7 @@ pub fn ring(directory: &Path, id: u32, records: u64) -> (RingProducer, String) {
 pub fn until(run: &mut LiveRun, what: &str, holds: impl Fn(&mut LiveRun) -> bool) {
     let begun = Instant::now();
     while !holds(run) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: {:#?}", run.notes());
+        assert!(begun.elapsed() < Duration::from_secs(300), "{what}: {:#?}", run.notes());
         run.round();
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -112,11 +112,11 @@ pub fn ask_to_leave(address: &str, until: Instant) -> bool {
         .map_err(Into::into)
         .and_then(|name| connect_to(&name));
     let Ok(mut stream) = stream else { return false };
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() || !peer::is_own_socket(&stream) || stream.set_read_timeout(Some(left)).is_err() {
+    let limit = until.saturating_duration_since(Instant::now());
+    if limit.is_zero() || !peer::is_own_socket(&stream) || stream.set_read_timeout(Some(limit)).is_err() {
         return false;
     }
-    // The other collector sends nothing. The read ends when its process does.
+    // The other collector sends nothing. The read ends when it closes the socket, at the latest when its process ends.
     std::io::Read::read(&mut stream, &mut [0]).is_ok()
 }
 
@@ -186,6 +186,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("silent-{}.sock", std::process::id()));
         let name = name_of_socket(&path);
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        rustix::net::listen(&listener, 4).unwrap(); // a short queue, so that few sockets fill it
         let begun = Instant::now();
         assert!(
             !ask_to_leave(&name, begun + Duration::from_millis(200)),

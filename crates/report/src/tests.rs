@@ -577,7 +577,9 @@ fn a_table_of_many_nodes_finds_each_device_by_a_lookup() {
     let seconds = begun.elapsed().as_secs_f64();
     assert!(table.contains("J in 18000 devices on 9000 nodes"), "{table}");
     assert!(!table.contains("no consumer"), "{table}");
-    assert!(seconds < 5.0, "{seconds} s");
+    // The limit only detects comparisons of each with all. A build without optimizations takes a multiple of the time.
+    let most = if cfg!(debug_assertions) { 120.0 } else { 30.0 };
+    assert!(seconds < most, "{seconds} s");
 }
 
 /// Returns the same on several nodes, one rank each. Rank 7 used three times as much in its call paths.
@@ -894,7 +896,7 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
     let [one, others] = [7.0 * seconds, seconds].map(|seconds| ampere_model::digits::significant(seconds, 3));
     let named = format!("slow took {one} s, the other runs of its group {others} to {others} s: ");
     assert!(unknown.contains(&named) && !unknown.contains("the same"), "{unknown}");
-    assert!(!alike.contains("without it the noise is smaller"), "{alike}");
+    assert!(!alike.contains("leave it out to reduce the noise"), "{alike}");
     // One run has no noise.
     let one = text(vec![group(2, [0.0, 0.1, 0.2]), vec![varied("r", 2, 1.0)]], Per::Run);
     assert!(one.contains("a group of one run has no deviation") && line(&one).contains("± ?"), "{one}");

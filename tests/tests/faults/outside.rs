@@ -117,11 +117,11 @@ fn a_stopped_rank_continues_and_nothing_is_lost() {
 fn a_stopped_collector_is_not_waited_for() {
     let place = Place::new();
     let program = build_serial(&place);
-    // These are more events than the ring of 4,096 records holds.
+    // These are more events than the ring of 8,192 records holds. In a slow run, coalesced calls need more records.
     let words = [program.clone().into(), "none".into(), "20000".into(), "0".into(), "0".into()];
     let without = without_ampere(&place, &words);
     let mut command = place.ampere_run("out", &words);
-    let running = start(command.arg("500").env("AMPERE_RING_BYTES", "65536"));
+    let running = start(command.arg("500").env("AMPERE_RING_BYTES", "131072"));
     until_paused(&place);
     let collector = place.collectors()[0];
     signal(collector, Signal::STOP);

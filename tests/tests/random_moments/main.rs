@@ -72,8 +72,13 @@ impl Job {
     /// Waits until every rank has made a call.
     #[track_caller]
     fn wait_for_calls(&mut self) {
-        while (0..RANKS).any(|rank| counted(&self.place, &rank.to_string()) == 0) {
-            assert!(!self.running.has_ended(), "the run ended before its ranks had started");
+        loop {
+            // In this order, because the counts of a run that has ended stay.
+            let has_ended = self.running.has_ended();
+            if (0..RANKS).all(|rank| counted(&self.place, &rank.to_string()) > 0) {
+                return;
+            }
+            assert!(!has_ended, "the run ended before its ranks had started");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

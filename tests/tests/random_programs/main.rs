@@ -253,7 +253,8 @@ fn theirs(stderr: &str) -> Vec<String> {
 
 /// Removes the process ID of a failed process, which a launcher and a shell print.
 fn without_pids(line: &str) -> String {
-    let words = line.split(' ').map(|word| {
+    // Bash pads a process ID to five characters, so the number of spaces depends on the ID, too.
+    let words = line.split_ascii_whitespace().map(|word| {
         // Fortran's runtime prints the addresses at which the program failed.
         if word.starts_with("0x") {
             return "ADDRESS";

@@ -146,17 +146,20 @@ fn check_conserved(summary: &Value, with_gpus: bool) {
         assert!(errors[0] < 0.01 && errors[1] < 0.1, "off by {errors:?} s: {:#}", summary["devices"]);
     }
     assert_eq!(summary["quality"]["counter_resets"], 0);
-    let gaps: f64 = summary["run"]["gaps"].as_array().map_or(0.0, |gaps| {
-        gaps.iter().filter(|gap| !gap["joules"].is_null()).map(|gap| number(gap, "seconds")).sum()
-    });
-    let joules: f64 = summary["run"]["gaps"]
-        .as_array()
-        .map_or(0.0, |gaps| gaps.iter().filter_map(|gap| gap["joules"].as_f64()).sum());
     if with_gpus {
-        let expected = gaps * WATTS.iter().sum::<f64>();
+        let gaps = summary["run"]["gaps"].as_array().into_iter().flatten();
+        // The seconds by which the joules of each gap are off, beyond a twentieth of the gap.
+        let of_gap = |gap: &Value| {
+            let (joules, seconds) = (gap["joules"].as_f64()?, number(gap, "seconds"));
+            Some((joules / WATTS.iter().sum::<f64>() - seconds).abs() - 0.05 * seconds)
+        };
+        let mut off: Vec<f64> = gaps.filter_map(of_gap).collect();
+        off.sort_by(f64::total_cmp);
+        // The first reading after a gap is not repeated, either: if it was interrupted, that gap is less exact.
+        let worst = off.pop().unwrap_or(0.0);
         assert!(
-            (joules - expected).abs() < 0.05 * expected + 2.0,
-            "{joules} J in {gaps} s: {}",
+            worst < 0.1 && off.iter().all(|seconds| *seconds < 0.005),
+            "{worst} s, {off:?}: {}",
             summary["run"]
         );
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Time limits are in minutes, and slurmctld checks them twice a minute.
 const JOB_LIMIT: Duration = Duration::from_secs(200);
 /// Seconds that processes have if they ignore SIGTERM.
-const KILL_WAIT: u32 = 5;
+const KILL_WAIT: u32 = 30;
 const FREEZER: &str = "/sys/fs/cgroup/freezer";
 
 /// The names of control groups contain the node's name, so there may be one cluster at a time.

@@ -154,7 +154,11 @@ fn jobs_that_are_ended(tracking: Tracking) {
     out_of_time.assert_has_results();
     cluster.until_over(&out_of_time_with_a_shell.number);
     if tracking == Tracking::ControlGroups {
-        out_of_time_with_a_shell.assert_report_finishes();
+        // Slurm kills all processes of the job once its shell has died; the collector may have been faster.
+        match out_of_time_with_a_shell.summary().expect("a summary")["run"].get("running") {
+            Some(_) => out_of_time_with_a_shell.assert_report_finishes(),
+            None => drop(out_of_time_with_a_shell.assert_has_results()),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use super::put;
@@ -64,7 +65,9 @@ pub fn serve(then: impl FnOnce()) {
     }
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
-    let counting = std::thread::spawn(move || count_energy(gpus, &stopped));
+    let (first, counts) = channel();
+    let counting = std::thread::spawn(move || count_energy(gpus, &stopped, &first));
+    counts.recv().unwrap();
     std::thread::sleep(Duration::from_millis(50));
     then();
     stop.store(true, Ordering::Relaxed);
@@ -108,7 +111,7 @@ struct Gpu {
     power: Power,
 }
 
-fn count_energy(gpus: Vec<Gpu>, stop: &AtomicBool) {
+fn count_energy(gpus: Vec<Gpu>, stop: &AtomicBool, counted: &Sender<()>) {
     let begin_ns = super::monotonic_ns();
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(PERIOD);
@@ -126,6 +129,7 @@ fn count_energy(gpus: Vec<Gpu>, stop: &AtomicBool) {
             gpu.metrics.write_all_at(&(clock_ns / 10).to_le_bytes(), 96).unwrap();
             gpu.metrics.write_all_at(&middle, 22).unwrap();
         }
+        let _ = counted.send(());
     }
 }
 

@@ -448,7 +448,8 @@ fn a_writer_does_not_wait_for_a_dead_collector() {
     }
     assert!(writer.suppressed_calls() > 90_000);
     let waited = begun.elapsed().as_secs_f64();
-    assert!((3.0..20.0).contains(&waited), "there is one wait, not 100,000: {waited} s");
+    // On a busy machine each of its thousands of short sleeps takes longer. 100,000 waits would take days.
+    assert!((3.0..300.0).contains(&waited), "there is one wait, not 100,000: {waited} s");
 }
 
 /// The collector is killed while a program waits for room; another one comes a second later.
