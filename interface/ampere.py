@@ -35,7 +35,7 @@ def _find():
         return None, False
     get.argtypes, get.restype = [ctypes.c_uint], ctypes.POINTER(_Functions)
     found = get(1)
-    # The first libraries had only four functions.
+    # Older libraries have only the first four functions.
     has_ranges = hasattr(library, "ampere_interface_functions") and library.ampere_interface_functions() >= 6
     return (found.contents, has_ranges) if found else (None, False)
 
@@ -63,7 +63,7 @@ if _found:
         _mark(_bytes(name))
 
     def work(name, units):
-        """Counts units of work that were done, such as time steps. They are finite and more than 0."""
+        """Counts units of work that were done, such as time steps. `units` must be finite and more than 0."""
         _work(_bytes(name), units)
 
 else:

@@ -76,7 +76,7 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
         arguments.format = Format::Json;
     }
     if arguments.format.is_of_events() {
-        let only = "ampere report makes this format: ampere report TRACE -f FORM";
+        let only = "ampere report makes this format: ampere report TRACE -f FORMAT";
         crate::usage::wrong("attribute", ErrorKind::ArgumentConflict, only);
     }
     let results =
@@ -110,7 +110,7 @@ pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> 
     let attributed = figures(&arguments, options)?;
     drop(step);
     bar.end();
-    // If there are several processes, only the last one has the figures.
+    // If a launcher started several processes, only one of them has the figures.
     let Some(attributed) = attributed else { return Ok(ExitCode::SUCCESS) };
     for line in attributed.warnings.iter().chain(&attributed.odd) {
         eprint_warning(line);

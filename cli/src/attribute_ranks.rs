@@ -90,8 +90,9 @@ impl Files<'_> {
         }
         // Only one process succeeds in renaming this file.
         let first = all[0].with_extension("joined");
-        if std::fs::rename(&all[0], &first).is_err() {
-            return Ok(None);
+        match std::fs::rename(&all[0], &first) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+            renamed => renamed.with_context(|| format!("cannot rename {}", all[0].display()))?,
         }
         let read = std::iter::once(&first).chain(&all[1..]).map(|path| -> anyhow::Result<Part> {
             let read = ampere_owned::open_own(path).map(BufReader::new).map_err(anyhow::Error::from);

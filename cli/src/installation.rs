@@ -38,8 +38,8 @@ pub fn find() -> anyhow::Result<Installation> {
     let host = std::fs::canonicalize(library("libampere_host.so")?)?;
     let preloaded = host.with_file_name(ampere_preload::DIRECTORY);
     // On x86-64, the loader of a 32-bit program replaces $PLATFORM by a name such as i686, where there is an empty library.
-    let twin = cfg!(target_arch = "x86_64").then_some("i686");
-    for platform in [ampere_preload::NATIVE].into_iter().chain(twin) {
+    let narrow = cfg!(target_arch = "x86_64").then_some("i686");
+    for platform in [ampere_preload::NATIVE].into_iter().chain(narrow) {
         let file = preloaded.join(platform).join(ampere_preload::FILE);
         if !file.is_file() {
             bail!("no {}: build or install all of ampere", file.display());

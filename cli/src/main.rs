@@ -59,9 +59,9 @@ enum Command {
     Attribute(attribute::AttributeArguments),
     /// Measure how fast the counters are, how far they lag and how noisy they are
     Calibrate(calibrate::CalibrateArguments),
-    /// Play an existing OTF2 trace as if it ran now, with live metrics
+    /// Replay an existing OTF2 trace in real time, with live metrics
     Replay(replay::ReplayArguments),
-    /// Show a run's summary: as a table, a page with pictures, rows for other programs
+    /// Show a run's summary: as a table, a page with pictures, data for other programs
     Report(report::ReportArguments),
     /// Watch a run while it is running, on the whole terminal, with keys as in htop
     Top(top::TopArguments),
@@ -69,7 +69,7 @@ enum Command {
     Compare(compare::CompareArguments),
     /// Finish a run that was killed together with its collector
     Recover(recover::RecoverArguments),
-    /// Count units of work of the run that this is a part of: `ampere work steps 100`
+    /// Count units of work for the run in which this is called: `ampere work steps 100`
     Work(work::WorkArguments),
     /// Check what this node has, and advise on what is missing
     Doctor(doctor::DoctorArguments),

@@ -19,7 +19,7 @@ mod tests {
     fn a_percentage_has_a_sign_and_is_not_negative() {
         assert_eq!(
             [percent("5%"), percent("0.5 %"), percent("0%")],
-            [5.0, 0.5, 0.0].map(|of| Ok(Percent(of)))
+            [5.0, 0.5, 0.0].map(|number| Ok(Percent(number)))
         );
         for wrong in ["5", "0.05", "-1%", "%", "five%", "inf%", "nan%", ""] {
             assert!(percent(wrong).is_err(), "{wrong}");

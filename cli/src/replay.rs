@@ -71,6 +71,7 @@ pub fn replay(mut arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
     arguments.trace = trace_in(&arguments.trace);
     let installation = installation::find()?;
     let config = Config::load(given(&arguments.config))?;
+    // The token is only checked here, so that a mistake is reported before the trace is read.
     Access::load(&config).map_err(anyhow::Error::msg)?;
     let mut replay = Replay::of_trace(&arguments.trace, &config)?;
     let ticks = |lag: Duration| (lag.as_secs_f64() * replay.ticks_per_second as f64) as u64;
@@ -151,7 +152,7 @@ impl Replaying<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns the time for which the final figures are served, which is not so long that an instant overflows.
+    /// Returns the time for which the final figures are served, limited so that adding it to an instant does not overflow.
     fn hold(&self) -> Duration {
         self.arguments.hold.min(Duration::from_secs(1 << 30))
     }

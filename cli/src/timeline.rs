@@ -109,8 +109,8 @@ impl Run<'_> {
             firefox::interval_ms(seconds, self.parts.iter().map(|part| part.summary.run.ranks).sum());
         let kept = Kept::<Vec<Recorded>>::default();
         self.attribute((&begins(&spans), false), (&kept, |kept: &mut Vec<_>| kept), |clock, begin, part| {
-            let of = (clock, begin);
-            Box::new(Profiler::new(of, interval_ms, self.only(), &part.summary, kept.clone()))
+            let clock_and_begin = (clock, begin);
+            Box::new(Profiler::new(clock_and_begin, interval_ms, self.only(), &part.summary, kept.clone()))
         })?;
         let mut parts = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
         let begin = spans.iter().filter_map(|span| span.begin).min();

@@ -5,8 +5,8 @@ use anyhow::Context;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes a file completely or not at all. A file that is not a regular file, or to which a link leads, is written to and not
-/// replaced.
+/// Writes a file completely or not at all. But anything that is not a regular file, and a file to which a link leads, is written
+/// to in place, and is not replaced.
 pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let there = std::fs::symlink_metadata(path).ok();
     if there.is_none_or(|there| there.is_file() || there.is_dir()) {
@@ -32,7 +32,7 @@ pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()
 fn leads_to_descriptor(path: &Path) -> io::Result<bool> {
     let mut at = path.to_owned();
     for _ in 0..40 {
-        // Every user may write into /dev/shm.
+        // What is in /dev/shm is not a device: every user may put files there.
         if at.starts_with("/proc") || at.starts_with("/dev") && !at.starts_with("/dev/shm") {
             return Ok(true);
         }

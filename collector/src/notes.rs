@@ -1,6 +1,8 @@
 //! Messages about a run, one line each, for the summary and the terminal.
 
 use ampere_model::text::short;
+use rustc_hash::{FxBuildHasher, FxHashSet};
+use std::hash::BuildHasher;
 
 /// The maximum number of notes that are kept, which is more than a reader can use.
 const NOTES_MAX: usize = 200;
@@ -12,7 +14,8 @@ const NOTE_CHARACTERS_MAX: usize = 1000;
 pub struct Notes {
     lines: Vec<String>,
     losses: Vec<String>,
-    left_out: usize,
+    /// Hashes of the notes for which there was no place.
+    left_out: FxHashSet<u64>,
 }
 
 impl Notes {
@@ -24,7 +27,7 @@ impl Notes {
         }
         match self.lines.len() < NOTES_MAX {
             true => self.lines.push(line),
-            false => self.left_out += 1,
+            false => _ = self.left_out.insert(FxBuildHasher.hash_one(&line)),
         }
     }
 
@@ -49,14 +52,12 @@ impl Notes {
     pub fn losses(&self) -> &[String] {
         &self.losses
     }
-}
 
-impl Notes {
     /// Returns these notes and others that are made at the end, within the limits on their number and length.
     pub fn with(&self, others: Vec<String>) -> Vec<String> {
         let mut all: Vec<String> = self.lines.iter().cloned().chain(others.into_iter().map(cut)).collect();
         // The notes that are made at the end are sums over the run, so they are kept.
-        let left_out = self.left_out + all.len().saturating_sub(NOTES_MAX);
+        let left_out = self.left_out.len() + all.len().saturating_sub(NOTES_MAX);
         if left_out > 0 {
             let after = self.lines.len().min(NOTES_MAX / 2);
             all.drain(after..after + all.len().saturating_sub(NOTES_MAX));
@@ -82,6 +83,7 @@ mod tests {
         let mut notes = Notes::default();
         (0..1000).for_each(|number| notes.add(format!("{number} {}", "x".repeat(5000))));
         notes.add(notes.lines()[0].clone());
+        notes.add(format!("999 {}", "x".repeat(5000)));
         let all = notes.with((0..50).map(|number| format!("at the end {number}")).collect());
         assert_eq!((notes.lines().len(), all.len()), (NOTES_MAX, NOTES_MAX + 1));
         assert!(all.iter().all(|note| note.chars().count() <= NOTE_CHARACTERS_MAX));

@@ -88,8 +88,8 @@ fn rename_process(log: &mut [u8], process: u32) {
     }
 }
 
-/// Makes the files that a run has left: the logs of the program and the sampler, with a part of a ring of each or with records on
-/// disk in place of the rings.
+/// Makes a seed from which the target makes the files that a run has left: the logs of the program and the sampler, with a part
+/// of a ring of each, or with records on disk in place of the rings.
 fn left_over(logs: &[Vec<u8>], rings: &[(String, Vec<u8>)], in_shared_memory: bool) -> Vec<u8> {
     let mut whole = vec![if in_shared_memory { 2 } else { 1 }, 0];
     let program = logs.iter().max_by_key(|log| log.len());

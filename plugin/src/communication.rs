@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether the environment asks for a trace.
+/// Whether the run has a trace: the environment does not switch it off.
 pub fn is_wanted() -> bool {
     let off = |value: String| matches!(value.trim(), "off" | "0" | "false");
     !std::env::var("AMPERE_TRACE").is_ok_and(off)
@@ -24,7 +24,7 @@ const KNOWN_MAX: usize = 4096;
 /// Score-P's `SCOREP_INVALID_INTERIM_COMMUNICATOR`.
 const NO_COMMUNICATOR: AnyHandle = 0;
 
-/// Whether this is the communicator's first event.
+/// Notes that a communicator has an event. Returns whether this is its first one; `false` if there is no room in [`KNOWN`].
 fn is_first_of(communicator: AnyHandle) -> bool {
     let start = (communicator.wrapping_mul(0x9e37_79b1) >> 20) as usize;
     for step in 0..KNOWN_MAX {

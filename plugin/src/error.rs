@@ -33,7 +33,7 @@ pub enum Error {
     #[error("ampere's collector ended before it had opened a counter")]
     CollectorEnded,
     #[error(
-        "ampere's collector has not opened its counters within {} s: exclude the source that hangs by AMPERE_COUNTERS",
+        "ampere's collector has not opened its counters within {} s: exclude the source that hangs with AMPERE_COUNTERS",
         .0.as_secs()
     )]
     CountersNotOpened(Duration),

@@ -62,13 +62,13 @@ pub fn find(location: *const Location) -> Option<&'static LocationData> {
 /// Score-P for the data.
 pub fn remember(location: *const Location, data: &'static LocationData) {
     let mut places = [&FIRST, place_of(location)].into_iter();
-    let is_free = |place: &&Place| {
+    let try_take = |place: &&Place| {
         place.location.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     };
-    if let Some(place) = places.find(is_free) {
+    if let Some(place) = places.find(try_take) {
         place.data.store(std::ptr::from_ref(data).cast_mut(), Ordering::Relaxed);
-        // This fails if `forget_all` was called in the meantime.
         let to = location.cast_mut();
+        // This fails if `forget_all` was called in the meantime.
         _ = place.location.compare_exchange(TAKEN, to, Ordering::Release, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,5 @@
-//! The plugin's allocator: the program's own, and a reserve for when that fails. New work checks [`is_left`] first.
+//! The plugin's allocator: the program's own, and a reserve for when that fails. Code that is about to keep more memory, as for a
+//! new location, checks [`is_left`] first.
 
 use ampere_signal_safety::Reserve;
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -81,7 +81,8 @@ impl State {
         self.session.announce();
     }
 
-    /// Records that a location gets no ring: from now on its calls are only counted, and reported at the end.
+    /// Records that a location gets no ring, and writes that to the log. From now on its calls are only counted; their number is
+    /// written at the end.
     fn refuse_location(&self) {
         self.refused_locations.fetch_add(1, Ordering::Relaxed);
         self.define_unrecorded();
@@ -134,7 +135,8 @@ extern "C" fn forked() {
 /// Whether the results of this process's run have already been written. This happens if the run's command ended while this
 /// process, or the one that started it, was still running.
 fn run_has_ended() -> bool {
-    let Some(output) = std::env::var_os("AMPERE_OUTPUT").map(PathBuf::from) else { return false };
+    let output = std::env::var_os("AMPERE_OUTPUT").filter(|path| !path.is_empty());
+    let Some(output) = output.map(PathBuf::from) else { return false };
     output.join("summary.json").exists() && !output.join("collector.json").exists()
 }
 
@@ -345,7 +347,7 @@ macro_rules! number {
     };
 }
 
-/// Writes a new definition of Score-P's into the log. Score-P may call this from any thread, before `init_mpp`, with its locks
+/// Writes the definition of a new region into the log. Score-P may call this from any thread, before `init_mpp`, with its locks
 /// held, and with sampling also in a signal handler, which may have interrupted `malloc`. So nothing is allocated here, nor
 /// anywhere else under Score-P's lock or the log's. (Score-P's handler interrupts neither us nor Score-P.)
 pub fn new_definition(handle: AnyHandle, kind: c_int) {
@@ -417,7 +419,7 @@ pub unsafe extern "C" fn ampere_define_stream_device(
     });
 }
 
-/// An addition to Score-P's interface: the embedded host reports the number of GPU commands that were not recorded so far, and the
+/// An addition to Score-P's interface: the embedded host reports how many GPU commands could not be recorded so far, and the
 /// errors of GPU clocks.
 #[unsafe(no_mangle)]
 pub extern "C" fn ampere_report_gpu_records(not_recorded: u64, clock_error: u64, clock_drift: u64) {

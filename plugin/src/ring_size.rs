@@ -4,7 +4,7 @@ use ampere_model::launcher::local_rank_and_size;
 use ampere_ring::RING_RECORDS_MIN;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The maximum size of all rings of a node together, whatever the number of ranks.
+/// The limit on all rings of a node together. It is exceeded only if the user has set a size, or if the smallest rings need more.
 const NODE_BYTES: u64 = 256 << 20;
 /// The largest ring of a main thread, which is the busiest, or of a GPU stream, whose events come in large batches.
 const MAIN_BYTES_MAX: u64 = 8 << 20;
@@ -32,6 +32,7 @@ pub struct RingSizes {
 #[derive(Clone, Copy, Default)]
 pub struct OtherProcesses {
     pub count: u64,
+    /// The bytes of all their rings together.
     pub ring_bytes: u64,
 }
 
@@ -66,8 +67,8 @@ impl RingSizes {
         RingSizes { fixed: None, left: AtomicU64::new(bytes) }
     }
 
-    /// Returns the size of a new location's ring: the largest power of two that is at most half of the remaining bytes, so that
-    /// later locations get some, too. It is clamped to the limits for a location of this kind.
+    /// Returns the size of a new location's ring: that which the user has set, or else the largest power of two that is at most
+    /// half of the remaining bytes, so that later locations get some, too, clamped to the limits for a location of this kind.
     pub fn next(&self, id: u32, is_gpu: bool) -> u64 {
         let bytes_max = match id {
             0 => MAIN_BYTES_MAX,

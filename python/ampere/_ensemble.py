@@ -49,7 +49,10 @@ class Rank(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A device's joules since the start (of an energy) or watts (of a power) at seconds since the start of the trace."""
+    """A device over time: its joules since the start, or its watts if the metric is a power.
+
+    `times` are in seconds since the start of the trace.
+    """
 
     name: str
     kind: MetricType
@@ -72,7 +75,7 @@ class Node:
         """The metrics that are devices, by name. The trace is attributed for them when they are first asked for."""
         if self._metrics is None:
             files = _Files()
-            sections = [_section(_pattern(of), config) for of, config in self._configs.items()]
+            sections = [_section(_pattern(key), config) for key, config in self._configs.items()]
             run = attribute(self._trace, config=_settings(files, sections))
             paths = run.call_paths.to_pandas()
             own = set(paths.node[paths.location_group.isin([rank.name for rank in self.ranks])])
@@ -109,15 +112,19 @@ class Node:
 def _config_of(metric: str, configs: Configs) -> MetricConfig | None:
     if metric in configs:
         return configs[metric]
-    matching = (config for of, config in configs.items() if re.match(_pattern(of), metric))
+    matching = (config for key, config in configs.items() if re.fullmatch(_pattern(key), metric))
     return next(matching, None)
 
 
-def _pattern(of: str | re.Pattern[str]) -> str:
-    """Returns the expression of a key. As in the Python ampere, text is one if it begins with ^, and the start of a name is enough."""
-    if isinstance(of, str):
-        return f"(?:{of}).*" if of.startswith("^") else re.escape(of)
-    return f"{'(?i)' if of.flags & re.IGNORECASE else ''}(?:{of.pattern}).*"
+def _pattern(key: str | re.Pattern[str]) -> str:
+    """Returns a pattern for the whole names of the metrics that a key of the configurations means.
+
+    As in the Python ampere, a text that begins with ^ is a regular expression, and an expression has to match only the start of
+    a name.
+    """
+    if isinstance(key, str):
+        return f"(?:{key}).*" if key.startswith("^") else re.escape(key)
+    return f"{'(?i)' if key.flags & re.IGNORECASE else ''}(?:{key.pattern}).*"
 
 
 def _section(pattern: str, config: MetricConfig | None) -> str:
@@ -183,7 +190,8 @@ class Ensemble:
     ) -> pandas.DataFrame:
         """Returns a row for each call of the chosen ranks' main threads, with its joules or its mean watts in the column Value.
 
-        A call that ended before the metric's first sample has 0, as there, and a call that uses nothing of the metric NaN.
+        A call that ended before the metric's first sample has 0, as in the Python ampere. A call that uses nothing of the metric
+        has NaN.
         """
         for name, value, known in (
             ("concurrency_mode", concurrency_mode, ("shared", "independent")),
@@ -202,7 +210,7 @@ class Ensemble:
                 if calls[f"{strategy}_joules"].notna().any():
                     frames.append(_as_there(calls, run.name, node.name, strategy, output_mode))
         if not frames:
-            raise KeyError(f"no call has joules of {metric_name!r}: is it a metric of the trace, and are the ranks named as there?")
+            raise KeyError(f"no call has joules of {metric_name!r}: is it a metric of the trace, and are the ranks named as in the trace?")
         return _module("pandas").concat(frames, ignore_index=True)
 
 

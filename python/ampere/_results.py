@@ -124,7 +124,7 @@ def _shown(value: Any) -> str:
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:
-    """Returns the names of all columns that have a value in a row."""
+    """Returns the names of all columns that have a value in at least one row."""
     return list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
 
 
@@ -169,7 +169,7 @@ class Run:
             of_device = {"node": device["node"], "device": device["name"], "energy": device["energy"], "unit": device["unit"]}
             for view in device["views"]:
                 rows += [{**of_device, "view": view["view"], **region} for region in view["regions"]]
-        # Without kernels, their table has the columns of the ranks.
+        # The columns are those of all views, so that a table without rows has columns, too.
         return _table(_columns(rows), [row for row in rows if row["view"] == of_view])
 
     @property
@@ -206,7 +206,7 @@ class Run:
         return Frame(path=path, keep=self._files)
 
     def timeline(self, by: str = "rank", bins: int = 100) -> Frame:
-        """Joules and watts over time, by rank, device, region, waiting or balance: the columns of `ampere report -f timeline`."""
+        """Joules and watts over time, by the policy of the settings: by rank, device, region, waiting or balance: the columns of `ampere report -f timeline`."""
         config = [word for word in self._options if word.startswith("--config=")]
         options = ["-f", "timeline", "--by", by, "--bins", str(bins), *config]
         return self._report(f"timeline-{by}-{bins}.parquet", self._trace, options)

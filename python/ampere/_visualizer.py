@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Visualizer"]
 
-# Calls that are shorter than this part of the picture are drawn together.
+# The picture is divided into this many columns. Calls of one depth that start in the same column are drawn together.
 _PIXELS = 2000
 # Names are written into boxes that are wider than this part of the picture.
 _NAMED = 0.05
@@ -51,7 +51,7 @@ class Visualizer:
         *,
         save_path: Path | None = None,
     ) -> None:
-        """Draws metrics as lines above the calls of several ranks. A metric has `name`, `times` and `values`, or is a tuple of them."""
+        """Draws metrics as lines that start at 0 above the calls of ranks. A metric has, or is, a name, times and values."""
         pyplot = _module("matplotlib.pyplot")
         heights = [1.0] + [1.5] * len(ranks)
         size = (14, 3 + 2 * len(ranks))
@@ -83,7 +83,7 @@ class Visualizer:
         top_n: int = 24,
         aggregation_func: str = "mean",
     ) -> None:
-        """Draws a value for each function and rank: `aggregation_func` of its calls. `sort_by` is a rank, or else all count."""
+        """Draws a value for each function and rank: `aggregation_func` of its calls. `sort_by`: a rank, or else their sum."""
         if "Rank" not in df:
             df = df.assign(Rank="All")
         matrix = df.pivot_table(index="Name", columns="Rank", values="Value", aggfunc=aggregation_func)
@@ -129,7 +129,7 @@ def _bar(figure: Any, axes: Any, norm: Any, label: str) -> None:
 
 
 def _calls(axes: Any, calls: pandas.DataFrame, norm: Any) -> None:
-    """Draws calls as boxes. Short calls next to each other share a box, which has the largest of their values."""
+    """Draws calls as boxes. Calls that start in the same column share a box, which has the largest of their values."""
     if calls.empty:
         axes.text(0.5, 0.5, "no calls", ha="center", transform=axes.transAxes)
         return

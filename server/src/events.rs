@@ -1,13 +1,13 @@
 //! Sends the live page's stream of events: the page, once a second, to each browser as fast as the browser reads. A browser that
-//! does not read gets nothing more. Like every connection, the stream ends after half a minute, and the page requests the next
-//! one.
+//! does not read gets nothing more. The stream ends after 25 seconds, before its connection would be closed, and the page
+//! requests the next one.
 
 use crate::http::{Service, Wanted};
 use ampere_collector::serving::page;
 use ampere_endpoint::linger::PAGE;
 use ampere_report::page::{Page, State, Tables};
 use hyper::body::{Body, Bytes, Frame};
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,13 +21,15 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The duration of a stream. It ends before its connection is closed, because a browser reports a closed connection as an error.
 const LENGTH: Duration = Duration::from_secs(25);
+/// A page that does not request the next stream for this time after the last one has been closed.
+const NEXT_LIMIT: Duration = Duration::from_secs(5);
 /// The period with which a page is sent.
 const PERIOD: Duration = Duration::from_secs(1);
 /// A page that was made for another reader is used again while it is younger than this.
 const PAGE_AGE: Duration = Duration::from_millis(900);
 /// The time spent on the page's tables is at most the collector's time divided by this. With very many call paths, they are made
 /// less often.
-const PART_MAX: u32 = 100;
+const TIME_DIVISOR: u32 = 100;
 /// The maximum number of ranks with pages of their own at the same time, because each of these takes its part of the collector's
 /// time.
 const RANKS_MAX: usize = 8;
@@ -41,8 +43,8 @@ pub(crate) struct Pages {
     /// The latest page of each chosen rank.
     made: Mutex<HashMap<Option<usize>, Made>>,
     places: Arc<Semaphore>,
-    /// The number of streams that have ended before the run, and whose pages have not requested the next one.
-    between_streams: Cell<u32>,
+    /// The ends of streams that ended while the run continued, and whose pages have not requested the next stream yet.
+    between_streams: RefCell<Vec<Instant>>,
 }
 
 struct Made {
@@ -55,7 +57,7 @@ struct Made {
 impl Default for Pages {
     fn default() -> Pages {
         let places = Arc::new(Semaphore::new(STREAMS_MAX));
-        Pages { made: Mutex::default(), places, between_streams: Cell::default() }
+        Pages { made: Mutex::default(), places, between_streams: RefCell::default() }
     }
 }
 
@@ -89,7 +91,7 @@ impl Service {
             answer = tokio::time::timeout(LOOP_LIMIT, answer) => {
                 let (page, took) = answer.ok()?.ok()?;
                 let (page, at) = (Arc::new(page), Instant::now());
-                let until = at + PAGE_AGE.max(PART_MAX * took);
+                let until = at + PAGE_AGE.max(TIME_DIVISOR * took);
                 made.insert(rank, Made { at, until, page: page.clone() });
                 Some(page)
             }
@@ -102,8 +104,9 @@ impl Service {
     /// Records that a stream has ended. After the end of the run, all pages have the final figures once there is no stream left
     /// and no page is about to request the next one. Then the collector no longer waits for pages.
     pub(crate) fn stream_ended(&self, from: Option<IpAddr>) {
-        let are_all_closed =
-            self.pages.places.available_permits() == STREAMS_MAX && self.pages.between_streams.get() == 0;
+        let mut between = self.pages.between_streams.borrow_mut();
+        between.retain(|ended| ended.elapsed() < NEXT_LIMIT);
+        let are_all_closed = self.pages.places.available_permits() == STREAMS_MAX && between.is_empty();
         if self.latest.page.get().is_some() && are_all_closed {
             self.scrapers.answered(&(from, PAGE.to_owned()), Instant::now(), true);
         }
@@ -146,7 +149,7 @@ impl Events {
         reader: Reader,
     ) -> Option<(Events, OwnedSemaphorePermit)> {
         let place = service.pages.places.clone().try_acquire_owned().ok()?;
-        service.pages.between_streams.update(|pages| pages.saturating_sub(1));
+        service.pages.between_streams.borrow_mut().pop();
         let (service, due) = (service.clone(), Instant::now());
         let (seen, is_first, has_ended) = (None, true, false);
         let source = Source { service, rank, reader, due, end: due + LENGTH, seen, is_first, has_ended };
@@ -160,7 +163,7 @@ impl Source {
             return None;
         }
         if Instant::now() > self.end {
-            self.service.pages.between_streams.update(|pages| pages + 1);
+            self.service.pages.between_streams.borrow_mut().push(Instant::now());
             return None;
         }
         tokio::time::sleep_until(self.due.into()).await;

@@ -65,10 +65,15 @@ enum Failure {
     Refused(#[from] Refused),
 }
 
+/// The state of asking one node.
 struct Asked {
+    /// The addresses to try, in this order.
     places: Result<Vec<SocketAddr>, find::Unreachable>,
+    /// The time of the next request.
     due: Instant,
+    /// The number of requests in a row that have failed.
     failures: u32,
+    /// Whether an answer is awaited.
     is_asked: bool,
     has_ended: bool,
 }
@@ -90,19 +95,19 @@ pub(crate) async fn gather(service: Rc<Service>, of: Gathering) {
     let begun = Instant::now();
     let (nodes, answers) = Default::default();
     let mut gatherer = Gatherer { service, of, token: None, nodes, answers, notes: 0 };
-    let mut look: Option<JoinHandle<Vec<Found>>> = None;
-    let mut next_look = begun;
+    let mut search: Option<JoinHandle<Vec<Found>>> = None;
+    let mut next_search = begun;
     loop {
-        if look.is_none() && next_look <= Instant::now() {
-            look = Some(gatherer.look());
+        if search.is_none() && next_search <= Instant::now() {
+            search = Some(gatherer.search());
         }
         let due = gatherer.ask_those_due();
-        let wake = if look.is_some() { due } else { due.min(next_look) };
+        let wake = if search.is_some() { due } else { due.min(next_search) };
         tokio::select! {
-            found = async { look.as_mut().expect("it is some").await }, if look.is_some() => {
-                look = None;
+            found = async { search.as_mut().expect("it is some").await }, if search.is_some() => {
+                search = None;
                 let period = if begun.elapsed() < START_TIME { START_SEARCH_PERIOD } else { SEARCH_PERIOD };
-                next_look = Instant::now() + period;
+                next_search = Instant::now() + period;
                 found.into_iter().flatten().for_each(|found| gatherer.take_found(found));
             }
             Some(answer) = gatherer.answers.join_next(), if !gatherer.answers.is_empty() => {
@@ -119,7 +124,7 @@ pub(crate) async fn gather(service: Rc<Service>, of: Gathering) {
 
 impl Gatherer {
     /// Searches for nodes, in a thread of its own, because a network file system may be slow.
-    fn look(&self) -> JoinHandle<Vec<Found>> {
+    fn search(&self) -> JoinHandle<Vec<Found>> {
         let is_fine = |node: &&Asked| node.has_ended || node.failures == 0 && node.places.is_ok();
         let known = self.nodes.iter().filter(|(_, node)| is_fine(node)).map(|(name, _)| name.clone());
         let known: BTreeSet<String> = known.collect();
@@ -128,7 +133,7 @@ impl Gatherer {
     }
 
     fn take_found(&mut self, found: Found) {
-        if self.nodes.is_empty() {
+        if self.token.is_none() {
             self.open();
         }
         let mut nodes = self.service.nodes.borrow_mut();
@@ -218,8 +223,8 @@ impl Gatherer {
             node.places = Ok(std::iter::once(place)
                 .chain(node.places.iter().flatten().copied().filter(|at| *at != place))
                 .collect());
-            let is_known = !report.run.is_empty();
-            if is_known {
+            let has_begun = !report.run.is_empty();
+            if has_begun {
                 self.service.nodes.borrow_mut().take(name, &report, now)?;
             }
             Ok(report.is_last)
@@ -286,8 +291,8 @@ async fn ask(places: Vec<SocketAddr>, token: Option<Token>) -> Result<(Vec<u8>, 
 /// The path at which a node serves its report.
 pub const PATH: &str = "/node.json";
 
-/// Asks at one address. The token itself is not sent, because any user's program may have the address; if a token is required,
-/// the request contains a proof of knowing it.
+/// Asks at one address. The token itself is not sent, because another user's program may be listening there. If a token is
+/// required, the request is repeated with a proof that this collector knows it.
 async fn ask_at(place: SocketAddr, token: Option<&Token>) -> std::io::Result<Vec<u8>> {
     let answer = exchange(place, None).await?;
     let proof = token.and_then(|token| client::proof_for(&answer, token, &proof::place(Some(place)), PATH));

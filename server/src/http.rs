@@ -1,8 +1,8 @@
 //! The HTTP server of the live page, /metrics, /summary.json, /nodes and the figures for ampere's own programs. It has a thread
 //! of its own, so that a scrape never delays the collector's loop.
 //!
-//! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. There are
-//! limits on the size and time of a request's head, the time of a connection and the number of connections.
+//! The path of a request never names a file. A connection serves one request, so there is no pipelining. There are limits on the
+//! size and time of a request's head, the time of a connection and the number of connections of each address.
 
 use crate::events::{Events, Pages, Reader};
 use crate::gather::{self, Gathering, gather};
@@ -39,7 +39,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The head of a request must arrive within this time and have at most HEAD_BYTES.
 pub const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// The limit while half of all connections are taken: silent clients then delay a scrape only for a moment.
+/// The limit while more than half of all connections are taken: silent clients then delay a scrape only for a moment.
 const CROWDED_HEAD_LIMIT: Duration = Duration::from_millis(250);
 const HEAD_BYTES: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
@@ -233,6 +233,8 @@ pub async fn serve_connection(
     head_limit: Duration,
 ) {
     let asked = Asked::default();
+    // The connection may also be ended by its time limit, which drops all of this.
+    let _stream = StreamEnd { asked: &asked, service: &service, from };
     let answer = service_fn(|request| {
         let (service, asked) = (&service, &asked);
         async move { Ok::<_, Infallible>(service.answer(&request, from, asked).await) }
@@ -248,9 +250,21 @@ pub async fn serve_connection(
     if let (Ok(()), Some((by, is_last))) = (served, asked.scrape.take()) {
         service.scrapers.answered(&by, Instant::now(), is_last);
     }
-    if let Some(place) = asked.stream.take() {
-        drop(place);
-        service.stream_ended(from.map(|ends| ends.peer.ip()));
+}
+
+/// Ends the stream of events of a connection, if it has one, when the connection has ended.
+struct StreamEnd<'a> {
+    asked: &'a Asked,
+    service: &'a Service,
+    from: Option<Ends>,
+}
+
+impl Drop for StreamEnd<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.asked.stream.take() {
+            drop(place);
+            self.service.stream_ended(self.from.map(|ends| ends.peer.ip()));
+        }
     }
 }
 
@@ -473,9 +487,9 @@ impl Service {
     }
 }
 
-/// Whether a client may see the command, the job and notes. It may if it has the token, or if it is a process of this user.
-/// Only a process of this user can connect to a Unix socket with mode 0600. For a connection over loopback the kernel is asked
-/// for the user. That takes a moment, so it is done only if it makes a difference.
+/// Whether a client may see the command, the job and notes. It may if it has the token, or if it is a process of this user or of
+/// root. Only such a process can connect to a Unix socket with mode 0600 (`from` is `None`). For a connection over loopback the
+/// kernel is asked for the user. That takes a moment, so it is done only without a token.
 fn sees_all(has_token: bool, from: Option<Ends>) -> bool {
     has_token || from.is_none_or(peer::is_own_user)
 }

@@ -1,6 +1,6 @@
 //! Sends the energy of devices, ranks and regions to an OpenTelemetry collector, if the setting `AMPERE_OTLP` asks for it: OTLP
-//! in JSON over HTTP. It has a thread of its own, which does not delay the run: the collector waits for it only after the results
-//! are written, for up to 5 s.
+//! in JSON over HTTP. A thread of its own sends it and does not delay the run: the collector waits for the thread only after the
+//! results are written, for up to 5 s.
 
 use crate::http::Wanted;
 use ampere_collector::serving::latest::Latest;

@@ -296,7 +296,7 @@ fn a_rise_above_the_limit_has_an_exit_status_of_its_own() {
         [0]
 
         $ ampere compare a1 b1 --fail-above 5% --region solve
-        ampere: joules of solve rose by 8.0 % (one run is no group, so the noise is not known), more than the 5 % allowed
+        ampere: joules of solve rose by 8.0 % (a single run shows no noise, so there is no range), more than the 5 % allowed
         [3]
 
         $ ampere compare a1 -- b1 --fail-above 5% --metric absent
@@ -361,7 +361,7 @@ fn a_ci_system_can_read_the_checks_of_a_comparison() {
         - 2: `b1` 1 rank on node0, measured
         - 2: `b2` 1 rank on node0, measured
         - 2: `<b>"&�` 1 rank on node0, measured
-        - ±: the 95 % interval of a change (Welch). Of the rows that differ, at most 5 % do so by chance (Benjamini and Hochberg)
+        - ±: the 95 % interval of a change (Welch). Of the rows that differ, at most 5 % are expected to do so by chance (Benjamini and Hochberg)
     "#]].assert_eq(&markdown.stdout);
 }
 

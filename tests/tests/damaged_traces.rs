@@ -71,7 +71,7 @@ fn incomplete(done: &Done, notes: usize) -> serde_json::Value {
 /// The notes that the recorded trace always has: its powers are not devices.
 const POWERS_LEFT_OUT: [&[&str]; 2] = [
     &[
-        "left out because they are powers of devices that have an energy: A2rocm_smi:::current_socket_power:device=0, \
+        "left out because they are powers of devices whose energy is recorded, too: A2rocm_smi:::current_socket_power:device=0, \
        A2rocm_smi:::current_socket_power:device=1, A2rocm_smi:::current_socket_power:device=2, \
        A2rocm_smi:::current_socket_power:device=3",
     ],

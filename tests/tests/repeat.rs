@@ -61,7 +61,7 @@ fn a_series_ends_when_the_mean_is_known_or_the_command_fails() {
     let fails_at_last = "echo >> count; [ $(wc -l < count) -lt 2 ] || exit 7";
     let done = series(&place, &["--repeat", "9"], fails_at_last);
     assert_eq!((done.code, runs(&place).len()), (7, 2), "{done:#?}");
-    assert!(done.stderr.contains("run 2 of 9 ended with a bad status, and so does the series"), "{done:#?}");
+    assert!(done.stderr.contains("run 2 of 9 ended with a bad status: the series stops here"), "{done:#?}");
     for (options, words) in [
         (&["--until", "2%"][..], "--repeat"),
         (&["--repeat", "0"], "0 is not in 1..=1000"),

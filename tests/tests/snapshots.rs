@@ -185,7 +185,7 @@ fn the_page() {
           calls 15, dynamic_joules 0.0, inclusive_joules 91.50000000000003, joules 91.50000000000003, "kernel", seconds 0.96, watts 0.0
         by location group
           dynamic_joules 0.0, joules 91.5, "Context of HIP[0:0]"
-        "ranks view" of device 1: ["no watts: no function had 10 samples to itself"]
+        "ranks view" of device 1: ["no watts: no function was alone in 10 sample intervals"]
           calls 2, inclusive_joules 221.12999999999943, joules 197.78849999999943, least_joules 0.0, most_joules 221.12999999999917, "main", seconds 3.58
           calls 40, inclusive_joules 23.34150000000001, joules 23.34150000000001, least_joules 0.0, most_joules 44.460000000000036, "solve", seconds 0.42
         by location group

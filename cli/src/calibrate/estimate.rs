@@ -10,8 +10,8 @@
 use super::wave::{Wave, quantile};
 
 /// The range of delays that are tried, in periods. Delays that differ by a whole period cannot be distinguished.
-const EARLIEST: f64 = -0.25;
-const LATEST: f64 = 0.75;
+const DELAY_MIN: f64 = -0.25;
+const DELAY_MAX: f64 = 0.75;
 const GRID: usize = 400;
 /// The maximum number of parts into which the run is split. The spread of their delays shows the uncertainty.
 const PARTS: usize = 10;
@@ -19,7 +19,8 @@ const PARTS: usize = 10;
 const DELAY_RANGE: f64 = 0.25;
 /// A counter needs at least this many movements in a period to show its two levels.
 const UPDATES_MIN: f64 = 4.0;
-/// No device uses more power than this (the attribution has the same limit). A larger step, or a decrease, is a reset.
+/// No device uses more power than this: it is the attribution's limit for a node (`crates/timeline/src/device.rs`), which has
+/// lower ones for single parts. A larger step, or a decrease, is a reset.
 const WATTS_MAX: f64 = 20_000.0;
 /// A response must be more than this fraction of the mean power, however regular it is.
 const RESPONSE_MIN: f64 = 1e-3;
@@ -144,7 +145,7 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
         outcome.verdict = Verdict::Aliased;
         return outcome;
     }
-    let delay = best_delay(&all, wave, EARLIEST * wave.period, LATEST * wave.period, GRID);
+    let delay = best_delay(&all, wave, DELAY_MIN * wave.period, DELAY_MAX * wave.period, GRID);
     if !responds(&all, wave, delay, outcome.mean_watts.unwrap_or(0.0)) {
         outcome.verdict = Verdict::NoResponse;
         return outcome;
@@ -154,10 +155,10 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
     outcome
 }
 
-/// Returns the usable intervals: those for which the state of the load is known at every delay that is tried.
+/// Returns the usable intervals: those for which the state of the load is known at every delay that is tried for the whole run.
 fn intervals(movements: &Movements, wave: &Wave) -> Vec<Interval> {
     // After the last fall, the load is assumed to be idle for half a period.
-    let (begin, end) = (LATEST * wave.period, wave.end() + (0.5 + EARLIEST) * wave.period);
+    let (begin, end) = (DELAY_MAX * wave.period, wave.end() + (0.5 + DELAY_MIN) * wave.period);
     let seconds = |ns: u64| ns.wrapping_sub(wave.origin_ns) as i64 as f64 * 1e-9;
     let pairs = movements.windows(2).filter_map(|pair| {
         let (from, to) = (seconds(pair[0].0), seconds(pair[1].0));
@@ -203,7 +204,7 @@ impl Line {
         line
     }
 
-    /// Returns the additional watts while busy; 0 if all intervals were busy, or all idle.
+    /// Returns the additional watts while busy; 0 if the load was busy for the same fraction of each interval.
     fn amplitude(&self) -> f64 {
         let spread = self.xx - self.x * self.x / self.weight;
         if spread > 1e-9 * self.weight { (self.xy - self.x * self.y / self.weight) / spread } else { 0.0 }
@@ -300,7 +301,10 @@ fn describe(intervals: &[Interval], wave: &Wave, delay: f64, reading_period: f64
         .filter(|part| part.len() >= 4)
         .map(|part| best_delay(part, wave, delay - around, delay + around, GRID / 4))
         .collect();
-    let by_parts = mean_and_deviation(&each).1 / (each.len().max(1) as f64).sqrt();
+    let by_parts = match each.len() {
+        0 | 1 => around, // the delay was searched for within this time
+        count => mean_and_deviation(&each).1 / (count as f64).sqrt(),
+    };
     let line = Line::of(intervals, wave, delay, 0.0);
     let idle = (line.y - line.amplitude() * line.x) / line.weight;
     let (idle_steady, busy_steady) =

@@ -83,7 +83,7 @@ impl Report<'_> {
         for line in remarks {
             writeln!(out, "{line}")?;
         }
-        writeln!(out, "\nmean power over a period, from the rise on")?;
+        writeln!(out, "\nmean power over one period, starting when the load rises")?;
         let width =
             self.found.iter().map(|f| f.counter.device.name.chars().count()).max().unwrap_or(0).max(4);
         let busy = (self.wave.duty() * CELLS as f64).round() as usize;
@@ -274,7 +274,7 @@ pub fn delay(response: &Response) -> String {
     format!("{:.1} +- {:.1} ms", response.delay * 1e3, response.delay_error * 1e3)
 }
 
-/// Formats a time with three digits: `1.02 ms`, `15 ms`, `1.5 s`.
+/// Formats a time with at most three digits: `1.02 ms`, `15 ms`, `1.5 s`.
 pub fn time(seconds: f64) -> String {
     let (value, unit) = if seconds < 0.9995 { (seconds * 1e3, "ms") } else { (seconds, "s") };
     let decimals = if value < 9.995 {

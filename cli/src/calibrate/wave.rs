@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 
-/// The minimum number of periods in which a spread can be seen.
+/// The minimum number of periods from which the spread of a figure can be estimated.
 pub const PERIODS_MIN: usize = 4;
 
 /// An edge of the wave. Times are nanoseconds of CLOCK_MONOTONIC.
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_that_are_no_wave_are_refused() {
+    fn edges_that_do_not_form_a_wave_are_refused() {
         let refused = |edges: &[Edge]| Wave::new(edges).unwrap_err().to_string();
         assert!(refused(&[]).ends_with("idle, 0: 4 are needed, 20 are good"));
         assert!(refused(&edges(&[0, 5, 10, 15])).contains("idle, 2: 4 are needed"));

@@ -100,7 +100,8 @@ pub fn print(checks: &[Check], title: &str, screen: Option<Screen>, out: &mut dy
             writeln!(out, "  {mark}  {:<width$}  {text}", check.name)?;
             continue;
         };
-        let (text, command) = text.split_at(text.find(SHELL_LINE).unwrap_or(text.len()));
+        let command = text[check.found.len()..].find(SHELL_LINE).map(|at| check.found.len() + at);
+        let (text, command) = text.split_at(command.unwrap_or(text.len()));
         let indent = "  problem  ".len() + width + 2;
         let mark = if screen.colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark };
         let head = format!("  {mark}  {:<width$}  ", check.name);

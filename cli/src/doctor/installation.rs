@@ -1,4 +1,4 @@
-//! Checks that all parts of ampere are there, and that the collector starts and is of this version.
+//! Checks that all parts of ampere are there, and that the collector starts and has this version.
 
 use super::child::{self, ANSWER_TIME_MAX};
 use super::findings::{Check, Group};

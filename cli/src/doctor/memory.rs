@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The size of a main thread's ring, unless AMPERE_RING_BYTES sets another one.
 const RING_BYTES: u64 = 8 << 20;
-/// The size of the rings of all main threads of a node together: half of its memory for rings.
+/// The size of the rings of all main threads of a node together: half of the memory that the node's rings may take.
 const MAIN_RINGS_BYTES: u64 = 128 << 20;
 const RECORD_BYTES: u64 = ampere_ring::RECORD_BYTES as u64;
 const TMPFS_MAGIC: i128 = 0x0102_1994;
@@ -62,7 +62,7 @@ fn advice(error: &Error) -> &'static str {
     }
 }
 
-/// Returns the size of a rank's ring if the node has a rank for each core.
+/// Returns the size of a rank's ring: the one that AMPERE_RING_BYTES sets, or else the one for a rank on each core.
 fn wanted_bytes(cores: usize) -> u64 {
     let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse::<u64>().ok());
     let share = MAIN_RINGS_BYTES / cores.max(1) as u64;
@@ -141,7 +141,7 @@ fn is_recoverable(session: &Path) -> bool {
     Leftover::of_session(session).is_some_and(|left| left.in_use.is_none() && left.has_events())
 }
 
-/// Finds sessions of this user whose collector has ended.
+/// Reports the sessions of this user: how many are in use, and those whose collector has ended.
 fn left_behind(group: &mut Group, base: &Path) {
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
     let sessions = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("s-"));

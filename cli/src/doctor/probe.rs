@@ -181,7 +181,8 @@ struct Watched {
     motion: Motion,
 }
 
-/// Reads all counters every millisecond for this time, as the sampler does.
+/// Reads each counter for this time, and until it has been read once: every millisecond, or less often if that is enough, as
+/// the sampler does.
 fn watch(sources: &mut [Box<dyn Source>], time: Duration) -> Vec<Motion> {
     let mut all: Vec<Vec<Watched>> =
         sources.iter().map(|source| source.devices().iter().map(|_| Watched::default()).collect()).collect();

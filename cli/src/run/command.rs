@@ -213,13 +213,13 @@ pub struct Ended {
 }
 
 /// Waits for the command. Signals that are meant for it are passed on, and do not end this process. Without a listener, or if
-/// no thread can be started, this only waits. `at_order` is called when a signal asks the command to end, and `at_end` as soon
-/// as it has ended.
+/// no thread can be started, this only waits. `at_end_request` is called when a signal asks the command to end, and `at_end` as
+/// soon as it has ended.
 pub fn wait_for(
     mut child: Child,
     listener: Option<Listener>,
     mut witness: Option<Witness>,
-    at_order: &dyn Fn(),
+    at_end_request: &dyn Fn(),
     at_end: &(dyn Fn(Ended) + Sync),
 ) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_child(&child);
@@ -241,7 +241,7 @@ pub fn wait_for(
                 status
             };
             let waiter = std::thread::Builder::new().spawn_scoped(scope, wait).ok()?;
-            listener.pass_on(pid, witness.as_mut(), at_order, over);
+            listener.pass_on(pid, witness.as_mut(), at_end_request, over);
             waiter.join().ok()
         })
     });

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A series has at least this many runs before it ends early, because two runs may have the same joules by chance.
 const RUNS_MIN: usize = 3;
 
-/// Runs the series. Returns the first status of the command that is not 0.
+/// Runs the series. Returns the status of the run that failed, which ends the series, or 0.
 pub fn series(arguments: &RunArguments, most: u32) -> anyhow::Result<ExitCode> {
     let output = given(&arguments.output).map_or_else(|| default_directory(&run_name()), Path::to_owned);
     ensure!(
@@ -35,7 +35,7 @@ pub fn series(arguments: &RunArguments, most: u32) -> anyhow::Result<ExitCode> {
         let directory = output.join(number.to_string());
         let status = run_once(arguments, &directory, asked)?;
         if !status.success() {
-            say!("ampere: run {number} of {most} ended with a bad status, and so does the series");
+            say!("ampere: run {number} of {most} ended with a bad status: the series stops here");
             return Ok(code_of(status));
         }
         let summary = match summary_of(&directory, &mut |_, _| {}) {

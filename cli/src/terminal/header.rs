@@ -115,7 +115,8 @@ fn work(snapshot: &Snapshot, width: u16) -> Option<Line<'static>> {
     (!words.is_empty()).then(|| Line::from(format!(" {words}")))
 }
 
-/// Returns the first line: the command, how long it has run, and the joules.
+/// Returns the first line: the command, the job, the joules of all nodes if there are several, how long it has run, its processes
+/// and events.
 fn first(figures: &Figures, width: u16) -> Line<'static> {
     let snapshot = &figures.snapshot;
     let run = figures.page.as_ref().map(|page| &page.run).filter(|run| !run.command.is_empty());
@@ -126,6 +127,7 @@ fn first(figures: &Figures, width: u16) -> Line<'static> {
     let mut parts = [job, of_job, format!("{when}{time}"), processes, events].map(|part| printable(&part));
     let joined = |parts: &[String]| fitting(parts, "  ", usize::MAX) + " ";
     let room = usize::from(width).saturating_sub(" ampere  ".len());
+    // The events, the processes and the job are left out, in this order, if there is no room.
     for least_important in [4, 3, 0] {
         if joined(&parts).chars().count() > room {
             parts[least_important].clear();
@@ -206,8 +208,8 @@ fn history(figures: &Figures, device: &str, seconds: usize) -> Span<'static> {
     Span::raw(cells.collect::<String>())
 }
 
-/// Returns the line that shows how far the figures can be trusted. Losses are highlighted. The texts before the losses are left
-/// out if there is no room.
+/// Returns the line that shows how far the figures can be trusted. Losses are highlighted. If there is no room, texts are left
+/// out from the start of the line; the losses are at its end.
 fn trust(figures: &Figures, width: u16) -> Line<'static> {
     let snapshot = &figures.snapshot;
     let mut spans = Vec::new();

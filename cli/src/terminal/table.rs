@@ -73,7 +73,7 @@ impl Value {
         }
     }
 
-    /// Adds a value of the same column.
+    /// Adds a value of the same column. Texts, joules with a unit, and counts other than calls stay as they are.
     fn add(&mut self, other: &Value) {
         match (self, other) {
             (Value::Joules(sum), Value::Joules(more))
@@ -211,7 +211,8 @@ impl Table {
         if has_bars && is_cut() { self.widths_with(width, false) } else { all }
     }
 
-    /// Other texts get the width that they need, as far as there is room for the names of the rows. The names get the rest.
+    /// Texts other than the names of the rows get the width that they need, as far as that leaves room for the names. The names
+    /// get the rest.
     fn widths_with(&self, width: u16, bars: bool) -> Vec<u16> {
         let last = self.columns.len() - 1;
         let is_shown = |column: &Column| width >= column.from && (bars || !column.is_bar());

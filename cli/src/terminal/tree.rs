@@ -82,7 +82,7 @@ impl<'a> Boxes<'a> {
         if self.whole > 0.0 { joules / self.whole } else { 0.0 }
     }
 
-    /// For each box, whether its name or that of a box inside it contains `filter`.
+    /// Returns, for each box, whether its name or that of a box inside it contains `filter`.
     fn matching(&self, filter: &str) -> Vec<bool> {
         let mut all: Vec<bool> =
             (0..self.children.len()).map(|at| self.name(at).to_lowercase().contains(filter)).collect();
@@ -158,7 +158,8 @@ fn row(key: String, (joules, share, own): (f64, f64, f64), calls: u64, name: Str
     Row { key, values, warns: false }
 }
 
-/// The call paths of all devices, and those of GPUs with kernels.
+/// Returns the table of the page's flame graphs, one below the other: of a live page, that of all devices and that of GPUs with
+/// kernels.
 pub fn tree(page: Option<&Page>, mut shown: Shown) -> Table {
     let mut rows = Vec::new();
     let tables = page.and_then(|page| page.tables.as_ref());

@@ -1,5 +1,6 @@
-//! The final figures of a replay: those of `ampere attribute` of the trace that was played, because a replay knows less about a
-//! trace than the trace does. Only the description of the replay is kept from what was measured live.
+//! The final figures of a replay: those that `ampere attribute` computes from the trace that was played, because a replay passes
+//! on only a part of what the trace contains. Only the description of the replay is kept from the live run, with its losses of
+//! records, its overhead and its notes.
 
 use super::Finish;
 use super::waits::attribute;

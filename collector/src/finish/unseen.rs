@@ -1,5 +1,5 @@
-//! Finds programs whose MPI calls cannot be recorded, or not in the way that the program requests. These have a static MPI
-//! library, or are started by the loader in secure mode, or switch recording off. The programs' files show this.
+//! Finds programs whose MPI calls cannot be recorded: they have a static MPI library, or the loader starts them in secure mode
+//! and preloads nothing. The programs' files show this.
 
 use ampere_model::text::listed;
 use ampere_stacks::foreign;
@@ -40,11 +40,11 @@ fn notes_of_files(ran: BTreeSet<(PathBuf, bool)>, command: &[String]) -> Vec<Str
     [
         note(
             static_mpi,
-            "linked with MPI statically: its MPI calls are not recorded, and only samples show them",
+            "MPI is linked statically, so MPI calls are not recorded, and only samples show them",
         ),
         note(
             privileged,
-            "the loader preloads nothing into it, and its MPI calls and marked ranges are not recorded",
+            "the loader preloads nothing into such a program, and its MPI calls and marked ranges are not recorded",
         ),
     ]
     .into_iter()

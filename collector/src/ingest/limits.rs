@@ -28,8 +28,10 @@ pub fn too_deep(frames: usize) -> Option<String> {
     (frames > FRAMES_MAX).then(|| format!("has more than {FRAMES_MAX} open frames"))
 }
 
+/// Counts call paths, and compares their numbers with the limits.
 #[derive(Debug, Default)]
 pub struct CallPaths {
+    /// The number of call paths of all locations.
     all: usize,
 }
 

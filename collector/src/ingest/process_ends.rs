@@ -22,13 +22,14 @@ pub fn is_replaced(ingest: &Ingest, process: usize) -> bool {
     ingest.processes.iter().any(|other| ingest.processes[process].is_before(other))
 }
 
-/// Whether a process has ended without recording that in its log.
+/// Whether the program of a process whose log has no end yet no longer runs: the process has ended, or became another program.
 pub fn has_ended_silently(ingest: &Ingest, process: usize) -> bool {
     let of = &ingest.processes[process];
     !of.is_alive() || of.is_another_program() || is_replaced(ingest, process)
 }
 
-/// Checks whether a replaced process runs a program that is not measured, which may become one that is.
+/// Records whether a replaced process now runs a program that is not measured, which may become one that is. Otherwise closes the
+/// process' files.
 pub fn check_unmeasured_successor(ingest: &mut Ingest, process: usize) {
     let of = &ingest.processes[process];
     let runs_unmeasured = of.life.state == State::Replaced && !is_replaced(ingest, process) && of.is_alive();
@@ -38,8 +39,8 @@ pub fn check_unmeasured_successor(ingest: &mut Ingest, process: usize) {
     }
 }
 
-/// Returns the time of a process' end or, if it has not recorded its end, the last time at which it was known to run. It is not
-/// before the times that the engine has already been given.
+/// Returns the time of a process' end, as the process has recorded it. If it was killed or replaced, returns the last time at
+/// which it was known to run, but not a time before those that the engine has already been given. Otherwise returns `now`.
 pub fn end_of(ingest: &Ingest, process: usize, timeline: &LiveTimeline, now: Timestamp) -> Timestamp {
     let process = &ingest.processes[process];
     let last_event = process.locations.iter().map(|location| location.reader.decoder.last_time()).max();
@@ -56,7 +57,8 @@ pub fn end_of(ingest: &Ingest, process: usize, timeline: &LiveTimeline, now: Tim
     }
 }
 
-/// Ends the open frames of a location whose ring was read to the end. `keeps_rings`: another collector may need the ring.
+/// Ends the open frames of a location whose ring was read to the end, and removes the ring if the process has ended.
+/// `keeps_rings`: another collector may need the ring.
 pub fn close_location(
     ingest: &mut Ingest,
     at: Place,
@@ -109,7 +111,7 @@ pub fn look_for_latecomers(ingest: &Ingest, session: &Session, notes: &mut Notes
     let unknown = finding::unknown_logs(ingest, session);
     if unknown > 0 {
         notes.add_loss(format!(
-            "{unknown} processes started when the results were being written: they were not measured"
+            "{unknown} processes started while the results were being written: they were not measured"
         ));
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the clock of the run's timestamps, and the devices whose readings it times.
+//! Finds the clock of the run's timestamps, and adds the devices, whose readings are timed by that clock.
 
 use super::LiveRun;
 use crate::ingest::Ingest;
@@ -65,8 +65,8 @@ pub(crate) fn find_devices(run: &mut LiveRun) {
     run.sampling.find_devices(options, spool, timeline, &mut run.notes);
 }
 
-/// Finds the run's clock by the first event of the first process. Until then the usual clock is assumed, so that sampling starts
-/// before the program does.
+/// Finds the run's clock from an enter that a process has recorded; does nothing until there is one. Until then the usual clock
+/// is assumed, so that sampling starts before the program does.
 pub(crate) fn find_clock(run: &mut LiveRun) {
     let now = best_reading();
     let mut seen = None;
@@ -86,7 +86,7 @@ pub(crate) fn find_clock(run: &mut LiveRun) {
         Some(Some(timer)) => timer,
         Some(None) => {
             run.notes.add(
-                "it is unknown which clock the events come from (SCOREP_TIMER): the attribution is wrong",
+                "it is unknown which clock the events come from (SCOREP_TIMER): the attribution is probably wrong",
             );
             Timer::usual()
         }

@@ -85,8 +85,8 @@ pub struct Progress {
     /// The losses of a run whose collector could not write the trace, saved before the rings are removed.
     #[serde(default)]
     pub losses: Option<SavedLosses>,
-    /// Whether a trace was started when no file had its names, so that files with these names are ampere's. Otherwise they belong
-    /// to the application, which may write into the same directory.
+    /// Whether ampere started to write a trace when there were no files with the names of a trace's files, so that such files are
+    /// ampere's. Otherwise they belong to the application, which may write into the same directory.
     #[serde(default)]
     pub trace_begun: bool,
     /// The source of the times at which threads are on a CPU, as the summary names it; empty if there was none.
@@ -126,7 +126,7 @@ pub enum NoRecords {
     /// The records are gone. Nodes' own disks are cleared when a job ends, or at a reboot.
     #[error("its records were in {}, but are gone", .0.display())]
     Gone(PathBuf),
-    /// The records are on the disk of another node. `output` is where its results go.
+    /// The records are on the disk of another node. `output` is the directory for the run's results.
     #[error(
         "its records are in {} on {node}: if the run has ended, {} {node} ampere report {} finishes it",
         .records.display(), remote_command(), .output.display()
@@ -199,7 +199,7 @@ impl Manifest {
         self.records.iter().cloned().chain([spool.to_owned()]).collect()
     }
 
-    /// Opens the records in these directories.
+    /// Opens the records. They are only read if they do not belong to this spool.
     pub fn store(&self, spool: &Path) -> Store {
         let mut store = Store::open(&self.directories(spool));
         if self.records.as_ref().is_some_and(|records| !spool_place::is_of(records, spool)) {
@@ -292,7 +292,7 @@ impl Manifest {
 
     /// Whether the manifest was written on this node since its last boot.
     pub fn is_of_this_boot(&self) -> bool {
-        is_this_node(&self.node) && self.boot == boot_id()
+        is_this_node(&self.node) && self.is_of_this_machine()
     }
 
     /// Whether the manifest was written on this machine since its last boot, even if the machine has another name there (in a

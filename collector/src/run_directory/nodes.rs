@@ -61,12 +61,12 @@ pub fn first_of(directory: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let above = directory
         .parent()
         .filter(|_| directory.file_name().is_some_and(|n| n == &*file_name(&manifest.node)))?;
-    let summary = head(&above.join("summary.json")).is_some_and(|run| run.id == manifest.run_id);
+    let has_summary = head(&above.join("summary.json")).is_some_and(|run| run.id == manifest.run_id);
     let is_unfinished = || {
         let spools = spools_below(above, 0, 1).0;
         spools.iter().any(|spool| Manifest::load(spool).is_ok_and(|first| first.run_id == manifest.run_id))
     };
-    (summary || is_unfinished()).then(|| above.to_owned())
+    (has_summary || is_unfinished()).then(|| above.to_owned())
 }
 
 /// Reads the `run` of a summary without its tables, which may be large.

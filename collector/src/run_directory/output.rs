@@ -283,7 +283,8 @@ fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// Makes or opens a directory that must be this user's and hold no results. Returns its canonical path and whether it is new.
+/// Makes or opens a directory that must be this user's and hold no results. Returns its canonical path, whether it is new, and
+/// the handle that holds it.
 fn enter(directory: &Path) -> Result<(PathBuf, bool, Held), ClaimError> {
     let refuse = |action, why: String| ClaimError::unusable(action, directory, why);
     if holds_results(directory) {
@@ -372,7 +373,7 @@ fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
     ampere_owned::create(path, PRIVATE_FILE_MODE)?.write_all(text)
 }
 
-/// Holds a claim that has just been renamed.
+/// Holds a claim that has just been renamed, after checking that it is still the one with this manifest.
 fn hold_claim(spool: &Path, manifest: &str) -> std::io::Result<Held> {
     let (_, held) = ampere_owned::hold(spool)?;
     let found = ampere_owned::read(&spool.join(MANIFEST), manifest::BYTES_MAX)?;
@@ -506,8 +507,12 @@ impl Output {
     /// Removes the claim, and the directory if it is new and empty. A spool with records is kept.
     pub fn give_up(&self) {
         self.end_announcement();
-        let manifest = Manifest::load(&self.spool);
-        if manifest.is_ok_and(|manifest| manifest.store(&self.spool).records_of_all(|_| true) > 0) {
+        let has_records = match Manifest::load(&self.spool) {
+            Ok(manifest) => manifest.store(&self.spool).records_of_all(|_| true) > 0,
+            // It may have records, if its manifest exists and only cannot be read now.
+            Err(_) => self.spool.join(MANIFEST).exists(),
+        };
+        if has_records {
             return;
         }
         manifest::remove_spool(&self.spool);

@@ -27,7 +27,7 @@ pub struct Finished {
     /// The directory with its results.
     pub output: PathBuf,
     pub summary: Summary,
-    /// Whether the output directory had figures of more events than the remaining records, which were therefore kept.
+    /// Whether the figures in the output directory were kept, because they are of more events than the remaining records.
     pub figures_stay: bool,
     pub trace: Traced,
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The least free space for a spool.
 const BYTES_MIN: u64 = 256 << 20;
-/// The name of the file that contains the path of the claim in the output directory.
+/// The name of a file next to the records. It contains the path of their claim, which is in the output directory.
 const CLAIM_FILE: &str = "claim";
 /// An upper bound on the number of directories with one name that killed runs may have left.
 const SAME_NAME_MAX: u32 = 1000;
@@ -56,8 +56,8 @@ fn kind_of(directory: &Path) -> io::Result<Kind> {
     })
 }
 
-/// Makes the directory for the records of a run on a node; returns `None` if they are written to the claim in its output
-/// directory. Adds a note about each problem.
+/// Makes the directory for the records of a run on a node; returns `None` if no directory can be used except the claim (the
+/// directory `spool-<node>` in the output directory). Adds a note about each problem.
 pub fn make(
     wanted: Option<&Path>,
     claim: &Path,
@@ -161,7 +161,8 @@ pub fn note_in_session(session: &Path, records: &Path) {
 /// Removes the records of a session that is about to be removed, if their claim is gone.
 pub fn remove_if_unclaimed(session: &Path) {
     let records = PathBuf::from(read_text(&session.join(RECORDS_OF_SESSION)));
-    if records.join(CLAIM_FILE).exists() && is_of(&records, Path::new("")) {
+    let names_claim = !read_text(&records.join(CLAIM_FILE)).is_empty();
+    if names_claim && is_of(&records, Path::new("")) {
         remove(&records);
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Sampling {
     /// When the sampler was started, by its timer, and when it was stopped.
     started: Option<(Timer, Timestamp)>,
     stopped: Option<Timestamp>,
-    /// The devices that an earlier collector has sampled, in its ring.
+    /// The devices that an earlier collector has sampled, in the order of their numbers.
     sampled_before: Vec<Device>,
     /// The time of the last sample of the earlier collector.
     pub predecessors_last: Timestamp,
@@ -188,7 +188,8 @@ impl Sampling {
         }
     }
 
-    /// Makes devices of the counters that the sampler has opened, and series of the work that was counted since.
+    /// Processes the sampler's news: its notes, the powers that devices report, the counters that it has opened, and the work
+    /// that was counted for the first time. Makes devices of the last two.
     pub fn find_devices(
         &mut self,
         options: &Options,
@@ -247,7 +248,7 @@ impl Sampling {
         }
     }
 
-    /// Copies the sampler's log to the records on disk.
+    /// Copies the sampler's log to the directory from which the run can be recovered.
     fn copy_log(&self, spool: &SpoolDirectory) {
         let log = sampler::LOG_NAME;
         let _ = ampere_owned::open_own(&self.directory.join(log)).and_then(|mut of_session| {

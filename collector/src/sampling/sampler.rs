@@ -1,7 +1,7 @@
 //! Reads the node's energy counters, in a thread of the collector, into a ring of its own.
 //!
-//! It runs in the collector and not in the application. So the user's program has no vendor's library and no extra thread.
-//! While ranks start and end, a node has a single reader (the libraries do not allow more), and samples outlive ranks.
+//! It runs in the collector and not in the application, so the user's program has no vendor's library and no extra thread. It is
+//! the node's only reader (the libraries do not allow more), and continues to sample while ranks start and end.
 //!
 //! A reading becomes a sample when the counter has changed. A counter that changes every 15 ms is read 15 times in that time
 //! at the default period; if each reading were a sample, all energy of the 15 ms would be charged to the function that ran in the
@@ -109,7 +109,7 @@ impl Sampler {
         self.powers.try_recv().ok()
     }
 
-    /// Returns the next series of work that was counted for the first time.
+    /// Returns the next series of units of work, ranges or events that was counted for the first time.
     pub fn work(&self) -> Option<Device> {
         self.work.try_recv().ok()
     }

@@ -1,5 +1,5 @@
-//! What processes count, as further series of the sampler: the sums go through its ring, so that disk, trace,
-//! a collector that takes over, and recovery treat them like the samples of counters.
+//! Passes on what processes count, such as units of work, as further series of the sampler. The sums go through the sampler's
+//! ring, so that they are stored, written to the trace, and recovered like the samples of counters.
 
 use crate::sampling::predecessor::LOG_NAME;
 use ampere_model::{Counted, Definition, Device, Quality};
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 /// The time between two readings of the table.
 pub(super) const PERIOD: Duration = Duration::from_millis(100);
 
-/// The series of each metric that is counted, and the table that is read.
+/// The series of each metric that is counted, and the table from which the sums are read.
 pub(super) struct WorkSeries {
     directory: PathBuf,
     table: Option<WorkTable>,
-    /// The number of each metric in the ring, with the value of the last sample.
+    /// For each metric, the number of its series in the ring, and the value of the series' last sample.
     series: BTreeMap<String, (u32, f64)>,
     /// The number of the next series.
     next: u32,
@@ -31,7 +31,7 @@ impl WorkSeries {
         WorkSeries {
             directory: directory.to_owned(),
             table: None,
-            // The value of the last sample is not known, so each series gets a sample first.
+            // The value of the last sample is not known. With 0, the first reading makes a sample of each series.
             series: counted.map(|device| (device.metric.clone(), (device.index, 0.0))).collect(),
             next: devices.iter().map(|device| device.index + 1).max().unwrap_or(0),
             log: None,
@@ -72,7 +72,8 @@ impl WorkSeries {
         }
     }
 
-    /// Writes the definition of a new series. `None` if there is no room for it: then it is tried again later.
+    /// Writes the definition of a new series. `None` if that fails, because there is no room or no log: the next reading tries
+    /// again.
     fn define(&mut self, metric: &str) -> Option<Device> {
         if self.log.is_none() {
             self.log = LogWriter::reopen(&self.directory.join(LOG_NAME)).ok();
@@ -87,7 +88,7 @@ impl WorkSeries {
     }
 }
 
-/// Makes the series of a metric that is counted, which is not a device.
+/// Returns the definition of the series of a counted metric. It has the type of a device's definition, although it is no device.
 fn work_series(metric: &str, index: u32) -> Option<Device> {
     Some(Device {
         index,

@@ -61,7 +61,7 @@ impl Latest {
         self.is_wanted.load(Ordering::Relaxed)
     }
 
-    /// Returns a snapshot that is not old, and records that it was read. This may take some milliseconds.
+    /// Returns a snapshot that is not old, and records that it was read. If there is no new one after `WAIT_MAX`, it is old.
     pub async fn fresh(&self) -> Arc<Snapshot> {
         self.was_read.store(true, Ordering::Relaxed);
         self.refresh().await;

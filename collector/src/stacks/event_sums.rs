@@ -41,7 +41,9 @@ impl EventSums {
         for ((name, added), (sampled, counted)) in self.names.iter().zip(&mut self.added).zip(sums) {
             let sum = if is_last { (*counted).max(*sampled) } else { *sampled };
             let more = sum.saturating_sub(*added);
-            if let Some(row) = table.row(Counted::Events, name, false).filter(|_| more > 0) {
+            if more > 0
+                && let Some(row) = table.row(Counted::Events, name, false)
+            {
                 row.add(more as f64);
                 *added = sum;
             }

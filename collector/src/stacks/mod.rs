@@ -1,6 +1,6 @@
 //! Call paths of programs that are not instrumented. The kernel samples the stacks of everything that the command starts, and of
-//! processes that others have started for it, once they are found. A thread of the collector converts them to enters and
-//! leaves, in logs and rings like those that the plugin writes inside a process.
+//! the run's processes that something else has started, such as a daemon of the batch system, once they are found. A thread of
+//! the collector converts the samples to enters and leaves, in logs and rings like those that the plugin writes inside a process.
 //!
 //! ```text
 //! mod.rs        the thread                              clock.rs           converts the kernel's times to times of events
@@ -51,7 +51,8 @@ use writer::Writer;
 /// fetched at once.
 const FETCH_PERIOD: Duration = Duration::from_millis(40);
 const FETCH_PERIOD_MAX: Duration = Duration::from_millis(100);
-/// The time after which the kernel's records of what has happened have certainly been fetched.
+/// The time after which the kernel has certainly written its record of something that has happened, so that the next fetch
+/// finds it.
 const RECORD_DELAY: Duration = Duration::from_millis(2);
 
 pub(crate) struct StackSampling {
@@ -61,7 +62,7 @@ pub(crate) struct StackSampling {
     /// Wakes the thread when there is a new request.
     wake: Arc<OwnedFd>,
     watermark: Arc<AtomicU64>,
-    /// The reason why no stacks are sampled and no switches recorded, if they should be.
+    /// The reason why neither stacks are sampled nor switches recorded, although they should be.
     pub failure: Option<StacksError>,
     /// Whether stacks are to be sampled, and whether they are being sampled.
     pub wants_samples: bool,
@@ -151,7 +152,7 @@ const UNEVEN_FACTOR: f64 = 0.983;
 impl StackSampling {
     /// Samples the processes that `launcher` starts from now on, and those that are requested, each thread once per `period` of
     /// its CPU time. `events` are counted in the sampled threads. The times at which a thread is on a CPU are recorded if
-    /// `records_cpu_times`.
+    /// `records_cpu_times`. `run` counts the CPU time of the run's processes, to find those that are not sampled.
     pub fn begin(
         session: &Path,
         launcher: Option<u32>,
@@ -314,9 +315,9 @@ fn sample(
     }
 }
 
-fn wait(longest: Duration, until: &OwnedFd) {
-    let mut until = [PollFd::new(until, PollFlags::IN)];
-    let _ = poll(&mut until, Timespec::try_from(longest).ok().as_ref());
+fn wait(longest: Duration, woken: &OwnedFd) {
+    let mut woken = [PollFd::new(woken, PollFlags::IN)];
+    let _ = poll(&mut woken, Timespec::try_from(longest).ok().as_ref());
 }
 
 impl Drop for StackSampling {

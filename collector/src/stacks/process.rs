@@ -73,11 +73,12 @@ pub(super) struct SampledProcess {
     /// The logs that the process writes itself. They describe its threads better than samples.
     own_logs: OwnLogs,
     pub threads: FxHashMap<u32, SampledThread>,
-    /// Locations of threads that have ended, which new threads take: by the location where a thread's calls are recorded, because
-    /// the two are shown as one.
+    /// Locations of threads that have ended, for use by new threads. The key is the location where the thread's calls are
+    /// recorded, if there is one, because that location and the one here are shown as one.
     free: FxHashMap<Option<ThreadLocation>, VecDeque<SampledThread>>,
     /// The number of the next thread's location.
     next_id: u32,
+    /// The region handles of the functions that are defined in the log.
     defined: HashSet<u32>,
     /// The process that forked this one.
     pub parent: Option<u32>,
@@ -85,7 +86,7 @@ pub(super) struct SampledProcess {
     pub intervals: CpuIntervals,
     /// The writer for CPU time without samples or records, and the time up to which it has written.
     unknown: Option<(EventWriter, Timestamp)>,
-    /// The times at which threads that have ended were in functions, as far as they are not written.
+    /// The times at which threads that have ended were in functions, since intervals were last written.
     in_functions: Vec<(u64, u64)>,
     /// The CPU time of its threads.
     pub cpu: CpuTimes,
@@ -165,7 +166,8 @@ impl SampledProcess {
         self.own_logs.threads.contains_key(&thread)
     }
 
-    /// Adds a time on a CPU of a thread that has no sample yet. Recorded calls of a thread have its CPU time.
+    /// Adds a time on a CPU of a thread that has no sample yet. If calls of the thread are recorded, they get its CPU time, and
+    /// nothing is added here.
     pub fn add_unsampled(&mut self, thread: u32, from: u64, until: u64) {
         if !self.threads.contains_key(&thread) && !self.records_calls_of(thread) {
             self.intervals.add(thread, from, until);
@@ -214,7 +216,7 @@ impl SampledProcess {
         Ok(())
     }
 
-    /// Defines the regions that frames of this process may have without any function.
+    /// Defines the regions that are no functions, such as the program itself.
     fn define_regions(&mut self) {
         let Log::Open { log, .. } = &mut self.log else { return };
         if std::mem::replace(&mut self.has_regions, true) {
@@ -268,7 +270,7 @@ impl SampledProcess {
             let handle = function.0 + FUNCTIONS;
             let function = sampler.function(*function);
             let of_mpi = mpi_function(&function.name);
-            // These calls are not the program's: their time belongs to the function of Score-P that makes them.
+            // Score-P's own calls of MPI are not the program's: their time belongs to the function of Score-P that makes them.
             let caller = at.checked_sub(1).map(|at| sampler.function(sample.stack[at]));
             if of_mpi.is_some() && caller.is_some_and(|by| is_of_score_p(&by.name, &by.module)) {
                 break;
@@ -300,7 +302,8 @@ impl SampledProcess {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 self.intervals.forget(sample.thread);
-                // The thread that ended last may still use a CPU in the kernel.
+                // The location that has been free for longest is used: the thread that ended last may still use a CPU in the
+                // kernel.
                 let free = self.free.get_mut(&recorded).and_then(VecDeque::pop_front);
                 let of = match free {
                     Some(free) => free,
@@ -429,7 +432,7 @@ impl SampledProcess {
         Ok(())
     }
 
-    /// Ends the functions of threads without samples since this time.
+    /// Ends the functions of threads that have had no sample since this time and are not running.
     pub fn pause(&mut self, since: u64, timing: &Timing) {
         self.threads
             .values_mut()
@@ -447,7 +450,7 @@ impl SampledProcess {
     /// Ends the location of a thread that has ended, or keeps it for another thread.
     fn release(&mut self, number: u32, mut thread: SampledThread, timing: &Timing) {
         if number == thread.first {
-            // It may have become known after the last sample.
+            // The location where its calls are recorded may have become known after the last sample.
             thread.recorded = self.own_logs.threads.get(&number).copied();
         }
         let is_kept = thread.recorded.is_some() || thread.location().is_shared();
@@ -613,11 +616,12 @@ impl SampledThread {
         ThreadLocation::Sampled { location: self.location, first: self.first }
     }
 
-    /// Makes the stack of a sample the thread's stack. The thread is assumed to have had this stack since its last sample.
-    /// After a pause, or if its calls are recorded, this is assumed for at most one period, because the thread is known to have
-    /// done something else in between. If its calls are recorded, every sample is written, by leaving and entering its
-    /// innermost function, because the time between calls is divided by samples. Returns the time from which the thread is
-    /// assumed to have this stack.
+    /// Makes the stack of a sample the thread's stack. The thread is assumed to have had this stack since its last sample. After
+    /// a pause, this is assumed for one period, or for as long as the thread has run or waited for a CPU (`runs_since`) if that
+    /// is longer. If its calls are recorded, it is assumed for at most one period, because the thread is known to have done
+    /// something else in between, and every sample is written, by leaving and entering the thread's innermost function, because
+    /// the time between calls is divided by samples. A sample inside a recorded call counts for no time before it. Returns the
+    /// time from which the thread is assumed to have this stack.
     fn change_to(
         &mut self,
         stack: Vec<u32>,

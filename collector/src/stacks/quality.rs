@@ -14,35 +14,35 @@ const SAMPLES_MIN: u64 = 4;
 /// The largest part of the samples and records of switches, in percent, that a complete run can lose.
 const LOST_MAX: f64 = 1.0;
 
-/// Returns the notes and losses for the summary. `period` is the requested CPU time between two samples.
+/// Returns the notes and losses for the summary. `period` is the CPU time between two samples if none is missing, on average.
 pub(super) fn of(figures: &Figures, period: Duration) -> SamplingReport {
-    let mut ended = SamplingReport { period: period_of(figures, period), ..SamplingReport::default() };
-    ended.notes.extend(cut_off(figures));
-    ended.notes.extend(guessed(figures));
+    let mut report = SamplingReport { period: period_of(figures, period), ..SamplingReport::default() };
+    report.notes.extend(cut_off(figures));
+    report.notes.extend(guessed(figures));
     match lost(figures) {
-        Some((words, true)) => ended.losses.push(words),
-        words => ended.notes.extend(words.map(|(words, _)| words)),
+        Some((words, true)) => report.losses.push(words),
+        words => report.notes.extend(words.map(|(words, _)| words)),
     }
     let (losses, unnamed) = unnamed(figures);
-    ended.losses.extend(losses);
-    ended.notes.extend(unnamed);
+    report.losses.extend(losses);
+    report.notes.extend(unnamed);
     if figures.throttled > 0 {
-        ended.notes.push(format!(
+        report.notes.push(format!(
             "about {} samples of stacks are missing: the kernel limits their rate (/proc/sys/kernel/perf_event_max_sample_rate); \
              standard errors are those of the {} that were taken",
             figures.throttled, figures.samples
         ));
     }
     if figures.later_cpus > 0 {
-        ended.notes.push(format!(
+        report.notes.push(format!(
             "{} CPUs came online during the run: stacks have been sampled there since they were noticed",
             figures.later_cpus
         ));
     }
     if let Some(why) = &figures.unsampled_cpu {
-        ended.losses.push(format!("stacks are not sampled on a CPU that came online during the run: {why}"));
+        report.losses.push(format!("stacks are not sampled on a CPU that came online during the run: {why}"));
     }
-    ended
+    report
 }
 
 /// Returns the actual CPU time between two samples, if some samples are missing. The lost records are assumed to have
@@ -127,10 +127,10 @@ fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
         (all, format!("the functions of {samples} ({part:.1} %) are not known: {}", list(files)))
     };
     let is_notable = |of: &&Unnamed| {
-        let is_part = percent(of.samples, figures) >= PART_MIN || figures.unnamed_processes > 0;
-        // In a file that was read, a few samples outside of all functions are normal.
-        let is_rare = matches!(of.reason, UnnamedReason::Unmapped | UnnamedReason::NoFunction);
-        !is_rare || is_part
+        let are_many = percent(of.samples, figures) >= PART_MIN || figures.unnamed_processes > 0;
+        // A few samples outside of all known mappings, or outside of all functions of a file that was read, are normal.
+        let is_normal_if_few = matches!(of.reason, UnnamedReason::Unmapped | UnnamedReason::NoFunction);
+        !is_normal_if_few || are_many
     };
     let all = figures.unnamed.iter().filter(is_notable);
     let (memory, files) = all.partition(|of| of.reason == UnnamedReason::Memory);

@@ -36,6 +36,7 @@ const KNOWN_AFTER: Duration = Duration::from_millis(1);
 const COUNTED_PERIOD: Duration = Duration::from_millis(100);
 /// The maximum number of processes with rows at a time.
 const PROCESSES_MAX: usize = 4096;
+
 /// Writes samples as records into rings, and the functions in them as definitions into logs.
 pub(super) struct Writer {
     session: Session,
@@ -47,10 +48,11 @@ pub(super) struct Writer {
     /// The time before which everything has been written.
     watermark: u64,
     left_out: LeftOut,
-    /// The processes that record their own functions now: nothing is written for them.
+    /// The processes that record their own functions now: their samples are left out, and only their CPU time is written.
     recorded: FxHashSet<u32>,
-    /// The time of the last sample of a process that does not record its own functions, in nanoseconds.
-    needed: u64,
+    /// The time, in nanoseconds, of the last sample of a process that does not record its own functions, or from which such
+    /// samples are waited for. `u64::MAX` after processes that record their functions have been removed from sampling.
+    last_needed: u64,
     /// Whether stacks are sampled. Otherwise only CPU time is written, and only of processes that record their calls.
     has_samples: bool,
     /// The state of the session's logs when they were last looked at.
@@ -97,7 +99,7 @@ impl Writer {
             watermark: 0,
             left_out: LeftOut::default(),
             recorded: FxHashSet::default(),
-            needed: 0,
+            last_needed: 0,
             has_samples,
             generation: None,
             counted: HashMap::new(),
@@ -109,7 +111,7 @@ impl Writer {
         }
     }
 
-    /// Writes how often each of these events has happened with each sample, and adds up all.
+    /// From now on, writes with each sample how often each of these events has happened, and adds up their sums.
     pub fn count(&mut self, events: EventSums) {
         self.timing.events = events.names();
         self.events = events;
@@ -126,7 +128,7 @@ impl Writer {
             Some(sampled) => sampled.forget_samples(),
             None => {}
         }
-        self.needed = self.timing.clock.read();
+        self.last_needed = self.timing.clock.read();
     }
 
     /// Resumes writing the samples of a process, because it no longer records its functions.
@@ -135,25 +137,25 @@ impl Writer {
     }
 
     /// Whether, for a while, only processes that record their functions had samples.
-    fn needs_few(&self) -> bool {
+    fn only_recorded_had_samples(&self) -> bool {
         !self.recorded.is_empty()
-            && self.timing.clock.now().saturating_sub(self.needed) > SETTLED_TIME.as_nanos() as u64
+            && self.timing.clock.now().saturating_sub(self.last_needed) > SETTLED_TIME.as_nanos() as u64
     }
 
     /// Stops sampling processes that record their functions, once no other process runs. While others are sampled, this is not
     /// done, because the perf events of all processes would have to be opened again.
     pub fn stop_sampling_recorded(&mut self, sampler: &mut Sampler) {
-        if !self.has_samples || !self.needs_few() {
+        if !self.has_samples || !self.only_recorded_had_samples() {
             return;
         }
         let recorded = &self.recorded;
         match sampler.retain(|process| !recorded.contains(&process)) {
             Ok(without) => {
-                self.needed = u64::MAX;
+                self.last_needed = u64::MAX;
                 without.into_iter().for_each(|process| self.read_cpu_time_of(process));
             }
             // These processes are still sampled, and their samples are left out.
-            Err(_) => self.needed = self.timing.clock.now(),
+            Err(_) => self.last_needed = self.timing.clock.now(),
         }
     }
 
@@ -371,7 +373,7 @@ impl Writer {
 
     /// Samples the program that a waiting process becomes.
     pub fn add_command(&mut self, command: &Command, sampler: Option<&mut Sampler>) {
-        self.added(sampler.map_or(Ok(()), |sampler| sampler.add_launcher(command.pid)));
+        self.keep_failure(sampler.map_or(Ok(()), |sampler| sampler.add_launcher(command.pid)));
         self.release_command(command);
     }
 
@@ -392,7 +394,7 @@ impl Writer {
         match outcome {
             // The process records its calls, and needs no samples.
             Err(_) if is_recorded || !self.has_samples => self.read_cpu_time_of(process),
-            outcome => self.added(outcome),
+            outcome => self.keep_failure(outcome),
         }
     }
 
@@ -404,7 +406,7 @@ impl Writer {
     }
 
     /// Keeps the reason, if a process cannot be sampled.
-    fn added(&mut self, outcome: Result<(), StacksError>) {
+    fn keep_failure(&mut self, outcome: Result<(), StacksError>) {
         match outcome {
             Ok(()) | Err(StacksError::NoProcess { .. }) => {}
             Err(why) => self.left_out.fail(format!("{why}; stacks of that process are not sampled")),
@@ -491,7 +493,7 @@ impl Writer {
         if self.is_recorded(process) {
             return;
         }
-        self.needed = self.needed.max(sample.time);
+        self.last_needed = self.last_needed.max(sample.time);
         if !self.processes.contains_key(&process) {
             self.start_process(process, "");
         }
@@ -540,7 +542,7 @@ impl Writer {
         match sampled.threads.get_mut(&thread) {
             Some(thread) if thread.runs => (thread.runs, thread.ran_until) = (false, until),
             Some(_) => {}
-            // The thread's times on a CPU are known before it leaves the CPU.
+            // `on_cpu` gets the times on a CPU in this interval, and earlier: before the thread leaves the CPU.
             None if self.timing.records_cpu_times => {}
             None => sampled.add_unsampled(thread, from, until),
         }
@@ -564,7 +566,7 @@ impl Writer {
                 && !sampler.has(**process)
         });
         let children: Vec<u32> = without_samples.map(|(process, _)| *process).collect();
-        children.into_iter().for_each(|process| self.added(sampler.add_running(process)));
+        children.into_iter().for_each(|process| self.keep_failure(sampler.add_running(process)));
     }
 
     /// Writes the intervals without a sample that ended before this time. All samples from before this time are known.

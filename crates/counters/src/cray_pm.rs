@@ -60,7 +60,7 @@ impl Watched {
     }
 }
 
-/// Opens all energies. Returns `None`, with notes, if there is none.
+/// Opens the files of all energy counters. Returns `None`, with notes, if there is none.
 pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<CrayPm> {
     let folder = settings.sys_root.join("sys/cray/pm_counters");
     if !folder.exists() {
@@ -197,7 +197,8 @@ impl Source for CrayPm {
             let counter = &mut self.counters[device];
             counter.value = counter.file.read(energy);
         }
-        // The reason for a failed read is returned once; the file is tried again with the next set.
+        // The reason for a failed read is returned once. Until the file is tried again, with the next set, it counts as
+        // malformed.
         match std::mem::replace(&mut self.counters[device].value, Err(ReadError::Malformed)) {
             Ok((joules, time)) => {
                 self.counters[device].value = Ok((joules, time));

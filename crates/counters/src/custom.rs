@@ -31,8 +31,9 @@ pub(crate) const NAME: &str = "custom";
 
 /// The number of bytes of a text that are searched for the figure.
 const TEXT_BYTES_MAX: u64 = 64 << 10;
-/// A reading may take this many periods. As many periods without a reading are a gap in a power.
+/// The number of periods that a reading may take. If a power was not read for longer than that, there is a gap in its integral.
 const PERIODS_MAX: u32 = 3;
+/// The lower bound of the time that [`PERIODS_MAX`] allows.
 const LIMIT_MIN: Duration = Duration::from_secs(2);
 /// Units that follow a number which is not in watts or joules.
 const OTHER_UNITS: [&str; 15] =
@@ -41,7 +42,7 @@ const OTHER_UNITS: [&str; 15] =
 const STOP_PERIOD: Duration = Duration::from_millis(20);
 /// The longest time that the end of a run waits for a last reading.
 const FINISH_LIMIT: Duration = Duration::from_secs(1);
-/// The longest time that closing waits for a thread, which a file that hangs may hold.
+/// The longest time that closing waits for a thread. Reading a file may hang.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 /// The period of asking for new readings.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -50,7 +51,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PollError {
-    /// The command could not be started, or the file or its output could not be read.
+    /// The command could not be started, or its output or the file could not be read.
     Io(ErrorKind),
     /// The command ended with this status.
     Exit(i32),
@@ -79,7 +80,7 @@ impl fmt::Display for PollError {
                 write!(f, "its command did not end within {} s and was killed", limit.as_secs_f64())
             }
             PollError::NoMatch => write!(f, "its pattern does not match the text"),
-            PollError::NoNumber => write!(f, "what its pattern found is not a number of 0 or more"),
+            PollError::NoNumber => write!(f, "what its pattern found is not a non-negative number"),
             PollError::PartOfNumber => write!(f, "what its pattern found is part of a longer number"),
             PollError::OtherUnit(unit) => write!(f, "its number is in {unit}: `scale` has to convert it"),
         }
@@ -91,7 +92,7 @@ pub(crate) struct Custom {
     pollers: Vec<Poller>,
 }
 
-/// A counter's thread, and the state that both share.
+/// The thread that reads a counter, and the state that it shares with the source.
 struct Poller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -243,6 +244,7 @@ impl Shared {
                 Reading { nanojoules, raw: microwatts, counter_timestamp_ns: None }
             }
             CustomUnit::Joules => {
+                // It wraps at 5 GWh, which is then taken for a reset of the meter.
                 let nanojoules = (figure * 1e9).round() as u128 as u64;
                 Reading { nanojoules, raw: nanojoules, counter_timestamp_ns: None }
             }
@@ -280,7 +282,7 @@ impl Shared {
         let figure = found.get(1).ok_or(PollError::NoMatch)?;
         let whole = found.get_match();
         let after = &text[figure.end()..];
-        // A pattern that looks at the text around the number decides by itself.
+        // If the pattern also matches text next to the number, it decides what may be there, and that side is not checked.
         let before = if figure.start() == whole.start() { &text[..figure.start()] } else { "" };
         let behind = if figure.end() == whole.end() { after } else { "" };
         if is_part_of_number(before, figure.as_str(), behind) {
@@ -295,7 +297,7 @@ impl Shared {
             return Err(PollError::OtherUnit(unit));
         }
         let figure = number * self.source.scale;
-        // No real figure is larger; the comparison is false for NaN, too.
+        // No real figure is larger. The range does not contain NaN.
         let is_possible = (0.0..1e18).contains(&figure);
         is_possible.then_some(figure).ok_or(PollError::NoNumber)
     }
@@ -309,6 +311,7 @@ impl Shared {
         shell.env_remove("LD_PRELOAD").env(ampere_model::ENV_DISABLE, "1");
         let mut child = shell.spawn().map_err(io)?;
         let read = self.read_output(&mut child);
+        let has_ended = has_ended(&child);
         // Processes that the command has started end with it.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let status = child.wait().map_err(io)?;
@@ -316,12 +319,14 @@ impl Shared {
         // A number in the message of a command that failed is not the figure.
         match (status.code(), status.signal()) {
             (Some(code), _) if code != 0 => Err(PollError::Exit(code)),
-            (None, Some(signal)) if signal != Signal::KILL.as_raw() => Err(PollError::Killed(signal)),
+            (None, Some(signal)) if has_ended || signal != Signal::KILL.as_raw() => {
+                Err(PollError::Killed(signal))
+            }
             _ => Ok(text),
         }
     }
 
-    /// Reads until the output ends or has the maximum length, and waits until the command has ended.
+    /// Reads until the output and the command have ended, or until the output has the maximum length.
     fn read_output(&self, child: &mut Child) -> Result<Vec<u8>, PollError> {
         let io = |error: std::io::Error| PollError::Io(error.kind());
         let limit = self.limit();
@@ -379,7 +384,7 @@ fn is_part_of_number(before: &str, figure: &str, after: &str) -> bool {
     goes_on || began
 }
 
-/// Whether a command has ended. Its status is not taken yet, because another process group could then get the same number.
+/// Whether a command has ended. It is not reaped yet: its process group, which is killed later, keeps its number until then.
 fn has_ended(child: &Child) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     !matches!(waitid(WaitId::Pid(Pid::from_child(child)), options), Ok(None))

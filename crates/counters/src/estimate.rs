@@ -4,9 +4,9 @@
 //!                                           + watts per core * CPU time of the run's own processes
 //!
 //! Other users' work on the node is not included. Without a run, the estimate is for the whole node: all of its CPUs, and their
-//! whole busy time. These are absolute values, so the counter has no state: two readers, in one process or in two, read the same
-//! value, and a pause between reads loses nothing. The first part rises evenly, the second in the steps of [`CpuTime`], or of the
-//! scheduler's ticks.
+//! whole busy time. Its two parts are absolute values then, so that two readers, in one process or in two, read the same value.
+//! For a run, a process that takes over continues with the last power ([`Source::resume`]). A pause between reads loses nothing.
+//! The first part rises evenly, the second in the steps of [`CpuTime`], or of the scheduler's ticks.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) struct Estimate {
     cpu_time: CpuTime,
     /// The highest busy time seen. The kernel's sums may step back by a tick when a CPU goes offline.
     busy_ns: u64,
-    /// When that was read.
+    /// The monotonic time of the last read.
     read_ns: u64,
     run: Option<SharedRunCpu>,
     cpus: CpuGauges,
@@ -152,7 +152,7 @@ impl Source for Estimate {
         self.devices[0].baseline_microwatts = Some(self.model.idle_microwatts);
         self.devices[0].description = format!(
             "{} W for {own} of {all} CPUs and {} W per core that the run's own processes keep busy",
-            idle_microwatts as f64 * 1e-6,
+            idle_microwatts as f64 / 1e6,
             self.model.per_core_microwatts as f64 * 1e-6
         );
         (self.run, self.busy_ns, self.before_nanojoules) = (Some(run.clone()), 0, FIRST_NANOJOULES);

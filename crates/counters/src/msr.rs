@@ -13,10 +13,10 @@ use crate::ReadError;
 use crate::energy::Resolution;
 use crate::file::{entries, text_of};
 
-/// The registers with the units and with a package's energy, of Intel and of AMD.
+/// The addresses of two registers, for each vendor: the one with the units, and the one with a package's energy.
 const INTEL: (u64, u64) = (0x606, 0x611);
 const AMD: (u64, u64) = (0xc001_0299, 0xc001_029b);
-/// The energy's register has as many bits, and starts again at 0.
+/// The number of values of the energy register, which has 32 bits. After the last value it starts again at 0.
 const VALUES: u64 = 1 << 32;
 
 /// A package's register.
@@ -28,7 +28,7 @@ pub(crate) struct Register {
     pub resolution_joules: f64,
 }
 
-/// Opens the register of each package, on the package's first CPU. Returns the packages' numbers with them.
+/// Opens the register of each package, on the first of its CPUs where that succeeds. Returns the packages' numbers with them.
 pub(crate) fn open(root: &Path, is_amd: bool) -> Vec<(u32, Register)> {
     let mut found: Vec<(u32, Register)> = Vec::new();
     for (entry, folder) in entries(&root.join("sys/devices/system/cpu")) {
@@ -47,7 +47,7 @@ pub(crate) fn open(root: &Path, is_amd: bool) -> Vec<(u32, Register)> {
 }
 
 impl Register {
-    /// Returns `None` if the registers may not be read, or have no energy.
+    /// Returns `None` if the registers may not be read, or if the energy is 0.
     fn open(path: PathBuf, is_amd: bool) -> Option<Register> {
         let (units, address) = if is_amd { AMD } else { INTEL };
         let file = File::open(&path).ok()?;

@@ -2,8 +2,8 @@
 //! (`/sys/bus/event_source/devices/power`). They are RAPL's counters, for users who may not read the files in
 //! `/sys/class/powercap`: since Linux 5.8 the capability CAP_PERFMON allows it, or `kernel.perf_event_paranoid` of 0 or less.
 //!
-//! The kernel adds up the 32 bits of the hardware to 64, in units of 2^-32 J, from the moment on at which the event is opened. So
-//! the counter does not wrap, and that of a collector that takes over from a killed one starts again, as after a reset.
+//! The kernel extends the hardware's 32 bits to 64, in units of 2^-32 J, and counts from the moment at which the event is opened.
+//! So the counter does not wrap. If a collector takes over from a killed one, its counter starts again, as after a reset.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use crate::{Device, Kind, OpenErrors, Quality, ReadError, Reading, Settings, Sou
 
 pub(crate) const NAME: &str = "perf";
 
-/// The kernel's events, the ends of their devices' names, and the kinds. That of the platform is shown once.
+/// The kernel's events, the suffixes of their devices' names, and the kinds. The platform's event is opened once, and not for
+/// each package.
 const EVENTS: [(&str, &str, Kind); 5] = [
     ("energy-pkg", "", Kind::Cpu),
     ("energy-cores", "-core", Kind::Cpu),
@@ -49,10 +50,10 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Perf>
     let mut found = Perf { devices: Vec::new(), counters: Vec::new() };
     let packages = packages(&settings.sys_root, &text_of(&folder.join("cpumask")).unwrap_or_default());
     let mut denied = None;
-    for (event, end, kind) in EVENTS {
+    for (event, suffix, kind) in EVENTS {
         let Some((config, resolution)) = event_of(&folder, event) else { continue };
         for (cpu, package) in packages.iter().take(if event == PLATFORM { 1 } else { usize::MAX }) {
-            let name = if event == PLATFORM { "psys".to_owned() } else { format!("{package}{end}") };
+            let name = if event == PLATFORM { "psys".to_owned() } else { format!("{package}{suffix}") };
             match open_event(pmu, config, *cpu) {
                 Ok(file) => {
                     found.devices.push(device(name, kind, resolution.1, &folder.join("events").join(event)));
@@ -102,10 +103,14 @@ fn event_of(folder: &Path, event: &str) -> Option<(u64, (Resolution, f64))> {
     Some((config, (Resolution::from_microjoules(scale * 1e6)?, scale)))
 }
 
-/// Returns the CPUs on which events are opened, one for each package or die, with the names of these. `mask` is a list such as
-/// `0,24`.
+/// Returns the CPUs on which events are opened, one for each package or die, with the names of the packages. `mask` lists
+/// these CPUs, for example `0,24`, or `0-1` if the first two CPUs are in different packages.
 fn packages(root: &Path, mask: &str) -> Vec<(u32, String)> {
-    let cpus = mask.split(',').filter_map(|range| range.split('-').next()?.trim().parse::<u32>().ok());
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
+    };
+    let cpus = mask.split(',').filter_map(range).flatten();
     let topology = |cpu: u32, file: &str| {
         let path = root.join(format!("sys/devices/system/cpu/cpu{cpu}/topology")).join(file);
         text_of(&path)?.parse::<u32>().ok()
@@ -124,7 +129,7 @@ fn packages(root: &Path, mask: &str) -> Vec<(u32, String)> {
     cpus.into_iter().map(name).collect()
 }
 
-/// Opens an event of a CPU, which then counts.
+/// Opens an event on a CPU. The event counts from then on.
 fn open_event(pmu: u32, config: u64, cpu: u32) -> io::Result<File> {
     // type and size, config; the rest is 0.
     let attr: [u64; ATTR_BYTES as usize / 8] = [u64::from(pmu) | ATTR_BYTES << 32, config, 0, 0, 0, 0, 0, 0];

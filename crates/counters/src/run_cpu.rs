@@ -41,6 +41,7 @@ pub struct BusyTime {
     pub ampere_ns: u64,
     /// The CPU time of all processes of the node.
     pub node_ns: u64,
+    /// The time since counting started.
     pub counted_ns: u64,
 }
 
@@ -217,8 +218,8 @@ impl RunCpu {
         // counts in the interval of the process' last work.
         let is_due = Instant::now() >= self.next_search;
         let mut has_ended = self.read_clocks();
-        let looks = is_due || has_ended && last.elapsed() >= took * ENDED_SHARE;
-        if looks {
+        let is_searching = is_due || has_ended && last.elapsed() >= took * ENDED_SHARE;
+        if is_searching {
             has_ended |= self.look();
         }
         let sum = |of: fn(&Member) -> u64| self.members.values().map(of).sum::<u64>();
@@ -228,7 +229,7 @@ impl RunCpu {
         let not_shown_ns = 2 * tick_ns() * self.members.len() as u64;
         let late_ns = self.late.as_mut().map_or(0, |late| {
             late.update(direct_ns, unseen_ns, has_ended);
-            if looks {
+            if is_searching {
                 late.limit(unseen_ns + not_shown_ns);
             }
             late.ns()
@@ -382,7 +383,7 @@ fn cpu_time_ns(pid: u32) -> Option<u64> {
     is_read.then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Returns the steps of the kernel's sums.
+/// Returns the size of the steps of the kernel's sums, in nanoseconds.
 fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }

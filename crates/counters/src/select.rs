@@ -24,7 +24,8 @@ impl Opened {
     fn open_named(&mut self, names: &[&'static str], settings: &Settings) {
         let mut errors = OpenErrors::default();
         for name in names {
-            // AMD's two libraries have the same counters, and so have RAPL's files and perf: the one that is named first is opened.
+            // AMD's two libraries have the same counters, and so have RAPL's files and perf. The first that can be opened is
+            // used.
             let twin = match *name {
                 rocm_smi::NAME => Some(amdsmi::NAME),
                 amdsmi::NAME => Some(rocm_smi::NAME),

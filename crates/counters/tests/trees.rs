@@ -669,6 +669,27 @@ fn the_meters_of_a_grace_superchip_are_told_apart_and_counted_once() {
     assert_eq!(topmost(&opened), ["grace-0", "grace-1"]);
 }
 
+/// The first CPUs of two packages are neighbours, so the kernel writes them as a range.
+#[test]
+fn perf_counts_each_package_of_a_range_of_cpus() {
+    let root = tempfile::tempdir().unwrap();
+    let power = root.path().join("sys/bus/event_source/devices/power");
+    put(&power.join("type"), "1\n");
+    put(&power.join("cpumask"), "0-1\n");
+    for cpu in [0, 1] {
+        let topology = root.path().join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
+        put(&topology.join("physical_package_id"), &format!("{cpu}\n"));
+    }
+    put(&power.join("events/energy-pkg"), "event=0x00\n");
+    put(&power.join("events/energy-pkg.unit"), "Joules\n");
+    put(&power.join("events/energy-pkg.scale"), "1e-9\n");
+    let opened = open(root.path(), "perf");
+    let both = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
+    if both && !opened.sources.is_empty() {
+        assert_eq!(names(&opened), ["package-0", "package-1"]);
+    }
+}
+
 #[test]
 fn perf_counts_packages_if_the_user_may_open_its_events_and_else_names_the_remedy() {
     let root = tempfile::tempdir().unwrap();

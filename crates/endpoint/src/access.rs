@@ -1,6 +1,6 @@
 //! Decides which HTTP requests are answered: those whose `Host` is a name or an address of this node. If a token is set, they
-//! must also carry it. If none is set, requests from other machines must carry the run's own token, which the first collector
-//! that needs it makes.
+//! must also carry it. If none is set, requests from other machines must carry the run's own token, which is made by the first
+//! collector that needs it.
 //!
 //! The name is checked because of browsers: a web page may make its own name resolve to 127.0.0.1 (DNS rebinding) to read a local
 //! server's answers. Its requests carry that name as `Host`. Addresses cannot be rebound, so they are allowed.
@@ -133,7 +133,7 @@ fn without_port(host: &str) -> Option<&str> {
     port.bytes().all(|byte| byte.is_ascii_digit()).then_some(name)
 }
 
-/// Returns a node's names in lower case: the short one, the one with each of the search domains, and localhost.
+/// Returns a node's names in lower case: its name, the short one, the short one with each of the search domains, and localhost.
 fn own_names(node: &str, domains: &[String]) -> Vec<String> {
     let node = node.to_ascii_lowercase();
     let short = node.split('.').next().unwrap_or_default().to_owned();

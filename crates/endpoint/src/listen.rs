@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9977);
 /// The address on which the collectors of a run's other nodes listen by default, so that the first node's can reach them.
 pub const NETWORK_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9977);
-/// The number of ports that are tried if the wanted one is in use.
+/// The number of ports that are tried, with the wanted one as the first.
 const TRIED_PORTS: u16 = 100;
 /// The prefix of a socket's path, in place of an address.
 pub const UNIX: &str = "unix:";
@@ -55,7 +55,7 @@ pub enum BindError {
     #[error("cannot listen on {address}: {why}; choose another address with --listen")]
     Address { address: SocketAddr, why: std::io::Error },
     /// All ports that were tried are in use.
-    #[error("cannot listen on {first} or the {TRIED_PORTS} ports after it: {why}; choose one with --listen")]
+    #[error("cannot listen on {first} or the {} ports after it: {why}; choose one with --listen", TRIED_PORTS - 1)]
     NoFreePort { first: SocketAddr, why: String },
     /// The socket cannot be made.
     #[error("cannot listen on {UNIX}{}: {why}; choose another path", .path.display())]
@@ -150,8 +150,8 @@ impl Bound {
     }
 }
 
-/// Listens at the wanted address. If the port is in use, the next free one is used; if the address is not this node's, loopback
-/// is used. In both cases the second value is a note about it.
+/// Listens at the wanted address. If the port is in use, the next free one is used. If the system refuses the address, for
+/// example because it is another node's, the default one is used. In both cases the second value is a note about it.
 pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
     let until = Instant::now() + LIMIT;
     match wanted {
@@ -195,8 +195,9 @@ fn bind_address(wanted: SocketAddr, until: Instant) -> Result<(Bound, Option<Str
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => first_error = first_error.or(Some(e)),
             // The address may belong to another node, in settings that all nodes share. Then this node serves on loopback.
             Err(e) if wanted != DEFAULT_ADDRESS => {
-                let note = format!("cannot listen on {wanted}: {e}; metrics are on loopback instead");
-                return bind_address(DEFAULT_ADDRESS, until).map(|(bound, _)| (bound, Some(note)));
+                let (bound, _) = bind_address(DEFAULT_ADDRESS, until)?;
+                let note = format!("cannot listen on {wanted}: {e}; metrics are on {} instead", bound.url());
+                return Ok((bound, Some(note)));
             }
             Err(e) => return Err(refuse(e)),
         }

@@ -41,7 +41,7 @@ enum Asked {
     NoAnswer,
 }
 
-/// From sock_diag(7): the kinds of message, and the flag of a request.
+/// Numbers of sock_diag(7): the kind of message, the flag of a request, the protocol, and the sizes of the header and a question.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const REQUEST: u16 = 1;
 const TCP: u8 = 6;

@@ -12,8 +12,8 @@ pub struct Job {
 }
 
 /// Schedulers and their variables, the innermost first: a Flux instance may run in a Slurm job. A Flux batch job is an instance
-/// of its own. The first variable has the batch job's name, in its script and in everything that it runs. Jobs within that
-/// instance have the second variable.
+/// of its own. `FLUX_ENCLOSING_ID` has the name of the batch job, in its script and in everything that it runs; `FLUX_JOB_ID` has
+/// the name of a job within an instance.
 const SCHEDULERS: [(&str, &str); 5] = [
     ("Flux", "FLUX_ENCLOSING_ID"),
     ("Flux", "FLUX_JOB_ID"),
@@ -28,7 +28,7 @@ impl Job {
         SCHEDULERS.iter().find_map(|(scheduler, name)| {
             let variable = |name| variable(name).filter(|id: &String| !id.is_empty());
             let mut id = variable(name)?;
-            // The number has the form of Slurm's accounting.
+            // Slurm's accounting names a task of a job array `JOB_TASK`.
             let of_array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
             if let Some((job, task)) = of_array.filter(|_| *scheduler == "Slurm") {
                 id = format!("{job}_{task}");

@@ -31,7 +31,8 @@ pub struct Figures {
     pub inclusive_dynamic_joules: Option<f64>,
     /// The least that the exclusive joules can be (under the policy *active*, the dynamic joules).
     pub resolved_joules: f64,
-    /// The most that the exclusive joules can be. Summaries of older versions do not have this.
+    /// The most that the exclusive joules can be (under the policy *active*, the dynamic joules). Summaries of older versions do
+    /// not have this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub possible_joules: Option<f64>,
     /// The part of the exclusive joules that was used while waiting for other ranks in MPI, if that was computed.
@@ -73,8 +74,8 @@ impl Figures {
     }
 }
 
-/// The number of samples of a view's sampled rows, whose calls are not counted. Samples are taken by CPU time. A row's CPU time is
-/// not recorded, but dynamic joules are divided by it.
+/// The number of samples of a view's sampled rows, whose calls are not counted. Samples are taken by CPU time. A row's CPU time
+/// is not recorded, but its share of the dynamic joules is in proportion to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Samples {
     /// The seconds of CPU time between two samples.
@@ -107,8 +108,8 @@ impl Samples {
     }
 
     /// Returns the standard error of a sampled row's exclusive joules; `None` for another row. It is the error of a binomial
-    /// distribution by the estimate of Agresti and Coull, which adds two samples to the row and two to the others. So a row
-    /// without samples does not look exact if there are few samples in all.
+    /// distribution by the estimate of Agresti and Coull, which adds two samples to the row and two to the others. So a row that
+    /// has all of a few samples does not look exact.
     pub fn error_joules(&self, row: &Figures) -> Option<f64> {
         let samples = row.is_sampled().then(|| self.of_row(row).max(1.0))?;
         let count = self.count.max(samples);

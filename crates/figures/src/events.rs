@@ -1,4 +1,5 @@
-//! Events that were counted with the samples of threads, such as instructions: their sums over the run, and a row for each call path.
+//! Events that were counted with the samples of threads, such as instructions: their sums over the run, and a row for each call
+//! path.
 
 use crate::callpaths::{Callpath, Figures};
 use crate::summary::Run;
@@ -11,7 +12,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventSum {
     pub name: String,
-    /// All events of the threads that were sampled. `None` if that is not known, because a collector was killed.
+    /// All events of the threads whose stacks are sampled, also of those that have ended without a sample. `None` if that is not
+    /// known, because a collector was killed.
     pub count: Option<u64>,
     /// The events that are in the rows of call paths.
     pub in_call_paths: u64,
@@ -143,8 +145,8 @@ impl EventTable {
         self.rows.is_empty()
     }
 
-    /// Makes the rows of an attributor, at most `most`, those with the most events first. A row has the number of its location, and
-    /// that of the call path within its location, until the summary numbers them.
+    /// Makes the rows of an attributor. If there are more than `most`, those with the highest counts of the first event are kept.
+    /// A row has the number of its location, and that of the call path within its location, until the summary numbers them.
     pub(crate) fn of_attributor(attributor: &Attributor, most: usize) -> EventTable {
         let known = attributor.events.names();
         let mut order: Vec<usize> = (0..known.len()).collect();
@@ -158,7 +160,9 @@ impl EventTable {
             .collect();
         if rows.len() > most {
             rows.sort_unstable_by(|a, b| {
-                b.counts.cmp(&a.counts).then((a.at.location, a.at.path).cmp(&(b.at.location, b.at.path)))
+                let sums =
+                    [a, b].map(|row| row.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)));
+                sums[1].cmp(&sums[0]).then((a.at.location, a.at.path).cmp(&(b.at.location, b.at.path)))
             });
             rows.truncate(most);
         }

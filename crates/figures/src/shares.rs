@@ -5,11 +5,11 @@
 use crate::snapshot::Snapshot;
 use crate::summary::{Summary, topmost, view};
 
-/// The head of shares of the run's dynamic joules.
+/// The heading of a column of shares of the run's dynamic joules.
 pub const OF_DYNAMIC: &str = "of dynamic";
-/// The head of shares of all joules of the run.
+/// The heading of a column of shares of all joules of the run.
 pub const OF_TOTAL: &str = "of total";
-/// The head of shares of time, if a run has no joules.
+/// The heading of a column of shares of time, if a run has no joules.
 pub const OF_TIME: &str = "of time";
 
 /// The joules of a whole run: of the devices of all nodes that no other device contains.
@@ -20,7 +20,7 @@ pub struct Whole {
     pub dynamic: f64,
 }
 
-/// Returns the head of shares.
+/// Returns the heading of a column of shares of joules.
 pub fn head(is_dynamic: bool) -> &'static str {
     if is_dynamic { OF_DYNAMIC } else { OF_TOTAL }
 }
@@ -40,6 +40,7 @@ impl Whole {
 
     pub fn of_snapshot(snapshot: &Snapshot) -> Whole {
         let known = snapshot.topmost().filter_map(|device| device.active.as_ref());
+        // Adding 0.0 turns -0.0, which is the sum of nothing, into 0.0.
         Whole {
             total: snapshot.topmost().map(|device| device.joules).sum::<f64>() + 0.0,
             dynamic: known.map(|active| active.dynamic_joules).sum::<f64>() + 0.0,

@@ -4,7 +4,7 @@ use crate::batch_job::Job;
 use crate::build::{active_totals, baseline_of};
 use crate::gauges::GaugeReading;
 use crate::losses::{GpuClocks, Losses, ReadingLosses, RecordLosses};
-use crate::summary::{Baseline, NodeCpu, Readings, SamplerOverhead, Work};
+use crate::summary::{Baseline, NodeCpu, Readings, SamplerOverhead, Work, least_trusted};
 use crate::waits;
 use ampere_attribution::{LocationIndex, Policy, Spent};
 use ampere_model::RegionRef;
@@ -251,7 +251,8 @@ pub struct RegionTime {
     pub seconds: f64,
 }
 
-/// Joules that were used waiting in MPI. Devices that are contained in others are not counted. Both lists have the same sum.
+/// Joules that were used waiting in MPI. Devices that are contained in others are not counted. Both lists divide the same joules,
+/// but because no figure ever decreases, their sums may differ.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WaitingEnergy {
     pub waited: Vec<Waited>,
@@ -375,9 +376,8 @@ impl DeviceFigures {
     /// Adds the figures of a metric to which the settings give the same name. Both are one device, because two series with the
     /// same labels would make a scrape invalid.
     fn add(&mut self, other: &DeviceFigures) {
-        if self.energy == "measured" {
-            self.energy.clone_from(&other.energy); // a sum has the quality of its worst part
-        }
+        self.energy = least_trusted([self.energy.as_str(), other.energy.as_str()].into_iter()).to_owned();
+        self.checks.extend_from_slice(&other.checks);
         self.joules += other.joules;
         self.active = self.active.take().zip(other.active.as_ref()).map(|(mut sum, other)| {
             sum.add(other);
@@ -495,7 +495,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut checks = agreement::checks(attributor, false);
     // Devices that count seconds are left out, because times are in `region_time`.
     let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
-    // Only devices are shown whose joules are their own, and a part of their node's.
+    // A device whose joules are not a part of its node's sum, such as one that repeats another device, is not shown.
     let energies = energies.filter(|(number, _)| attributor.counts(*number));
     for (number, device) in energies {
         let figures = DeviceFigures::of(attributor, number, std::mem::take(&mut checks[number]));

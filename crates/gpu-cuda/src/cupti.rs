@@ -92,7 +92,7 @@ pub struct CallbackData {
     pub correlation: u32,
 }
 
-/// The fields that all records of work on a device share. It is also the used part of `CUpti_ActivityMemset`.
+/// `CUpti_ActivityMemset`.
 #[repr(C)]
 pub struct Memset {
     pub kind: u32,

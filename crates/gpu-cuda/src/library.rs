@@ -1,8 +1,9 @@
 //! Finds and opens the libcupti that fits the program's CUDA.
 //!
 //! If the program has loaded a libcupti, as PyTorch does, that one is used. Otherwise this module looks for a libcupti with the
-//! version of the program's CUDA runtime, or with that of the driver if the runtime is linked statically. It may be next to the
-//! runtime, in CUDA's installation, among Python's packages, or where the loader looks.
+//! version of the program's CUDA runtime and then, because the runtime may be linked statically, for one with the version of the
+//! driver or an older one. It may be next to the runtime, in CUDA's installation, among Python's packages, or where the loader
+//! looks.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr, OsString, c_int, c_void};
@@ -15,7 +16,7 @@ const MAJOR_MIN: u32 = 11;
 /// The name of the library that was not found.
 pub struct NotFound(pub String);
 
-/// Returns the handle of the library.
+/// Opens libcupti and returns its handle.
 pub fn open() -> Result<*mut c_void, NotFound> {
     let loaded = loaded_files();
     if let Some(here) = loaded.iter().find(|file| version_of("libcupti", file).is_some())

@@ -81,7 +81,7 @@ structure! {
     payload = "payload": *const c_void,
 }
 
-/// The numbers that a kernel or copy has from its launch.
+/// The numbers that link a kernel or a copy with the call that launched it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Correlation {
@@ -202,7 +202,7 @@ structure! {
     visibility = "reserved_padding0": u32,
 }
 
-/// The first 8 bytes of the UUID follow [`Agent`] since version 0.6.
+/// The minimum size of an agent that has a UUID (since version 0.6): the first 8 bytes of the UUID follow [`Agent`].
 pub const AGENT_SIZE_WITH_UUID: u64 = size_of::<Agent>() as u64 + 8;
 
 /// The argument of a callback, passed by value. `C` is [`Correlation`] before version 1.0, and [`Correlation1`] since.

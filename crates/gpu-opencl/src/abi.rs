@@ -22,8 +22,8 @@ macro_rules! functions {
             #[allow(non_snake_case, clippy::too_many_arguments)]
             pub unsafe fn $name($($argument: $type),*) -> $result {
                 let function = layer().map_or(std::ptr::null(), |layer| layer.target[$place]);
-                // SAFETY: the entry with this index has this type. Replaced functions are called only if they are there, and
-                // the others were checked by `lacks_needed_functions`.
+                // SAFETY: the entry with this index has this type. Replaced functions are called only if they are there, the
+                // marker is checked by its caller, and the others were checked by `lacks_needed_functions`.
                 unsafe {
                     std::mem::transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> $result>(function)(
                         $($argument),*

@@ -68,7 +68,9 @@ fn framed<T>(call: &Named, run: impl FnOnce() -> T) -> T {
 struct Enqueued {
     host: Host,
     queue: std::sync::Arc<queues::Queue>,
+    /// The region of the call, if the call is a frame of the calling thread.
     call: Option<u32>,
+    /// The region of the command.
     region: u32,
     correlation: u64,
     host_times: Option<HostTimes>,
@@ -82,7 +84,7 @@ fn enqueue<T>(
     queue: Handle,
     command: impl FnOnce(&Host) -> u32,
     event: *mut Handle,
-    is_done: impl FnOnce(&T) -> bool,
+    has_succeeded: impl FnOnce(&T) -> bool,
     run: impl FnOnce(*mut Handle) -> T,
 ) -> T {
     let started = guarded(None, || {
@@ -109,7 +111,7 @@ fn enqueue<T>(
         if let Some(call) = call {
             host.leave(call);
         }
-        if is_done(&result) {
+        if has_succeeded(&result) {
             // SAFETY: the call has succeeded, so it has written the event.
             let event = unsafe { *place };
             let launch = Launch { region, correlation, called: (before, after), host_times };
@@ -149,7 +151,7 @@ macro_rules! commands {
     };
 }
 
-/// The region of commands other than kernels.
+/// A function that returns the region of commands other than kernels: copies, fills, maps and migrations.
 macro_rules! copy {
     ($name:literal) => {{
         static COMMAND: Named = Named::new($name, region_type::RMA);

@@ -22,8 +22,8 @@ const DRIFT_LIKELY: f64 = 50e-6;
 /// The error of the rate between anchors.
 const RATE_ERROR: f64 = 5e-6;
 
-/// A device time within this distance of the last converted one is converted by the same anchor: another one would be better by
-/// at most 5 ns.
+/// A device time within this distance of the last one for which an anchor was chosen is converted by the same anchor. Another one
+/// would be better by at most 10 ns, or by 100 ns while the drift is not known.
 const SAME_ANCHOR: u64 = 1_000_000;
 
 /// A reading of a device's clock.
@@ -54,7 +54,7 @@ pub struct DeviceClock {
     anchors: VecDeque<Anchor>,
     /// The largest error of a time that was converted, in ticks.
     worst: f64,
-    /// The line by which the last time was converted.
+    /// The line by which the last time was converted, unless an anchor was added since.
     line: Option<Line>,
 }
 
@@ -146,13 +146,14 @@ impl DeviceClock {
 
     fn line_at(&mut self, device: u64) -> Option<Line> {
         let rate = self.rate();
-        let error = |anchor: &Anchor, of_rate: f64| {
-            anchor.error as f64 + device.abs_diff(anchor.device) as f64 * rate * of_rate
+        // `drift` is the relative error of the rate.
+        let error = |anchor: &Anchor, drift: f64| {
+            anchor.error as f64 + device.abs_diff(anchor.device) as f64 * rate * drift
         };
         // The nominal rate is used while the drift is not known.
-        let of_rate = if rate == self.nominal { DRIFT_LIKELY } else { RATE_ERROR };
-        let anchor = *self.anchors.iter().min_by(|a, b| error(a, of_rate).total_cmp(&error(b, of_rate)))?;
-        self.worst = self.worst.max(error(&anchor, RATE_ERROR));
+        let drift = if rate == self.nominal { DRIFT_LIKELY } else { RATE_ERROR };
+        let anchor = *self.anchors.iter().min_by(|a, b| error(a, drift).total_cmp(&error(b, drift)))?;
+        self.worst = self.worst.max(error(&anchor, drift));
         let line = Line { anchor, rate, device };
         self.line = Some(line);
         Some(line)

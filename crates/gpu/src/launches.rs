@@ -20,17 +20,21 @@ impl Launches {
         Launches([const { Launched { number: AtomicU64::new(0), ticks: AtomicU64::new(0) } }; LAUNCHES_MAX])
     }
 
-    /// Records that a launch with this number, which is not 0, has begun before this time in ticks of the run's clock.
+    /// Records that the launch with this number, which is not 0, is being made at this time, in ticks of the run's clock. Its
+    /// kernel must not begin earlier.
     pub fn add(&self, number: u64, ticks: u64) {
         let launched = &self.0[number as usize % LAUNCHES_MAX];
-        launched.ticks.store(ticks, Ordering::Relaxed);
-        launched.number.store(number, Ordering::Relaxed);
+        launched.number.store(0, Ordering::Relaxed);
+        launched.ticks.store(ticks, Ordering::Release);
+        launched.number.store(number, Ordering::Release);
     }
 
-    /// Returns when the launch with this number was, if it is among the latest ones.
+    /// Returns the time of the launch with this number, if it is among the latest ones.
     pub fn at(&self, number: u64) -> Option<u64> {
         let launched = &self.0[number as usize % LAUNCHES_MAX];
-        let is_it = launched.number.load(Ordering::Relaxed) == number && number != 0;
-        is_it.then(|| launched.ticks.load(Ordering::Relaxed))
+        let is_it = || launched.number.load(Ordering::Acquire) == number && number != 0;
+        let ticks = is_it().then(|| launched.ticks.load(Ordering::Acquire));
+        // A later launch may have taken its place in between.
+        ticks.filter(|_| is_it())
     }
 }

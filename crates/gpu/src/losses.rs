@@ -12,7 +12,7 @@ pub struct Losses {
     not_recorded: AtomicU64,
     clock_error: AtomicU64,
     clock_drift: AtomicU64,
-    /// The sum of the counts in the last report. No count decreases.
+    /// The sum of the counts in the last report. It changes if one of them does, because none decreases.
     reported: AtomicU64,
 }
 

@@ -1,4 +1,5 @@
-//! The functions that the plugin can call: Score-P's callback table, as far as our plugin uses it. The other entries are NULL.
+//! The functions that the plugin can call: the entries of Score-P's callback table that our plugin needs under this host. The
+//! others are NULL, also those that the plugin uses only for events that this host does not send, such as calling contexts.
 
 use crate::definitions::get_region;
 use crate::location::{LocationData, PLUGINS_MAX};

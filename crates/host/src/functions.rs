@@ -51,7 +51,8 @@ fn enter_first(slot: &Slot, function: *mut c_void) {
     }
 }
 
-/// Enters a function or a range. It may be new, and so may the thread; `define` returns its region.
+/// Enters a function or a range that may be new, on a thread that may be new. `define` returns the region of the function or
+/// range. If no region can be defined, the call is counted as missed.
 #[cold]
 pub fn enter_new(slot: &Slot, key: usize, define: impl FnOnce() -> AnyHandle) {
     let is_refused = slot.thread.get().is_null() && slot.finished.load(Ordering::Relaxed);
@@ -69,7 +70,8 @@ pub fn enter_new(slot: &Slot, key: usize, define: impl FnOnce() -> AnyHandle) {
     }
 }
 
-/// Gives the thread a location, unless it has one, and returns the region, which is INVALID if the thread gets no location.
+/// Gives the thread a location, unless it has one, and returns the region. Returns INVALID if the thread gets no location, and in
+/// a signal handler, where neither a location nor a region may be defined.
 #[cold]
 fn make_known(slot: &Slot, define: impl FnOnce() -> AnyHandle) -> AnyHandle {
     // The plugin's work for a new location or definition is not async-signal-safe.

@@ -1,8 +1,8 @@
 //! The embedded measurement host: a small Score-P in a library.
 //!
 //! The preloaded library (`crates/preload`) opens it in a program that calls MPI, was compiled with `-finstrument-functions`, or
-//! marks ranges, and puts its wrappers in front of these functions. It loads the same substrate plugin that Score-P would, and
-//! calls it through the same interface in the same order. The modules:
+//! marks ranges, and puts its wrappers in front of these functions. The host loads the same substrate plugin that Score-P would,
+//! and calls it through the same interface in the same order. The modules:
 //!
 //! - [`attach`]: the functions that the preloaded library calls;
 //! - [`mpi`]: the wrappers of MPI, the real functions behind them, init and finalize;

@@ -41,8 +41,8 @@ type Correlation = unsafe extern "C" fn(location: *mut Location, id: u64);
 /// An addition to Score-P's interface: reports that all events of the location before this time have been recorded.
 type QuietUntil = unsafe extern "C" fn(location: *mut Location, time: u64);
 
-/// An addition to Score-P's interface: returns the bits of the count of this kind and name, in the run's table. Null if there is
-/// none.
+/// An addition to Score-P's interface: returns a pointer to the count of this kind and name in the run's table, which is stored
+/// as the bits of an `f64`. Null if there is none.
 type WorkRow =
     unsafe extern "C" fn(kind: u32, name: *const u8, length: usize, may_open: bool) -> *mut AtomicU64;
 /// An addition to Score-P's interface: opens the table of units of work and ranges if the run is there already.
@@ -371,8 +371,8 @@ pub fn open_work() {
     }
 }
 
-/// Returns the bits of the count of this kind and name; null if there is no room for it, or no run. `may_open`: whether the
-/// plugin and the run's table are opened if they have not been.
+/// Returns a pointer to the count of this kind and name, which is stored as the bits of an `f64`; null if there is no room for
+/// it, or no run. `may_open`: whether the plugin and the run's table are opened if they have not been.
 pub fn work_row(kind: Counted, name: &[u8], may_open: bool) -> *mut AtomicU64 {
     let work = if may_open { Some(WORK.get_or_init(load_work)) } else { WORK.get() };
     match work.and_then(|work| work.row) {
@@ -382,7 +382,7 @@ pub fn work_row(kind: Counted, name: &[u8], may_open: bool) -> *mut AtomicU64 {
     }
 }
 
-/// Counts a call whose units of work are not counted.
+/// Reports a call whose units of work are left out of the counts.
 #[cold]
 pub fn leave_out_work() {
     if let Some(function) = WORK.get().and_then(|work| work.leave_out) {
@@ -391,7 +391,7 @@ pub fn leave_out_work() {
     }
 }
 
-/// Counts a range that is not counted.
+/// Reports a range that is left out of the counts.
 #[cold]
 pub fn leave_out_range() {
     if let Some(function) = WORK.get().and_then(|work| work.leave_out_range) {

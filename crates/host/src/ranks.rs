@@ -35,8 +35,8 @@ pub fn will_be_known() -> bool {
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Init".as_ptr()).is_null() }
 }
 
-/// Returns the number of jobs that MPI_Comm_spawn started before the spawned job with this name in PMIx. The job that the launcher
-/// itself has started has the number 1.
+/// Returns the number of jobs that MPI_Comm_spawn started before the spawned job with this name in PMIx. The launcher's own job
+/// has the number 1, and the first spawned one the number 2.
 pub fn spawned_before(job: &str) -> u32 {
     // PRRTE's names end in the number; Open MPI 4 has a number of the launcher in the upper 16 bits.
     let number = match job.rsplit_once('@') {

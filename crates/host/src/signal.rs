@@ -27,7 +27,8 @@ extern "C" fn step(context: *mut c_void, state: *mut c_void) -> c_int {
     // SAFETY: the unwinder gave the context for the length of this call.
     unsafe { _Unwind_GetIPInfo(context, &mut before) };
     walk.frames += 1;
-    // The address of a frame that made a call is after the call. That of an interrupted frame is before the next instruction.
+    // `before` is set if the frame was interrupted: its address is that of its next instruction. The address of a frame that made
+    // a call follows the call.
     walk.signal |= before != 0;
     if walk.signal || walk.frames == FRAMES_MAX { NORMAL_STOP } else { NO_REASON }
 }

@@ -6,8 +6,9 @@
 //!                      └── no plugin, or Score-P measures ──► Inert
 //! ```
 //!
-//! If the process ends in a signal handler, Running is followed by Ended at once. Events are recorded only while Running.
-//! MPI_Init, or the first hook, range or use of a GPU, starts the measurement; a process without any of them stays New.
+//! If the process ends in a signal handler, Running is followed by Ended at once. In a forked child, every state except New
+//! becomes Inert, and after a panic in the host, any state. Events are recorded only while Running. MPI_Init, or the first
+//! instrumented function, range or use of a GPU, starts the measurement; a process without any of them stays New.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

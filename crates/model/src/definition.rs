@@ -19,7 +19,7 @@ pub enum Definition {
     Region(Region),
     /// A location, before its ring is read.
     Location(Location),
-    /// An energy counter (sampler's log only).
+    /// An energy counter, or a series of units of work, ranges or events that are counted (sampler's log only).
     Device(Device),
     /// The numbers of locations that got no ring, and of calls that are in no ring, so far.
     Unrecorded {
@@ -34,7 +34,7 @@ pub enum Definition {
     Thread {
         /// The location, whose thread has ended.
         location: LocalLocation,
-        /// The kernel's number of the thread.
+        /// The kernel's number of the new thread.
         thread: u32,
     },
     /// The process' losses and clock errors in GPU records so far.
@@ -179,7 +179,7 @@ pub const REPLAYED_HOST: &str = "trace";
 pub struct Location {
     /// The location's number in its own process.
     pub id: LocalLocation,
-    /// Whether the location is a thread, a GPU stream or a recorder.
+    /// Whether the location is a thread, a GPU stream or a recorder, or contains the CPU time of another location.
     pub kind: LocationKind,
     /// The name that the measurement system gives it.
     pub name: String,

@@ -86,7 +86,8 @@ impl Filter {
         Ok(Filter { files, regions })
     }
 
-    /// Whether a function is not to be recorded. `matches` compares a pattern with a name, as fnmatch does.
+    /// Whether a function with this name, linker's name and source file is not to be recorded. `matches` compares a pattern with
+    /// a name, as fnmatch does.
     pub fn excludes(
         &self,
         (name, mangled, file): (&str, &str, &str),

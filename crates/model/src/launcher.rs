@@ -43,9 +43,8 @@ pub struct LaunchedRank {
     pub variable: &'static str,
 }
 
-/// Returns a rank's number and the number of ranks; `None` without a launcher, for the only rank, and if the
-/// launcher does not set their number. `variable` returns a
-/// variable of the rank's environment.
+/// Returns a rank's number and the number of ranks; `None` without a launcher, for the only rank, and if the launcher does not
+/// set the number of ranks. `variable` returns a variable of the rank's environment.
 pub fn rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<(u32, u32)> {
     launched_rank(variable).and_then(|launched| Some((launched.rank, launched.size?)))
 }

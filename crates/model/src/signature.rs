@@ -4,8 +4,11 @@
 /// a::heavy<int>(float*)`. A name without these is returned unchanged.
 pub fn function(name: &str) -> &str {
     let whole = without_arguments(name);
-    let bare = whole.ends_with('>').then(|| whole.find('<')).flatten().filter(|at| *at > 0);
-    bare.map_or(whole, |at| &whole[..at])
+    let brackets = outside_of_brackets(whole, "<").into_iter().rfind(|at| *at > 0);
+    // After the last bracket of `A<int>::operator>` comes the function's name.
+    let own =
+        brackets.filter(|at| whole.ends_with('>') && outside_of_brackets(&whole[*at..], "::").is_empty());
+    own.map_or(whole, |at| whole[..at].trim_end())
 }
 
 /// Whether `wanted` is the name of this function, with or without its namespace and class.
@@ -92,6 +95,20 @@ fn is_sign(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_function_has_the_template_arguments_of_its_class_and_not_its_own() {
+        for (name, expected) in [
+            ("void a::heavy<int>(float*)", "a::heavy"),
+            ("void app::Grid<double>::relax<app::Fast>(int)", "app::Grid<double>::relax"),
+            ("bool A<int>::operator>(A<int> const&)", "A<int>::operator>"),
+            ("bool ns::operator< <int>(ns::a const&)", "ns::operator<"),
+            ("app::Grid<double>::relax(int)", "app::Grid<double>::relax"),
+        ] {
+            assert_eq!(function(name), expected, "{name}");
+        }
+        assert!(is_function("void app::Grid<double>::relax<app::Fast>(int)", "relax"));
+    }
 
     #[test]
     fn arguments_and_return_types_are_left_out_and_the_function_is_kept() {

@@ -86,9 +86,9 @@ impl Definitions {
         self.add_mpi_world_of(ranks, (0..ranks.len() as u64).collect())
     }
 
-    /// Like [`add_mpi_world`](Definitions::add_mpi_world); `members` has the index of each rank among the locations. If some
-    /// ranks are not in this archive, the first location is repeated at the end of the list, and its second position stands for
-    /// these ranks until archives are [joined](crate::JoinedDefinitions).
+    /// Like [`add_mpi_world`](Definitions::add_mpi_world), but `members` has, for each rank, its index in `ranks`. If some ranks
+    /// are not in this archive, the caller repeats the first location at the end of `ranks`; the index of that repetition stands
+    /// for these ranks until archives are [joined](crate::JoinedDefinitions).
     pub fn add_mpi_world_of(&mut self, ranks: &[LocationRef], members: Vec<u64>) -> CommRef {
         self.groups.push(Group {
             name: "MPI locations".into(),

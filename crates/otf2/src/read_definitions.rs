@@ -41,10 +41,10 @@ impl Strings {
 pub(crate) fn strings(records: &Records) -> Result<Vec<String>, Error> {
     let of = |number| records.strings.get(&number).cloned();
     let all: Vec<String> = (1..records.strings.len() as u32).map_while(of).collect();
-    let different: HashSet<&String> = all.iter().collect();
+    let distinct: HashSet<&String> = all.iter().collect();
     if of(0).is_some_and(|first| first.is_empty())
-        && different.len() + 1 == records.strings.len()
-        && !different.contains(&String::new())
+        && distinct.len() + 1 == records.strings.len()
+        && !distinct.contains(&String::new())
     {
         return Ok(all);
     }
@@ -103,11 +103,11 @@ pub(crate) fn definitions(mut records: Records) -> Definitions {
         Some((record.own.into(), comm))
     }));
     // The parent of a context must have been defined before it, so that there are no cycles.
-    let mut before = HashSet::new();
+    let mut defined = HashSet::new();
     definitions.calling_contexts = table(records.calling_contexts.iter().filter_map(|record| {
         let parent = reference(record.parent);
-        let parent = parent.filter(|parent: &CallingContextRef| before.contains(&parent.0));
-        before.insert(record.own);
+        let parent = parent.filter(|parent: &CallingContextRef| defined.contains(&parent.0));
+        defined.insert(record.own);
         Some((record.own.into(), CallingContext { region: reference(record.region)?, parent }))
     }));
     definitions

@@ -42,7 +42,7 @@ impl Trace {
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no anchor file, [`Error::NotOtf2`] if the file is not an anchor file, [`Error::Damaged`]
-    /// if the definitions are missing or incomplete.
+    /// if the definitions are missing or incomplete, [`Error::Io`] if a file cannot be read, or an error of OTF2.
     pub fn open(path: &Path) -> Result<Trace, Error> {
         Trace::open_as(path, false)
     }
@@ -142,7 +142,7 @@ impl Trace {
     /// file.
     ///
     /// # Errors
-    /// [`Error::TooManyFiles`] if not all locations can be open at once.
+    /// [`Error::TooManyFiles`] if not all locations can be open at once, or an error of OTF2.
     pub fn read_events<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> Result<ReadReport, Error> {
         self.read_events_of(|_| true, handler)
     }

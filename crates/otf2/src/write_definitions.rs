@@ -1,4 +1,5 @@
-//! Converts [`Definitions`] to OTF2's definition records: strings first, and each record after those that it refers to.
+//! Converts [`Definitions`] to OTF2's definition records, each after those that it refers to; a string is written before its
+//! first use.
 
 use crate::call::global_def_writer::{GlobalDefWriter, UINT64, Value};
 use crate::call::{UNDEFINED_U32, UNDEFINED_U64};
@@ -204,7 +205,8 @@ fn metrics(
     Ok(())
 }
 
-/// Finds references to definitions that do not exist. OTF2 would write them, and readers would fail.
+/// Finds what OTF2 would write but readers would fail at: references to definitions that do not exist, numbers that are both a
+/// class and an instance, classes with too many members, and a clock without a resolution.
 pub(crate) fn validate(definitions: &Definitions) -> Result<(), Error> {
     let d = definitions;
     if d.clock.timer_resolution == 0 {

@@ -130,7 +130,7 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Adds the own definitions of a location whose event file the caller provides.
+    /// Adds the local definitions of a location whose event file the caller provides.
     ///
     /// # Errors
     /// [`Error::LocationTaken`] for a location that already has a writer.

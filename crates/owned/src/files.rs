@@ -4,18 +4,18 @@ use crate::directory::Directory;
 use crate::{PRIVATE_MODE, Refusal, own_user};
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Returns the directory that contains the last name of a path, which must belong to this user, and that name.
+/// Opens the directory above the last name of a path, and returns it with that name. The directory must belong to this user.
 fn in_own(path: &Path) -> io::Result<(Directory, &OsStr)> {
     let (above, name) = split(path)?;
     Ok((Directory::own(above)?, name))
 }
 
-/// Returns the directory that contains the last name of a path, which may belong to any user, and that name.
+/// Opens the directory above the last name of a path, and returns it with that name. The directory may belong to any user.
 fn in_any(path: &Path) -> io::Result<(Directory, &OsStr)> {
     let (above, name) = split(path)?;
     Ok((Directory::open(above)?, name))
@@ -69,7 +69,7 @@ pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Removes the permissions of a directory that are not in `mode`.
+/// Removes the permissions of a directory that are not in `mode`, except for the set-user-ID, set-group-ID and sticky bits.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.
@@ -85,7 +85,8 @@ pub fn limit_mode(path: &Path, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(left))?)
 }
 
-/// Writes a file with at most these permissions under another name, and then renames it, so that it is never incomplete.
+/// Writes a file with at most these permissions under another name, and then renames it, so that it is never incomplete. Where
+/// the file system cannot rename files, it is copied instead.
 ///
 /// # Errors
 /// A [`Refusal`], the file system's error, or that of `write`.
@@ -126,13 +127,11 @@ fn replace_in(
         write(&mut file)?;
         file.flush()
     });
-    let renamed = written.and_then(|()| {
-        match rustix::fs::renameat(directory, &unfinished, directory, name).map_err(io::Error::from) {
-            Err(why) if is_without_rename(&why) => copy(directory, &unfinished, name, mode),
-            renamed => renamed,
-        }
-    });
-    renamed.inspect_err(|_| _ = directory.remove_file(&unfinished))
+    let renamed = written.and_then(|()| Ok(rustix::fs::renameat(directory, &unfinished, directory, name)?));
+    match renamed {
+        Err(why) if is_without_rename(&why) => copy(directory, &unfinished, name, mode),
+        renamed => renamed.inspect_err(|_| _ = directory.remove_file(&unfinished)),
+    }
 }
 
 /// Whether the error shows that the file system cannot rename files. Some object stores and FUSE file systems cannot.
@@ -141,13 +140,18 @@ pub fn is_without_rename(why: &io::Error) -> bool {
     why.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
 }
 
+/// Copies a file over another one, and removes it only if that has succeeded: the other one cannot be restored.
 fn copy(directory: &Directory, from: &OsStr, to: &OsStr, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut whole = File::from(rustix::fs::openat(directory, from, flags, Mode::empty())?);
     remove_if_there(directory, to)?;
     let copied = directory.create(to, mode).and_then(|mut copy| io::copy(&mut whole, &mut copy));
-    let failed =
-        |why| io::Error::other(format!("this file system cannot rename files, and a copy failed: {why}"));
+    let failed = |why| {
+        let whole = from.display();
+        io::Error::other(format!(
+            "this file system cannot rename files, and a copy failed: {why}; {whole}, next to it, is complete"
+        ))
+    };
     copied.map_err(failed)?;
     directory.remove_file(from)
 }
@@ -216,15 +220,22 @@ pub fn remove_left(directory: &Path, is_left: impl Fn(&str) -> bool) -> io::Resu
     Ok(())
 }
 
-/// Removes a directory of this user with the files in it, if it contains only files: a directory with subdirectories that was put
-/// in its place is not removed. The files are emptied, so that they use no space while they are still open.
+/// Removes a directory of this user with the files in it, but nothing if it has subdirectories. The files are emptied, so that
+/// they use no space while they are still open.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.
 pub fn remove_flat(path: &Path) -> io::Result<()> {
     let (above, name) = in_any(path)?;
     let flat = above.own_below(name)?;
-    for name in flat.names()? {
+    let names = flat.names()?;
+    let is_directory = |name: &OsString| {
+        flat.look(name).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
+    };
+    if names.iter().any(is_directory) {
+        return Err(io::ErrorKind::DirectoryNotEmpty.into());
+    }
+    for name in names {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let found = flat.look(&name)?;
         let is_own_alone = found.st_nlink == 1 && found.st_uid == own_user();

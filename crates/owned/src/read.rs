@@ -7,8 +7,8 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Reads a regular file of any user of at most `bytes_max` bytes. A pipe or a device is not opened, because opening can block, or
-/// rewind a tape.
+/// Reads a regular file of at most `bytes_max` bytes, whoever owns it. A pipe or a device is not opened, because opening can
+/// block, or rewind a tape.
 ///
 /// # Errors
 /// [`Refusal::NoRegularFile`], [`Refusal::TooLarge`], or the file system's error.
@@ -38,7 +38,7 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
         FileType::RegularFile => Ok(()),
         _ => Err(io::Error::from(Refusal::NoRegularFile(path.to_owned()))),
     };
-    // If the directory is held, the file is read from the held one, where it would be written.
+    // If a directory above the path is held, the file is read from there, because it would be written there, too.
     let held = held::covering(path);
     let (directory, path) = match &held {
         Some((directory, rest)) => (directory.as_fd(), rest.as_path()),

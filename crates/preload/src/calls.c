@@ -16,13 +16,13 @@ static struct answer returns(void *value) { return (struct answer){value, NULL};
 
 #define NEXT ((void *)-1L)
 
-/* Names by which Kokkos, ITT and OpenMP look up the functions of the tool that a variable names. */
+/* Names by which Kokkos, ITT and OpenMP look up the functions of a tool, whose path is in an environment variable. */
 static int is_hook(const char *name) {
 	return begins_with(name, "kokkosp_") || is_equal(name, "__itt_api_init") || is_equal(name, "ompt_start_tool");
 }
 
-/* Whether the handle is that of this library: `ampere run` names it in those variables. In the C library that we support, a
- * handle points to the loader's description of the object, which begins with its base. */
+/* Whether the handle is that of this library, whose path `ampere run` puts into these tools' variables. In the C library that we
+ * support, a handle points to the loader's description of the object, which begins with its base. */
 static int is_own(void *handle) { return *(uintptr_t *)handle == stub.base; }
 
 /* In place of this library's hooks, which do not exist, the program gets the host's. A hook of another tool is called by the
@@ -33,7 +33,7 @@ static struct answer answer_hook(void *handle, const char *name) {
 	if (!handle || (!found && !is_own(handle)) || !load_host()) return jumps(DLSYM);
 	void *hook = stub.wrap(name, found);
 	if (!hook) return jumps(DLSYM);
-	if (!found) stub.error();
+	if (!found) stub.error(); /* dlerror: discards the error of the look-up that failed */
 	return returns(hook);
 }
 
@@ -53,7 +53,8 @@ __attribute__((used)) HIDDEN struct answer answer_dlsym(void *handle, const char
 	return returns(wrapper ? wrapper : found);
 }
 
-/* NVTX opens the host by its path, and so do the libraries that see GPU kernels. */
+/* NVTX, and the libraries that see GPU kernels, open the host by its path. The host is loaded and attached first. If it is
+ * refused in this process, they get a null pointer, as if it were not installed. */
 __attribute__((used)) HIDDEN struct answer answer_dlopen(const char *file) {
 	if (!file || !is_equal(file, stub.host) || load_host()) return jumps(DLOPEN);
 	return returns(NULL);

@@ -53,7 +53,7 @@ int has_room(void) {
 	return read_use(&all, &of_data) && leaves_room(space, all) && leaves_room(data, of_data) && leaves_room(locked, all);
 }
 
-/* A path under construction. If it fills the text, it was too long. */
+/* A path under construction. If it fills the buffer, the path was too long. */
 struct path {
 	char text[512];
 	size_t length;
@@ -72,8 +72,8 @@ static void add_number(struct path *path, long number) {
 	add(path, digits + at);
 }
 
-/* Makes a file in the run's session (crates/ring/src/session.rs), such as "unrecorded-m1234". The file is empty because
- * content would count against the limit. */
+/* Makes a file in the run's session (crates/ring/src/session.rs), such as "unrecorded-m1234": `what` is the letter of a reason
+ * (stub.h). The file is empty, so that it takes no memory. */
 void note(char what) {
 	if (!stub.session) return;
 	struct path path;

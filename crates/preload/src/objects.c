@@ -133,8 +133,8 @@ struct search {
 	struct definition found;
 };
 
-/* The loader searches the objects that were loaded at the start first, in their order. Of those opened later, only some are
- * searched. */
+/* The loader searches the objects that were loaded at the start first, in their order. Of those opened later, MPI libraries are
+ * searched for any name, and all others only for functions of roctx and CUPTI. */
 static int search(struct info *info, size_t size, void *data) {
 	struct search *search = data;
 	struct object object;

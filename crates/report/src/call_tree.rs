@@ -19,7 +19,7 @@ const INDENT_MAX: usize = 40;
 /// Functions that others call have most of the joules if they have at least this fraction.
 const CALLED_PART_MIN: f64 = 0.5;
 
-/// Whether functions that others call have most joules. Then the tree says more than the first lines, which have no inclusive
+/// Whether functions that others call have most joules. Then the tree shows more than the first lines, which have no inclusive
 /// joules.
 pub fn has_most_joules_in_callees(summary: &Summary) -> bool {
     let (mut all, mut called) = (0.0, 0.0);
@@ -34,10 +34,13 @@ pub fn has_most_joules_in_callees(summary: &Summary) -> bool {
 /// A line of the tree.
 struct Shown {
     depth: usize,
-    /// A function, after its callers that call nothing else.
+    /// The function, preceded by those of its callers that call nothing else.
     names: Vec<String>,
+    /// All inclusive joules.
     joules: f64,
-    dynamic: f64,
+    /// The inclusive joules by which functions are compared: the dynamic ones, if they are known.
+    compared: f64,
+    /// The exclusive joules by which functions are compared.
     own: f64,
 }
 
@@ -63,9 +66,9 @@ fn text(summary: &Summary, tree: &Tree, screen: Screen) -> String {
     let unit = own_unit(is_dynamic, "J");
     let mut before = vec![Column::new("J", figures(&|line| line.joules))];
     if is_dynamic {
-        before.push(Column::new(&unit, figures(&|line| line.dynamic)));
+        before.push(Column::new(&unit, figures(&|line| line.compared)));
     }
-    let shares = lines.iter().map(|line| percent(line.dynamic, whole)).collect();
+    let shares = lines.iter().map(|line| percent(line.compared, whole)).collect();
     before.push(Column::new(shares::head(is_dynamic), shares));
     before.push(Column::new("in itself", figures(&|line| line.own)));
     let widths = before.iter().map(Column::width).map(|width| width + 2).sum::<usize>();
@@ -107,8 +110,8 @@ fn lines(tree: &Tree, is_dynamic: bool, wholes: [f64; 2]) -> Vec<Shown> {
             frame = only;
             names.push(tree.name_of(frame));
         }
-        let (dynamic, own) = measured(frame);
-        lines.push(Shown { depth, names, joules: tree.sum(frame).joules, dynamic, own });
+        let (compared, own) = measured(frame);
+        lines.push(Shown { depth, names, joules: tree.sum(frame).joules, compared, own });
         waiting.extend(called[frame as usize].iter().rev().map(|below| (*below, depth + 1)));
     }
     lines

@@ -13,7 +13,8 @@ const LINE_BYTES: f64 = 64.0;
 const DIGITS: usize = 3;
 const NAME_CHARS_MAX: usize = 32;
 
-/// Returns a sentence for each event: how often it has happened, for each joule of the run, and which part is in no function.
+/// Returns a sentence for each event: how often it has happened, in all and for each joule of the run, and how many are in no
+/// sample.
 pub fn words(run: &Run) -> Vec<String> {
     let about = if run.energy == "estimated" { "~" } else { "" };
     run.events.iter().map(|event| sentence(event, about)).collect()
@@ -100,7 +101,7 @@ pub fn table<'a>(summary: &'a Summary, rows: usize, digits: usize, unit: &str) -
     if let Some((instructions, cycles)) = place("instructions").zip(place("cycles")) {
         let rate = |row: &Row| match row.counts[cycles] {
             0 => String::new(),
-            cycles => significant(row.counts[instructions] as f64 / cycles as f64, DIGITS),
+            count => significant(row.counts[instructions] as f64 / count as f64, DIGITS),
         };
         before.push(Column::new("per cycle", all.iter().map(rate).collect()).dispensable(2));
     }

@@ -1,4 +1,5 @@
-// A click on a box makes it as wide as the picture. The boxes above it are scaled with it, and those next to it disappear.
+// A click on a box makes it as wide as the picture. The boxes below it (the functions that it calls) are scaled with it, those of
+// its callers above it become as wide as the picture, too, and all others disappear.
 document.addEventListener('click', function (event) {
   var box = event.target.closest('.flame g');
   if (!box) return;
@@ -13,10 +14,10 @@ document.addEventListener('click', function (event) {
     var x = contains ? 0 : (from - left) * whole / width, w = contains ? whole : size * whole / width;
     other.querySelector('rect').setAttribute('x', x);
     other.querySelector('rect').setAttribute('width', w);
-    var fixed = other.querySelector('.static');
-    if (fixed) {
-      fixed.setAttribute('x', x + w * (1 - fixed.dataset.part));
-      fixed.setAttribute('width', w * fixed.dataset.part);
+    var paler = other.querySelector('.static');
+    if (paler) {
+      paler.setAttribute('x', x + w * (1 - paler.dataset.part));
+      paler.setAttribute('width', w * paler.dataset.part);
     }
     var text = other.querySelector('text'), room = Math.floor((w - 6) / 6.6), name = other.dataset.name;
     text.setAttribute('x', x + 3);

@@ -27,7 +27,7 @@ const COMMAND_CHARS_MAX: usize = 80;
 enum Fulfilled {
     Yes,
     No(String),
-    /// The run cannot know it.
+    /// The run's summary does not show it.
     Unknown(String),
 }
 use Fulfilled::{No, Unknown, Yes};
@@ -243,9 +243,9 @@ fn location() -> Aspect {
     ];
     Aspect {
         name: "4a location",
-        has: "counters inside of the nodes, most of them behind the conversion of power".to_owned(),
+        has: "counters inside the nodes, most of them downstream of the power supply".to_owned(),
         levels: levels.map(|words| {
-            No(format!("a meter in front of the conversion of power, or the loss of the conversion, {words}"))
+            No(format!("a meter upstream of the power supply, or the conversion loss, {words}"))
         }),
     }
 }
@@ -290,7 +290,7 @@ mod tests {
                             level 3: no
             2 fraction      0 nodes with 1.000 W. level 1: not known, level 2: not known, level 3: not known
             3 subsystems    parts of compute nodes. level 1: no, level 2: no, level 3: no
-            4a location     counters inside of the nodes, most of them behind the conversion of power. level
+            4a location     counters inside the nodes, most of them downstream of the power supply. level
                             1: no, level 2: no, level 3: no
             4b accuracy     not known to a run. level 1: not known, level 2: not known, level 3: not known
 
@@ -302,7 +302,7 @@ mod tests {
                             run
             3 subsystems    a counter of the whole node, with memory, fans and power supply; the
                             interconnect, measured or estimated
-            4a location     a meter in front of the conversion of power, or the loss of the conversion,
+            4a location     a meter upstream of the power supply, or the conversion loss,
                             modelled with the manufacturer's data
             4b accuracy     the specification of the counters, with an error of at most 5 %
 
@@ -313,18 +313,18 @@ mod tests {
             3 subsystems    a counter of the whole node, with memory, fans and power supply; all
                             participating subsystems, such as interconnect, storage and cooling in the
                             racks, measured or estimated
-            4a location     a meter in front of the conversion of power, or the loss of the conversion,
+            4a location     a meter upstream of the power supply, or the conversion loss,
                             modelled with off-line measurements of one power supply
             4b accuracy     the specification of the counters, with an error of at most 2 %
 
             missing for level 3
             1c measured     idle power: measure the idle nodes, or set baseline_watts
-            2 fraction      that this is the whole of all subsystems: the size of the system is not known to
+            2 fraction      that this is the entire system with all its subsystems: the size of the system is not known to
                             a run
             3 subsystems    a counter of the whole node, with memory, fans and power supply; all
                             participating subsystems, such as interconnect, storage and cooling in the
                             racks, measured
-            4a location     a meter in front of the conversion of power, or the loss of the conversion,
+            4a location     a meter upstream of the power supply, or the conversion loss,
                             measured at the same time
             4b accuracy     the specification of the counters, with an error of at most 1 %
         "#]]

@@ -28,13 +28,14 @@ pub struct Sums<'a> {
     pub lost: f64,
     /// The dynamic energy; `None` unless it is known for all devices.
     pub dynamic: Option<f64>,
-    /// The exclusive joules of the ranks view by region, in descending order.
+    /// The exclusive joules by region, sorted by the dynamic joules if they are known, the largest first. They are those of the
+    /// ranks view, or of the kernels view if the ranks view was excluded.
     pub regions: Vec<(&'a str, f64)>,
     /// The dynamic joules of each of them, if `dynamic` is known.
     pub dynamic_of: HashMap<&'a str, f64>,
     /// The energy of devices with GPU streams.
     pub gpu_joules: f64,
-    /// The exclusive joules of those devices by kernel, in descending order.
+    /// The exclusive joules of those devices by kernel, in the same order. Empty if there is no ranks view.
     pub kernels: Vec<(&'a str, f64)>,
     /// The dynamic joules of each kernel, if they and `dynamic` are known.
     pub dynamic_of_kernels: HashMap<&'a str, f64>,
@@ -59,7 +60,7 @@ impl<'a> Sums<'a> {
         // Both views divide the same joules. The ranks view has all of them, unless it was excluded.
         let has_ranks = devices.iter().any(|(_, views)| views.iter().any(|view| view.view == "ranks"));
         let shown = if has_ranks { "ranks" } else { "kernels" };
-        // Devices without a consumer are included.
+        // Views without rows are included, because their joules are a part of the sums.
         let shown_of = |(device, views): &(&'a Device, Vec<&'a View>)| {
             let device = *device;
             views.clone().into_iter().filter(|view| view.view == shown).map(move |view| (device, view))
@@ -172,8 +173,8 @@ fn mentioned<'r, 'a>(
     rows.iter().filter(move |row| row.1 >= MENTIONED_SHARE_MIN * whole).take(NAMES_MAX)
 }
 
-/// Returns at most ten sentences: the energy, the static energy, the kernels, the functions, how much of it is certain, the MPI
-/// functions, counters that differ from sensors, and at most three hints. There are none without joules.
+/// Returns sentences about the energy, the static energy, the kernels, the functions, other jobs, the part that is certain, MPI
+/// functions, waiting in MPI, and counters that differ from sensors, followed by the hints. There are none without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     sentences_with(summary, hints(summary))
 }

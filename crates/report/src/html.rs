@@ -130,7 +130,7 @@ fn divided(view: &View, unit: &str) -> String {
 
 fn table(what: &str, digits: usize, rows: &[(&str, f64)], whole: f64, rest: &[(&str, f64)]) -> Markup {
     let (count, sum) = crate::text::left_out(rows.iter().map(|row| row.1), ROWS_MAX);
-    let is_last = |number: usize| number >= rows.len().min(ROWS_MAX);
+    let is_rest = |number: usize| number >= rows.len().min(ROWS_MAX);
     let rest = rest.iter().filter(|row| row.1 > 0.0);
     let all: Vec<(&str, f64)> = rows.iter().take(ROWS_MAX).chain(rest).copied().collect();
     let texts = column(&all.iter().map(|row| row.1).collect::<Vec<_>>(), digits);
@@ -139,10 +139,10 @@ fn table(what: &str, digits: usize, rows: &[(&str, f64)], whole: f64, rest: &[(&
             thead { tr { th.number { "J" } th.number { "of total" } th { (what) } } }
             tbody {
                 @for (at, ((name, part), text)) in all.iter().zip(texts).enumerate() {
-                    tr.rest[is_last(at)] {
+                    tr.rest[is_rest(at)] {
                         td.number { (text) }
                         td.number { (percent(*part, whole)) }
-                        td.name[!is_last(at)].mpi[!is_last(at) && is_mpi(name)] { (printable(name)) }
+                        td.name[!is_rest(at)].mpi[!is_rest(at) && is_mpi(name)] { (printable(name)) }
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Writes `summary.json`, with each field of an object on a line of its own, and each list on one line.
+//! Writes `summary.json`, with each field of an object on a line of its own, and each list of numbers or texts on one line.
 
 use ampere_figures::summary::Summary;
 use serde::Serialize;

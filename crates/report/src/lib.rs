@@ -3,7 +3,7 @@
 //! ```text
 //! first/          the first lines of a result        text.rs     summary.txt: these and all tables
 //! json.rs         summary.json as text
-//! highlights.rs   its first sentences           over_ranks.rs   each function's joules on all ranks
+//! highlights.rs   first sentences of a summary  over_ranks.rs   each function's joules on all ranks
 //! baseline.rs     static and dynamic joules in words             other_jobs.rs  what other jobs used
 //! tree.rs         call paths as a tree          flame.rs    the tree as a picture (SVG)
 //! page/           the figures of a page, and the page itself      folded.rs   stacks for other programs' pictures
@@ -99,7 +99,7 @@ pub enum Format {
     Timeline,
     /// Functions that are called often and use almost no energy, as a Score-P filter file for the next run
     ScorepFilter,
-    /// What the run fulfils of the power measurement methodology for the Green500 list, and what is missing
+    /// Which requirements of the power measurement methodology for the Green500 list the run meets, and which it does not
     Green500,
 }
 
@@ -265,10 +265,10 @@ fn head(summary: &Summary, unit: &str) -> String {
     let run = &summary.run;
     let of = if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") };
     let sums = Sums::of(summary);
-    let own = sums.dynamic.filter(|_| !has_only_dynamic(summary));
-    let own = own.map_or_else(String::new, |own| format!("{} J of them dynamic, ", joules(own)));
+    let dynamic = sums.dynamic.filter(|_| !has_only_dynamic(summary));
+    let dynamic = dynamic.map_or_else(String::new, |sum| format!("{} J of them dynamic, ", joules(sum)));
     let joules = joules(sums.joules);
-    printable(&format!("ampere: {joules} {unit}, {own}{}{}: {of}", run.energy, run.state_words()))
+    printable(&format!("ampere: {joules} {unit}, {dynamic}{}{}: {of}", run.energy, run.state_words()))
 }
 
 #[cfg(test)]

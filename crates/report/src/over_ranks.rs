@@ -8,7 +8,8 @@ use ampere_model::regions::is_mpi;
 
 /// A rank stands out if it is further from the middle half of the ranks than this many times the width of that half.
 const FAR_RATIO_MIN: f64 = 3.0;
-/// Ranks that differ by no more than this fraction of their median do not stand out, however close the others are.
+/// The width of the middle half counts as at least this fraction of the median, so that small differences do not make a rank
+/// stand out if the other ranks are very close to each other.
 const ALIKE_DIFFERENCE_MAX: f64 = 0.05;
 /// In rows with a smaller part of all joules than this, no rank stands out.
 pub(crate) const SHARE_MIN: f64 = 0.01;
@@ -18,13 +19,13 @@ const RANKS_MIN: usize = 5;
 /// The exclusive joules of a function or call path on each rank that it ran on; see [`is_dynamic`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread<'a> {
-    /// The number of a name or of a call path in the summary.
+    /// The number of a function's name or of a call path in the summary; 0 if the spread is of neither.
     pub what: u32,
     /// The sum over all ranks and other processes.
     pub joules: f64,
-    /// The sum of seconds over all ranks.
+    /// The sum of seconds over all ranks and other processes.
     pub seconds: f64,
-    /// The sum of calls over all ranks.
+    /// The sum of calls over all ranks and other processes.
     pub calls: u64,
     /// The number of ranks that it ran on. If there are no MPI ranks, each process counts as one.
     pub ranks: usize,
@@ -90,12 +91,12 @@ pub(crate) fn joules_of(views: &[(&Device, &View)]) -> fn(&Figures) -> f64 {
     }
 }
 
-/// Returns the total joules of each rank.
+/// Compares the total joules of the ranks.
 pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
     spreads(summary, views, 1, 1, |_| 0).rows.pop()
 }
 
-/// Returns the joules that each rank used outside MPI. A rank that polls while it waits for another one may use more in MPI than
+/// Compares the joules that ranks used outside MPI. A rank that polls while it waits for another one may use more in MPI than
 /// the other one does in its work.
 pub fn outside_mpi<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
     let is_in_mpi = |path: u32| is_mpi(summary.name(summary.paths.name[path as usize]));
@@ -140,7 +141,7 @@ fn spreads<'a>(
     let mut places: Vec<Option<usize>> = vec![None; keys];
     largest.iter().enumerate().for_each(|(at, (what, _))| places[*what as usize] = Some(at));
     let mut shown: Vec<Sums> = largest.iter().map(|_| Sums::default()).collect();
-    // A device's ranks are on its node, so their joules of the node's other devices are added up.
+    // All devices that a rank draws from are on its node, so its joules are added up over the devices of one node at a time.
     let mut by_node: Vec<&(&Device, &View)> = views.iter().collect();
     by_node.sort_by_key(|(device, _)| &device.node);
     for on_node in by_node.chunk_by(|a, b| a.0.node == b.0.node) {

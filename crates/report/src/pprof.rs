@@ -1,6 +1,6 @@
 //! Writes a profile that pprof, speedscope and Grafana Pyroscope read (`perftools.profiles.Profile` of github.com/google/pprof,
 //! not compressed). A sample is a call path with its exclusive energy in microjoules and its calls; the labels are the device, its
-//! node, and the location group. Of devices that contain others, only the outermost are in it, so that all samples may be added up.
+//! node, and the location group. Devices that are contained in others are left out, so that all samples may be added up.
 //! Idle joules, those of other jobs and lost joules are samples of their own.
 
 use crate::protobuf::Message;
@@ -79,8 +79,8 @@ impl Profile {
     }
 
     fn value_type(&mut self, name: &str, unit: &str) {
-        let of = [(field::TYPE, self.text(name)), (field::UNIT, self.text(unit))];
-        self.message.fields(field::SAMPLE_TYPE, &of);
+        let fields = [(field::TYPE, self.text(name)), (field::UNIT, self.text(unit))];
+        self.message.fields(field::SAMPLE_TYPE, &fields);
     }
 
     /// Adds a sample. The functions of its path are given from the outermost on.

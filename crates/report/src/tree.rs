@@ -123,9 +123,9 @@ impl<'a> Frames<'a> {
                 sum.waits[0] += row.figures.waited_joules.unwrap_or_default();
                 sum.waits[1] += row.figures.caused_waiting_joules.unwrap_or_default();
             }
-            // With independent sharing, the frames may have more joules than the device.
             let is_known = view.is_active() || view.callpaths.is_empty();
-            // Rows have nine digits in a file, so their difference has fewer.
+            // With independent sharing, the frames may have more joules than the device. Rows have nine digits in a file, so
+            // their difference has fewer.
             let step = (1e-7 * whole).max(f64::MIN_POSITIVE);
             let dynamic = (dynamic.max(0.0) / step).round() * step;
             idle_dynamic = idle_dynamic.filter(|_| is_known).map(|sum| sum + dynamic);

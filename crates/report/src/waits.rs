@@ -26,7 +26,7 @@ pub fn of(summary: &Summary) -> Option<&Waiting> {
 }
 
 /// Returns sentences about the energy of waiting, its causes, waiting for ranks without a CPU, and what is not counted or not
-/// certain. Only the first is always there.
+/// certain. The first is always there if any energy was used waiting.
 pub fn words(summary: &Summary) -> Vec<String> {
     let Some(waiting) = of(summary) else { return Vec::new() };
     let (joules, whole) = (waiting.joules, summary.run.total_joules);

@@ -2,7 +2,7 @@
 
 use ampere_figures::summary::{Range, Run, Summary, Work};
 use ampere_model::digits::{count, energy, significant};
-use ampere_model::text::short;
+use ampere_model::text::{plural, short};
 
 /// The maximum number of names that are shown.
 const NAMES_MAX: usize = 4;
@@ -21,7 +21,10 @@ pub fn lines(run: &Run, dynamic: Option<f64>) -> Vec<Vec<String>> {
     let mut lines: Vec<Vec<String>> =
         all.iter().take(NAMES_MAX).map(|work| parts(work, dynamic, about)).collect();
     if all.len() > NAMES_MAX {
-        lines.push(vec![format!("{} more units of work in summary.json", all.len() - NAMES_MAX)]);
+        lines.push(vec![format!(
+            "{} of work in summary.json",
+            plural((all.len() - NAMES_MAX) as u64, "more unit")
+        )]);
     }
     lines
 }
@@ -32,7 +35,10 @@ pub fn range_lines(run: &Run) -> Vec<Vec<String>> {
     all.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let mut lines: Vec<Vec<String>> = all.iter().take(NAMES_MAX).map(|range| parts_of_range(range)).collect();
     if all.len() > NAMES_MAX {
-        lines.push(vec![format!("{} more names of ranges in summary.json", all.len() - NAMES_MAX)]);
+        lines.push(vec![format!(
+            "{} of ranges in summary.json",
+            plural((all.len() - NAMES_MAX) as u64, "more name")
+        )]);
     }
     lines
 }
@@ -57,7 +63,7 @@ fn seconds_text(seconds: f64) -> String {
     let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];
     let fitting = units.into_iter().find(|(size, _)| seconds >= 0.9995 * size);
     let (size, unit) = fitting.unwrap_or((1e-9, "ns"));
-    format!("{} {unit}", small(seconds / size))
+    format!("{} {unit}", compact(seconds / size))
 }
 
 /// Returns one line for each unit of work, and for each name of ranges.
@@ -73,14 +79,14 @@ fn parts(work: &Work, dynamic: Option<f64>, about: &str) -> Vec<String> {
     let Some(joules) = work.joules_per_unit else { return vec![line] };
     line.push_str(&format!(", {about}{} each", joules_text(joules)));
     if joules > 0.0 {
-        line.push_str(&format!(" ({} per joule)", small(1.0 / joules)));
+        line.push_str(&format!(" ({} per joule)", compact(1.0 / joules)));
     }
     let dynamic = dynamic.map(|dynamic| format!("{about}{} dynamic", joules_text(dynamic / work.units)));
     std::iter::once(line).chain(dynamic).collect()
 }
 
 fn number(units: f64) -> String {
-    if units.fract() == 0.0 && units < EXACT_MAX { count(units as u64) } else { small(units) }
+    if units.fract() == 0.0 && units < EXACT_MAX { count(units as u64) } else { compact(units) }
 }
 
 /// Formats joules, which may be very few: `1.77 mJ`.
@@ -95,7 +101,7 @@ fn joules_text(joules: f64) -> String {
 }
 
 /// Formats a number that may be very small or very large, in few digits.
-fn small(value: f64) -> String {
+fn compact(value: f64) -> String {
     if !(1e-3..EXACT_MAX).contains(&value) {
         return format!("{value:.2e}");
     }
@@ -124,7 +130,7 @@ mod tests {
             "1 200 steps, ~1.77 J each (0.565 per joule), ~833 mJ dynamic",
             "3 jobs, ~4.20 MJ each (2.38e-7 per joule), ~333 J dynamic",
             "0.250 GB",
-            "1 more units of work in summary.json",
+            "1 more unit of work in summary.json",
         ];
         let lines: Vec<String> = lines(&run, Some(1000.0)).iter().map(|parts| parts.join(", ")).collect();
         assert_eq!(lines, expected);
@@ -153,7 +159,7 @@ mod tests {
             "Ranges: 8 of copy (NVTX), 20.0 ms together, 2.50 ms on average.",
             "Ranges: 3 of tiny (NVTX), 600 ns together, 200 ns on average, 2 not ended.",
             "Ranges: 0 of open\u{fffd}[2J (NVTX), 1 not ended.",
-            "Ranges: 1 more names of ranges in summary.json.",
+            "Ranges: 1 more name of ranges in summary.json.",
         ];
         assert_eq!(sentences(&summary), expected);
     }

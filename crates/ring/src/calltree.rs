@@ -155,7 +155,7 @@ impl CallTree {
         Some(at)
     }
 
-    /// Marks a call path as pending. Returns whether it is the first of its group.
+    /// Marks a call path as pending. Returns whether nothing was pending before, so that a group begins.
     #[inline(always)]
     pub fn mark_pending(&mut self, node: NodeIndex) -> bool {
         !self[node].pending && self.mark_with_ancestors(node)

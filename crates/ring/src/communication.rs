@@ -98,7 +98,7 @@ impl Communication {
             first: c.communicator,
             payloads: [(c.bytes_sent, c.operation), (c.bytes_received, c.root as u32), (request, 0)],
         };
-        let short = |event, first: u32| Numbers { event, first, ..Numbers::default() };
+        let bare = |event, first: u32| Numbers { event, first, ..Numbers::default() };
         let request =
             |event, request: u64| Numbers { event, first: 0, payloads: [(request, 0), (0, 0), (0, 0)] };
         match self {
@@ -110,18 +110,18 @@ impl Communication {
             Communication::MpiIrecv(m, number) => message(6, m, number),
             Communication::MpiRequestTest(number) => request(7, number),
             Communication::MpiRequestCancelled(number) => request(8, number),
-            Communication::MpiCollectiveBegin => short(9, 0),
+            Communication::MpiCollectiveBegin => bare(9, 0),
             Communication::MpiCollectiveEnd(c) => collective(10, c, 0),
             Communication::NonBlockingCollectiveRequest(number) => request(11, number),
             Communication::NonBlockingCollectiveComplete(c, number) => collective(12, c, number),
-            Communication::CommCreate(handle) => short(13, handle),
-            Communication::CommDestroy(handle) => short(14, handle),
+            Communication::CommCreate(handle) => bare(13, handle),
+            Communication::CommDestroy(handle) => bare(14, handle),
             Communication::ThreadFork(paradigm, threads) => {
-                Numbers { payloads: [(threads.into(), 0), (0, 0), (0, 0)], ..short(15, paradigm) }
+                Numbers { payloads: [(threads.into(), 0), (0, 0), (0, 0)], ..bare(15, paradigm) }
             }
-            Communication::ThreadJoin(paradigm) => short(16, paradigm),
-            Communication::MeasurementOnOff(true) => short(17, 0),
-            Communication::MeasurementOnOff(false) => short(18, 0),
+            Communication::ThreadJoin(paradigm) => bare(16, paradigm),
+            Communication::MeasurementOnOff(true) => bare(17, 0),
+            Communication::MeasurementOnOff(false) => bare(18, 0),
         }
     }
 

@@ -20,7 +20,8 @@ impl CpuTotal {
         ns > source.0 && self.last.is_some_and(|(last, _)| last > time)
     }
 
-    /// Adds a record of a ring ([`crate::decoder::Event::CpuTime`]) and calls `point` with each new point: a time, and the
+    /// Adds a record of a ring ([`crate::decoder::Event::CpuTime`]): the CPU time at `time` is `ns`, and it rose in the
+    /// `rose_ticks` before that, or since the last point if that is 0. Calls `point` with each new point: a time, and the
     /// nanoseconds of CPU time up to it. Neither ever decreases, and between two points the CPU time rises evenly.
     pub fn add(
         &mut self,

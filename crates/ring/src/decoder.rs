@@ -22,7 +22,8 @@ pub enum Event {
     /// The CPU time of the location: the timestamp; the number of ticks before it during which the CPU time rose, or 0 if it rose
     /// since the previous event of this kind; and the total nanoseconds.
     CpuTime(Timestamp, u32, u64),
-    /// The events that the innermost frame is charged for: the timestamp, the number of the event, and how often it has happened.
+    /// A count of events since the thread's last stack sample, which the innermost frame is charged for: the timestamp, the
+    /// number of the event, and the count.
     Counts(Timestamp, u32, u64),
     /// The program's measurement began at this time.
     ProgramBegin(Timestamp),
@@ -78,7 +79,7 @@ enum Incomplete {
     Sample(Timestamp, u32),
     /// The timestamp and the argument of a CPU time whose value is missing.
     CpuTime(Timestamp, u32),
-    /// The timestamp and the event of counts whose number is missing.
+    /// The timestamp and the event's number of a count whose value is missing.
     Counts(Timestamp, u32),
     Group(Group),
     Communication(Partial),
@@ -160,8 +161,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes the first event of these records and returns the number of records used. This is a function of its own so that
-    /// `out` is specialized for common records.
+    /// Decodes the first event of these records and returns the number of records used. It is not inlined, so that the compiler
+    /// can specialize the caller's `out` for common records.
     #[inline(never)]
     fn decode_others(&mut self, records: &[Record], out: &mut impl FnMut(Event)) -> usize {
         if let Some((event, count)) = self.decode_communication(records) {

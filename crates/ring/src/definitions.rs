@@ -112,12 +112,13 @@ impl LogWriter {
         })
     }
 
-    /// Writes one definition. If there is no room, it is counted and the function returns `false`.
+    /// Writes one definition. If it is too long or cannot be written, it is counted as left out and the function returns `false`.
     pub fn append(&mut self, definition: &Definition) -> bool {
         self.append_encoded(|buffer| codec::encode(definition, buffer))
     }
 
-    /// Writes a region, whose texts may be any bytes. Does not allocate: Score-P defines regions in signal handlers.
+    /// Writes a region, whose texts may be any bytes. Does not allocate, unless they are longer than the buffer: Score-P defines
+    /// regions in signal handlers.
     pub fn append_region(&mut self, region: &Region<impl AsRef<[u8]>>) -> bool {
         self.append_encoded(|buffer| codec::encode_region(region, buffer))
     }
@@ -154,7 +155,7 @@ impl LogWriter {
         self.file = again.map(out_of_the_way).filter(|file| identity_of(file) == Ok(self.identity));
     }
 
-    /// Returns the number of definitions that found no room.
+    /// Returns the number of definitions that were left out, because they were too long or could not be written.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -172,7 +173,8 @@ fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
     false
 }
 
-/// `None` if the file system has no locks: then a process is recognised by its pid alone.
+/// Locks the log and maps it, which keeps the lock. Returns `None` if the file system has no locks: then whether the process runs
+/// is known by its pid alone.
 fn lock(file: &OwnedFd) -> Option<MmapRaw> {
     rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive)).ok()?;
     MmapOptions::new().len(1).map_raw_read_only(file).ok()
@@ -300,7 +302,7 @@ impl LogReader {
     /// Calls `each` for every definition that was written since the last call.
     ///
     /// # Errors
-    /// [`Error::Malformed`], once, for a damaged entry.
+    /// [`Error::Malformed`], once, for a damaged entry; [`Error::Io`] if the log cannot be read.
     pub fn read_new(&mut self, each: impl FnMut(Definition)) -> Result<(), Error> {
         match std::mem::replace(&mut self.file, ReadFile::Closed) {
             ReadFile::Open(file) => {
@@ -311,7 +313,7 @@ impl LogReader {
             ReadFile::ReopenedForReads => {
                 let read = self.reopened().ok().map(|file| self.read_from(&file, each));
                 self.release_descriptor();
-                read.unwrap_or(Ok(())) // a log that has been removed has nothing new
+                read.unwrap_or(Ok(())) // a log that cannot be opened now has nothing new
             }
             ReadFile::Closed => Ok(()),
         }

@@ -29,7 +29,7 @@ impl Position for std::sync::atomic::AtomicU64 {
 pub trait Hold {
     /// Returns the pid of the present holder.
     fn holder(&self) -> u32;
-    /// Replaces `from` with `to`. If the pid is not `from`, it is the `Err`.
+    /// Replaces `from` with `to`. If the holder is not `from`, `Err` has the holder's pid.
     fn replace(&self, from: u32, to: u32) -> Result<(), u32>;
 }
 
@@ -83,7 +83,8 @@ impl ProducerCursor {
         self.write
     }
 
-    /// Whether at least `slots` are free: first by the copy ("possibly full"), then by the actual position ("really full").
+    /// Whether at least `slots` are free, by the copy of the consumer's position, or else by the position itself, which is slower
+    /// to load.
     #[inline(always)]
     pub fn has_room<P: Position>(&mut self, read: &P, slots: u64) -> bool {
         self.free_by_copy() >= slots || self.free(read) >= slots

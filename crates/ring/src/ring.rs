@@ -74,8 +74,8 @@ impl Shared {
         unsafe { &*self.map.as_ptr().cast::<RingHeader>() }
     }
 
-    /// Both words of a slot are atomics, so that a malicious process on the other side can cause wrong values, but no undefined
-    /// behaviour.
+    /// Returns the slot at a position. Both of its words are atomics, so that a malicious process on the other side can cause
+    /// wrong values, but no undefined behaviour.
     #[inline(always)]
     fn slot(&self, position: u64) -> &[AtomicU64; 2] {
         let index = (position & (self.capacity - 1)) as usize;
@@ -84,7 +84,7 @@ impl Shared {
         unsafe { &*self.map.as_ptr().add(HEADER_BYTES + index * RECORD_BYTES).cast() }
     }
 
-    /// Relaxed stores are enough, because the positions give the order.
+    /// Writes a record into its slot. Relaxed stores are enough, because the positions give the order.
     #[inline(always)]
     fn store(&self, position: u64, record: Record) {
         let [word0, word1] = record.words();
@@ -108,7 +108,7 @@ pub struct RingProducer {
 }
 
 impl RingProducer {
-    /// Makes the ring. `capacity` in records is rounded up to a power of two, at least [`RING_RECORDS_MIN`].
+    /// Makes the ring. `capacity` in records is rounded up to a power of two, at least [`RING_RECORDS_MIN`] and at most 2^32.
     pub fn create(path: &Path, capacity: u64, location: u32) -> Result<RingProducer, Error> {
         Self::create_with_headroom(path, capacity, location, Headroom::NONE)
     }
@@ -339,9 +339,9 @@ impl RingConsumer {
         Ok(self.cursor.available(&self.shared.header().producer.write)? - self.taken)
     }
 
-    /// Appends at most `most` waiting records to `into` and returns their number.
-    pub fn copy_out(&mut self, into: &mut Vec<Record>, most: usize) -> Result<usize, ImpossiblePosition> {
-        let count = self.available()?.min(most as u64);
+    /// Appends at most `max` waiting records to `into` and returns their number.
+    pub fn copy_out(&mut self, into: &mut Vec<Record>, max: usize) -> Result<usize, ImpossiblePosition> {
+        let count = self.available()?.min(max as u64);
         let from = self.position();
         into.extend((from..from + count).map(|position| self.shared.load(position)));
         Ok(count as usize)
@@ -377,7 +377,7 @@ impl RingConsumer {
         }
     }
 
-    /// Removes the file and its memory when the producer has ended and all has been read. The counts remain available.
+    /// Removes the file and its memory. The producer must have ended, and all must have been read. The counts remain available.
     pub fn retire(&mut self) -> Result<(), Error> {
         let gone = RingConsumer::of_missing_ring(&self.path, self.position())?;
         gone.set_counts(self.suppressed_calls(), self.dropped_records());

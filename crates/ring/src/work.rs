@@ -1,4 +1,4 @@
-//! What the processes of a run have counted, units of work and ranges: a table in the session's directory.
+//! A table, in the session's directory, of what the processes of a run have counted: units of work, and ranges.
 //!
 //! A process adds to a row of its own with one atomic operation, and the sampler reads the sums. Nothing is lost if a process or
 //! the collector is killed, however many calls a second there are: the memory outlives both.
@@ -6,9 +6,9 @@
 //! ```text
 //! byte   field                        written by
 //!    0   magic "AMPWORK1"             creator
-//!    8   rows that were claimed  u64  processes: incremented by each claim, and may be more than there are rows
-//!   16   calls without units     u64  processes: those whose units are not counted
-//!   24   ranges without a row    u64  processes: those that are not counted
+//!    8   rows that were claimed  u64  processes: incremented by each claim that finds a free row
+//!   16   calls without units     u64  processes: calls whose units are not counted
+//!   24   ranges without a row    u64  processes: ranges that are not counted
 //!   64   rows of 128 bytes:
 //!        0   units               f64  processes that count with this name
 //!        8   kind                u32  the process that claimed the row: the number of a `Counted` once the name is valid
@@ -77,7 +77,7 @@ impl<'a> WorkRow<'a> {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// Returns the number itself: the bits of an `f64`.
+    /// Returns the sum as it is stored: the bits of an `f64`.
     pub fn bits(&self) -> &'a AtomicU64 {
         self.0
     }
@@ -156,8 +156,8 @@ impl WorkTable {
         &self.rows()[..claimed.min(ROWS_MAX as u64) as usize]
     }
 
-    /// Returns a row for a name: a new one if `is_own` is set and enough rows are free, or else one that exists. `None` if the
-    /// table is full.
+    /// Returns a row for a name. If `is_own` is set and less than half of the rows are claimed, it is a new one. Otherwise it is
+    /// one that exists, or, if the name has none, a new one; `None` if the table is full.
     pub fn row(&self, kind: Counted, name: &str, is_own: bool) -> Option<WorkRow<'_>> {
         let name = cut(name);
         let has_room = self.header().claimed.load(Ordering::Relaxed) < OWN_ROWS_MAX;
@@ -166,12 +166,12 @@ impl WorkTable {
         row.or_else(|| self.claim(kind, name)).map(|row| WorkRow(&row.units))
     }
 
-    /// Counts a call whose units are not counted: they are not an amount, or there is no row.
+    /// Records that the units of a call are not counted: they are not an amount, or there is no row.
     pub fn leave_out(&self) {
         self.header().left_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a range that is not counted, because there is no row.
+    /// Records that a range is not counted, because there is no row.
     pub fn leave_out_range(&self) {
         self.header().ranges_left_out.fetch_add(1, Ordering::Relaxed);
     }

@@ -31,7 +31,7 @@ pub const NUM_EVENTS: usize = 83;
 /// An entry of the event array. Each event has an argument list of its own, so an entry is cast when it is stored or called.
 pub type EventFunction = Option<unsafe extern "C" fn()>;
 
-/// A function of Score-P's interface that our plugin does not have and our host does not call.
+/// A function of Score-P's interface that neither our plugin nor our host uses.
 pub type Unused = Option<unsafe extern "C" fn()>;
 
 /// The functions for ENTER_REGION, EXIT_REGION, ENABLE_RECORDING and DISABLE_RECORDING.

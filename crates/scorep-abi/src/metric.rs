@@ -85,7 +85,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// The meaning of a value, and its period.
+    /// The meaning of a value, and the time for which it is valid.
     metric_mode: i32 = "SCOREP_MetricMode", "SCOREP_METRIC_MODE_" {
         ACCUMULATED_START = 0,
     }

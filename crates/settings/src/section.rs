@@ -10,8 +10,11 @@ pub(crate) struct SectionKey<Draft> {
     pub key: &'static str,
     /// The default, as text.
     pub default: &'static str,
+    /// What the key sets, for the reference.
     pub about: &'static str,
+    /// The values that are allowed.
     pub within: Within,
+    /// Returns the field of the draft that the key sets.
     pub place: fn(&mut Draft) -> &mut dyn Value,
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum Within {
 pub(crate) trait Value {
     /// Describes the allowed values, for the reference.
     fn allowed(&self) -> String;
-    /// Returns the value as it is written in the file; `None` if it means "not set".
+    /// Describes a default for the reference, as it may be written; `None` if it means "not set". Other values are never shown.
     fn shown(&self) -> Option<String>;
     /// Sets the value. An error leaves it unchanged, except for a list of counter sources, of which the known ones are set.
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue>;
@@ -86,7 +86,7 @@ pub struct GaugePeriod(pub Option<Duration>);
 pub enum StackPeriod {
     /// The stacks are not sampled.
     Off,
-    /// Stacks are sampled as often as the limit on the cost allows, at most every millisecond of CPU time.
+    /// Stacks are sampled as often as the limit on the cost allows, but not more often than every millisecond of CPU time.
     Auto,
     /// Stacks are sampled each time the thread has used this much CPU time.
     Every(Duration),
@@ -223,7 +223,7 @@ impl Within {
     fn check_number(&self, number: f64) -> Result<f64, WrongValue> {
         let is_within = match self {
             Within::AtLeast(least) => number >= *least && number.is_finite(),
-            Within::Above(bound) => number > *bound,
+            Within::Above(bound) => number > *bound && number.is_finite(),
             Within::Anything | Within::Times(..) => true,
         };
         let wrong = || WrongValue::Range { found: number.to_string(), allowed: self.to_string() };
@@ -343,10 +343,10 @@ simple_value!(
     |written, _within| written.texts().map(|names| names.into_iter().map(str::to_owned).collect())
 );
 simple_value!(Option<Regex>, "a regular expression", |_regex| None, |written, _within| {
-    written.text().and_then(whole).map(Some)
+    written.text().and_then(matching_all).map(Some)
 });
 simple_value!(Option<Vec<Regex>>, "a list of regular expressions", |_regex| None, |written, _within| {
-    written.texts().and_then(|patterns| patterns.into_iter().map(whole).collect()).map(Some)
+    written.texts().and_then(|patterns| patterns.into_iter().map(matching_all).collect()).map(Some)
 });
 
 fn shown_period(period: Option<Duration>) -> String {
@@ -495,8 +495,8 @@ impl Value for Option<Vec<&'static str>> {
             ["none"] => Some(Vec::new()),
             _ => {
                 let mut known: Vec<&'static str> = Vec::new();
-                let is_named = names.iter().filter_map(|name| COUNTER_SOURCES.iter().find(|s| *s == name));
-                for source in is_named {
+                let named = names.iter().filter_map(|name| COUNTER_SOURCES.iter().find(|s| *s == name));
+                for source in named {
                     if !known.contains(source) {
                         known.push(source);
                     }
@@ -515,7 +515,7 @@ impl Value for Option<Vec<&'static str>> {
 }
 
 /// Returns a regular expression that must match the whole text.
-fn whole(text: &str) -> Result<Regex, WrongValue> {
+fn matching_all(text: &str) -> Result<Regex, WrongValue> {
     pattern(text, &format!("^(?:{text})$"))
 }
 

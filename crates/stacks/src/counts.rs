@@ -9,7 +9,7 @@ pub(crate) struct GroupRead<'a> {
     /// The time for which the events were to be counted, and that for which they were, in nanoseconds.
     enabled: u64,
     running: u64,
-    /// The value and the number of each event. The first event takes the samples.
+    /// The value of each event and the kernel's identifier of the event. The first event takes the samples.
     events: &'a [u8],
 }
 
@@ -29,7 +29,7 @@ impl<'a> GroupRead<'a> {
         usize::try_from(word(bytes, 0)?).ok()?.checked_mul(16)?.checked_add(24)
     }
 
-    /// Returns the number of the event that takes the samples.
+    /// Returns the identifier of the event that takes the samples.
     fn leader(&self) -> Option<u64> {
         word(self.events, 1)
     }
@@ -44,7 +44,7 @@ impl<'a> GroupRead<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct GroupTotals {
     values: Vec<u64>,
-    /// The number of threads' events, on single CPUs, that take samples without being able to count.
+    /// How often a thread is sampled on a CPU that has no counter left for the events, which are not counted there.
     pub(crate) without: u64,
 }
 
@@ -70,14 +70,14 @@ pub struct EventTotals {
     pub counted: Vec<u64>,
     /// The part of the time in which the processor's counters counted these events, and not those of others.
     pub counting_ratio: f64,
-    /// The number of threads' events, on single CPUs, that take samples without being able to count.
+    /// How often a thread was sampled on a CPU that had no counter left for the events, which were not counted there.
     pub without: u64,
 }
 
 /// The maximum number of threads whose last counts are known.
 const THREADS_MAX: usize = 1 << 16;
 
-/// The counts of the last sample of each thread.
+/// The counts of the last sample of each thread, and the sums over all samples.
 #[derive(Default)]
 pub(crate) struct Counts {
     /// The event that each perf event is a part of, and its factor.
@@ -94,14 +94,14 @@ pub(crate) struct Counts {
 /// The last counts of a thread.
 #[derive(Default)]
 struct Thread {
-    /// The event that took the last sample.
+    /// The identifier of the event that took the last sample.
     latest: u64,
     /// One entry for each CPU on which it was sampled.
     of_cpus: Vec<Last>,
 }
 
 struct Last {
-    /// The number of the event that takes the samples.
+    /// The identifier of the event that takes the samples.
     leader: u64,
     enabled: u64,
     running: u64,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_part_of_the_time_without_counters_is_known_from_samples_on_one_cpu() {
+    fn the_part_of_the_time_with_counters_is_known_from_samples_on_one_cpu() {
         let mut counts = Counts::new(&[CountedEvent::parse("a=1:2").unwrap()]);
         let samples = [(7, 100, 100), (7, 300, 250), (8, 1000, 50), (7, 900, 300), (7, 1000, 350)];
         for (leader, enabled, running) in samples {

@@ -55,7 +55,8 @@ const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_READ: u64 = 1 << 4;
 const SAMPLE_REGS_USER: u64 = 1 << 12;
 const SAMPLE_STACK_USER: u64 = 1 << 13;
-/// The form of these values: the times for which the group was enabled and counted, and all values with the events' numbers.
+/// The form of the values of `SAMPLE_READ`: the times for which the group was enabled and counted, and all values with the
+/// events' numbers.
 const READ_FORMAT: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 3;
 const DISABLED: u64 = 1;
 const INHERIT: u64 = 1 << 1;
@@ -550,8 +551,8 @@ impl Events {
     }
 }
 
-/// Returns the CPU time of all threads of a process, including those that have ended, in nanoseconds; `None` if the process has
-/// ended.
+/// Returns the CPU time of all threads of a process, including those that have ended, in nanoseconds; `None` after the process
+/// has ended and its parent has waited for it.
 pub fn cpu_of_process(process: u32) -> Option<u64> {
     // The kernel's number for the clock of a process' scheduled time (`CPUCLOCK_SCHED`).
     let clock = !(process as libc::clockid_t) << 3 | 2;

@@ -111,7 +111,7 @@ pub struct Figures {
     pub samples: u64,
     /// The number of samples that were unwound to `main`, or to the function that the thread was started with.
     pub complete: u64,
-    /// The other samples, in descending order of their number.
+    /// The samples that were not, by file and reason, in descending order of their number.
     pub cut_off: Vec<CutOff>,
     /// The number of records that were damaged, or for which the kernel had no space.
     pub lost: u64,
@@ -120,8 +120,8 @@ pub struct Figures {
     pub throttled: u64,
     /// The samples in code whose function is not known, in descending order of their number.
     pub unnamed: Vec<Unnamed>,
-    /// The number of processes with more than a twentieth of their samples in files that were removed, replaced or not
-    /// readable.
+    /// The number of processes with more than a twentieth of their samples in functions that are not known, except in code that
+    /// was made at run time.
     pub unnamed_processes: u64,
     /// The number of samples, by file, whose callers were found by searching the stack for return addresses, because the code
     /// has no unwind tables.
@@ -156,7 +156,7 @@ pub(crate) struct Counts {
 #[derive(Default)]
 struct ProcessCounts {
     samples: u64,
-    /// The samples in files that were removed, replaced or not readable.
+    /// The samples in functions that are not known, except in code that was made at run time.
     unnamed: u64,
 }
 

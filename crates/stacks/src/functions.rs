@@ -56,7 +56,8 @@ impl Role {
     }
 }
 
-/// The maximum number of functions that are distinguished. All others get the same number.
+/// The maximum number of functions, and of chains, that are distinguished. All further functions get the number of the unknown
+/// one, and all further chains that of the empty one.
 const FUNCTIONS_MAX: usize = 1 << 20;
 
 /// All functions that were found.

@@ -21,7 +21,7 @@ mod registers {
     /// The return address is on the stack from the first instruction on.
     pub(crate) const RETURN_IN_REGISTER: bool = false;
     pub(crate) const CODE_MASK: u64 = u64::MAX;
-    /// Whose additions to DWARF's instructions the tables have.
+    /// The vendor whose extensions of DWARF's call frame instructions the tables may contain.
     pub(crate) const VENDOR: gimli::Vendor = gimli::Vendor::Default;
     /// The offset from the stack pointer to the frame's address in the code that Python generates around its functions (8
     /// bytes, and the return address). `None` if that code has a frame pointer.
@@ -60,7 +60,7 @@ mod registers {
     pub(crate) const RETURN_IN_REGISTER: bool = true;
     /// Removes the signature of a signed pointer.
     pub(crate) const CODE_MASK: u64 = (1 << 48) - 1;
-    /// The tables of code that signs its return addresses say where they are signed.
+    /// The vendor's extension states where return addresses are signed, for code that signs them.
     pub(crate) const VENDOR: gimli::Vendor = gimli::Vendor::AArch64;
     pub(crate) const PYTHON_FRAME: Option<i32> = None;
 }

@@ -72,7 +72,8 @@ pub struct Sampler {
     running: FxHashMap<u32, u64>,
     /// The threads that have been on a CPU.
     on_cpu: FxHashMap<u32, OnCpu>,
-    /// Threads whose first switch is not known: each may have been on a CPU since its process was added, at this time.
+    /// Threads whose first switch is not known, each with its process and a time since which it may have been on a CPU: that at
+    /// which the process was added, or at which records were lost.
     not_switched: FxHashMap<u32, (u32, u64)>,
     /// The time of the last [`Sampler::set_period`], and threads, with their processes, that were started before that time but
     /// became known later: they may have no events.
@@ -274,7 +275,7 @@ impl Sampler {
     }
 
     /// Takes samples with another period from now on. Returns the result of [`Sampler::retain`], or `None` if the change would
-    /// take too many events; then all processes are sampled as before.
+    /// take too many events or open files; then all processes are sampled as before.
     pub fn set_period(&mut self, period: Duration) -> Option<Vec<u32>> {
         // Inherited events keep their period, so each thread gets its own event on each CPU.
         let threads: usize = self.processes.with_threads().iter().map(|of| of.threads.len()).sum();
@@ -293,7 +294,7 @@ impl Sampler {
         outcome
     }
 
-    /// Returns the threads that now have events.
+    /// Opens events for threads of a process. Returns the threads that now have events.
     fn add(
         &mut self,
         process: u32,
@@ -306,6 +307,8 @@ impl Sampler {
         Ok(threads)
     }
 
+    /// Lists the threads of a process once more, to add those that were started in the meantime: see
+    /// [`Sampler::add_missed_threads`].
     fn recheck_threads(&mut self, process: u32) -> Result<(), StacksError> {
         let threads = threads_of(process)?;
         self.incomplete.push(Incomplete { process, threads, at: clock_ns(self.options.clock) });
@@ -360,7 +363,7 @@ impl Sampler {
         self.deliver_until(now.saturating_sub(SLACK.as_nanos() as u64), sink);
     }
 
-    /// Passes on everything, after the command has ended.
+    /// Passes on everything, after the command has ended, and closes the events if they were counted.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         self.deliver_until(u64::MAX, sink);
         if self.events_counted.are_read() {

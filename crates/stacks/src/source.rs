@@ -98,7 +98,7 @@ pub(crate) struct FileStatus {
 
 impl FileStatus {
     /// Returns the status of the file at the path of a mapped file. The kernel has recorded the build id of the mapped file, or
-    /// else the device and inode. Returns default values if the file does not exist.
+    /// else the device and inode. If there is no such file, the size and the times are 0.
     pub(crate) fn of(process: u32, path: &Path, build_id: &[u8], inode: [u64; 2]) -> FileStatus {
         let found = [in_process(process, path), path.to_owned()].into_iter().find_map(|path| {
             let about = std::fs::metadata(path).ok()?;
@@ -142,8 +142,9 @@ impl Content {
 }
 
 impl MappedFile<'_> {
-    /// Whether the mapped file is the one at a path. The device must also match if `is_exact` is set. On a stacked file system,
-    /// such as overlayfs, a path and a mapping of the same file can have different devices.
+    /// Whether the mapped file is the one at a path: by its build ID or, if that is not known, by its inode. If the devices
+    /// differ, the inodes are compared only if `is_exact` is set, because on a stacked file system, such as overlayfs, a path and
+    /// a mapping of the same file can have different devices and inodes.
     fn is(&self, path: &Path, is_exact: bool) -> bool {
         let Content::File { build_id: id, inode, .. } = self.content else { return false };
         let Ok((file, identity)) = open(path) else { return false };
@@ -222,7 +223,7 @@ fn map_file(process: u32, address: u64) -> Option<PathBuf> {
     open(&path).is_ok().then_some(path)
 }
 
-/// Returns the build id of an ELF file for this machine.
+/// Returns the build id of a 64-bit ELF file.
 pub(crate) fn build_id(reader: &Reader) -> Option<Vec<u8>> {
     const NOTES_MAX: u64 = 64 << 10;
     let header: elf::FileHeader64<LE> = reader.table(0, 1)?.pop()?;
@@ -242,10 +243,10 @@ fn build_id_of_notes(mut notes: &[u8]) -> Option<Vec<u8>> {
     loop {
         let word = |at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?));
         let [name, length, kind] = [word(0)?, word(4)?, word(8)?];
-        let text_at = 12 + (name as usize).next_multiple_of(4);
-        let end = text_at.checked_add(length as usize)?;
+        let id_at = 12 + (name as usize).next_multiple_of(4);
+        let end = id_at.checked_add(length as usize)?;
         if kind == BUILD_ID && notes.get(12..)?.starts_with(b"GNU\0") {
-            return notes.get(text_at..end).filter(|id| !id.is_empty()).map(<[u8]>::to_vec);
+            return notes.get(id_at..end).filter(|id| !id.is_empty()).map(<[u8]>::to_vec);
         }
         notes = notes.get(end.next_multiple_of(4)..)?;
     }

@@ -1,11 +1,11 @@
-//! Divides the time of a thread outside its recorded calls by the samples that were taken outside, so that all of them count for
-//! the same time.
+//! Divides the time that a thread spends outside its recorded calls among the stacks that were sampled there, so that each sample
+//! stands for the same time.
 //!
-//! A thread is sampled once in each period of its CPU time. If each sample counted until the next one, functions without calls
-//! would get too much: between such a sample and the next one outside of calls, more time is outside of calls than around calls.
-//! So each stack's share of the recent CPU time outside of calls is its share of the recent samples. A stack is shown from its
-//! sample on. When a call ends and the stack has exceeded its share by half a sample's time, the stack that is furthest below its
-//! share is shown.
+//! A thread is sampled once in each period of its CPU time. If a sample's stack were charged until the next sample outside calls,
+//! functions that make no recorded calls would get too much: after their samples, more of the time is outside calls than after
+//! those of functions that make many. So each stack's share of the recent CPU time outside calls is its share of the recent
+//! samples. The stack that is charged is called the one that is *shown*: a stack is shown from its sample on, and when a call
+//! ends after it has exceeded its share by half a sample's time, the stack that is furthest below its share is shown.
 
 use ampere_model::RegionRef;
 
@@ -31,7 +31,7 @@ struct Credit {
 #[derive(Clone, Copy, Default)]
 struct Shares {
     samples: f64,
-    /// In ticks of CPU time.
+    /// The ticks of CPU time for which the stack was shown.
     time: f64,
 }
 

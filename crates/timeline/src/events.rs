@@ -10,7 +10,8 @@ pub const EVENTS_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub struct EventCounts {
     names: Vec<String>,
-    /// For each location, the events by the numbers that its records have. `None`: an event that has no room.
+    /// For each location, the places of its events in `names`, by their numbers in its records. `None`: an event that has no
+    /// room.
     numbers: NumberMap<u32, Vec<Option<u8>>>,
     by_path: NumberMap<(u32, u32), [u64; EVENTS_MAX]>,
 }
@@ -37,7 +38,8 @@ impl EventCounts {
         numbers.iter().position(|number| *number == Some(event as u8)).map(|at| at as u32)
     }
 
-    /// Adds events of a location, whose call paths are those of the location `on`.
+    /// Adds events that were counted on a location to a call path of the location `on`, which is another one if calls of the same
+    /// thread are recorded.
     pub(crate) fn add(
         &mut self,
         location: LocationIndex,

@@ -22,7 +22,7 @@ pub struct LocationInfo {
     pub group: String,
     /// The location's own name, such as "Master thread".
     pub name: String,
-    /// Whether the location is a thread, a GPU stream or a recorder.
+    /// Whether the location is a thread, a GPU stream, a recorder of metrics, or the CPU time of a thread.
     pub kind: LocationKind,
     /// The rank of the process that it belongs to, if it is known.
     pub rank: Option<u32>,
@@ -92,7 +92,7 @@ struct NodeMembers {
 }
 
 impl Links {
-    /// Adds the evidence of the run's last location, which is new.
+    /// Adds the evidence about the location that was added to the run last.
     pub fn add_location(&mut self, run: &mut Run, evidence: Evidence) {
         let location = self.evidence.len();
         let info = &run.locations[location];
@@ -115,7 +115,7 @@ impl Links {
         self.update_location(run, location);
     }
 
-    /// Adds the part that the run's last device counts; the device is new.
+    /// Adds the device that was added to the run last: `part` is what it counts.
     pub fn add_device(&mut self, run: &mut Run, part: CountedPart) {
         let device = self.parts.len();
         self.parts.push(part);
@@ -145,7 +145,8 @@ impl Links {
         all.into_iter().for_each(|location| self.update_one(run, location));
     }
 
-    /// Updates the links of a location that is new or has a new rank, and those of other locations that depend on it.
+    /// Updates the links of a location that is new, or whose rank or variables have changed, and those of other locations that
+    /// depend on it.
     pub fn update_location(&mut self, run: &mut Run, location: usize) {
         let info = &run.locations[location];
         match info.kind {
@@ -266,13 +267,13 @@ impl Links {
             }
         }
         // The threads of a process share what the process gets.
-        let number = self.process_of(location);
-        match (views.threads, number) {
-            (Some(threads), Some(number)) => engine.bind_member(threads, location, number),
+        let process = self.process_of(location);
+        match (views.threads, process) {
+            (Some(threads), Some(process)) => engine.bind_member(threads, location, process),
             (Some(threads), None) => engine.bind(threads, location),
             (None, _) => {}
         }
-        if let Some(process) = number.and_then(|number| self.processes.get(&number)) {
+        if let Some(process) = process.and_then(|process| self.processes.get(&process)) {
             add_workers(run, process, device, location);
         }
         is_in_time
@@ -285,7 +286,7 @@ impl Links {
             .any(|(_, assignment)| assignment.draws_from(device))
     }
 
-    /// Whether a location's process has a stream that draws from the device, and is a process of the run: it has threads.
+    /// Whether a location's process has threads, which makes it a process of the run, and a stream that draws from the device.
     fn has_kernels_on(&self, device: usize, location: LocationIndex) -> bool {
         let process = self.process_of(location).and_then(|process| self.processes.get(&process));
         process.is_some_and(|process| {

@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 /// The other jobs, by node. A node on which their CPU time is not known has no entry.
 #[derive(Debug, Default)]
 pub(crate) struct NodesJobs {
-    by_node: BTreeMap<String, NodeJobs>,
+    by_node: BTreeMap<String, JobsOfNode>,
     /// Attribution before this time no longer waits for points of the CPU time.
     decided_before: Timestamp,
 }
 
 #[derive(Debug)]
-struct NodeJobs {
+struct JobsOfNode {
     jobs: OtherJobs,
     /// The time of the latest point of the other jobs' CPU time.
     known_until: Timestamp,
 }
 
 impl NodesJobs {
-    /// Returns the time up to which the CPU time of other jobs is known on all nodes.
+    /// Returns the time up to which the CPU time of other jobs is known on all nodes, or is no longer waited for.
     pub fn known_until(&self) -> Timestamp {
         let known = self.by_node.values().map(|node| node.known_until).min();
         known.map_or(Timestamp::MAX, |known| known.max(self.decided_before))
@@ -34,23 +34,25 @@ impl NodesJobs {
 }
 
 impl Attributor {
-    /// Adds a node on which the CPU time of other jobs is known. Does nothing if the node was added before.
+    /// Adds a node on which the CPU time of other jobs is known. Does nothing if the node was added before, or if the settings
+    /// ignore other jobs.
     pub fn add_other_jobs(&mut self, node: &str) {
         if !self.config().attribution.other_jobs || self.other_jobs.by_node.contains_key(node) {
             return;
         }
-        let of_node = NodeJobs { jobs: self.engine.add_other_jobs(), known_until: 0 };
+        let of_node = JobsOfNode { jobs: self.engine.add_other_jobs(), known_until: 0 };
         self.other_jobs.by_node.insert(node.to_owned(), of_node);
         (0..self.devices.len()).for_each(|device| self.share_with_other_jobs(device));
     }
 
-    /// Whether some device is shared with other jobs.
+    /// Whether other jobs have used joules of some device.
     pub fn shares_with_other_jobs(&self) -> bool {
         let joules = |device: &Device| self.engine.totals(device.views.ranks).other_jobs_joules;
         self.devices.iter().any(|device| joules(device) > 0.0)
     }
 
-    /// Shares a device with other jobs if it measures what they draw: the estimate has only the run's own CPU time.
+    /// Shares a device's dynamic joules with other jobs, under the policy *active* with shared joules. The estimate is not
+    /// shared, because it contains only the run's own CPU time.
     pub(crate) fn share_with_other_jobs(&mut self, device: usize) {
         let device = &self.devices[device];
         let is_measured = matches!(device.info.quality, Quality::Measured | Quality::Integrated);
@@ -74,7 +76,8 @@ impl Attributor {
         }
     }
 
-    /// Converts a CPU time to ticks of this run. Whole nanoseconds are whole ticks of most clocks.
+    /// Converts a CPU time to ticks of this run. The time is rounded to whole nanoseconds first, so that the result is exact if a
+    /// tick is a nanosecond.
     pub fn cpu_ticks_of(&self, seconds: f64) -> f64 {
         (seconds * 1e9).round() * (self.ticks_per_second as f64 / 1e9)
     }

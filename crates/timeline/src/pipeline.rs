@@ -33,7 +33,8 @@ pub struct Pipeline {
     samples: Vec<Samples>,
     mergers: Vec<Merger>,
     gpu_streams: GpuStreams,
-    /// Points of other jobs' CPU time that came after their time had been handed over.
+    /// The number of late points of CPU time that no stream counts: those of other jobs, those that came after later points of
+    /// their thread, and those of threads whose samples were put on recorded calls too late.
     late_points: u64,
 }
 
@@ -79,7 +80,7 @@ pub struct Stream {
     breaks: VecDeque<usize>,
     /// The positions of enters with a correlation id in `steps`, and the ids.
     ids: VecDeque<(usize, u64)>,
-    /// The number of steps before each count of events, the number of the event, and how often it has happened.
+    /// For each count of events: the number of steps before it, the number of the event, and the count.
     counts: VecDeque<(usize, u32, u64)>,
     is_gpu: bool,
     /// Whether this is a GPU stream of which some enter had an id, so that all of its outermost frames should have one.
@@ -160,8 +161,8 @@ impl Stream {
         self.put(Step::leave(time));
     }
 
-    /// Adds how often an event has happened (see [`Attributor::count_events`]). It belongs to the frame that is the innermost one
-    /// after the last step. A GPU's stream has no such counts.
+    /// Adds how often an event has happened since the thread's last sample (see [`Attributor::count_events`]). The count belongs
+    /// to the frame that is the innermost one after the last step. A GPU's stream has no such counts.
     pub fn counts(&mut self, event: u32, count: u64) {
         if !self.is_gpu {
             self.counts.push_back((self.steps.len(), event, count));
@@ -442,7 +443,9 @@ impl Pipeline {
     pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         self.attributor.put_samples_on(samples, recorded);
         self.attributor.engine.share_cpu_time(samples, recorded);
-        // If this is not the main thread, it works for the main thread outside its samples, already in the present interval.
+        // Outside the frames of its samples, the CPU time of a thread that is not the main one counts for the main thread, from
+        // the start of the open interval on. What has been handed over of that interval was attributed without it, so it counts
+        // as late.
         let works_for_main = !self.attributor.locations[recorded.0 as usize].main;
         let of_samples = self.stream(samples).map(|stream| (stream.has_handed_over(), stream.last_cpu_time));
         let (has_begun, last_cpu_time) = of_samples.unwrap_or_default();
@@ -456,9 +459,9 @@ impl Pipeline {
         }
     }
 
-    /// Adds a point: the location has used `seconds` of CPU time up to `time`, from 0 on. Between two such points the CPU time
-    /// rises evenly; before the first and after the last one it does not rise. The points of one location come in time order,
-    /// and before the events and samples of later times are handed over.
+    /// Adds a point: up to `time`, the location has used `seconds` of CPU time in all. Between two such points the CPU time rises
+    /// evenly; before the first and after the last one it does not rise. The points of one location come in time order, and
+    /// before the events and samples of later times are handed over.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, seconds: f64) {
         let Some(stream) = self.streams.get(location.0 as usize) else { return };
         let mut samples = stream.samples.iter().map(|samples| &self.streams[*samples]);
@@ -578,7 +581,8 @@ impl Pipeline {
         (0..self.mergers.len()).for_each(|merger| self.advance(merger, Timestamp::MAX));
     }
 
-    /// Ends the steps of all lanes up to the time that has been handed over.
+    /// Ends the steps of all lanes (the regions that ran on each location over the run: `lanes.rs`) up to the time that has been
+    /// handed over.
     pub fn advance_lanes(&mut self) {
         for stream in self.streams.iter().filter(|stream| stream.has_handed_over()) {
             self.attributor.advance_lane(stream.location, stream.done_until);

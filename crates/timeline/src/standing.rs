@@ -41,13 +41,13 @@ fn may_be_one(one: (&DeviceInfo, &CountedPart), other: (&DeviceInfo, &CountedPar
 /// Whether two counters of another tool's trace differ only in the numbers in their names, so that only their values can show that
 /// they are one.
 fn are_numbered(one: &Device, other: &Device) -> bool {
-    let [of, others] = [one, other].map(|device| &device.info);
-    let is_one = |info: &DeviceInfo| info.unit == Unit::Joules && info.is_by_other_tool;
-    is_one(of)
-        && is_one(others)
-        && of.node == others.node
-        && of.metric != others.metric
-        && without_numbers(&of.metric) == without_numbers(&others.metric)
+    let [first, second] = [one, other].map(|device| &device.info);
+    let is_energy_of_other_tool = |info: &DeviceInfo| info.unit == Unit::Joules && info.is_by_other_tool;
+    is_energy_of_other_tool(first)
+        && is_energy_of_other_tool(second)
+        && first.node == second.node
+        && first.metric != second.metric
+        && without_numbers(&first.metric) == without_numbers(&second.metric)
         && !one.is_power()
         && !other.is_power()
 }

@@ -2,8 +2,8 @@
 //!
 //! Each node has one, for its ranks. Every active rank gets all of the time (a second is not shared). So the exclusive figures
 //! are the times in functions themselves, the inclusive ones are the times in functions and in those that they called, and idle
-//! is the time in which no rank of the node had a frame open. The time starts with the node's first event and ends with its
-//! last.
+//! is the time in which no rank of the node had a frame open. The time starts with the first event of the node's ranks, and ends
+//! with the last.
 
 use crate::counter_traits::CounterTraits;
 use crate::device::{Device, DeviceInfo, Unit, Views};

@@ -79,8 +79,8 @@ pub fn run(data: &[u8]) {
         }
         assert!(!page.chars().any(|c| c.is_control() && c != '\n'), "{page:?}");
         // A page has two scripts, its data and ours; a picture has ours; folded stacks are plain text.
-        let ours = if format == Format::Html { 2 } else { 1 };
-        assert!(format == Format::Folded || page.matches("<script").count() == ours, "{page}");
+        let scripts = if format == Format::Html { 2 } else { 1 };
+        assert!(format == Format::Folded || page.matches("<script").count() == scripts, "{page}");
     }
     let json = serde_json::to_string(&summary).expect("what can be encoded");
     let again: Summary = serde_json::from_str(&json).expect("JSON");

@@ -28,15 +28,15 @@ pub fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind % 4 {
         0 => {
-            heads(rest);
+            damaged_pieces(rest);
             records(rest);
         }
-        kind => drop(whole(&mut Bytes::new(rest), kind > 1)),
+        kind => drop(recover_run(&mut Bytes::new(rest), kind > 1)),
     }
 }
 
 /// Reads any bytes as the whole records file, or as the rest of one that begins with a valid piece.
-fn heads(data: &[u8]) {
+fn damaged_pieces(data: &[u8]) {
     let directory = directory("spool");
     for before in [Vec::new(), piece("1.0", 0, &[0; 32])] {
         std::fs::write(directory.join(RECORDS), [&before, data].concat()).expect("room");
@@ -72,7 +72,7 @@ fn records(data: &[u8]) {
     nesting.finish();
 }
 
-/// Returns a piece of the records file, with its head.
+/// Returns a piece of the records file, with its header.
 fn piece(stream: &str, position: u64, bytes: &[u8]) -> Vec<u8> {
     let mut piece = b"AMPPIECE".to_vec();
     piece.extend_from_slice(&position.to_le_bytes());
@@ -85,7 +85,7 @@ fn piece(stream: &str, position: u64, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the summaries that `ampere recover` makes, one for each node.
-fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
+fn recover_run(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     let place = directory("recovered");
     let (output, session) = (place.join("out"), place.join("s-1"));
     let spool = output.join(format!("spool-{}", node_name()));
@@ -107,9 +107,9 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
         part(from, &spool, in_shared_memory.then_some(session.as_path()));
     }
     // The files are old enough to be recovered even if they belong to another node.
-    let before = SystemTime::now() - Duration::from_secs(3600);
+    let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
     for entry in std::fs::read_dir(&spool).expect("the spool").flatten() {
-        std::fs::File::open(entry.path()).and_then(|file| file.set_modified(before)).expect("our files");
+        std::fs::File::open(entry.path()).and_then(|file| file.set_modified(an_hour_ago)).expect("our files");
     }
     let all = match find(&output) {
         Ok(all) => all,
@@ -192,8 +192,8 @@ fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
         let bytes = from.take(length.into());
         for directory in [Some(spool), session].into_iter().flatten() {
             let path = directory.join(name);
-            let begin: &[u8] = if path.exists() { b"" } else { b"AMPDEFS1" };
-            append(&path, &[begin, bytes].concat());
+            let magic: &[u8] = if path.exists() { b"" } else { b"AMPDEFS1" };
+            append(&path, &[magic, bytes].concat());
         }
         return;
     }
@@ -201,10 +201,10 @@ fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
     match session.filter(|_| which < 6) {
         None => {
             let length = from.u16() % 1024;
-            let there = Store::open(&[spool.to_owned()]).records_of_all(|name| name == stream);
-            append(&spool.join(RECORDS), &piece(stream, there, from.take(length.into())));
+            let position = Store::open(&[spool.to_owned()]).records_of_all(|name| name == stream);
+            append(&spool.join(RECORDS), &piece(stream, position, from.take(length.into())));
         }
-        // The ring has any positions of reader and writer.
+        // The positions of the ring's reader and writer are arbitrary.
         Some(session) => {
             let (written, read) = (from.edge_u64(), from.edge_u64());
             let mut bytes = header(CAPACITY);
@@ -235,7 +235,7 @@ mod tests {
             (false, &include_bytes!("../../seeds/spool/disk-0")[..]),
             (true, include_bytes!("../../seeds/spool/shared-0")),
         ] {
-            let summaries = whole(&mut Bytes::new(&seed[1..]), in_shared_memory);
+            let summaries = recover_run(&mut Bytes::new(&seed[1..]), in_shared_memory);
             assert_eq!(summaries.len(), 1);
             let (run, quality) = (&summaries[0].run, &summaries[0].quality);
             assert!(quality.records.events > 20 && run.total_joules > 0.0, "{quality:?} {run:?}");

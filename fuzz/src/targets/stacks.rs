@@ -4,7 +4,7 @@
 use crate::bytes::Bytes;
 use ampere_stacks::fuzzing::{FILE_AT, Sample};
 
-/// The number of addresses in the file that are looked up, each with the stack.
+/// The number of addresses in the file that replace the sample's instruction pointer, one after the other.
 const ADDRESSES: usize = 16;
 
 pub fn run(data: &[u8]) {

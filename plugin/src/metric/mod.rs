@@ -84,7 +84,8 @@ fn give_up(why: &str) {
     }
 }
 
-/// The boundary to Score-P: runs `body`, except after [`give_up`] and in a forked child. Nothing unwinds into Score-P.
+/// The boundary to Score-P: runs `body`, except after [`give_up`], if ampere is switched off, and in a forked child. Nothing
+/// unwinds into Score-P.
 fn guarded<T>(otherwise: T, body: impl FnOnce(&mut State) -> T) -> T {
     if INERT.load(Ordering::Relaxed) || PID.load(Ordering::Relaxed) != std::process::id() {
         return otherwise;
@@ -189,7 +190,7 @@ fn now() -> Option<Moment> {
 }
 
 /// # Safety
-/// `pairs` is Score-P's variable for the list, which it frees.
+/// `pairs` is NULL, or Score-P's variable for the list. Score-P frees the list.
 unsafe extern "C" fn get_all_values(id: i32, pairs: *mut *mut TimeValuePair) -> u64 {
     if pairs.is_null() {
         return 0;

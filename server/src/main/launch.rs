@@ -20,8 +20,8 @@ fn arguments_without(option: &str) -> impl Iterator<Item = OsString> {
     options.into_iter().filter(move |argument| *argument != *option).chain(command)
 }
 
-/// Starts the collector and waits for it, and does nothing else. Such a small process is unlikely to be killed when memory is
-/// short.
+/// Starts the collector, waits for it, and starts another one if it was killed. This process does nothing else: such a small
+/// process is unlikely to be killed when memory is short.
 pub fn supervise(session: &Session) -> ExitCode {
     let _ = rustix::process::setsid();
     let mut restarts = Restarts::default();

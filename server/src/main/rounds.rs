@@ -29,15 +29,16 @@ const COMFORTABLE: f64 = 0.05;
 const PRESSED: f64 = 0.25;
 /// If no process joins in this time, there is nothing to collect.
 pub const JOIN_LIMIT: Duration = Duration::from_secs(60);
-/// The longest times to wait, after the command has ended, for its processes that the kernel is ending, for ranks, and for
-/// others.
-const ENDING_MAX: Duration = Duration::from_secs(10);
-const RANKS_MAX: Duration = Duration::from_millis(100);
-/// Ranks whose launcher was killed end by themselves when they notice.
-const ORPHANED_RANKS_MAX: Duration = Duration::from_secs(3);
-const OTHERS_MAX: Duration = Duration::from_millis(5);
+/// The longest wait, after the command has ended, for processes that the kernel is ending.
+const ENDING_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The longest wait for ranks.
+const RANKS_WAIT_MAX: Duration = Duration::from_millis(100);
+/// The longest wait for ranks whose launcher was killed, which end by themselves when they notice.
+const ORPHANED_RANKS_WAIT_MAX: Duration = Duration::from_secs(3);
+/// The longest wait for other processes.
+const OTHERS_WAIT_MAX: Duration = Duration::from_millis(5);
 /// The time for which a command is still measured after its `ampere run` was killed.
-const ORPHANS_MAX: Duration = Duration::from_secs(10);
+const ORPHANED_COMMAND_MAX: Duration = Duration::from_secs(10);
 /// The time for which the program may continue after the collector has received a signal to end. Schedulers kill remaining
 /// processes after 5 s or more.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(3);
@@ -99,7 +100,7 @@ impl EndConditions {
                     if run.have_all_ended() || run.processes_seen() == 0 {
                         return Some(End::Complete);
                     }
-                    if closed_at.elapsed() > ORPHANS_MAX {
+                    if closed_at.elapsed() > ORPHANED_COMMAND_MAX {
                         run.add_loss("ampere run was killed, but its command is still running: it was measured for a while longer");
                         return Some(End::Incomplete);
                     }
@@ -138,10 +139,10 @@ impl EndConditions {
 fn longest_wait(expected: StillExpected) -> Duration {
     match expected {
         StillExpected::ReadAgain => Duration::MAX,
-        StillExpected::Ending => ENDING_MAX,
-        StillExpected::Ranks => RANKS_MAX,
-        StillExpected::OrphanedRanks => ORPHANED_RANKS_MAX,
-        StillExpected::Others => OTHERS_MAX,
+        StillExpected::Ending => ENDING_WAIT_MAX,
+        StillExpected::Ranks => RANKS_WAIT_MAX,
+        StillExpected::OrphanedRanks => ORPHANED_RANKS_WAIT_MAX,
+        StillExpected::Others => OTHERS_WAIT_MAX,
     }
 }
 
@@ -150,22 +151,22 @@ struct Pace {
     sleep: Duration,
     longest: Duration,
     /// The time when a round last found records.
-    busy: Instant,
+    had_records: Instant,
     /// The time when a program last had a ring. The collector's own rings are not filled faster than it empties them.
-    recorded: Instant,
+    had_ring: Instant,
 }
 
 impl Pace {
     fn is_idle(&self) -> bool {
-        self.busy.elapsed() > IDLE_AFTER
+        self.had_records.elapsed() > IDLE_AFTER
     }
 
     fn sleep_after(&mut self, Round { records, fullest, smallest }: Round) -> Duration {
         if records > 0 {
-            self.busy = Instant::now();
+            self.had_records = Instant::now();
         }
         if smallest < u64::MAX {
-            self.recorded = Instant::now();
+            self.had_ring = Instant::now();
         }
         // A ring that is empty now may be half full after the sleep, if its location starts to record events at the highest rate
         // at which they are not coalesced.
@@ -173,7 +174,7 @@ impl Pace {
         let longest = half_full.clamp(SMALL_RINGS_SLEEP_MAX, self.longest);
         self.sleep = if fullest > PRESSED {
             Duration::ZERO
-        } else if self.is_idle() || self.recorded.elapsed() > IDLE_AFTER {
+        } else if self.is_idle() || self.had_ring.elapsed() > IDLE_AFTER {
             IDLE_SLEEP
         } else {
             // The sleep is chosen so that the fullest ring will have the desired fill level, but is at most twice as long as the
@@ -188,7 +189,8 @@ impl Pace {
 /// Collects until the run ends. Returns whether all of its processes have ended.
 pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndConditions) -> bool {
     let longest = if conditions.input.is_some() { SLEEP_MAX } else { UNWOKEN_SLEEP_MAX };
-    let mut pace = Pace { sleep: SLEEP_MIN, longest, busy: conditions.begun, recorded: conditions.begun };
+    let begun = conditions.begun;
+    let mut pace = Pace { sleep: SLEEP_MIN, longest, had_records: begun, had_ring: begun };
     let mut on_disk = RunningSummary::new(run);
     loop {
         let round = run.round();
@@ -234,7 +236,7 @@ mod tests {
     #[test]
     fn the_sleep_follows_the_fullest_ring() {
         let now = Instant::now();
-        let mut pace = Pace { sleep: SLEEP_MIN, longest: SLEEP_MAX, busy: now, recorded: now };
+        let mut pace = Pace { sleep: SLEEP_MIN, longest: SLEEP_MAX, had_records: now, had_ring: now };
         let mut after = |fullest, smallest| pace.sleep_after(Round { records: 1, fullest, smallest });
         assert_eq!(after(0.3, 1 << 21), Duration::ZERO, "there is no time");
         assert_eq!(after(0.2, 1 << 21), SLEEP_MIN);

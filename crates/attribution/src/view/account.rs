@@ -44,13 +44,16 @@ pub struct Spent {
 /// The joules that one call path has been charged in one view. Events change `due`, samples change all fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
-    /// Share-clock ticks due in the interval that is still open; above 0 exactly if the call path is listed.
+    /// The share-clock ticks that it is due in the interval that is still open. They are above 0 if and only if the call path is
+    /// in its consumer's `listed`.
     pub(super) due: f64,
     pub joules: f64,
-    /// The lowest and the highest joules per share-clock tick of the intervals for which it was charged.
+    /// The lowest and the highest price of the intervals for which it was charged, in joules per share-clock tick. Under the
+    /// policy *active*, this is the device's power in joules per tick instead.
     price_min: f64,
     price_max: f64,
-    /// The most that it can have used: the joules of all sample intervals in which it ran.
+    /// The most that it can have used: the joules of all sample intervals in which it ran. Under the policy *active*, these are
+    /// the dynamic joules of the intervals in which it was active.
     pub possible: f64,
     /// The index of its region in [`PossibleRegions`], or [`NO_REGION`] before it has run.
     region: u32,
@@ -85,12 +88,12 @@ impl Account {
         std::mem::take(&mut self.due)
     }
 
-    /// Charges joules of an interval with this power, in joules per tick.
+    /// Charges joules of an interval with this price; see `price_min`.
     #[inline]
-    pub(super) fn add(&mut self, joules: f64, power: f64) {
+    pub(super) fn add(&mut self, joules: f64, price: f64) {
         self.joules += joules;
-        self.price_min = self.price_min.min(power);
-        self.price_max = self.price_max.max(power);
+        self.price_min = self.price_min.min(price);
+        self.price_max = self.price_max.max(price);
     }
 
     /// Returns the lowest and the highest joules per tick; `None` if it has never been charged for time.
@@ -159,8 +162,8 @@ impl PossibleRegions {
         }
     }
 
-    /// Like [`PossibleRegions::add`], for the queued sample of this number. The region's joules are added when the sample is
-    /// taken, because sums of regions must not depend on which call path comes first.
+    /// Like [`PossibleRegions::add`], for the queued sample of this number. [`PossibleRegions::take_queued`] adds the joules to
+    /// the region later: the order of a sum must not depend on which call path comes first.
     #[inline]
     pub fn add_queued(
         &mut self,
@@ -197,7 +200,8 @@ impl PossibleRegions {
         Some(account.region)
     }
 
-    /// Adds the joules of a queued sample that is taken to the regions that ran before it.
+    /// Adds the joules of the queued sample of this number to the regions that ran in the interval that it ends. Called when the
+    /// sample is taken from the queue.
     pub fn take_queued(&mut self, number: usize, joules: f64) {
         let all = &mut self.all;
         self.queued.retain(|place| {

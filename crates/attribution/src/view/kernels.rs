@@ -54,8 +54,8 @@ impl View {
         self.policy == Policy::Active || self.undecided_policy.is_some()
     }
 
-    /// Divides the joules by the kernels of another view, one of whose streams is of a process of the run. Returns `false` if it is
-    /// too late.
+    /// Divides the joules by the kernels of another view from now on, because a stream there belongs to a process of the run.
+    /// Returns `false` if it is too late, because the view has had a sample.
     pub fn know_kernels(&mut self, kernels: ViewIndex) -> bool {
         let is_known = self.know_activity();
         if let Some(by_kernels) = self.by_kernels.as_mut().filter(|_| is_known) {
@@ -64,7 +64,7 @@ impl View {
         is_known
     }
 
-    /// Makes the policy *active*, if it was undecided. Returns `false` if it is too late.
+    /// Makes the policy *active*, if it was undecided. Returns `false` if it is too late, because the view has had a sample.
     pub fn know_activity(&mut self) -> bool {
         let is_undecided = self.undecided_policy == Some(self.policy);
         if is_undecided && self.interval.start.is_none() {
@@ -81,7 +81,8 @@ impl View {
         }
     }
 
-    /// Returns the ticks since the end of the last charged interval in which kernels ran, for each consumer.
+    /// Returns, for each consumer, the ticks in which kernels ran since the end of the last interval that was charged. These
+    /// ticks then count as charged.
     pub(super) fn worked_by_kernels(&mut self, busy: &BusyTimes) -> Worked {
         let mut open_of: HashMap<u64, f64> = HashMap::new();
         let open = |active: &ActiveTime, listed: &[NodeIndex]| -> f64 {

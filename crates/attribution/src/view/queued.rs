@@ -44,7 +44,8 @@ impl View {
         (clock, group)
     }
 
-    /// Processes a consumer's moves up to the last queued sample. Returns those after it.
+    /// Processes a consumer's moves, and lets it pass each queued sample whose end a later move has reached. Returns the moves
+    /// after the last sample that it passed.
     #[inline]
     pub(super) fn moves_through_samples<'a>(
         &mut self,

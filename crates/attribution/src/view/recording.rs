@@ -241,7 +241,7 @@ impl Recorder {
         }
     }
 
-    /// Starts a new interval. `totals` are those before it.
+    /// Starts to charge the interval that has ended with a sample. `totals` are the view's totals before that.
     pub fn begin_charging(&mut self, totals: &ViewTotals) {
         if let Some(calls) = &mut self.calls {
             calls.begin_charging();
@@ -256,6 +256,7 @@ impl Recorder {
         }
     }
 
+    /// Ends what [`Recorder::begin_charging`] has started. `totals` are the view's totals after that.
     pub fn end_charging(&mut self, totals: &ViewTotals, start: Timestamp, end: Timestamp) {
         if let Some(calls) = &mut self.calls {
             calls.end_interval();
@@ -271,7 +272,7 @@ impl Recorder {
     }
 }
 
-/// The only call path of a consumer that ran in the last interval.
+/// The interval that was charged last, if only one call path of one consumer ran in it.
 #[derive(Clone, Copy, Debug)]
 struct Alone {
     consumer: u32,
@@ -350,7 +351,7 @@ impl Recording {
         calls.for_each(|call| charge(call, prices, alone.as_ref()));
     }
 
-    /// Charges a call that was taken before the last sample, and had ended then.
+    /// Charges a call that ended in the interval that was charged last, and was taken before that.
     pub fn charge(&self, call: &mut Call) {
         charge(call, &self.prices, self.alone.as_ref());
     }

@@ -154,8 +154,8 @@ impl View {
         }
     }
 
-    /// Charges each listed frame for the ticks that it is due, at the consumer's joules per share-clock tick. Each of
-    /// these frames may have used all joules.
+    /// Charges each listed frame for the ticks that it is due, at the consumer's joules per share-clock tick. All joules of the
+    /// interval are possible for each of these frames.
     #[inline]
     fn charge_listed(
         &mut self,

@@ -72,7 +72,7 @@ pub(crate) struct Accumulators<L> {
 
 /// Returns the gauges of a device that may be read. If the kernel shows no sensors for it, gauges that sensors measure are
 /// excluded: librocm_smi64 5.2.3 would end the process while it holds a lock that all processes of the node share.
-fn askable(known: &[Gauge], has_sensors: bool) -> Vec<Gauge> {
+fn readable_gauges(known: &[Gauge], has_sensors: bool) -> Vec<Gauge> {
     let from_sensors = |gauge: &&Gauge| matches!(gauge.quantity(), Quantity::Power | Quantity::Temperature);
     known.iter().filter(|gauge| has_sensors || !from_sensors(gauge)).copied().collect()
 }
@@ -85,6 +85,10 @@ impl<L: Gpus> Accumulators<L> {
         if found.devices.is_empty() {
             errors.notes.push(format!("{source}: none of {count} devices has a usable energy counter"));
             return None;
+        }
+        // Every function that is called later is called once before the exit handler is registered.
+        for gauge in &found.gauges[0] {
+            found.library.gauge(found.counters[0].0, *gauge);
         }
         if !vendor::watch_for_exit() {
             errors.notes.push(format!(
@@ -159,7 +163,7 @@ impl<L: Gpus> Accumulators<L> {
         let pci = pci.unwrap_or_default();
         let has_sensors = hwmon::amd_chip(root, pci).is_some() || quality == Quality::Simulated;
         let files = KernelGauges::open(root, pci);
-        let mut gauges = askable(self.library.gauges(), has_sensors);
+        let mut gauges = readable_gauges(self.library.gauges(), has_sensors);
         gauges.extend(files.known());
         self.gauges.push(gauges);
         self.files.push(files);

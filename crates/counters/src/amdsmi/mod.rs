@@ -72,7 +72,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Accum
         }
         Err((function, error)) => {
             errors.notes.push(format!(
-                "amdsmi: {function} of {} failed with {error}: no GPU that may be used? If there is one, check that \
+                "amdsmi: {function} of {} failed with {error}: there may be no usable GPU. If there is one, check that \
                  the driver amdgpu is loaded and that the user is in the groups video and render",
                 path.display()
             ));

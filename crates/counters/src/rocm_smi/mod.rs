@@ -46,7 +46,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Accum
         Ok(library) => library,
         Err(error) => {
             errors.notes.push(format!(
-                "rocm_smi: rsmi_init of {} failed with {error}: no GPU that may be used? If there is one, check \
+                "rocm_smi: rsmi_init of {} failed with {error}: there may be no usable GPU. If there is one, check \
                  that the user is in the groups video and render and that no other user's /dev/shm/rocm_smi* is \
                  left over",
                 path.display()

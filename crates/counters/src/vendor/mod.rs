@@ -4,8 +4,8 @@
 //! - **One call at a time**: AMD's libraries are not thread-safe before ROCm 7.2. Every call holds the lock of [`lock`].
 //! - **Nothing is called while the process ends.** The libraries keep their devices in C++ statics. Exit handlers run in reverse
 //!   order. A measurement system that finishes in an exit handler of its own finds those statics destroyed, and librocm_smi64
-//!   5.2.3 segfaults. [`watch_for_exit`] therefore registers a handler after the library's: it runs before them and ends all
-//!   calls.
+//!   5.2.3 segfaults. [`watch_for_exit`] therefore registers a handler after the library's handlers: it runs before them and
+//!   ends all calls.
 //!
 //! A library is never unloaded: it may have threads, exit handlers and copies of our pointers.
 #![allow(unsafe_code)]

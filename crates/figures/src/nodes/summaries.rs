@@ -11,7 +11,7 @@ use crate::waits::Waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The start of [`note`], which is left out when summaries are joined.
+/// The start of the text of [`note`]. Notes that start with it are left out when summaries are joined.
 const ALONE: &str = "this is the part of node ";
 /// The difference between two nodes' times, in seconds, above which their clocks are said to differ.
 const CLOCKS_APART: f64 = 30.0;
@@ -154,7 +154,7 @@ fn run_of(all: &[Summary]) -> Run {
 }
 
 /// Returns a note if nodes have different times of day. The processes of a run start and end together on all nodes, so if both
-/// times are much later on one node, its clock is wrong.
+/// times are much later on one node, or both much earlier, its clock is wrong.
 fn note_of_clocks(all: &[Summary]) -> Option<String> {
     let times = |run: &Run| Some((seconds(&run.start)?, seconds(&run.end)?));
     let (first, rest) = all.split_first()?;

@@ -12,8 +12,8 @@ use scorep_abi::{collective, root};
 use std::ffi::c_int;
 
 /// Returns the positions of the communicator and the root among the arguments of a collective.
-pub fn arguments(of: c_int) -> (usize, Option<usize>) {
-    match of {
+pub fn arguments(operation: c_int) -> (usize, Option<usize>) {
+    match operation {
         collective::BARRIER | collective::CREATE_HANDLE => (0, None),
         collective::BROADCAST => (4, Some(3)),
         collective::GATHER | collective::SCATTER => (7, Some(6)),
@@ -51,16 +51,17 @@ fn root_between_groups(library: &Library, communicator: Communicator, root: c_in
     }
 }
 
-/// Bytes sent and received, as Score-P counts them. Arguments that MPI ignores are not read, because they may be anything.
+/// Returns the bytes sent and received, as Score-P counts them. Arguments that MPI ignores are not read, because they may be
+/// anything.
 fn bytes_of(
     library: &Library,
-    of: c_int,
+    operation: c_int,
     frame: Frame,
     communicator: Communicator,
     is_root: bool,
 ) -> (u64, u64) {
     let own = communicator.rank as usize;
-    let buffer = match of {
+    let buffer = match operation {
         collective::SCATTER => 3,
         collective::SCATTERV => 4,
         _ => 0,
@@ -78,7 +79,7 @@ fn bytes_of(
     let own_part = |count, datatype| if has_no_part { 0 } else { one(count, datatype) };
     // SAFETY: the arrays have an element for each rank of a group.
     let element = |array: usize, at: usize| unsafe { frame.count_in(array, at) };
-    let ranks = |of: u32| (0..of as usize).filter(|rank| !is_in_place || *rank != own);
+    let ranks = |size: u32| (0..size as usize).filter(|rank| !is_in_place || *rank != own);
     let sum_in = |group: u32, counts: usize, datatype: usize| -> u64 {
         ranks(group).map(|rank| library.bytes(element(counts, rank), frame.word(datatype))).sum()
     };
@@ -91,7 +92,7 @@ fn bytes_of(
     // With MPI_IN_PLACE, the arguments of the receive describe the data that is sent.
     let sent =
         |received: &dyn Fn() -> u64, sent: &dyn Fn() -> u64| if is_in_place { received() } else { sent() };
-    match of {
+    match operation {
         collective::BROADCAST => (at_root(&|| all * one(1, 2)), own_part(1, 2)),
         collective::GATHER => (own_part(1, 2), at_root(&|| all * one(4, 5))),
         collective::GATHERV => (own_part(1, 2), at_root(&|| sum(4, 6))),

@@ -114,7 +114,7 @@ fn kind(stem: &str) -> Option<Kind> {
         "waitsome" | "testsome" => Kind::Complete(Completion::Some),
         "request_free" => Kind::FreeRequest,
         "comm_free" | "comm_disconnect" | "win_free" => Kind::FreeCommunicator,
-        "comm_idup" => Kind::StartCollective(collective::CREATE_HANDLE),
+        "comm_idup" | "comm_idup_with_info" => Kind::StartCollective(collective::CREATE_HANDLE),
         "win_fence" => Kind::Fence,
         "win_start" => Kind::BeginEpoch(Side::Access),
         "win_complete" => Kind::EndEpoch(Side::Access),
@@ -145,7 +145,7 @@ fn collective_kind(stem: &str) -> Option<Kind> {
     stem.strip_prefix('i').and_then(operation).map(Kind::StartCollective)
 }
 
-/// Returns the operation of a blocking collective.
+/// Returns Score-P's number of the operation of a collective, by the stem of the blocking function.
 fn operation(stem: &str) -> Option<c_int> {
     Some(match stem {
         "barrier" => collective::BARRIER,

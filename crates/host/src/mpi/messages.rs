@@ -1,8 +1,8 @@
 //! Reads the trace's events of messages, requests and collectives from the arguments of a wrapped call.
 //!
 //! A send and the start of a collective are recorded before the real function is called, a received message and the end of a
-//! collective after it. Bytes are counted as Score-P counts them. The arguments are those of the call from C: a library's
-//! Fortran functions convert theirs and call C's.
+//! collective after it. Bytes are counted as Score-P counts them. The arguments are those of the call from C: MPI
+//! libraries' Fortran functions convert their arguments and call the C functions.
 
 use super::collectives::{arguments, described};
 use super::communicators::{Peers, UNKNOWN, communicator, forget, handle_of, handle_of_window, peers_in};
@@ -250,12 +250,15 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
         Kind::Find { tests } => {
             // SAFETY: a function that tests for a message has the address of a number.
             let is_found = !tests || unsafe { frame.int_behind(3) } != 0;
-            if is_found && !library.is_proc_null(frame.int(0)) {
-                found(library, frame.word(2), handle(if tests { 4 } else { 3 }));
+            if is_found
+                && !library.is_proc_null(frame.int(0))
+                && !found(library, frame.word(2), handle(if tests { 4 } else { 3 }))
+            {
+                completions::not_recorded(thread.location);
             }
         }
         Kind::InitSend | Kind::InitReceive | Kind::InitPartitionedSend | Kind::InitPartitionedReceive => {
-            made_persistent(library, kind, frame, &handle);
+            made_persistent(library, thread.location, kind, frame, &handle);
         }
         Kind::StartCollective(of) => {
             made_collective(library, frame, thread.location, (of, Stage::Once), &handle)
@@ -267,13 +270,13 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
     }
 }
 
-/// Keeps a message that was found, and that will be received.
-pub fn found(library: &Library, communicator: usize, handle: usize) {
+/// Keeps a message that was found, and that will be received. Returns whether there was room.
+pub fn found(library: &Library, communicator: usize, handle: usize) -> bool {
     let (operation, Peers { communicator, first }) =
         (Operation::FoundMessage, peers_in(library, communicator));
     let rank = first as i32;
     let request = Request { operation, id: requests::next_id(), communicator, rank, ..Request::NEW };
-    requests::insert(handle, request);
+    requests::insert(handle, request) != Inserted::No
 }
 
 /// Keeps the request of a send. The send was recorded before, unless it is to MPI_PROC_NULL.
@@ -319,8 +322,15 @@ fn made_collective(
     }
 }
 
-/// Keeps a persistent request of a message. Those to and from MPI_PROC_NULL are not recorded.
-fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(usize) -> usize) {
+/// Keeps a persistent request of a message. Those to and from MPI_PROC_NULL are not recorded. If there is no room, none of its
+/// messages is recorded, and one is counted as missing.
+fn made_persistent(
+    library: &Library,
+    location: *mut Location,
+    kind: Kind,
+    frame: Frame,
+    handle: &dyn Fn(usize) -> usize,
+) {
     let is_partitioned = matches!(kind, Kind::InitPartitionedSend | Kind::InitPartitionedReceive);
     // The number of partitions comes first.
     let more = usize::from(is_partitioned);
@@ -330,7 +340,9 @@ fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(
     }
     let bytes = match is_partitioned {
         // The number of elements of a partition always has 64 bits.
-        true => frame.int(1).max(0) as u64 * library.bytes(frame.word(2) as i64, frame.word(3)),
+        true => {
+            (frame.int(1).max(0) as u64).saturating_mul(library.bytes(frame.word(2) as i64, frame.word(3)))
+        }
         false => library.bytes(frame.count(1), frame.word(2)),
     };
     let operation = match kind {
@@ -349,7 +361,9 @@ fn made_persistent(library: &Library, kind: Kind, frame: Frame, handle: &dyn Fn(
         sent: bytes,
         received: bytes,
     };
-    requests::insert(handle(6 + 2 * more), request);
+    if requests::insert(handle(6 + 2 * more), request) == Inserted::No {
+        completions::not_recorded(location);
+    }
 }
 
 /// Records the end of a collective that has neither a root nor data.

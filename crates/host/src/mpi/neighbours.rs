@@ -1,6 +1,6 @@
-//! Collectives among neighbours, recorded as messages: one to each rank that gets data from this one, which ends at once, and one
-//! from each rank that this one waits for. OTF2 has no operation for them. The request of a non-blocking or persistent one is kept
-//! as a group of requests, with one for each message.
+//! Collectives among neighbours, recorded as messages, because OTF2 has no operation for them: a send to each rank that gets data
+//! from this one, which counts as complete at once, and a receive from each rank that this one waits for. The request of a
+//! non-blocking or persistent collective is kept as a group of requests, with one for each message.
 
 use super::collectives::arguments;
 use super::communicators::neighbours_in;
@@ -14,8 +14,8 @@ use scorep_abi::{AnyHandle, Location, collective};
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// How a collective among neighbours is called. MPI matches only calls of one form, so each has messages with a tag of its own, which
-/// is its number here. No program can use these tags, because they are negative.
+/// How a collective among neighbours is called. MPI matches only calls of one form, so each has messages with a tag of its own,
+/// which is its number here. No program can use these tags, because they are negative. `epochs.rs` has the two between them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum Form {

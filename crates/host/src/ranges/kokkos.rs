@@ -25,7 +25,7 @@ struct Settings {
     requires_global_fencing: bool,
 }
 
-/// The pairs of hooks with the same types: those around kernels and fences.
+/// The numbers of the pairs of hooks. Those around kernels and fences, the first four, have the same types.
 const FOR: usize = 0;
 const REDUCE: usize = 1;
 const SCAN: usize = 2;
@@ -42,7 +42,7 @@ const PAIRS: usize = 8;
 static SECTIONS: started::Table = started::Table::new();
 static LAST_SECTION: AtomicU32 = AtomicU32::new(0);
 
-/// The hooks of another tool, for each pair its begin and end. They are null, or [`UNKNOWN`] until Kokkos looks them up.
+/// The hooks of another tool, two for each pair. Each is [`UNKNOWN`] until Kokkos looks it up, and null if there is no such hook.
 static OTHERS: [[AtomicPtr<c_void>; 2]; PAIRS] = [const { [const { AtomicPtr::new(UNKNOWN) }; 2] }; PAIRS];
 const UNKNOWN: *mut c_void = std::ptr::without_provenance_mut(1);
 
@@ -56,7 +56,7 @@ type OfSection = unsafe extern "C" fn(u32);
 type Plain = unsafe extern "C" fn();
 
 /// Returns our hook of this name, or null if there is none. `other` is the hook of the program's own tool, or null. A tool may
-/// open further tools, as Kokkos does; only the first one's hooks, which Kokkos calls, have ours in front of them.
+/// open further tools, as Kokkos does; only the hooks of the first tool, which Kokkos itself calls, are wrapped by ours.
 pub fn hook(name: &[u8], other: *mut c_void) -> *mut c_void {
     let ((pair, side), ours) = match name {
         b"kokkosp_begin_parallel_for" => ((FOR, 0), begin::<FOR> as Begin as *mut c_void),
@@ -179,7 +179,7 @@ fn pass_section_on(pair: usize, side: usize, id: u32) {
     }
 }
 
-/// The tool numbers sections.
+/// Kokkos leaves it to the tool to number the sections.
 unsafe extern "C" fn create_section(name: *const c_char, id: *mut u32) {
     match other(SECTION, 0) {
         // SAFETY: as above.

@@ -1,5 +1,6 @@
-//! OpenMP's interface for tools (OMPT), of LLVM's OpenMP library and those derived from it. The library opens those that
-//! OMP_TOOL_LIBRARIES names, and asks each for `ompt_start_tool`, for which the preloaded library answers with [`start_tool`].
+//! OpenMP's interface for tools (OMPT), of LLVM's OpenMP library and those derived from it. OpenMP's library opens the libraries
+//! that OMP_TOOL_LIBRARIES names, one of which is the preloaded library, and looks up `ompt_start_tool` in each. The wrapper of
+//! `dlsym` in the preloaded library answers with [`start_tool`].
 //!
 //! A parallel region is a frame of the thread that meets it and of the threads that take part. Explicit tasks, target regions, and
 //! waiting at barriers and for tasks are frames, too. The library keeps a number for each parallel region and task, which we set.
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const OPENMP: Interface = Interface { paradigm: paradigm::OPENMP, name: "OpenMP" };
 
-/// `ompt_data_t`: a number of ours with a parallel region or a task.
+/// `ompt_data_t`: a number that we attach to a parallel region or a task.
 type Data = AtomicU64;
 type Lookup = unsafe extern "C" fn(*const c_char) -> *mut c_void;
 type SetCallback = unsafe extern "C" fn(c_int, *const c_void) -> c_int;
@@ -64,7 +65,7 @@ pub extern "C" fn start_tool(_version: c_uint, _library: *const c_char) -> *cons
     if matches!(state(), State::Ended | State::Inert) { null() } else { &raw const TOOL }
 }
 
-/// Asks for the callbacks. Returns nonzero, which keeps the tool active, if the library has the most important one.
+/// Registers the callbacks. Returns nonzero, which keeps the tool active, if the library can register callbacks at all.
 unsafe extern "C" fn initialize(lookup: Lookup, _device: c_int, _data: *const Data) -> c_int {
     // SAFETY: the library's function with this name has this type.
     let set = unsafe { transmute::<*mut c_void, Option<SetCallback>>(lookup(c"ompt_set_callback".as_ptr())) };
@@ -79,7 +80,7 @@ unsafe extern "C" fn initialize(lookup: Lookup, _device: c_int, _data: *const Da
         (33, target as *const c_void),
     ];
     for (number, callback) in callbacks {
-        // SAFETY: the callback with this number has this type. A library that lacks it says so, and it is not called.
+        // SAFETY: the callback with this number has this type. A library that lacks the event does not call it.
         unsafe { set(number, callback) };
     }
     1

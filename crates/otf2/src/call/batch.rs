@@ -26,8 +26,9 @@ const _: () = assert!(size_of::<Event>() == 16 && BATCH * u8::MAX as usize <= u1
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Enter,
-    /// An enter with a value of the first or the second wanted attribute.
+    /// An enter with a value of the first wanted attribute.
     EnterWith,
+    /// An enter with a value of the second wanted attribute, but none of the first.
     EnterWithSecond,
     Leave,
     Metric,

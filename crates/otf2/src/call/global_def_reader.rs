@@ -8,7 +8,8 @@ use otf2_sys as sys;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 
-/// The records. Fields with numbers are references: `own` is the reference of the definition itself.
+/// The records. A field such as `name`, `parent` or `group` is the reference of another definition, and `own` that of the record
+/// itself.
 #[derive(Default)]
 pub(crate) struct Records {
     pub strings: HashMap<u32, String>,
@@ -77,8 +78,9 @@ pub(crate) fn read(reader: &Reader) -> Result<(Records, u64), Otf2Error> {
         let registered =
             sys::OTF2_Reader_RegisterGlobalDefCallbacks(archive, definitions, callbacks, user_data);
         sys::OTF2_GlobalDefReaderCallbacks_Delete(callbacks);
-        check(registered)?;
-        let read = check(sys::OTF2_Reader_ReadAllGlobalDefinitions(archive, definitions, &mut number));
+        let read = check(registered).and_then(|()| {
+            check(sys::OTF2_Reader_ReadAllGlobalDefinitions(archive, definitions, &mut number))
+        });
         sys::OTF2_Reader_CloseGlobalDefReader(archive, definitions);
         read?;
     }
@@ -88,7 +90,7 @@ pub(crate) fn read(reader: &Reader) -> Result<(Records, u64), Otf2Error> {
 macro_rules! register {
     ($($set:ident = $callback:ident;)*) => {
         /// # Safety
-        /// The table must be one that OTF2 made, and be used with `Records` as user data.
+        /// `callbacks` must be a table that OTF2 made, and be used with `Records` as user data.
         unsafe fn register(callbacks: *mut sys::OTF2_GlobalDefReaderCallbacks) {
             // SAFETY: see the function's contract.
             unsafe { $(sys::$set(callbacks, Some($callback));)* }

@@ -79,7 +79,7 @@ impl GlobalDefWriter {
         check(unsafe { sys::OTF2_GlobalDefWriter_WriteString(self.handle.as_ptr(), own, text.as_ptr()) })
     }
 
-    /// Writes a metric class of at most 255 members.
+    /// Writes a metric class. Members after the 255th are left out, because OTF2 has no room for them.
     pub(crate) fn metric_class(
         &self,
         own: u32,

@@ -34,7 +34,7 @@ pub struct CallRow {
     pub calls: Option<u32>,
 }
 
-/// The thread and the call path of a call.
+/// The node, the rank and the thread of a call.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Place {

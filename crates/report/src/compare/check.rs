@@ -31,7 +31,7 @@ pub enum Finding {
     Allowed,
     /// The interval of the change contains the limit.
     Unknown,
-    /// The whole interval of the change is above the limit; without an interval, the change is.
+    /// The whole interval of the change is above the limit; without an interval, the change itself is above it.
     Exceeded,
 }
 
@@ -187,7 +187,7 @@ fn found(row: &Row, figure: &str, allowed_percent: f64) -> (Finding, String) {
 /// Describes the change between the groups, with its range: `rose by 7.2 % (95 % range 6.1 to 8.3 %)`.
 fn change(row: &Row) -> String {
     let (first, other, difference) = (&row.groups[0], &row.groups[1], &row.differences[0]);
-    // Without a sign if it is rounded to 0.
+    // A change that is rounded to 0 has no sign.
     let percent = |of: f64| (1000.0 * of / first.mean).round() / 10.0 + 0.0;
     let verb = match difference.of_means {
         0.0 => "stayed the same".to_owned(),
@@ -198,7 +198,7 @@ fn change(row: &Row) -> String {
         fall => format!("fell by {:.1} %", percent(-fall)),
     };
     let range = match difference.interval {
-        None => "one run is no group, so the noise is not known".to_owned(),
+        None => "a single run shows no noise, so there is no range".to_owned(),
         Some((low, high)) if first.mean <= 0.0 => {
             format!("{:.0} % range {} to {}", 100.0 * CONFIDENCE, signed(low), signed(high))
         }

@@ -48,11 +48,10 @@ fn a_rise_counts_only_if_its_whole_range_is_above_the_limit() {
     }
     // The noise of a single run is not known, so the change itself is compared with the limit.
     let single = |more: f64, allowed| checked(groups(&[0.0], &[more]), &wanted("joules", allowed));
-    let words =
-        "joules rose by 10.0 % (one run is no group, so the noise is not known), more than the 5 % allowed";
+    let words = "joules rose by 10.0 % (a single run shows no noise, so there is no range), more than the 5 % allowed";
     assert_eq!(single(1.0, 5.0), Ok((Finding::Exceeded, words.to_owned())));
     assert_eq!(single(1.0, 10.5).map(|of| of.0), Ok(Finding::Allowed));
-    let words = "joules stayed the same (one run is no group, so the noise is not known), not more than the 0 % allowed";
+    let words = "joules stayed the same (a single run shows no noise, so there is no range), not more than the 0 % allowed";
     assert_eq!(single(0.0, 0.0), Ok((Finding::Allowed, words.to_owned())));
 }
 
@@ -80,7 +79,7 @@ fn a_region_and_a_unit_of_work_are_checked_like_the_run() {
         }
         groups
     };
-    let words = "joules per steps rose by 25.0 % (one run is no group, so the noise is not known), more than the 5 % allowed";
+    let words = "joules per steps rose by 25.0 % (a single run shows no noise, so there is no range), more than the 5 % allowed";
     assert_eq!(
         checked(with_work([100.0, 80.0]), &wanted("steps", 5.0)),
         Ok((Finding::Exceeded, words.to_owned()))

@@ -78,8 +78,8 @@ pub const INCLUSIVE_DYNAMIC: &str = "inclusive_dynamic_joules";
 /// The dynamic joules of MPI functions.
 pub const DYNAMIC_MPI: &str = "mpi_dynamic_joules";
 const WAITING: &str = "waiting_joules";
-/// The joules, multiplied by the seconds of the run, and by their square: a change that saves energy and takes longer may raise
-/// them.
+/// The joules multiplied by the seconds of the run, and by the square of the seconds. A change that saves energy but takes longer
+/// may raise these figures.
 const EDP: &str = "edp_joule_seconds";
 const ED2P: &str = "ed2p_joule_square_seconds";
 /// The joules of the run for each unit of work.
@@ -174,8 +174,8 @@ pub fn is_of_waiting(figure: &str) -> bool {
     figure == WAITING
 }
 
-/// Whether a run's dynamic joules are known; `is_inclusive`: the figures include those of functions with the functions that
-/// they call, which runs of older versions do not have.
+/// Whether a run's dynamic joules are known. If `is_inclusive` is set, the inclusive dynamic joules of each function must be
+/// known, too, which summaries of older versions lack.
 pub fn has_dynamic(summary: &Summary, all_lead: bool, is_inclusive: bool) -> bool {
     let is_known = |view: &View| {
         let rows = || view.own_regions().map(|row| &row.figures);

@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const NAME_CHARS_MAX: usize = 56;
 /// A run whose time or energy differs by more than this factor from those of all others in its group is named.
 const OUTLIER_RATIO: f64 = 1.5;
-/// Joules per unit of work have an exponent if all are smaller than this: a unit may be one operation.
+/// Joules per unit of work are written with an exponent if all are smaller than this: a unit may be one operation.
 const PLAIN_MIN: f64 = 0.1;
 /// The maximum length of a call path.
 const PATH_CHARS_MAX: usize = 110;
@@ -63,6 +63,7 @@ pub enum Form {
     Junit,
 }
 
+/// A run with the name by which people recognise it.
 pub struct Named {
     /// The run's directory, as it was given on the command line.
     pub name: String,
@@ -76,7 +77,7 @@ struct About {
     /// The number of ranks or processes, in words.
     who: Option<String>,
     run: ampere_figures::summary::Run,
-    /// The policies and the sharings of each of its views.
+    /// For each kind of view, the policies and the sharings by which its joules were divided.
     shared_by: BTreeMap<String, BTreeSet<(String, String)>>,
     /// The watts with which its devices were estimated, in words; empty if they are not known.
     estimated_by: BTreeSet<String>,
@@ -124,12 +125,12 @@ impl Row {
 }
 
 impl Comparison {
-    /// Compares the joules of functions themselves.
+    /// Compares exclusive joules: those of functions without the functions that they call.
     pub fn of(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
         Comparison::of_kind(groups, per, false)
     }
 
-    /// Compares the joules of functions with those of the functions that they call.
+    /// Compares inclusive joules: those of functions and of the functions that they call.
     pub fn of_inclusive(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
         Comparison::of_kind(groups, per, true)
     }
@@ -375,7 +376,7 @@ fn outlier(runs: &[About]) -> Option<String> {
             let [one, least, most] = [one, least, most].map(|value| digits::significant(value, 3));
             is_outlier.then(|| {
                 format!(
-                    "{} {verb} {one} {unit}, the other runs of its group {least} to {most} {unit}: without it the noise is smaller",
+                    "{} {verb} {one} {unit}, the other runs of its group {least} to {most} {unit}: leave it out to reduce the noise",
                     printable(&runs[at].name)
                 )
             })
@@ -392,7 +393,7 @@ const SIZES: [Size; 2] = [
     ("nodes", "--per node", |per| per != Per::Run, |run| run.run.nodes.len() as u32),
 ];
 
-/// Whether one of the runs has functions, but except for MPI functions none of the first run's.
+/// Whether one of the runs has functions, but none of the first run's, apart from MPI functions.
 fn have_nothing_in_common(functions: &[BTreeSet<String>]) -> bool {
     let own = |of: &BTreeSet<String>| -> BTreeSet<String> {
         of.iter().filter(|name| !ampere_model::regions::is_mpi(name)).cloned().collect()

@@ -101,7 +101,7 @@ fn section(comparison: &Comparison, by: By, ranked: &Ranked) -> Markup {
                         @else { (rest.len()) " more" }
                     }
                     (table(comparison, &rest[..rest.len().min(FOLDED_MAX)], by))
-                    @if rest.len() > FOLDED_MAX { p.small { "and " (rest.len() - FOLDED_MAX) " more: -f csv and -f json have all" } }
+                    @if rest.len() > FOLDED_MAX { p.small { "and " (rest.len() - FOLDED_MAX) " more; -f csv and -f json list all" } }
                 }
             }
             @if let Some((count, sum)) = &ranked.small {

@@ -1,6 +1,6 @@
 //! A comparison as tables, below its verdict. Each group has a column with its mean, and all except the first have one with the
-//! change. If that leaves too little room for the names, the other groups have only the change, and if this is too wide as well,
-//! several tables have some of the groups each.
+//! change. If that leaves too little room for the names, all groups except the first have only the change. If this is too wide as
+//! well, the groups are divided among several tables.
 
 use super::figures::By;
 use super::statistics::CONFIDENCE;
@@ -9,6 +9,7 @@ use ampere_model::text::{printable, wrapped};
 use std::fmt::Write;
 use std::ops::Range;
 
+/// Widths in characters.
 const COLUMN: usize = 11;
 const CHANGE: usize = 9;
 const UNCERTAINTY: usize = 10;
@@ -71,7 +72,7 @@ fn paragraph(begin: &str, text: &str, width: usize, out: &mut String) -> std::fm
 /// Explains what the printed intervals mean.
 pub fn method() -> String {
     format!(
-        "±: the {:.0} % interval of a change (Welch). Of the rows that differ, at most {:.0} % do so by chance (Benjamini and Hochberg)",
+        "±: the {:.0} % interval of a change (Welch). Of the rows that differ, at most {:.0} % are expected to do so by chance (Benjamini and Hochberg)",
         100.0 * CONFIDENCE,
         100.0 * (1.0 - CONFIDENCE)
     )
@@ -94,8 +95,8 @@ pub fn described(runs: &[About]) -> Vec<(Vec<String>, String)> {
 fn head(comparison: &Comparison, (below, width): (&str, usize), out: &mut String) -> std::fmt::Result {
     let verdicts = verdict::verdicts(comparison);
     for (number, verdict) in (2..).zip(&verdicts) {
-        let of = if verdicts.len() > 1 { format!("{number}: ") } else { String::new() };
-        paragraph(&of, verdict, width, out)?;
+        let label = if verdicts.len() > 1 { format!("{number}: ") } else { String::new() };
+        paragraph(&label, verdict, width, out)?;
     }
     writeln!(out)?;
     for (number, runs) in (1..).zip(&comparison.groups) {
@@ -175,7 +176,7 @@ fn tables<'a>(comparison: &'a Comparison, layout: &Layout, out: &mut String) -> 
                 writeln!(out, "  no clear difference:")?;
             }
             if at == listed.len() && more > 0 {
-                writeln!(out, "  and {more} more: -f csv and -f json have all")?;
+                writeln!(out, "  and {more} more; -f csv and -f json list all")?;
             }
             if at == listed.len() && comparison.has_samples() {
                 writeln!(out, "  not tested:")?;
@@ -183,7 +184,7 @@ fn tables<'a>(comparison: &'a Comparison, layout: &Layout, out: &mut String) -> 
             line_of(comparison, layout, row, (&name, &cells), out)?;
         }
         if ranked.small.is_none() && more > 0 {
-            writeln!(out, "  and {more} more: -f csv and -f json have all")?;
+            writeln!(out, "  and {more} more; -f csv and -f json list all")?;
         }
     }
     Ok(())

@@ -69,7 +69,8 @@ fn energy(comparison: &Comparison, group: usize) -> String {
     if differ.is_empty() { all } else { format!("{all}: {}", differ.join(", ")) }
 }
 
-/// Returns the change of a figure of the run in words; `Some(None)` if it is not significant, and `None` if the runs do not have it.
+/// Returns the change of a figure of the run in words; `Some(None)` if it is not significant or, between single runs, too small;
+/// and `None` if the runs do not have the figure.
 fn change_of(comparison: &Comparison, group: usize, figure: &str) -> Option<Option<String>> {
     let row = comparison.of_run(figure)?;
     let difference = &row.differences[group - 1];
@@ -130,7 +131,7 @@ fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
         false => ("mpi_joules", "MPI's joules"),
     };
     let of_run = comparison.of_run(mpi).into_iter().map(|row| (row, name.to_owned()));
-    // The functions in C of a Python program belong to its own functions.
+    // In a Python program, the joules of functions in C are also in the rows of the Python functions that called them.
     let has_python = comparison.rows.iter().any(|row| row.by == By::Python);
     let cpu_view = if has_python { By::Python } else { By::Function };
     // Inclusive joules of functions overlap, so they are not parts of the energy.

@@ -56,7 +56,7 @@ pub fn shorten_among<'a>(name: &'a str, all: impl IntoIterator<Item = &'a str>, 
     let Some(end) = outside_of_brackets(plain, "::").first().map(|at| at + 2) else {
         return shorten(name, room);
     };
-    // Functions that differ only in their arguments would keep them.
+    // Functions that differ from this one only in their arguments are left out: with them, the name would keep its arguments.
     let is_other = |other: &&str| other.contains(&plain[..end]) && without_arguments(other) != plain;
     let named: Vec<&str> = std::iter::once(name).chain(all.into_iter().filter(is_other)).collect();
     shortened_each(&named, |at| if at == 0 { room } else { usize::MAX }).0.swap_remove(0)
@@ -79,8 +79,9 @@ pub fn path(regions: &[&str], room: usize) -> String {
     for (at, (name, same)) in names.iter().zip(&calls).enumerate().rev() {
         let name = times(name, same.len() as u32);
         let longer = if shown.is_empty() { name } else { format!("{name} > {shown}") };
-        let begin = if at == 0 { 0 } else { 4 };
-        if !shown.is_empty() && longer.chars().count() + begin > room {
+        // Unless this is the outermost function, "… > " may still be put before it.
+        let prefix = if at == 0 { 0 } else { 4 };
+        if !shown.is_empty() && longer.chars().count() + prefix > room {
             return format!("… > {shown}");
         }
         shown = longer;

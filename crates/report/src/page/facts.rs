@@ -24,7 +24,7 @@ pub(super) fn quality(summary: &Summary) -> Vec<Fact> {
     let uncovered =
         Fact { warns: uncovered > 0.0, ..Fact::new("time whose energy is not known", uncovered, "s") };
     let stale = losses.stale_counters;
-    let stale = Fact { warns: stale > 0, ..Fact::new("counters that stand still", stale as f64, "") };
+    let stale = Fact { warns: stale > 0, ..Fact::new("counters that do not change", stale as f64, "") };
     let error = Fact::new("conservation error", losses.conservation_error_joules, "J");
     let times = losses.gpu_clocks.map(|clocks| Fact {
         text: clocks.text(),
@@ -51,7 +51,7 @@ fn counts<T>(all: &[Count<T>], of: &T) -> impl Iterator<Item = Fact> {
     })
 }
 
-/// Returns the facts about the monitor; empty if the run was not measured live.
+/// Returns facts about the cost of measuring, and whether the collector keeps up; empty if the run was not measured live.
 pub(super) fn monitor(summary: &Summary) -> Vec<Fact> {
     let overhead = &summary.overhead;
     if overhead.collector_peak_rss_bytes == 0 {
@@ -59,12 +59,12 @@ pub(super) fn monitor(summary: &Summary) -> Vec<Fact> {
     }
     let mut facts = vec![
         Fact::new("CPU time of the collector", overhead.collector_cpu_seconds, "s"),
-        Fact::new("memory of the collector, at most", overhead.collector_peak_rss_bytes as f64, "B"),
+        Fact::new("peak memory of the collector", overhead.collector_peak_rss_bytes as f64, "B"),
     ];
     if let Some(sampler) = &overhead.sampler {
         facts.push(Fact::new("CPU time of the sampler, as a share of one core", sampler.cpu_share, "ratio"));
         facts.push(Fact::new("samples more than 1 ms late", sampler.missed_deadlines as f64, ""));
-        facts.push(Fact::new("latest sample, late by", sampler.longest_late_seconds, "s"));
+        facts.push(Fact::new("greatest delay of a sample", sampler.longest_late_seconds, "s"));
     }
     if let Some(share) = overhead.stacks.as_ref().and_then(StacksOverhead::share) {
         facts.push(Fact::new(

@@ -19,7 +19,8 @@ pub(super) struct Frames<'a> {
 /// The box of a frame that has no joules.
 pub(super) const NO_BOX: u32 = u32::MAX;
 
-/// Returns the boxes of the `most` frames with the most joules, and the box of each frame.
+/// Returns boxes of the `most` frames with the most joules and, below each caller, a box with the sum of the other frames; and
+/// the box of each frame.
 pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, Vec<u32>) {
     let sums = sums(frames);
     let is_kept = largest(&sums, most);
@@ -27,7 +28,8 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
     (flame.joules, flame.calls) = (vec![*frames.joules.first().unwrap_or(&0.0)], vec![0]);
     flame.dynamic_joules.extend(frames.dynamic.map(|_| 0.0));
     let mut box_of = vec![0; frames.caller.len()];
-    // For the box of a caller, the box of all its callees that are too small; and how many frames each of those boxes has.
+    // `small_below`: the box with the sum of the small callees, by the caller's box. `counts`: the number of frames in such a
+    // box.
     let (mut small_below, mut counts) = (HashMap::new(), BTreeMap::new());
     for frame in 1..frames.caller.len() {
         let caller = box_of[frames.caller[frame] as usize];

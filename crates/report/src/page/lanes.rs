@@ -8,7 +8,7 @@ use ampere_figures::lanes::{Lane as OfSummary, NodeLanes};
 use ampere_figures::summary::Summary;
 use ampere_model::text::{printable, short};
 
-/// A longer name of a GPU or a process is cut to this number of characters.
+/// The label of a lane of one GPU or process is cut to this number of characters.
 const LABEL_MAX: usize = 40;
 
 /// Returns the lanes of all nodes.
@@ -36,7 +36,7 @@ pub(super) fn of(summary: &Summary, names: &mut Names) -> Vec<Lane> {
 /// Returns the label of a lane. A process without a rank keeps the word before its number: `process 12 python3`.
 fn label_of(lane: &OfSummary) -> String {
     let [first, last] = [&lane.first, &lane.last].map(|name| label(name));
-    let (one, many) = match (is_mpi_rank(&lane.first), first != lane.first) {
+    let (one, many) = match (is_mpi_rank(&lane.first), lane.first.starts_with("Process ")) {
         (true, _) => ("rank ", "ranks "),
         (false, true) => ("process ", "processes "),
         (false, false) => ("", ""),

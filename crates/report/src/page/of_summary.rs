@@ -20,13 +20,14 @@ use ampere_model::text::printable;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The maximum number of boxes of all pictures together. It keeps the page small however many call paths there are.
+/// The number of boxes that all pictures but the first share. It keeps the page small however many call paths there are. Boxes
+/// with the sum of small frames are not counted.
 const BOXES_MAX: usize = 6000;
 /// The minimum number of boxes of a picture.
 const BOXES_MIN: usize = 100;
 /// The maximum number of boxes of the first picture.
 const WHOLE_BOXES_MAX: usize = 3000;
-/// The maximum number of figures by box and rank.
+/// The maximum number of figures by box and group of ranks, without those of boxes with the sum of small frames.
 const CELLS_MAX: usize = 150_000;
 /// The maximum number of call paths whose ranks are compared.
 const PATHS_MAX: usize = 50;
@@ -134,7 +135,7 @@ fn waits(summary: &Summary, views: &[(&Device, &View)]) -> Vec<[f64; 2]> {
 
 /// The ranks of some views, and the group of each rank.
 struct RankPlaces<'a> {
-    /// For each node, the index of each location group among the ranks, by the number of the group's name.
+    /// For each node: the index of a location group among the ranks, at the number of the location group's name.
     places: HashMap<&'a str, Vec<Option<usize>>>,
     groups: Groups,
 }
@@ -259,7 +260,7 @@ fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, nam
     let rows = rows::of_view(view, is_time, names);
     let mut remarks = Vec::new();
     if rows.watts.is_empty() && !rows.calls.is_empty() {
-        remarks.push("no watts: no function had 10 samples to itself".to_owned());
+        remarks.push("no watts: no function was alone in 10 sample intervals".to_owned());
     }
     if let Some(other) = device.not_shown().filter(|_| view.view == "ranks") {
         remarks.push(printable(&format!("{}: {}", other.title(), most_of(Whole::of(summary), other))));

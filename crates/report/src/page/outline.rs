@@ -22,12 +22,12 @@ use ampere_model::text::{joules, printable, short};
 /// The maximum number of devices with their own tables and pictures, and of devices in the list next to them.
 pub(super) const DEVICES_MAX: usize = 16;
 const LISTED_DEVICES_MAX: usize = 200;
-/// The maximum number of lines of the device assignment, and of notes.
+/// The maximum number of lines of the device assignment.
 const LINES_MAX: usize = 50;
 
 impl Page {
-    /// Returns everything that a summary shows outside its tables; power comes from the power curves of the summary. `hints` are
-    /// those of a summary with tables.
+    /// Makes the page of a summary without its tables. The power is that of the summary's power curves, and `hints` are those of
+    /// the summary with its tables.
     pub fn outline(summary: &Summary, hints: Vec<String>) -> Page {
         let (shown, others) = largest(summary, DEVICES_MAX);
         let run = &summary.run;
@@ -37,7 +37,7 @@ impl Page {
             (false, false) => State::Incomplete,
         };
         let mut assignment = assignment::lines(&summary.topology);
-        more_lines(&mut assignment);
+        limit_lines(&mut assignment);
         Page {
             schema: SCHEMA.to_owned(),
             state,
@@ -93,7 +93,7 @@ fn notes(summary: &Summary) -> Vec<String> {
     notes.into_iter().map(words).collect()
 }
 
-fn more_lines(lines: &mut Vec<String>) {
+fn limit_lines(lines: &mut Vec<String>) {
     if let Some(more) = lines.len().checked_sub(LINES_MAX).filter(|more| *more > 0) {
         lines.truncate(LINES_MAX);
         lines.push(format!("and {more} more in summary.json"));

@@ -29,7 +29,8 @@ impl Prologue {
             register: machine::SP,
             offset: 0,
             saved: [UNSAVED; RESTORED.len()],
-            // A frame is at a known distance from the frame pointer, which is more than the chain of frame pointers shows.
+            // It stays false even if the function sets the frame pointer: the frame's distance from it is decoded here, which
+            // shows more than the chain of frame pointers does.
             has_frame_pointer: false,
             has_frame: false,
         };
@@ -67,8 +68,8 @@ impl Prologue {
 /// The effect of an instruction on the stack.
 enum Instruction {
     Lower(i32),
-    /// Registers are stored at this offset from the stack pointer, which may be lowered before. Number 31 stands for a register
-    /// that need not be restored.
+    /// Registers are stored at this offset from the stack pointer, after it was lowered by `lowers` bytes. Number 31 stands for a
+    /// register that need not be restored.
     Save {
         lowers: i32,
         registers: [Register; 2],
@@ -76,7 +77,7 @@ enum Instruction {
     },
     /// The frame pointer is set to this offset from the stack pointer.
     SetFramePointer(i32),
-    /// A jump, or the start of a function's end.
+    /// A jump, or the first instruction that removes the frame.
     End,
     Other,
 }

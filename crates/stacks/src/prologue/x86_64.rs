@@ -5,7 +5,7 @@ use crate::machine::{self, RESTORED, Register};
 use crate::rules::UNSAVED;
 
 impl Call {
-    /// Decodes the bytes before an address.
+    /// Decodes the call instruction that ends at an address, from the bytes before it.
     pub(crate) fn before(address: u64, bytes: &[u8; CALL_BYTES as usize]) -> Call {
         if bytes[3] == 0xe8 {
             let distance = i32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
@@ -38,7 +38,7 @@ impl Prologue {
         while at < code.len() && (at as u64) < until {
             let Some((instruction, bytes)) = Instruction::of(&code[at..]) else { break };
             at += bytes;
-            // The instruction has not been executed yet.
+            // An instruction that ends after `until` has not been executed yet.
             if at as u64 > until {
                 break;
             }
@@ -52,7 +52,7 @@ impl Prologue {
                     prologue.save(register, offset - depth);
                     continue;
                 }
-                Instruction::Lower(bytes) => depth += bytes,
+                Instruction::Lower(bytes) => depth = depth.saturating_add(bytes),
                 Instruction::KeepIn(register) => {
                     (prologue.register, prologue.offset) = (register, depth);
                     prologue.has_frame_pointer |= register == machine::FRAME;
@@ -129,7 +129,7 @@ impl Instruction {
                     _ => return None,
                 }
             }
-            // Other moves do not change the stack.
+            // Other moves are assumed not to change the stack pointer, except 0x89 with it as the destination.
             0x89 | 0x8b if !(is_register && low(form) == machine::SP && operation == 0x89) => {
                 (Instruction::Other, end)
             }
@@ -138,7 +138,7 @@ impl Instruction {
     }
 }
 
-/// Returns the length of an instruction's operands, without a constant.
+/// Returns the length of an instruction's operand bytes (ModRM, SIB and displacement), without an immediate value.
 fn operand_bytes(operands: &[u8]) -> Option<usize> {
     let form = *operands.first()?;
     let (mode, register) = (form >> 6, form & 7);

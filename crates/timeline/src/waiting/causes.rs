@@ -5,16 +5,16 @@ use super::{LocationWaits, Wait, Waiting};
 use ampere_attribution::{Engine, LocationIndex, Stay};
 use ampere_model::Timestamp;
 
-/// From this number of entries on, the entries of each call path are merged into one.
+/// If there are more entries than this, the entries of each call path are merged into one.
 const MANY: usize = 32;
 
 impl LocationWaits {
-    /// Returns the latest wait that overlaps the interval from `time` to `end` and that `is_wanted` accepts.
-    fn at(&self, time: Timestamp, end: Timestamp, is_wanted: impl Fn(&Wait) -> bool) -> Option<&Wait> {
+    /// Returns the latest wait that overlaps the interval from `start` to `end` and that `is_wanted` accepts.
+    fn at(&self, start: Timestamp, end: Timestamp, is_wanted: impl Fn(&Wait) -> bool) -> Option<&Wait> {
         let before = self.hint.partition_point(&self.all, |wait| wait.start < end);
         let recent = self.all[..before].iter().rev();
-        let mut recent = recent.take_while(|wait| wait.latest_end > time);
-        recent.find(|wait| wait.end > time && is_wanted(wait))
+        let mut recent = recent.take_while(|wait| wait.latest_end > start);
+        recent.find(|wait| wait.end > start && is_wanted(wait))
     }
 }
 

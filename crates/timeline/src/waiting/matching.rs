@@ -274,18 +274,18 @@ impl Messages {
     pub fn cancel(&mut self, frames: &mut Frames, place: Place, request: u64) {
         self.started.remove(place.location, request);
         self.cancellable.remove(&(place.location, request));
-        let mut of = None;
+        let mut cancelled_in = None;
         for (channel, queue) in &mut self.queues {
             let is_cancelled = |send: &Send| channel.sender == place.rank && send.request == Some(request);
             if let Some(at) = queue.sends.iter().rposition(is_cancelled) {
                 let cancelled = queue.sends.remove(at);
                 self.waiting -= 1;
                 frames.decide(cancelled.and_then(|send| send.event), None);
-                of = Some(*channel);
+                cancelled_in = Some(*channel);
                 break;
             }
         }
-        of.into_iter().for_each(|channel| self.pair_up(frames, channel));
+        cancelled_in.into_iter().for_each(|channel| self.pair_up(frames, channel));
     }
 
     /// Returns the entries of the receives of each rank that have been started and are not completed.
@@ -393,6 +393,7 @@ type Collective = (u8, CollectiveKind, Root);
 
 /// A collective operation in which some members have not taken part yet.
 struct Instance {
+    /// The operation's number, and who waits for whom.
     what: (u8, CollectiveKind),
     /// The index of the root, once a member has named the root; no index if there is no root, or if the root is on another
     /// node.
@@ -495,8 +496,8 @@ impl Collectives {
     /// Gives up the oldest half of the longest sequence. Returns whether there was something to give up.
     fn give_up_oldest(&mut self, frames: &mut Frames) -> bool {
         let cost = |sequence: &Sequence| sequence.instances.len() * sequence.counts.len();
-        let longest = self.sequences.values_mut().max_by_key(|sequence| cost(sequence));
-        let Some(sequence) = longest.filter(|sequence| sequence.instances.len() > 1) else { return false };
+        let several = self.sequences.values_mut().filter(|sequence| sequence.instances.len() > 1);
+        let Some(sequence) = several.max_by_key(|sequence| cost(sequence)) else { return false };
         let count = sequence.instances.len() / 2;
         sequence.first += count as u64;
         self.waiting -= count * sequence.counts.len();

@@ -2,7 +2,8 @@
 
 use std::arch::naked_asm;
 
-/// Makes the wrapper for one name.
+/// Makes the wrapper for one name. If [`DIRECT`](crate::mpi::DIRECT) has a function for the call's symbol, which is in the low 13
+/// bits of the packed call, the wrapper jumps there, and the call is not recorded; otherwise it jumps to [`body`].
 macro_rules! wrapper {
     ($name:ident, $variant:ident, $arguments:literal, $characters:literal) => {{
             /// # Safety
