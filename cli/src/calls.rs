@@ -46,9 +46,8 @@ pub fn attribute(trace: &Path, options: AttributionOptions, calls: &Path) -> any
     });
     match attributed {
         // The error that kept the file from being complete is reported first.
-        Some(done) => {
-            done.and_then(|attributed| Ok(written.map(|()| attributed)?)).inspect_err(|_| form.remove_paths())
-        }
+        Some(Err(why)) => Err(why),
+        Some(Ok(attributed)) => Ok(written.map(|()| attributed).inspect_err(|_| form.remove_paths())?),
         None => bail!("{}", written.err().map_or_else(String::new, |why| why.to_string())),
     }
 }

@@ -108,7 +108,11 @@ pub(crate) async fn gather(service: Rc<Service>, of: Gathering) {
                 search = None;
                 let period = if begun.elapsed() < START_TIME { START_SEARCH_PERIOD } else { SEARCH_PERIOD };
                 next_search = Instant::now() + period;
-                found.into_iter().flatten().for_each(|found| gatherer.take_found(found));
+                let found: Vec<Found> = found.into_iter().flatten().collect();
+                if !found.is_empty() && gatherer.token.is_none() {
+                    gatherer.open();
+                }
+                found.into_iter().for_each(|found| gatherer.take_found(found));
             }
             Some(answer) = gatherer.answers.join_next(), if !gatherer.answers.is_empty() => {
                 let mut next = Some(answer);
@@ -133,9 +137,6 @@ impl Gatherer {
     }
 
     fn take_found(&mut self, found: Found) {
-        if self.token.is_none() {
-            self.open();
-        }
         let mut nodes = self.service.nodes.borrow_mut();
         nodes.add(&found.name);
         if let Some((joules, is_final)) = found.summary {

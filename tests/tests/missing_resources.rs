@@ -249,7 +249,8 @@ fn a_port_in_use_is_replaced_by_the_next_one() {
     done.said_nothing();
     let notes = place.summary("other")["run"]["notes"].to_string();
     assert!(
-        notes.contains("cannot listen on 192.0.2.1:9977") && notes.contains("on loopback instead"),
+        notes.contains("cannot listen on 192.0.2.1:9977")
+            && notes.contains("metrics are on http://127.0.0.1:"),
         "{notes}"
     );
     place.assert_clean();

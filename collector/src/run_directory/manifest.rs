@@ -292,7 +292,7 @@ impl Manifest {
 
     /// Whether the manifest was written on this node since its last boot.
     pub fn is_of_this_boot(&self) -> bool {
-        is_this_node(&self.node) && self.is_of_this_machine()
+        is_this_node(&self.node) && self.boot == boot_id()
     }
 
     /// Whether the manifest was written on this machine since its last boot, even if the machine has another name there (in a

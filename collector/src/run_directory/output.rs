@@ -6,7 +6,7 @@
 
 use crate::run_directory::disk_space;
 use crate::run_directory::files::{self, MANIFEST, PRIVATE_FILE_MODE, WriteError, file_name};
-use crate::run_directory::manifest::{self, Manifest};
+use crate::run_directory::manifest::{self, Manifest, ManifestError};
 use ampere_endpoint::listen::{Listen, own_addresses};
 use ampere_figures::clock_text;
 use ampere_figures::summary::{Head, Run};
@@ -509,8 +509,9 @@ impl Output {
         self.end_announcement();
         let has_records = match Manifest::load(&self.spool) {
             Ok(manifest) => manifest.store(&self.spool).records_of_all(|_| true) > 0,
-            // It may have records, if its manifest exists and only cannot be read now.
-            Err(_) => self.spool.join(MANIFEST).exists(),
+            // It may have records.
+            Err(ManifestError::Unreadable { why, .. }) => why.kind() != std::io::ErrorKind::NotFound,
+            Err(_) => false,
         };
         if has_records {
             return;

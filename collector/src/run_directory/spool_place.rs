@@ -161,6 +161,9 @@ pub fn note_in_session(session: &Path, records: &Path) {
 /// Removes the records of a session that is about to be removed, if their claim is gone.
 pub fn remove_if_unclaimed(session: &Path) {
     let records = PathBuf::from(read_text(&session.join(RECORDS_OF_SESSION)));
+    if records.as_os_str().is_empty() {
+        return;
+    }
     let names_claim = !read_text(&records.join(CLAIM_FILE)).is_empty();
     if names_claim && is_of(&records, Path::new("")) {
         remove(&records);

@@ -153,7 +153,7 @@ impl Source for Estimate {
         self.devices[0].description = format!(
             "{} W for {own} of {all} CPUs and {} W per core that the run's own processes keep busy",
             idle_microwatts as f64 / 1e6,
-            self.model.per_core_microwatts as f64 * 1e-6
+            self.model.per_core_microwatts as f64 / 1e6
         );
         (self.run, self.busy_ns, self.before_nanojoules) = (Some(run.clone()), 0, FIRST_NANOJOULES);
         self.read_ns = now_ns();

@@ -145,7 +145,7 @@ impl EventTable {
         self.rows.is_empty()
     }
 
-    /// Makes the rows of an attributor. If there are more than `most`, those with the highest counts of the first event are kept.
+    /// Makes the rows of an attributor. If there are more than `most`, those with the most events are kept.
     /// A row has the number of its location, and that of the call path within its location, until the summary numbers them.
     pub(crate) fn of_attributor(attributor: &Attributor, most: usize) -> EventTable {
         let known = attributor.events.names();

@@ -377,7 +377,12 @@ impl DeviceFigures {
     /// same labels would make a scrape invalid.
     fn add(&mut self, other: &DeviceFigures) {
         self.energy = least_trusted([self.energy.as_str(), other.energy.as_str()].into_iter()).to_owned();
-        self.checks.extend_from_slice(&other.checks);
+        // Two checks of one kind against one device would have the same labels, too.
+        for check in &other.checks {
+            if !self.checks.iter().any(|own| (&own.against, &own.kind) == (&check.against, &check.kind)) {
+                self.checks.push(check.clone());
+            }
+        }
         self.joules += other.joules;
         self.active = self.active.take().zip(other.active.as_ref()).map(|(mut sum, other)| {
             sum.add(other);

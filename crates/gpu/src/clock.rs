@@ -122,12 +122,12 @@ impl DeviceClock {
         (rate / self.nominal - 1.0).abs()
     }
 
-    /// Returns the rate of the run's clock, in ticks per nanosecond of the device.
-    fn rate(&self) -> f64 {
+    /// Returns the rate of the run's clock, in ticks per nanosecond of the device, and its error as a fraction.
+    fn rate(&self) -> (f64, f64) {
         match self.measured_rate() {
             // An inexact drift is still used if its error is at most half of it.
-            Some((rate, error)) if error <= RATE_ERROR.max(self.drift_of(rate) / 2.0) => rate,
-            _ => self.nominal,
+            Some((rate, error)) if error <= RATE_ERROR.max(self.drift_of(rate) / 2.0) => (rate, RATE_ERROR),
+            _ => (self.nominal, DRIFT_LIKELY),
         }
     }
 
@@ -145,15 +145,11 @@ impl DeviceClock {
     }
 
     fn line_at(&mut self, device: u64) -> Option<Line> {
-        let rate = self.rate();
-        // `drift` is the relative error of the rate.
-        let error = |anchor: &Anchor, drift: f64| {
-            anchor.error as f64 + device.abs_diff(anchor.device) as f64 * rate * drift
-        };
-        // The nominal rate is used while the drift is not known.
-        let drift = if rate == self.nominal { DRIFT_LIKELY } else { RATE_ERROR };
-        let anchor = *self.anchors.iter().min_by(|a, b| error(a, drift).total_cmp(&error(b, drift)))?;
-        self.worst = self.worst.max(error(&anchor, drift));
+        let (rate, rate_error) = self.rate();
+        let error =
+            |anchor: &Anchor| anchor.error as f64 + device.abs_diff(anchor.device) as f64 * rate * rate_error;
+        let anchor = *self.anchors.iter().min_by(|a, b| error(a).total_cmp(&error(b)))?;
+        self.worst = self.worst.max(error(&anchor));
         let line = Line { anchor, rate, device };
         self.line = Some(line);
         Some(line)

@@ -83,6 +83,9 @@ pub fn outside_of_brackets(text: &str, separator: &str) -> Vec<usize> {
 pub fn operator(text: &str) -> Option<usize> {
     let sign = text.strip_prefix("operator")?;
     let signs = if sign.starts_with("()") { 2 } else { sign.len() - sign.trim_start_matches(is_sign).len() };
+    // The last bracket of `operator*<T>` belongs to the arguments of the template.
+    let opens = signs > 1 && &sign[..signs] != "<<" && sign[..signs].ends_with('<');
+    let signs = signs - usize::from(opens);
     // A space separates the operator from the arguments of a template: `operator< <int>`.
     let space = usize::from(signs > 0 && sign[signs..].starts_with(" <"));
     (signs > 0).then_some("operator".len() + signs + space)
@@ -104,6 +107,8 @@ mod tests {
             ("bool A<int>::operator>(A<int> const&)", "A<int>::operator>"),
             ("bool ns::operator< <int>(ns::a const&)", "ns::operator<"),
             ("app::Grid<double>::relax(int)", "app::Grid<double>::relax"),
+            ("int* a::Box::operator-><int>()", "a::Box::operator->"),
+            ("a operator*<a>(a, a)", "operator*"),
         ] {
             assert_eq!(function(name), expected, "{name}");
         }

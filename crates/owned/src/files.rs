@@ -127,8 +127,11 @@ fn replace_in(
         write(&mut file)?;
         file.flush()
     });
-    let renamed = written.and_then(|()| Ok(rustix::fs::renameat(directory, &unfinished, directory, name)?));
-    match renamed {
+    if let Err(why) = written {
+        let _ = directory.remove_file(&unfinished);
+        return Err(why);
+    }
+    match rustix::fs::renameat(directory, &unfinished, directory, name).map_err(io::Error::from) {
         Err(why) if is_without_rename(&why) => copy(directory, &unfinished, name, mode),
         renamed => renamed.inspect_err(|_| _ = directory.remove_file(&unfinished)),
     }
@@ -144,7 +147,7 @@ pub fn is_without_rename(why: &io::Error) -> bool {
 fn copy(directory: &Directory, from: &OsStr, to: &OsStr, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut whole = File::from(rustix::fs::openat(directory, from, flags, Mode::empty())?);
-    remove_if_there(directory, to)?;
+    remove_if_there(directory, to).inspect_err(|_| _ = directory.remove_file(from))?;
     let copied = directory.create(to, mode).and_then(|mut copy| io::copy(&mut whole, &mut copy));
     let failed = |why| {
         let whole = from.display();

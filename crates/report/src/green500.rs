@@ -219,7 +219,11 @@ fn fraction(nodes: usize, watts: f64) -> Aspect {
         ),
     };
     let has = format!("{} with {} W", plural(nodes as u64, "node"), significant(watts, 4));
-    Aspect { name: "2 fraction", has, levels: [at_1, at_2, of_system("the whole of all subsystems")] }
+    Aspect {
+        name: "2 fraction",
+        has,
+        levels: [at_1, at_2, of_system("the entire system with all its subsystems")],
+    }
 }
 
 fn subsystems(devices: &[&Device]) -> Aspect {

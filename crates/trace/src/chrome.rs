@@ -214,9 +214,11 @@ pub fn write(
         }
         let mut step = |done| progress(done, expected);
         let devices = summary.devices.iter().map(|device| (device.node.clone(), device.metric.clone()));
-        let unmeasured = devices.collect();
-        let recorders = Some(Recorders::survey(path, config, None, &unmeasured)?);
-        let metrics = Metrics::new(&definitions, config).with(unmeasured);
+        let metrics = Metrics::new(&definitions, config);
+        let is_power = |(_, metric): &(String, String)| metrics.left_out.measured.contains(metric);
+        let exceptions = devices.filter(is_power).collect();
+        let recorders = Some(Recorders::survey(path, config, None, &exceptions)?);
+        let metrics = metrics.with(exceptions);
         let begin_ns = begin.zip(first_begin).map_or(0, |(begin, first)| begin - first);
         let mut writer =
             Writer::new(&definitions, (summary, begin_ns), (config, metrics), recorders, written, &mut step);

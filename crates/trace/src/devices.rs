@@ -68,12 +68,12 @@ impl<'a> TraceDevices<'a> {
         self.found = found;
     }
 
-    /// Returns the powers of nodes where the energy of the same part is absent or has not risen.
-    pub fn unmeasured(&self, attributor: &Attributor) -> OnNodes {
+    /// Returns the powers that are used on nodes where no energy of the same part has risen, and these energies.
+    pub fn exceptions(&self, attributor: &Attributor) -> OnNodes {
         let left_out = self.series.iter().filter(|(_, device)| device.is_none()).map(|(series, _)| series);
         let rises = |found: &&Found| found.number.is_some_and(|number| attributor.devices[number].rises());
-        let rising: Vec<&Found> = self.found.iter().filter(rises).collect();
-        self.metrics.find_unmeasured(self.definitions, &rising, left_out)
+        let (rising, silent): (Vec<&Found>, Vec<&Found>) = self.found.iter().partition(rises);
+        self.metrics.find_exceptions(self.definitions, (&rising, &silent), left_out)
     }
 
     pub fn definitions(&self) -> &'a Definitions {

@@ -75,13 +75,13 @@ impl Recorders {
         path: &Path,
         config: &Config,
         share: Option<&Share>,
-        unmeasured: &OnNodes,
+        exceptions: &OnNodes,
     ) -> anyhow::Result<Recorders> {
         let mut trace = Trace::open(path)?;
         let definitions = trace.definitions().clone();
         trace.restrict(|location| share.is_none_or(|share| share.has(&definitions, location)));
         let mut survey = Survey {
-            metrics: Metrics::new(&definitions, config).with(unmeasured.clone()),
+            metrics: Metrics::new(&definitions, config).with(exceptions.clone()),
             definitions: &definitions,
             attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
             series: HashMap::new(),

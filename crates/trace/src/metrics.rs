@@ -39,8 +39,8 @@ pub(crate) struct Metrics {
     /// Metrics that look like energy or power but are not devices.
     pub left_out: LeftOut,
     /// Powers that are devices on some nodes only: an energy of the trace counts the same part, but on these nodes it is absent
-    /// or never rises.
-    unmeasured: OnNodes,
+    /// On these nodes no energy of some part rises: its powers are devices there, and its energies are not.
+    exceptions: OnNodes,
     /// Whether some metric is an energy or a power by its definition, or the settings make one a device.
     pub energy_is_known: bool,
 }
@@ -76,12 +76,12 @@ impl Metrics {
         let doubtful = of(&|member| left_out.is_doubtful(&member.name));
         let energy_is_known =
             !classes.is_empty() || members.iter().any(|member| quantity_of(member).is_some());
-        Metrics { classes, doubtful, names, nodes, left_out, unmeasured: OnNodes::new(), energy_is_known }
+        Metrics { classes, doubtful, names, nodes, left_out, exceptions: OnNodes::new(), energy_is_known }
     }
 
-    /// Treats powers as devices on nodes where the energy of the same part is absent or never rises.
-    pub fn with(self, unmeasured: OnNodes) -> Metrics {
-        Metrics { unmeasured, ..self }
+    /// Uses powers instead of energies on nodes where the energies of the same parts are absent or never rise.
+    pub fn with(self, exceptions: OnNodes) -> Metrics {
+        Metrics { exceptions, ..self }
     }
 
     /// Returns the values of a metric event that belong to devices on some node.
@@ -102,12 +102,12 @@ impl Metrics {
         values_of(&self.doubtful, metric, values)
     }
 
-    /// Returns the powers on nodes where no energy of the same part rises. `rising` are the devices whose energy rises,
-    /// `left_out` the series that are not devices.
-    pub fn find_unmeasured<'a>(
+    /// Returns the powers on nodes where no energy of the same part rises, and the energies that do not. `left_out` are series that
+    /// are not devices.
+    pub fn find_exceptions<'a>(
         &self,
         definitions: &Definitions,
-        rising: &[&Found],
+        (rising, silent): (&[&Found], &[&Found]),
         left_out: impl Iterator<Item = &'a Series>,
     ) -> OnNodes {
         let mut taken: BTreeMap<(String, String), String> = BTreeMap::new();
@@ -121,11 +121,10 @@ impl Metrics {
             if node.is_empty() {
                 continue; // its energy may be that of other nodes
             }
-            let of_node = rising.iter().filter(|found| found.device.node == node);
-            if !of_node
-                .map(|found| &found.device.metric)
-                .any(|energy| is_measured_by(name, energy, &self.nodes))
-            {
+            let is_measured = |energy: &&Found| {
+                energy.device.node == node && is_measured_by(name, &energy.device.metric, &self.nodes)
+            };
+            if !rising.iter().any(is_measured) {
                 let of = without_kind_of_reading(&device_name(name));
                 let first = taken.entry((node, of)).or_insert_with(|| name.to_owned());
                 if name < first.as_str() {
@@ -133,7 +132,16 @@ impl Metrics {
                 }
             }
         }
-        taken.into_iter().map(|((node, _), name)| (node, name)).collect()
+        let powers: Vec<(String, String)> = taken.into_iter().map(|((node, _), name)| (node, name)).collect();
+        let is_replaced = |energy: &&&Found| {
+            let device = &energy.device;
+            powers.iter().any(|(node, power)| {
+                *node == device.node && is_measured_by(power, &device.metric, &self.nodes)
+            })
+        };
+        let energies = silent.iter().filter(is_replaced);
+        let energies = energies.map(|energy| (energy.device.node.clone(), energy.device.metric.clone()));
+        energies.collect::<Vec<_>>().into_iter().chain(powers.iter().cloned()).collect()
     }
 
     /// Describes the device of a series, without the evidence about its part of the machine; `None` if it is not a device on its
@@ -142,8 +150,8 @@ impl Metrics {
         let metric = definitions.metric_members.get(series.member)?;
         let quantity = quantity_of(metric);
         let place = Place::new(definitions, series.location, series.instance, &metric.name);
-        let is_on_node = || self.unmeasured.contains(&(place.node.clone(), metric.name.clone()));
-        if self.left_out.measured.contains(&metric.name) && !is_on_node() {
+        let is_exception = self.exceptions.contains(&(place.node.clone(), metric.name.clone()));
+        if self.left_out.measured.contains(&metric.name) != is_exception {
             return None;
         }
         let own_quality = quality_of(&metric.description);
@@ -190,6 +198,18 @@ impl Metrics {
             number: None,
         })
     }
+}
+
+/// Returns notes about energies that never rise and are not used. `is_device` tells whether a metric of a node is a device.
+pub(crate) fn notes_of_silent(exceptions: &OnNodes, is_device: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let silent = exceptions.iter().filter(|(node, name)| !is_device(node, name));
+    let mut notes: Vec<String> = silent
+        .map(|(node, name)| {
+            format!("metric {name} on {node} never rises: the power of the same device is used instead")
+        })
+        .collect();
+    notes.sort_unstable();
+    notes
 }
 
 fn values_of<'a>(

@@ -7,7 +7,7 @@ use crate::index::{self, calls_attribute, correlation_attribute, missing_line};
 use crate::left_out::{self, Shown};
 use crate::locations::{LocationState, add_locations, add_regions};
 use crate::metric_recorders::Recorders;
-use crate::metrics::{Found, Metrics, OnNodes};
+use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
 use crate::places::{doubt_of_nodes, node_of};
@@ -227,8 +227,8 @@ fn attribute_shares(path: &Path, options: AttributionOptions, shares: &[Share]) 
 /// Those of [`attribute_as`].
 pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Share) -> anyhow::Result<Part> {
     let (mut part, mut known) = attribute_afresh(path, &mut options, share, OnNodes::new())?;
-    if !known.new_unmeasured.is_empty() {
-        (part, known) = attribute_afresh(path, &mut options, share, known.new_unmeasured)?;
+    if !known.new_exceptions.is_empty() {
+        (part, known) = attribute_afresh(path, &mut options, share, known.new_exceptions)?;
     }
     if let Some(part) = part.take_if(|_| !known.is_to_be_repeated()) {
         return Ok(part);
@@ -258,16 +258,16 @@ fn attribute_afresh(
     path: &Path,
     options: &mut AttributionOptions,
     share: &Share,
-    unmeasured: OnNodes,
+    exceptions: OnNodes,
 ) -> anyhow::Result<(Option<Part>, Known)> {
-    let known = Known { unmeasured, ..Known::default() };
+    let known = Known { exceptions, ..Known::default() };
     let (part, mut known) = attribute_once(path, options, share, known)?;
     if !known.is_undecided {
         return Ok((part, known));
     }
-    let unmeasured = std::mem::take(&mut known.unmeasured);
-    let recorders = Some(Recorders::survey(path, options.config, Some(share), &unmeasured)?);
-    attribute_once(path, options, share, Known { recorders, unmeasured, ..Known::default() })
+    let exceptions = std::mem::take(&mut known.exceptions);
+    let recorders = Some(Recorders::survey(path, options.config, Some(share), &exceptions)?);
+    attribute_once(path, options, share, Known { recorders, exceptions, ..Known::default() })
 }
 
 /// The findings of earlier passes over a trace.
@@ -275,10 +275,9 @@ fn attribute_afresh(
 struct Known {
     devices: Vec<Found>,
     recorders: Option<Recorders>,
-    /// Powers of nodes without the energy that counts the same on other nodes.
-    unmeasured: OnNodes,
-    /// More of these, which the pass left out.
-    new_unmeasured: OnNodes,
+    /// See [`Metrics::find_exceptions`]: those that the pass was given, and those that it found.
+    exceptions: OnNodes,
+    new_exceptions: OnNodes,
     /// Whether several locations record a metric of the same name, and `recorders` are not known yet.
     is_undecided: bool,
     /// For each location whose events end, with frames still open, before samples that had been read already: the number of its
@@ -357,8 +356,8 @@ fn attribute_once(
     let mut trace = open(path)?;
     let definitions = trace.definitions().clone();
     trace.restrict(|location| share.has(&definitions, location));
-    let unmeasured = known.unmeasured.clone();
-    let metrics = Metrics::new(&definitions, config).with(unmeasured.clone());
+    let exceptions = known.exceptions.clone();
+    let metrics = Metrics::new(&definitions, config).with(exceptions.clone());
     let mut attributor = Attributor::new(Config::clone(config), definitions.clock.timer_resolution);
     if let Some(recorder) = recorder {
         let begin =
@@ -390,7 +389,7 @@ fn attribute_once(
     feed.quality.records.kernels_without_launch = feed.pipeline.all_without_launch();
     let (mut known, mut quality) = feed.finish(recorders);
     (known.disproved, known.disproved_notes, known.baselines) = (disproved, disproved_notes, baselines);
-    known.unmeasured = unmeasured;
+    known.exceptions = exceptions;
     if known.is_undecided {
         return Ok((None, known));
     }
@@ -418,6 +417,11 @@ fn attribute_once(
 fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: Vec<String>) -> Part {
     let mut notes = conflicts::node_notes(attributor);
     notes.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
+    let is_device = |node: &str, name: &str| {
+        let mut devices = attributor.devices.iter();
+        devices.any(|device| (device.info.node.as_str(), device.info.metric.as_str()) == (node, name))
+    };
+    notes.extend(notes_of_silent(&known.exceptions, is_device));
     Part {
         readings: readings_of(attributor),
         devices: known.devices.iter().map(|found| found.series.as_numbers()).collect(),
@@ -659,7 +663,7 @@ impl<'a> Feed<'a> {
         let known = Known {
             ends: self.late_ends,
             is_undecided: self.devices.is_undecided,
-            new_unmeasured: self.devices.unmeasured(&self.pipeline.attributor),
+            new_exceptions: self.devices.exceptions(&self.pipeline.attributor),
             shown: self.devices.shown,
             devices: self.devices.found,
             recorders,

@@ -114,7 +114,7 @@ fn kind(stem: &str) -> Option<Kind> {
         "waitsome" | "testsome" => Kind::Complete(Completion::Some),
         "request_free" => Kind::FreeRequest,
         "comm_free" | "comm_disconnect" | "win_free" => Kind::FreeCommunicator,
-        "comm_idup" | "comm_idup_with_info" => Kind::StartCollective(collective::CREATE_HANDLE),
+        "comm_idup" => Kind::StartCollective(collective::CREATE_HANDLE),
         "win_fence" => Kind::Fence,
         "win_start" => Kind::BeginEpoch(Side::Access),
         "win_complete" => Kind::EndEpoch(Side::Access),

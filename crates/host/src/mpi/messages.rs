@@ -250,11 +250,8 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
         Kind::Find { tests } => {
             // SAFETY: a function that tests for a message has the address of a number.
             let is_found = !tests || unsafe { frame.int_behind(3) } != 0;
-            if is_found
-                && !library.is_proc_null(frame.int(0))
-                && !found(library, frame.word(2), handle(if tests { 4 } else { 3 }))
-            {
-                completions::not_recorded(thread.location);
+            if is_found && !library.is_proc_null(frame.int(0)) {
+                found(library, frame.word(2), handle(if tests { 4 } else { 3 }));
             }
         }
         Kind::InitSend | Kind::InitReceive | Kind::InitPartitionedSend | Kind::InitPartitionedReceive => {
@@ -270,13 +267,13 @@ unsafe fn made(library: &Library, kind: Kind, frame: Frame, thread: &mut Thread)
     }
 }
 
-/// Keeps a message that was found, and that will be received. Returns whether there was room.
-pub fn found(library: &Library, communicator: usize, handle: usize) -> bool {
+/// Keeps a message that was found, and that will be received.
+pub fn found(library: &Library, communicator: usize, handle: usize) {
     let (operation, Peers { communicator, first }) =
         (Operation::FoundMessage, peers_in(library, communicator));
     let rank = first as i32;
     let request = Request { operation, id: requests::next_id(), communicator, rank, ..Request::NEW };
-    requests::insert(handle, request) != Inserted::No
+    requests::insert(handle, request);
 }
 
 /// Keeps the request of a send. The send was recorded before, unless it is to MPI_PROC_NULL.

@@ -325,11 +325,7 @@ unsafe fn find<const SYMBOL: usize>(
             && let Some(library) = Library::get().filter(|library| !library.is_proc_null(source))
         {
             let handle = library.handle_in(message, 0);
-            with_thread((), |thread| {
-                if !messages::found(library, communicator, handle) {
-                    not_recorded(thread.location);
-                }
-            });
+            with_thread((), |_| messages::found(library, communicator, handle));
         }
         code
     }

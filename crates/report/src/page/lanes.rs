@@ -36,11 +36,12 @@ pub(super) fn of(summary: &Summary, names: &mut Names) -> Vec<Lane> {
 /// Returns the label of a lane. A process without a rank keeps the word before its number: `process 12 python3`.
 fn label_of(lane: &OfSummary) -> String {
     let [first, last] = [&lane.first, &lane.last].map(|name| label(name));
-    let (one, many) = match (is_mpi_rank(&lane.first), lane.first.starts_with("Process ")) {
-        (true, _) => ("rank ", "ranks "),
-        (false, true) => ("process ", "processes "),
-        (false, false) => ("", ""),
-    };
+    let (one, many) =
+        match (is_mpi_rank(&lane.first), lane.first.starts_with("Process ") && lane.first.ends_with(')')) {
+            (true, _) => ("rank ", "ranks "),
+            (false, true) => ("process ", "processes "),
+            (false, false) => ("", ""),
+        };
     match lane.first == lane.last {
         true => short(&format!("{one}{first}"), LABEL_MAX),
         false if many == "ranks " => format!("{many}{first}-{last}"),

@@ -12,7 +12,7 @@ pub use play::{InvalidSpeed, Player, Speed};
 use crate::devices::TraceDevices;
 use crate::index::CPU_TIME;
 use crate::metric_recorders::{Recorders, are_in_doubt};
-use crate::metrics::{Found, Metrics, OnNodes};
+use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
 use crate::places::{Ranks, doubt_of_nodes, doubt_of_uncounted, node_of, node_of_group};
@@ -228,24 +228,24 @@ impl Replay {
         let clock = &definitions.clock;
         let mut metrics = Metrics::new(definitions, config);
         let processes = processes(definitions, trace.missing());
-        let read = |metrics: &Metrics, unmeasured: &OnNodes| -> anyhow::Result<_> {
+        let read = |metrics: &Metrics, exceptions: &OnNodes| -> anyhow::Result<_> {
             let survey = |recorders| Survey::new(definitions, config, metrics.clone(), recorders, &processes);
             let unreadable = || format!("cannot read {}", path.display());
             let (mut recorders, mut survey_of_events) = (None, survey(None));
             let mut report =
                 Trace::open(path)?.read_events(&mut survey_of_events).with_context(unreadable)?;
             if survey_of_events.devices.is_undecided {
-                recorders = Some(Recorders::survey(path, config, None, unmeasured)?);
+                recorders = Some(Recorders::survey(path, config, None, exceptions)?);
                 survey_of_events = survey(recorders.clone());
                 report = Trace::open(path)?.read_events(&mut survey_of_events).with_context(unreadable)?;
             }
             Ok((recorders, survey_of_events, report))
         };
         let (mut recorders, mut survey, mut report) = read(&metrics, &OnNodes::new())?;
-        let unmeasured = survey.unmeasured();
-        if !unmeasured.is_empty() {
-            metrics = metrics.with(unmeasured.clone());
-            (recorders, survey, report) = read(&metrics, &unmeasured)?;
+        let exceptions = survey.exceptions();
+        if !exceptions.is_empty() {
+            metrics = metrics.with(exceptions.clone());
+            (recorders, survey, report) = read(&metrics, &exceptions)?;
         }
         let doubts = survey.doubts();
         let mut notes: Vec<String> =
@@ -271,6 +271,10 @@ impl Replay {
         let names: HashSet<&str> = replayed_metrics.iter().map(|metric| metric.name.as_str()).collect();
         metrics.left_out.measured.retain(|name| !names.contains(name.as_str()));
         let mut odd = metrics.left_out.notes();
+        let is_played = |node: &str, name: &str| {
+            replayed_metrics.iter().any(|metric| (metric.node.as_str(), metric.name.as_str()) == (node, name))
+        };
+        odd.extend(notes_of_silent(&exceptions, is_played));
         odd.extend(nesting.note());
         odd.extend(nesting.note_of_replay());
         odd.extend(recorders.iter().flat_map(Recorders::notes).cloned());
@@ -518,10 +522,10 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Returns the powers that are devices because no energy of the same part rises.
-    fn unmeasured(&mut self) -> OnNodes {
+    /// Returns the powers that are devices because no energy of the same part rises, and these energies.
+    fn exceptions(&mut self) -> OnNodes {
         self.end_samples();
-        self.devices.unmeasured(&self.attributor)
+        self.devices.exceptions(&self.attributor)
     }
 
     fn take_samples(&mut self, device: usize) {
