@@ -126,7 +126,7 @@ mod tests {
         let of = |names: [&str; 3]| notes(names.map(path).iter().map(|path| (path.as_str(), true)), &[]);
         assert_eq!(of(["other", "source.c", "absent"]), Vec::<String>::new());
         let found = of(["own", "other", "absent"]);
-        assert!(found.len() == 1 && found[0].starts_with("own: linked with MPI statically"), "{found:?}");
+        assert!(found.len() == 1 && found[0].starts_with("own: MPI is linked statically"), "{found:?}");
     }
 
     #[test]

@@ -294,8 +294,8 @@ mod tests {
                             level 3: no
             2 fraction      0 nodes with 1.000 W. level 1: not known, level 2: not known, level 3: not known
             3 subsystems    parts of compute nodes. level 1: no, level 2: no, level 3: no
-            4a location     counters inside the nodes, most of them downstream of the power supply. level
-                            1: no, level 2: no, level 3: no
+            4a location     counters inside the nodes, most of them downstream of the power supply. level 1:
+                            no, level 2: no, level 3: no
             4b accuracy     not known to a run. level 1: not known, level 2: not known, level 3: not known
 
             missing for level 1
@@ -306,8 +306,8 @@ mod tests {
                             run
             3 subsystems    a counter of the whole node, with memory, fans and power supply; the
                             interconnect, measured or estimated
-            4a location     a meter upstream of the power supply, or the conversion loss,
-                            modelled with the manufacturer's data
+            4a location     a meter upstream of the power supply, or the conversion loss, modelled with the
+                            manufacturer's data
             4b accuracy     the specification of the counters, with an error of at most 5 %
 
             missing for level 2
@@ -317,19 +317,19 @@ mod tests {
             3 subsystems    a counter of the whole node, with memory, fans and power supply; all
                             participating subsystems, such as interconnect, storage and cooling in the
                             racks, measured or estimated
-            4a location     a meter upstream of the power supply, or the conversion loss,
-                            modelled with off-line measurements of one power supply
+            4a location     a meter upstream of the power supply, or the conversion loss, modelled with
+                            off-line measurements of one power supply
             4b accuracy     the specification of the counters, with an error of at most 2 %
 
             missing for level 3
             1c measured     idle power: measure the idle nodes, or set baseline_watts
-            2 fraction      that this is the entire system with all its subsystems: the size of the system is not known to
-                            a run
+            2 fraction      that this is the entire system with all its subsystems: the size of the system
+                            is not known to a run
             3 subsystems    a counter of the whole node, with memory, fans and power supply; all
                             participating subsystems, such as interconnect, storage and cooling in the
                             racks, measured
-            4a location     a meter upstream of the power supply, or the conversion loss,
-                            measured at the same time
+            4a location     a meter upstream of the power supply, or the conversion loss, measured at the
+                            same time
             4b accuracy     the specification of the counters, with an error of at most 1 %
         "#]]
         .assert_eq(&render(&run));
