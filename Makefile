@@ -12,6 +12,8 @@
 # make dist     target/release/dist/ampere-<version>-<machine>.tar.gz: the installation as a tree that can be unpacked anywhere
 # make wheel    target/release/dist/ampere_energy-<version>-py3-none-manylinux_2_<glibc>_<machine>.whl: the installation and the module
 #               ampere, for pip. It needs the C library that the build needs, or a newer one
+# make packages target/packages: such a tarball and wheel, a .deb and an .rpm, for x86-64 with glibc 2.28 or a newer one. It is built
+#               on Debian, with tools from PyPI. scripts/packages --test installs each of them into a new Debian 11
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -143,9 +145,13 @@ wheel: build
 	python3 python/build-wheel $(VERSION) $(DIST)/wheel $(DIST)
 	rm -r $(DIST)/wheel
 
+packages:
+	@scripts/need-packages build packages
+	@scripts/packages
+
 clean:
 	$(CARGO) clean
 	$(MAKE) -C examples/mpi clean
 	$(MAKE) -C examples/hip clean
 
-.PHONY: all build build-all run example-packages test test-long lint bench soak fuzz sanitize cross install install-files dist wheel clean
+.PHONY: all build build-all run example-packages test test-long lint bench soak fuzz sanitize cross install install-files dist wheel packages clean

@@ -91,8 +91,8 @@ impl Thread {
     pub fn new(slot: *const Slot) -> Option<Box<Thread>> {
         let frames: *mut Frame = alloc::map(FRAMES_MAX * size_of::<Frame>()).cast();
         (!frames.is_null()).then(|| {
-            // SAFETY: a system call without arguments.
-            let id = unsafe { libc::gettid() };
+            // SAFETY: a system call without arguments. glibc has no function for it before version 2.30.
+            let id = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
             Box::new(Thread {
                 frames,
                 depth: 0,

@@ -75,6 +75,8 @@ static int prepare(void) {
 	if (!gnu_get_libc_version || !dl_iterate_phdr || !dladdr || !getauxval) return 0;
 	stub.page = getauxval(AT_PAGESZ);
 	dl_iterate_phdr(find_own, &stub.start_count);
+	/* Before glibc 2.34, it is in libdl with dlopen and dlsym. A program that does not load libdl at its start is not measured. */
+	if (stub.iterate && !stub.address) stub.address = (int (*)(const void *, void *))definition_of("dladdr", 1).address;
 	if (stub.is_late || !stub.iterate || !stub.address || !find_functions()) return 0;
 	const char *off = value_of(*stub.environment, "AMPERE_DISABLE");
 	if (off && *off && !is_equal(off, "0")) return 1;
