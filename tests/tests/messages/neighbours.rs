@@ -120,7 +120,8 @@ int main(int c, char **v) {
     MPI_Request *requests = malloc(MANY * sizeof *requests);
     for (int i = 0; i < MANY; i++)
         MPI_Neighbor_allgather_init(&rank, 1, MPI_INT, in, 1, MPI_INT, ring, MPI_INFO_NULL, &requests[i]);
-    for (int i = 0; i < MANY; i += MANY - 1) { MPI_Start(&requests[i]); MPI_Wait(&requests[i], MPI_STATUS_IGNORE); }
+    /* The first has places. Whether the last has some depends on its address, which differs between ranks. */
+    for (int i = 0; i < 2; i++) { MPI_Start(requests); MPI_Wait(requests, MPI_STATUS_IGNORE); }
     for (int i = 0; i < MANY; i++) MPI_Request_free(&requests[i]);
     /* There is room again. */
     MPI_Ineighbor_allgather(&rank, 1, MPI_INT, in, 1, MPI_INT, ring, requests);
@@ -136,7 +137,7 @@ fn a_hundred_thousand_open_collectives_among_neighbours_are_recorded_or_counted(
         let Some((place, compiler)) = place_for(mpi) else { return };
         let program = compile(&place, &[&compiler, "-O1"], "many", MANY);
         let (read, _) = recorded(&place, mpi.1, "2", &program);
-        let messages = json!([[NON_BLOCKING, 4, 2], [PERSISTENT, 4, 2]]);
+        let messages = json!([[NON_BLOCKING, 4, 2], [PERSISTENT, 4, 4]]);
         let messages = json!({"0 to 1": messages, "1 to 0": messages});
         assert_eq!((&read["messages"], &read["received"]), (&messages, &messages));
         assert_eq!(read["open"], json!({}));
