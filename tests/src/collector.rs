@@ -1,5 +1,6 @@
 //! A run's collector, as its output directory announces it while it runs.
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -39,7 +40,9 @@ impl Announced {
         kill_process(self.pid, signal).expect("it runs");
     }
 
+    /// Kills it, if it has not ended already together with its supervisor.
     pub fn kill(&self) {
-        self.signal(Signal::KILL);
+        let killed = kill_process(self.pid, Signal::KILL);
+        assert!(matches!(killed, Ok(()) | Err(Errno::SRCH)), "{killed:?}");
     }
 }
