@@ -12,8 +12,8 @@
 # make dist     target/release/dist/ampere-<version>-<machine>.tar.gz: the installation as a tree that can be unpacked anywhere
 # make wheel    target/release/dist/ampere_energy-<version>-py3-none-manylinux_2_<glibc>_<machine>.whl: the installation and the module
 #               ampere, for pip. It needs the C library that the build needs, or a newer one
-# make packages target/packages: such a tarball and wheel, a .deb and an .rpm, for x86-64 with glibc 2.28 or a newer one. It is built
-#               on Debian, with tools from PyPI. scripts/packages --test installs each of them into a new Debian 11
+# make packages target/packages: such a tarball and wheel, a .deb and an .rpm, for x86-64 with glibc 2.28 or a newer one, made on
+#               Debian with tools from PyPI. scripts/packages --test installs each of them into a new Debian 11
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
