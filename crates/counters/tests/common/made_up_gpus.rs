@@ -120,14 +120,15 @@ fn count_energy(gpus: Vec<Gpu>, stop: &AtomicBool, counted: &Sender<()>) {
             let watts = gpu.power.watts(clock_ns as f64 * 1e-9);
             let joules = gpu.power.joules(clock_ns) - gpu.power.joules(begin_ns);
             // The offsets are 22 for the power (u16), 24 for the accumulator, 32 for the driver's clock (ns), 96 for the
-            // firmware's time (10 ns).
-            let mut middle = Vec::new();
-            middle.extend_from_slice(&(watts as u16).to_le_bytes());
+            // firmware's time (10 ns). All are written at once, as by a driver: otherwise a reader may find an old energy with a
+            // new time.
             let ticks = 1_000_000 + (joules * 1e6 / TICK_MICROJOULES) as u64;
-            middle.extend_from_slice(&ticks.to_le_bytes());
-            middle.extend_from_slice(&clock_ns.to_le_bytes());
-            gpu.metrics.write_all_at(&(clock_ns / 10).to_le_bytes(), 96).unwrap();
-            gpu.metrics.write_all_at(&middle, 22).unwrap();
+            let mut block = [0; 104 - 22];
+            block[..2].copy_from_slice(&(watts as u16).to_le_bytes());
+            block[2..10].copy_from_slice(&ticks.to_le_bytes());
+            block[10..18].copy_from_slice(&clock_ns.to_le_bytes());
+            block[74..].copy_from_slice(&(clock_ns / 10).to_le_bytes());
+            gpu.metrics.write_all_at(&block, 22).unwrap();
         }
         let _ = counted.send(());
     }
