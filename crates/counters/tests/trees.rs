@@ -669,20 +669,28 @@ fn the_meters_of_a_grace_superchip_are_told_apart_and_counted_once() {
     assert_eq!(topmost(&opened), ["grace-0", "grace-1"]);
 }
 
+/// Makes the PMU of perf's `power` events, with these events and their scales. Its events are those of the kernel's CPU clock, whose
+/// ticks are nanoseconds: with a scale of 1e-9, they count a watt.
+fn power_events(root: &Path, cpumask: &str, events: &[(&str, &str)]) {
+    let power = root.join("sys/bus/event_source/devices/power");
+    put(&power.join("type"), "1\n");
+    put(&power.join("cpumask"), cpumask);
+    for (event, scale) in events {
+        put(&power.join("events").join(event), "event=0x00\n");
+        put(&power.join("events").join(format!("{event}.unit")), "Joules\n");
+        put(&power.join("events").join(format!("{event}.scale")), &format!("{scale}\n"));
+    }
+}
+
 /// The first CPUs of two packages are neighbours, so the kernel writes them as a range.
 #[test]
 fn perf_counts_each_package_of_a_range_of_cpus() {
     let root = tempfile::tempdir().unwrap();
-    let power = root.path().join("sys/bus/event_source/devices/power");
-    put(&power.join("type"), "1\n");
-    put(&power.join("cpumask"), "0-1\n");
+    power_events(root.path(), "0-1\n", &[("energy-pkg", "1e-9")]);
     for cpu in [0, 1] {
         let topology = root.path().join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
         put(&topology.join("physical_package_id"), &format!("{cpu}\n"));
     }
-    put(&power.join("events/energy-pkg"), "event=0x00\n");
-    put(&power.join("events/energy-pkg.unit"), "Joules\n");
-    put(&power.join("events/energy-pkg.scale"), "1e-9\n");
     let opened = open(root.path(), "perf");
     let both = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
     if both && !opened.sources.is_empty() {
@@ -693,15 +701,8 @@ fn perf_counts_each_package_of_a_range_of_cpus() {
 #[test]
 fn perf_counts_packages_if_the_user_may_open_its_events_and_else_names_the_remedy() {
     let root = tempfile::tempdir().unwrap();
-    // The events of this made-up PMU are those of the kernel's CPU clock, whose ticks are nanoseconds: a watt.
-    let power = root.path().join("sys/bus/event_source/devices/power");
-    put(&power.join("type"), "1\n");
-    put(&power.join("cpumask"), "0\n");
-    for (event, scale) in [("energy-pkg", "1e-9"), ("energy-ram", "5e-10"), ("energy-cores", "x")] {
-        put(&power.join("events").join(event), "event=0x00\n");
-        put(&power.join("events").join(format!("{event}.unit")), "Joules\n");
-        put(&power.join("events").join(format!("{event}.scale")), &format!("{scale}\n"));
-    }
+    let events = [("energy-pkg", "1e-9"), ("energy-ram", "5e-10"), ("energy-cores", "x")];
+    power_events(root.path(), "0\n", &events);
     put(&root.path().join("proc/sys/kernel/perf_event_paranoid"), "2\n");
     let mut opened = open(root.path(), "perf");
     if opened.sources.is_empty() {
