@@ -5,6 +5,7 @@ use crate::report::{repeats, summary_of};
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, path_parser, print, screen_of};
 use crate::write_file::write_to;
+use ampere_figures::summary::Run;
 use ampere_report::compare::check::{Finding, Wanted};
 use ampere_report::compare::{Comparison, Form, Named, Per};
 use ampere_report::first::screen::Screen;
@@ -156,7 +157,9 @@ fn load(groups: Vec<Vec<PathBuf>>) -> anyhow::Result<Vec<Vec<Named>>> {
     bar.end();
     let mut seen = BTreeSet::new();
     for run in groups.iter().flatten().filter(|_| has_groups) {
+        let is_named = |run: &Run| run.host == "trace" && run.start.is_empty(); // after its directory, as others may be
         let is_new = run.summary.run.id.is_empty()
+            || is_named(&run.summary.run)
             || seen.insert((run.summary.run.id.clone(), run.summary.run.start.clone()));
         ensure!(is_new, "{} was named twice: the variation within a group needs different runs", run.name);
     }

@@ -169,7 +169,10 @@ impl Run<'_> {
             return Ok((above(by, &series), head([by_name, ("above_watts", watts.into())])));
         }
         let head = head([by_name, ("bin_seconds", seconds.into())]);
-        let table = if by == By::Balance { balance(seconds, &series) } else { table(by, seconds, &series) };
+        let table = match by {
+            By::Balance => balance((seconds, length), &series),
+            _ => table(by, (seconds, length), &series),
+        };
         Ok((table, head))
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from ._program import Error
@@ -24,7 +25,7 @@ def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict
     import urllib.error
     import urllib.request
 
-    url, token_file = _address(os.fspath(where))
+    url, token_file, run = _address(os.fspath(where))
     if token is None and token_file is not None:
         try:
             with open(token_file, encoding="ascii") as file:
@@ -45,29 +46,40 @@ def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
     try:
         with opener.open(request, timeout=timeout) as answer:
-            return json.load(answer)
+            figures = json.load(answer)
     except urllib.error.HTTPError as error:
         raise Error(f"{url} answers {error.code}: {error.read().decode('utf-8', 'replace').strip() or error.reason}") from None
     except urllib.error.URLError as error:
         raise Error(f"{url} does not answer: {error.reason}; is the run still running?") from None
     except (OSError, ValueError) as error:
         raise Error(f"{url} does not answer as ampere does: {error}") from None
+    # A collector that has just started does not know its run's id yet.
+    if run and figures["run"]["id"] not in ("", run):
+        raise Error(f"the collector at {url} belongs to another run than {where}")
+    return figures
 
 
-def _address(where: str) -> tuple[str, str | None]:
-    """Returns the URL, and the file of the token that is needed, if there is one."""
+def _address(where: str) -> tuple[str, str | None, str]:
+    """Returns the URL, the file of the token that is needed, if there is one, and the run's id, if it is known."""
     own_token = os.environ.get("AMPERE_TOKEN_FILE")
     if where.startswith(("http://", "https://")):
-        return where.split("#")[0], own_token
+        return where.split("#")[0], own_token, ""
     path = os.path.join(where, "collector.json")
     try:
         with open(path, encoding="utf-8") as file:
             # The results of another user may name any address, which must not get a token.
             is_own = os.fstat(file.fileno()).st_uid == os.getuid()
-            url = json.load(file)["url"]
+            announced = json.load(file)
+            url, node, run = announced["url"], announced["node"], announced["run"]
     except (OSError, ValueError, KeyError, TypeError):
         raise Error(f"no run is running in {where}: {path} names no address; give the run's directory or http://...") from None
     if not str(url).startswith("http://"):
         raise Error(f"the run in {where} listens on {url}: Python can only read addresses that begin with http://")
+    own_node = re.escape(os.uname().nodename) + "(-[0-9a-f]{8})?"
+    if not re.fullmatch(own_node, node):
+        # On this node, another collector may listen at such an address.
+        url = re.sub(r"^http://(0\.0\.0\.0|\[::\]):", f"http://{node}:", url)
+        if re.match(r"http://(127\.|\[::1\])", url):
+            raise Error(f"the run in {where} can be reached only on {node} ({url}): call this there, or start the run with --listen")
     token = os.path.join(where, "collector.token")
-    return url, (own_token or (token if os.path.exists(token) else None)) if is_own else None
+    return url, (own_token or (token if os.path.exists(token) else None)) if is_own else None, run

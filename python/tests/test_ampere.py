@@ -55,6 +55,10 @@ class WithoutOtherPackages(unittest.TestCase):
         self.assertIn("'cheapest'", self.error(ampere.attribute, "first/traces.otf2", policy="cheapest"))
         self.assertIn("does not answer", self.error(ampere.live, "http://127.0.0.1:9"))
         self.assertIn("no run is running in first", self.error(ampere.live, "first"))
+        os.makedirs("elsewhere", exist_ok=True)
+        with open("elsewhere/collector.json", "w") as file:
+            json.dump({"url": "http://127.0.0.1:9977", "node": "other-node", "run": "r"}, file)
+        self.assertIn("only on other-node", self.error(ampere.live, "elsewhere"))
 
     def test_a_running_run_has_figures(self):
         command = ["ampere", "run", "-q", "-o", "running", "--", "cat"]

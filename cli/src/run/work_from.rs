@@ -42,12 +42,25 @@ pub struct WorkFrom {
 pub fn work_from(text: &str) -> Result<WorkFrom, String> {
     let is_name = |name: &str| name.chars().all(|c| c.is_alphanumeric() || " _-./".contains(c));
     let named = text.split_once('=').filter(|(name, _)| !name.trim().is_empty() && is_name(name));
+    // `steps=(\d+)` may be meant as a whole, for lines like `steps=7`. As a named expression, it would count every number.
+    if let Some((name, group)) = named.filter(|(_, group)| is_only_group(group)) {
+        return Err(format!(
+            "it has no text next to the number, and so matches every number: write {}={name}={group} for lines such as {name}=7",
+            name.trim()
+        ));
+    }
     let (name, expression) = named.unwrap_or((NAME, text));
     let expression = Regex::new(expression).map_err(|why| why.to_string())?;
     if expression.captures_len() < 2 {
         return Err(r"it has no group for the number, such as (\S+)".to_owned());
     }
     Ok(WorkFrom { name: name.trim().to_owned(), expression })
+}
+
+/// Whether an expression consists of one group and blanks.
+fn is_only_group(expression: &str) -> bool {
+    let group = expression.trim().strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+    group.is_some_and(|inside| !inside.contains(['(', ')']))
 }
 
 /// Copies the command's output.
@@ -281,7 +294,9 @@ mod tests {
         assert_eq!(parsed(r"steps=Steps: (\d+)"), Ok(("steps".to_owned(), r"Steps: (\d+)".to_owned())));
         assert_eq!(parsed(r"Steps: (\d+)"), Ok(("work".to_owned(), r"Steps: (\d+)".to_owned())));
         assert_eq!(parsed(r"(\d+)=x"), Ok(("work".to_owned(), r"(\d+)=x".to_owned())));
-        for wrong in ["steps", "steps=(", "a=b", ""] {
+        let twice = (r"steps=(\d+)".to_owned(), "steps".to_owned());
+        assert_eq!(parsed(r"steps=steps=(\d+)"), Ok((twice.1, twice.0)));
+        for wrong in ["steps", "steps=(", "a=b", "", r"steps=(\d+)", r"Iterations = (\S+)"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
     }

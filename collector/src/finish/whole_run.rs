@@ -17,6 +17,14 @@ pub(super) const BYTES_MAX: u64 = 1 << 28;
 /// # Errors
 /// Figures that cannot be read or written.
 pub fn join_figures(directory: &Path, run_id: &str) -> Result<(), ResultsError> {
+    match join(directory, run_id) {
+        // Another process joins them at this moment.
+        Err(ResultsError::Write(why)) if why.is_busy() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn join(directory: &Path, run_id: &str) -> Result<(), ResultsError> {
     let has_ended = |run: &Run| run.id == run_id && !run.running;
     let Some(there) = nodes::head(&directory.join("summary.json")).filter(has_ended) else { return Ok(()) };
     let mut ended = nodes::below(directory, run_id);
@@ -27,6 +35,9 @@ pub fn join_figures(directory: &Path, run_id: &str) -> Result<(), ResultsError> 
     let mut parts = Vec::new();
     if let [own] = there.nodes.as_slice() {
         let first = read_summary(directory)?;
+        if first.run.nodes != there.nodes {
+            return Ok(()); // another process has joined them in the meantime
+        }
         let place = directory.join(&*file_name(own));
         ampere_owned::make_all(&place, ampere_owned::DIRECTORY_MODE)
             .map_err(|why| ResultsError::Read { path: place.clone(), why })?;

@@ -17,6 +17,11 @@ impl WriteError {
     pub fn new(path: &Path, why: io::Error) -> WriteError {
         WriteError { path: path.to_owned(), why }
     }
+
+    /// Whether another process writes the same file at this moment.
+    pub fn is_busy(&self) -> bool {
+        self.why.kind() == io::ErrorKind::ResourceBusy
+    }
 }
 
 /// The name of a run's [`Manifest`](crate::run_directory::manifest::Manifest) in its spool.

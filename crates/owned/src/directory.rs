@@ -233,7 +233,8 @@ impl AsFd for Directory {
     }
 }
 
-fn same(one: &Stat, other: &Stat) -> bool {
+/// Whether both are the same file.
+pub(crate) fn same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 

@@ -1,6 +1,6 @@
 //! Acts on a file or a directory by its path.
 
-use crate::directory::Directory;
+use crate::directory::{Directory, same};
 use crate::{PRIVATE_MODE, Refusal, own_user};
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -122,14 +122,15 @@ fn replace_in(
     unfinished.push(name);
     unfinished.push(".part");
     remove_if_there(directory, &unfinished)?;
-    let written = directory.create(&unfinished, mode).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        write(&mut file)?;
-        file.flush()
-    });
-    if let Err(why) = written {
+    let mut out = BufWriter::new(directory.create(&unfinished, mode)?);
+    if let Err(why) = write(&mut out).and_then(|()| out.flush()) {
         let _ = directory.remove_file(&unfinished);
         return Err(why);
+    }
+    let written = rustix::fs::fstat(out.get_ref())?;
+    if !directory.look(&unfinished).is_ok_and(|there| same(&there, &written)) {
+        // It removed the unfinished file, and began its own under the same name.
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing the same file"));
     }
     match rustix::fs::renameat(directory, &unfinished, directory, name).map_err(io::Error::from) {
         Err(why) if is_without_rename(&why) => copy(directory, &unfinished, name, mode),
@@ -355,6 +356,20 @@ mod tests {
             remove_file(&path).unwrap();
             assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
         }
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else remains");
+    }
+
+    #[test]
+    fn of_two_writers_of_a_file_one_is_told_and_the_file_is_complete() {
+        let place = place();
+        let path = place.path().join("file");
+        let other = || replace(&path, 0o644, |file| file.write_all(b"whole"));
+        let outcome = replace(&path, 0o644, |file| {
+            file.write_all(b"half")?;
+            other()
+        });
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole");
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else remains");
     }
 

@@ -1,9 +1,10 @@
 //! Writes "folded stacks", which flamegraph.pl, inferno and speedscope read: a line for each call path with its weight. The
 //! frames are the device (with its node, if there are several), the location group, and the call path. The weight is the
 //! exclusive energy in whole microjoules. Idle joules, those of other jobs and lost joules have lines of their own, so that a
-//! device's lines add up to its total, to within half a microjoule per line.
+//! device's lines add up to its total, to within half a microjoule per line. Devices that are parts of others are left out.
 
 use crate::rows::shortened;
+use crate::tree::whole_views;
 use ampere_figures::summary::Summary;
 use std::fmt::Write;
 
@@ -12,9 +13,7 @@ const MICROJOULES: f64 = 1e6;
 pub fn render(summary: &Summary) -> String {
     let mut out = String::new();
     let has_several_nodes = summary.devices.iter().any(|device| device.node != summary.devices[0].node);
-    // The two views divide the same joules, so only one of them is used for each device.
-    for device in summary.devices.iter().filter(|device| device.unit == "J") {
-        let Some(view) = device.views.first() else { continue };
+    for (device, view) in whole_views(summary) {
         let device = match has_several_nodes {
             true => frame(&format!("{}/{}", device.node, device.name)),
             false => frame(&device.name),

@@ -147,6 +147,16 @@ fn stacks_add_up_to_the_device() {
     assert_eq!(folded.lines().count(), 5, "a hostile name is on one line: {folded}");
 }
 
+#[test]
+fn stacks_leave_out_parts_of_other_devices() {
+    let mut summary = summary();
+    let part = Device { name: "package".to_owned(), ..summary.devices[0].clone() };
+    let whole = Device { contains: vec!["package".to_owned()], ..summary.devices.remove(0) };
+    summary.devices.extend([whole, part]);
+    let folded = String::from_utf8(render(&summary, Format::Folded, Screen::FILE).unwrap()).unwrap();
+    assert_eq!(folded, text(Format::Folded));
+}
+
 /// Returns the fields of a protocol buffer's message: their numbers, and their values or bytes.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
     fn varint(bytes: &mut &[u8]) -> u64 {

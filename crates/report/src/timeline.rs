@@ -87,7 +87,7 @@ fn columns_of_parts(parts: [Vec<Option<f64>>; 2]) -> impl Iterator<Item = (&'sta
 /// Makes a table with a row for each bin: the mean joules of the ranks, the joules of the rank with the most, and the quotient
 /// of the most and the mean. The same figures of dynamic joules follow, if the dynamic joules of all ranks are known. If there
 /// are MPI ranks, other processes are not included.
-pub fn balance(seconds: f64, series: &[Series]) -> Table {
+pub fn balance((seconds, length): (f64, f64), series: &[Series]) -> Table {
     // By rank: all joules and the dynamic ones.
     let mut ranks: BTreeMap<(&str, &str), [Vec<f64>; 2]> = BTreeMap::new();
     let mut has_dynamic = true;
@@ -117,7 +117,8 @@ pub fn balance(seconds: f64, series: &[Series]) -> Table {
         let ((node, rank), [mean, most, imbalance]) = compared(0, bin);
         nodes.push(names.number(node));
         most_of.push(names.number(rank));
-        let row = [bin as f64 * seconds, seconds, mean, most, imbalance];
+        let start = bin as f64 * seconds;
+        let row = [start, length_of_bin(start, seconds, length), mean, most, imbalance];
         figures.iter_mut().zip(row).for_each(|(column, figure)| column.push(figure));
         let (_, row) = compared(1, bin);
         of_dynamic
@@ -144,8 +145,16 @@ fn named(by: By, texts: [Vec<NameNumber>; 4]) -> Vec<(&'static str, Column)> {
     columns
 }
 
-/// Makes a table in which every name has a row for each bin. `seconds` is the length of a bin.
-pub fn table(by: By, seconds: f64, series: &[Series]) -> Table {
+/// Returns the part of a bin of `seconds` that is within a run of `length` seconds.
+fn length_of_bin(start: f64, seconds: f64, length: f64) -> f64 {
+    let rest = length - start;
+    // Rounding may leave a bin after the end, which then has hardly any joules.
+    if rest > seconds * 1e-6 { rest.min(seconds) } else { seconds }
+}
+
+/// Makes a table in which every name has a row for each bin. `seconds` is the length of a bin, and `length` that of the run, which
+/// may end within the last bin.
+pub fn table(by: By, (seconds, length): (f64, f64), series: &[Series]) -> Table {
     let mut names = Names::default();
     let bins = series.iter().map(|series| series.joules.len()).max().unwrap_or(0);
     let mut texts: [Vec<NameNumber>; 4] = Default::default();
@@ -163,8 +172,8 @@ pub fn table(by: By, seconds: f64, series: &[Series]) -> Table {
             }
         }
     }
-    let watts = joules.iter().map(|joules| joules / seconds).collect();
-    let lengths = vec![seconds; joules.len()];
+    let lengths: Vec<f64> = starts.iter().map(|start| length_of_bin(*start, seconds, length)).collect();
+    let watts = joules.iter().zip(&lengths).map(|(joules, seconds)| joules / seconds).collect();
     let mut columns = named(by, texts);
     let figures = [("start", starts), ("seconds", lengths), ("joules", joules), ("watts", watts)];
     columns.extend(figures.map(|(name, figures)| (name, Column::Figure(figures))));
@@ -412,14 +421,14 @@ mod tests {
         };
         let all =
             [series("a, b", &[1.0], Some([vec![0.25], vec![0.75]])), series("(idle)", &[0.5, 2.0], None)];
-        let table = table(By::Rank, 0.5, &all);
+        let table = table(By::Rank, (0.5, 0.75), &all);
         let mut csv = Vec::new();
         table.write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
         assert_eq!(
             String::from_utf8(csv).unwrap(),
             "node,device,view,rank,start,seconds,joules,watts,static_joules,dynamic_joules\n\
-             n,GPU-0,ranks,\"a, b\",0,0.5,1,2,0.25,0.75\nn,GPU-0,ranks,\"a, b\",0.5,0.5,0,0,0,0\n\
-             n,GPU-0,ranks,(idle),0,0.5,0.5,1,,\nn,GPU-0,ranks,(idle),0.5,0.5,2,4,,\n"
+             n,GPU-0,ranks,\"a, b\",0,0.5,1,2,0.25,0.75\nn,GPU-0,ranks,\"a, b\",0.5,0.25,0,0,0,0\n\
+             n,GPU-0,ranks,(idle),0,0.5,0.5,1,,\nn,GPU-0,ranks,(idle),0.5,0.25,2,8,,\n"
         );
         let mut csv = Vec::new();
         above(By::Device, &all).write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
@@ -431,7 +440,7 @@ mod tests {
         let mut json = Vec::new();
         table.write(crate::table::TableForm::Json, head([("by", "rank".into())]), &mut json).unwrap();
         let json: Value = serde_json::from_slice(&json).unwrap();
-        assert_eq!((&json["by"], &json["rows"][3]["watts"]), (&"rank".into(), &4.0.into()));
+        assert_eq!((&json["by"], &json["rows"][3]["watts"]), (&"rank".into(), &8.0.into()));
     }
 
     #[test]
@@ -453,7 +462,7 @@ mod tests {
         ];
         let csv = |all: &[Series]| {
             let mut csv = Vec::new();
-            balance(0.5, all).write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
+            balance((0.5, 1.5), all).write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
             String::from_utf8(csv).unwrap()
         };
         const HEAD: &str = "start,seconds,mean_joules,most_joules,imbalance,ranks,node,rank,\

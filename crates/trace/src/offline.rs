@@ -99,6 +99,7 @@ impl Readings {
 
 /// The number of events that are collected before they are put in order.
 const BATCH: u64 = 4096;
+/// An upper bound on the repetitions of a pass whose findings about the counters differ from those of the pass before.
 const PASSES_MAX: usize = 4;
 /// The maximum number of events that wait. Above it, the pipeline no longer waits for a counter to confirm that a large step is
 /// not a misreading, nor for the CPU time of threads that seem to wait. Above twice this number, it waits for the CPU time of no
@@ -250,7 +251,14 @@ pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Sha
             break;
         }
     }
-    part.with_context(|| format!("{} changed while it was read", path.display()))
+    let mut part = part.with_context(|| format!("{} changed while it was read", path.display()))?;
+    if known.is_revised || known.is_disproved_late {
+        part.doubts.push(format!(
+            "{} was read {PASSES_MAX} times, and each time other readings of its counters were found to be wrong; others may be wrong",
+            path.display()
+        ));
+    }
+    Ok(part)
 }
 
 /// Reads the trace without findings of earlier passes: once, or twice if its recorders must be compared first.

@@ -7,7 +7,7 @@ use crate::summary::least_trusted;
 use crate::totals::Totals;
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
-use ampere_model::text::short;
+use ampere_model::text::{fnv1a, short};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,6 +23,8 @@ const NAME_BYTES: usize = 6 << 10;
 const NAME_CHARS_MAX: usize = 100;
 /// The maximum number of ranks in a report.
 const RANKS_MAX: usize = 1024;
+/// The maximum number of ranks that a report counts.
+const RANK_COUNT_MAX: usize = 1 << 20;
 /// The maximum joules in a report. No node uses more, and the sum over all nodes stays finite.
 const JOULES_MAX: f64 = 1e15;
 
@@ -156,19 +158,20 @@ impl NodeReport {
         let attributed: f64 = report.functions.iter().map(|row| row.1).sum();
         let kernels: f64 = report.kernels.iter().map(|row| row.1).sum();
         let most = totals.joules * (1.0 + 1e-6) + 1e-3;
+        // If ranks do not share joules, each of them has all of its devices' joules.
+        let most_of_ranks = most * report.rank_count.clamp(1, RANK_COUNT_MAX) as f64;
         let is_possible = figures.chain(rows()).all(|value| (0.0..JOULES_MAX).contains(&value))
-            && [attributed, kernels, totals.idle_joules + totals.lost_joules]
-                .into_iter()
-                .all(|part| part <= most);
+            && [attributed, kernels].into_iter().all(|part| part <= most_of_ranks)
+            && totals.idle_joules + totals.lost_joules <= most;
         if !is_possible {
             return Err(Refused::Impossible);
         }
         report.ranks.truncate(RANKS_MAX);
-        report.rank_count = report.rank_count.min(1 << 20);
+        report.rank_count = report.rank_count.min(RANK_COUNT_MAX);
         report.energy = short(&report.energy, 20);
         for names in [&mut report.functions, &mut report.kernels, &mut report.ranks] {
             names.truncate(RANKS_MAX);
-            names.iter_mut().for_each(|row| row.0 = short(&row.0, NAME_CHARS_MAX));
+            names.iter_mut().for_each(|row| row.0 = short_name(&row.0));
         }
         Ok(report)
     }
@@ -176,10 +179,19 @@ impl NodeReport {
 
 type Sums<'a> = BTreeMap<&'a str, f64>;
 
+/// Returns a name of at most [`NAME_CHARS_MAX`] characters. A longer one is cut, and gets a hash of the whole name, because
+/// names of templates often differ only in their middle.
+fn short_name(name: &str) -> String {
+    match name.chars().nth(NAME_CHARS_MAX) {
+        None => short(name, NAME_CHARS_MAX),
+        Some(_) => format!("{}#{:08x}", short(name, NAME_CHARS_MAX - 9), fnv1a(name.bytes()) as u32),
+    }
+}
+
 /// Returns a row with a short name and whole microjoules. They are rounded down, so that a figure that has grown never looks
 /// smaller.
 fn row((name, joules): (&str, f64)) -> (String, f64) {
-    (short(name, NAME_CHARS_MAX), (joules * 1e6).floor() / 1e6)
+    (short_name(name), (joules * 1e6).floor() / 1e6)
 }
 
 fn largest(mut sums: Sums) -> Vec<(String, f64)> {
@@ -241,6 +253,14 @@ mod tests {
         let text = serde_json::to_vec(&report).unwrap();
         assert!(text.len() < 16 << 10, "{}", text.len());
         assert_eq!(NodeReport::read(&text).unwrap().functions, report.functions);
+    }
+
+    #[test]
+    fn long_names_that_differ_in_the_middle_stay_two() {
+        let kernel = |functor: &str| format!("void {}<{functor}>({})", "a::".repeat(40), "int, ".repeat(40));
+        let [one, other] = ["Fill", "Sum"].map(|functor| short_name(&kernel(functor)));
+        assert_ne!(one, other);
+        assert_eq!((one.chars().count(), short_name(&one)), (NAME_CHARS_MAX, one.clone()));
     }
 
     #[test]
