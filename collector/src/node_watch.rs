@@ -51,6 +51,16 @@ impl NodeWatch {
         self.with(|run| run.add(pid, start_time));
     }
 
+    /// Adds a process of the run in another PID namespace.
+    pub(crate) fn add_foreign(&self, start_time: u64) {
+        self.with(|run| run.add_foreign(start_time));
+    }
+
+    /// Whether the CPU time of some processes of the run is not known.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.with(|run| run.is_partial())
+    }
+
     /// Adds a process that waits until it may become a program of the run.
     pub(crate) fn add_command(&self, pid: u32, start_time: u64) {
         self.with(|run| run.add_command(pid, start_time));

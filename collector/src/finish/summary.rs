@@ -286,6 +286,7 @@ impl<'a> RunSummary<'a> {
         missing.extend(self.note_of_unmeasured());
         missing.extend(self.note_of_slow_counters());
         missing.extend(self.note_of_other_pids());
+        missing.extend(self.note_of_foreign_time());
         missing.extend(replay);
         if has_ended && missing.is_empty() && !process_ends::is_whole(&self.run.ingest) {
             missing.push(UNFINISHED_PROCESSES.to_owned());
@@ -308,6 +309,12 @@ impl<'a> RunSummary<'a> {
                 plural(count as u64, "process")
             )
         })
+    }
+
+    /// Returns a note if the CPU time of processes in other PID namespaces is not known.
+    fn note_of_foreign_time(&self) -> Option<String> {
+        self.run.node.as_ref().filter(|node| node.is_partial())?;
+        Some("the CPU time of processes in another PID namespace is not known: an estimate lacks their joules, and no joules are given to other jobs; start ampere in the container".to_owned())
     }
 
     /// Returns a note if no counter had a reading near the start or the end of the run.

@@ -13,6 +13,7 @@ use ampere_attribution::LocationIndex;
 use ampere_model::{Location, LocationKind};
 use ampere_ring::Session;
 use ampere_ring::process::name_in_run;
+use ampere_ring::session::Command;
 use ampere_timeline::attributor::LocationInfo;
 use ampere_trace::replay::{Replay, ReplayedSamples};
 use ampere_trace::write::{CpuTimeOf, SampledFrames};
@@ -70,8 +71,12 @@ fn find_processes(
                 if ingest.processes.len() >= limits::with_descriptors_max() {
                     process.release_descriptors();
                 }
-                node.iter().for_each(|node| node.add_process(process.info.pid, process.info.start_time));
-                ingest.processes.push(process);
+                if process.has_pid_here() {
+                    node.iter().for_each(|node| node.add_process(process.info.pid, process.info.start_time));
+                } else {
+                    node.iter().for_each(|node| node.add_foreign(process.info.start_time));
+                }
+                ingest.add_process(process);
             }
             Ok(None) => ingest.generation = u64::MAX, // look again
             Err(why) if why.is_a_limit() => ingest.generation = u64::MAX,
@@ -88,7 +93,9 @@ fn find_commands(ingest: &mut Ingest, session: &Session, node: Option<&NodeWatch
         if ingest.commands.len() >= limits::PROCESSES_MAX {
             return;
         }
-        if ingest.commands.iter().any(|(known, _)| known.pid == command.pid) {
+        let is_it =
+            |known: &Command| (known.pid, known.pid_namespace) == (command.pid, command.pid_namespace);
+        if ingest.commands.iter().any(|(known, _)| is_it(known)) {
             continue;
         }
         let is_of_this_namespace = command.pid_namespace == ampere_ring::process::pid_namespace();
@@ -257,9 +264,8 @@ fn set_rank(process: &Process, index: LocationIndex, timeline: &mut LiveTimeline
 /// Returns the process that records the calls of a sampled process. If that has executed several programs, the process of the
 /// last program is returned.
 fn recorded_process(ingest: &Ingest, sampled: usize) -> Option<(usize, &Process)> {
-    let of = &ingest.processes[sampled];
-    let is_it = |(_, other): &(usize, &Process)| !other.is_sampled() && of.is_same_process(other);
-    ingest.processes.iter().enumerate().rfind(is_it)
+    let number = *ingest.last_programs.get(&ingest.processes[sampled].identity())?;
+    Some((number, &ingest.processes[number]))
 }
 
 /// Returns the location that records the calls of a thread of a sampled process.

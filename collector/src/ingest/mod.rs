@@ -40,7 +40,7 @@ use ampere_ring::{Record, Session};
 use ampere_trace::spool::SpoolDirectory;
 use limits::CallPaths;
 use location::{LiveLocation, Place};
-use process::{Process, State};
+use process::{Identity, Process, State};
 use spooling::Unspooled;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::{Index, IndexMut};
@@ -53,6 +53,8 @@ const LATECOMERS: Duration = Duration::from_secs(5);
 /// The processes of a run, and where their records are kept.
 pub(crate) struct Ingest {
     pub processes: Vec<Process>,
+    /// For each process that records its calls, the index of its last program.
+    last_programs: HashMap<Identity, usize>,
     known_logs: HashSet<PathBuf>,
     /// The commands of `ampere run` processes that a launcher started, with their start times.
     commands: Vec<(Command, u64)>,
@@ -122,6 +124,7 @@ impl Ingest {
     pub fn new(spool: SpoolDirectory, begins: bool, node: String) -> Ingest {
         Ingest {
             processes: Vec::new(),
+            last_programs: HashMap::new(),
             known_logs: HashSet::new(),
             commands: Vec::new(),
             taken: 0,
@@ -138,6 +141,13 @@ impl Ingest {
             ended_since: None,
             node,
         }
+    }
+
+    fn add_process(&mut self, process: Process) {
+        if !process.is_sampled() {
+            self.last_programs.insert(process.identity(), self.processes.len());
+        }
+        self.processes.push(process);
     }
 
     /// Returns the indices of all locations.

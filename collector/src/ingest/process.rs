@@ -41,6 +41,10 @@ pub(crate) enum State {
     Replaced,
 }
 
+/// Identifies a process of the kernel: its PID namespace, its pid and its start time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity(u64, u32, u64);
+
 pub(crate) struct Process {
     log: LogReader,
     /// A descriptor of the process, if the kernel provides one.
@@ -726,8 +730,12 @@ impl Process {
 
     /// Whether both are the same process of the kernel.
     pub fn is_same_process(&self, other: &Process) -> bool {
-        let identity = |of: &Process| (of.info.pid_namespace, of.info.pid, of.info.start_time);
-        identity(self) == identity(other)
+        self.identity() == other.identity()
+    }
+
+    /// Returns what identifies a process of the kernel.
+    pub fn identity(&self) -> Identity {
+        Identity(self.info.pid_namespace, self.info.pid, self.info.start_time)
     }
 
     /// Whether the log and the rings contain samples of the process' stacks, written by the collector.

@@ -113,7 +113,9 @@ fn note_killed_sampler(run: &mut LiveRun, sampling_continues: bool) {
 pub(super) fn sample_unrecorded(run: &mut LiveRun) {
     let (Some(timeline), Some(stacks)) = (&run.timeline, &run.sampling.stacks) else { return };
     for process in &mut run.ingest.processes {
-        if let Some(is_recorded) = process.find_recording(timeline, stacks.has_samples) {
+        if process.has_pid_here()
+            && let Some(is_recorded) = process.find_recording(timeline, stacks.has_samples)
+        {
             stacks.set_recorded(process.info.pid, is_recorded);
         }
     }

@@ -213,6 +213,16 @@ struct ThreadTime {
     has_ended: bool,
 }
 
+/// What is known about the CPU time of a thread before the first time that it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ThreadStart {
+    /// The thread has started since the last time that threads were counted.
+    New,
+    /// Its process has recorded events since this time, and was found later. The CPU time from then on belongs to its functions.
+    Joined(u64),
+    Unknown,
+}
+
 /// A location of a thread. Threads that follow each other may have the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ThreadLocation {
@@ -267,11 +277,27 @@ impl CpuTimes {
     }
 
     /// Adds the CPU time of a thread since its start, as the kernel has counted it. If records of switches do not explain all
-    /// of it, the CPU time between `since` and `now` is assumed to have risen evenly. `is_new`: the thread has started after
-    /// `since`.
-    pub fn set_counted(&mut self, thread: u32, counted: u64, (since, now): (u64, u64), is_new: bool) {
+    /// of it, the CPU time between `since` and `now` is assumed to have risen evenly.
+    pub fn set_counted(&mut self, thread: u32, counted: u64, (since, now): (u64, u64), start: ThreadStart) {
         let of = self.threads.entry(thread).or_default();
-        let began = *of.began.get_or_insert(if is_new { 0 } else { counted.saturating_sub(of.used) });
+        let began = match (of.began, start) {
+            (Some(began), _) => began,
+            (None, ThreadStart::New) => 0,
+            (None, ThreadStart::Unknown) => counted.saturating_sub(of.used),
+            (None, ThreadStart::Joined(joined)) => {
+                let until = of.waiting.first().map_or(now, |first| first.from);
+                // The thread may have run from its last span until now.
+                let since_last = of.waiting.last().map_or(0, |last| now.saturating_sub(last.until));
+                let before = counted.saturating_sub(of.used).saturating_sub(since_last);
+                let used = before.min(until.saturating_sub(joined));
+                if used > 0 {
+                    of.waiting.insert(0, Span { from: joined, until, used });
+                    (of.used, self.used, self.waiting) = (of.used + used, self.used + used, self.waiting + 1);
+                }
+                counted.saturating_sub(of.used)
+            }
+        };
+        of.began = Some(began);
         let missing = counted.saturating_sub(began).saturating_sub(of.used);
         if missing == 0 {
             return;
@@ -483,14 +509,40 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_was_found_late_has_cpu_time_since_it_joined() {
+        let mut times = CpuTimes::default();
+        // It joined at 400 and was found at 1000. 50 of its CPU time may be from after its last span.
+        times.add(7, 1000, 1400);
+        times.set_counted(7, 700, (900, 1450), ThreadStart::Joined(400));
+        // It had used more before it joined than afterwards.
+        times.add(8, 1000, 1100);
+        times.set_counted(8, 5000, (900, 1100), ThreadStart::Joined(400));
+        // Its switches are not known.
+        times.set_counted(9, 200, (0, 1000), ThreadStart::Joined(400));
+        // It was found before it joined.
+        times.add(10, 100, 200);
+        times.set_counted(10, 700, (0, 200), ThreadStart::Joined(400));
+        let mut all = times.split_off(u64::MAX);
+        all.sort_by_key(|span| (span.from, span.until, span.used));
+        let before = [span(400, 1000, 200), span(400, 1000, 250), span(400, 1000, 600)];
+        assert_eq!(
+            all,
+            [&[span(100, 200, 100)], &before[..], &[span(1000, 1100, 100), span(1000, 1400, 400)]].concat()
+        );
+        assert_eq!(times.used(), 100 + 200 + 250 + 600 + 100 + 400);
+        times.set_counted(7, 750, (1450, 1500), ThreadStart::Unknown);
+        assert_eq!(times.split_off(u64::MAX), [span(1450, 1500, 50)]);
+    }
+
+    #[test]
     fn the_kernels_count_replaces_what_was_lost() {
         let mut times = CpuTimes::default();
         times.add(7, 100, 200);
-        times.set_counted(7, 5100, (0, 200), false);
+        times.set_counted(7, 5100, (0, 200), ThreadStart::Unknown);
         assert_eq!((times.used(), times.threads().collect::<Vec<_>>()), (100, vec![(7, true)]));
         times.add(7, 400, 450);
-        times.set_counted(7, 5450, (300, 1000), false);
-        times.set_counted(8, 50, (300, 1000), true);
+        times.set_counted(7, 5450, (300, 1000), ThreadStart::Unknown);
+        times.set_counted(8, 50, (300, 1000), ThreadStart::New);
         assert_eq!(times.used(), 500);
         let mut all = times.split_off(u64::MAX);
         all.sort_by_key(|span| (span.from, span.used));

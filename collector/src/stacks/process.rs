@@ -103,6 +103,8 @@ struct OwnLogs {
     logs: Vec<(LogReader, bool)>,
     /// The locations of threads there.
     threads: FxHashMap<u32, ThreadLocation>,
+    /// The kernel's time at which the process joined the session, if its CPU time since then is not written yet.
+    joined: Option<u64>,
     /// The names of the calls of CUDA and HIP that are recorded there.
     runtime_calls: HashSet<String>,
 }
@@ -159,6 +161,11 @@ impl SampledProcess {
     /// Whether the process writes a log itself.
     pub fn is_recorded(&self) -> bool {
         self.own_logs.logs.iter().any(|(_, is_own)| *is_own)
+    }
+
+    /// Returns the kernel's time at which the process began to record, if its CPU time since then is not written yet.
+    pub fn joined(&self) -> Option<u64> {
+        self.own_logs.joined
     }
 
     /// Whether a thread has a location in a log that the process writes itself.
@@ -568,12 +575,17 @@ impl OwnLogs {
         let start_time = ampere_ring::process::start_time(pid);
         let (threads, runtime_calls) = (&mut self.threads, &mut self.runtime_calls);
         let namespace = ampere_ring::process::pid_namespace();
+        // A collector that was replaced, or this one before the process executed another program, has written its CPU time.
+        let has_earlier_times = directory.join(format!("{pid}{MARK}1.defs")).exists();
         for (number, (log, is_own)) in self.logs.iter_mut().enumerate().skip(from) {
             let at = |location: LocalLocation| ThreadLocation::Recorded { log: number, location: location.0 };
             let _ = log.read_new(|definition| match definition {
                 Definition::Process(of) => {
                     *is_own = start_time.is_none_or(|start_time| of.start_time == start_time)
                         && [0, namespace].contains(&of.pid_namespace);
+                    if *is_own && !has_earlier_times {
+                        self.joined = Some(of.clocks.monotonic_ns);
+                    }
                 }
                 Definition::Location(Location {
                     kind: LocationKind::CpuThread,

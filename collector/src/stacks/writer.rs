@@ -5,7 +5,7 @@ use super::SamplingReport;
 use super::budget::{self, Periods};
 use super::clock::EventClock;
 use super::cpu_intervals::FILLED_PAUSE_MAX;
-use super::cpu_times::{self, Span};
+use super::cpu_times::{self, Span, ThreadStart};
 use super::event_sums::EventSums;
 use super::process::{Log, SampledProcess, Timing, executable};
 use super::quality;
@@ -273,10 +273,11 @@ impl Writer {
         // Switches are known up to these times.
         let times = [before, now].map(|time| time.saturating_sub(KNOWN_AFTER.as_nanos() as u64)).into();
         for (process, sampled) in &mut self.processes {
+            let start = sampled.joined().map_or(ThreadStart::Unknown, ThreadStart::Joined);
             let threads = sampled.cpu.threads().filter(|(_, is_known)| has_lost || !is_known);
             for thread in threads.map(|(thread, _)| thread).collect::<Vec<_>>() {
                 if let Some(counted) = cpu_times::counted(*process, thread) {
-                    sampled.cpu.set_counted(thread, counted, times, false);
+                    sampled.cpu.set_counted(thread, counted, times, start);
                 }
             }
         }
@@ -304,8 +305,11 @@ impl Writer {
             let threads: Vec<u32> = names.collect();
             for thread in &threads {
                 if let Some(counted) = cpu_times::counted(process, *thread) {
-                    let is_new = last > 0 && !before.contains(thread);
-                    sampled.cpu.set_counted(*thread, counted, (last, now), is_new);
+                    let start = match sampled.joined() {
+                        _ if last > 0 && !before.contains(thread) => ThreadStart::New,
+                        joined => joined.map_or(ThreadStart::Unknown, ThreadStart::Joined),
+                    };
+                    sampled.cpu.set_counted(*thread, counted, (last, now), start);
                 }
             }
             // Threads that have ended since the last reading have used some of this CPU time, too.

@@ -24,7 +24,7 @@ use ampere_settings::{CustomSource, CustomUnit, Origin};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use crate::integral::{FIRST_NANOJOULES, Integral};
+use crate::integral::Integral;
 use crate::{Device, Kind, LastReading, OpenErrors, Quality, ReadError, Reading, Settings, Source};
 
 pub(crate) const NAME: &str = "custom";
@@ -164,7 +164,7 @@ fn device_of(source: &CustomSource) -> Device {
 
 impl Poller {
     fn start(source: &CustomSource) -> std::io::Result<Poller> {
-        let state = State { integral: Integral::starting_at(FIRST_NANOJOULES), ..State::default() };
+        let state = State::default();
         let shared =
             Arc::new(Shared { source: source.clone(), state: Mutex::new(state), changed: Condvar::new() });
         let of_thread = shared.clone();
@@ -236,11 +236,7 @@ impl Shared {
         match self.source.unit {
             CustomUnit::Watts => {
                 let microwatts = (figure * 1e6).round() as u64;
-                let limit = self.limit();
-                if integral.has_gap(now, limit) {
-                    *integral = Integral::starting_at(FIRST_NANOJOULES);
-                }
-                let nanojoules = integral.add(now, microwatts, limit);
+                let nanojoules = integral.add(now, microwatts, self.limit());
                 Reading { nanojoules, raw: microwatts, counter_timestamp_ns: None }
             }
             CustomUnit::Joules => {

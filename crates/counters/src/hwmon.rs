@@ -16,7 +16,8 @@
 //! that the node does not have, because batteries and regulators have one, too.
 //!
 //! A power is integrated here between readings, as the mean of the two. The power is measured, but its values between two
-//! readings are not known, so the result is called `integrated`. Nothing is added for intervals longer than [`INTERVAL_MAX`].
+//! readings are not known, so the result is called `integrated`. After an interval longer than [`INTERVAL_MAX`], whose energy is
+//! not known, the energy begins again, as after a reset of a counter.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

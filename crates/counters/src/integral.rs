@@ -7,7 +7,6 @@ use crate::LastReading;
 /// What a counter of ours starts at: not at 0, because a counter at 0 may be that of a sleeping device.
 pub(crate) const FIRST_NANOJOULES: u64 = 1_000_000_000;
 
-#[derive(Default)]
 pub(crate) struct Integral {
     /// The time of the last reading, and its microwatts.
     last: Option<(Instant, u64)>,
@@ -17,10 +16,15 @@ pub(crate) struct Integral {
     bridges: bool,
 }
 
+impl Default for Integral {
+    fn default() -> Integral {
+        Integral::starting_at(FIRST_NANOJOULES)
+    }
+}
+
 impl Integral {
-    /// An integral that starts at this energy.
-    pub fn starting_at(nanojoules: u64) -> Integral {
-        Integral { twice_femtojoules: u128::from(nanojoules) * 2_000_000, ..Integral::default() }
+    fn starting_at(nanojoules: u64) -> Integral {
+        Integral { last: None, twice_femtojoules: u128::from(nanojoules) * 2_000_000, bridges: false }
     }
 
     /// Continues after a process that has ended, at the power that it read last.
@@ -35,14 +39,21 @@ impl Integral {
         !self.bridges && self.last.is_some_and(is_long)
     }
 
-    /// Adds a reading, and returns the nanojoules so far. Nothing is added for an interval that is longer than `interval_max`.
+    /// Adds a reading, and returns the nanojoules so far. If more than `interval_max` has passed since the last reading, the energy
+    /// begins again at a lower value, as after a reset of a counter: otherwise the interval would have 0 J.
     pub fn add(&mut self, now: Instant, microwatts: u64, interval_max: Duration) -> u64 {
-        let has_gap = self.has_gap(now, interval_max);
+        if self.has_gap(now, interval_max) {
+            *self = Integral::starting_at(self.nanojoules().min(FIRST_NANOJOULES) / 2);
+        }
         self.bridges = false;
-        if let Some((before, then)) = self.last.replace((now, microwatts)).filter(|_| !has_gap) {
+        if let Some((before, then)) = self.last.replace((now, microwatts)) {
             let passed = now.saturating_duration_since(before);
             self.twice_femtojoules += (u128::from(then) + u128::from(microwatts)) * passed.as_nanos();
         }
+        self.nanojoules()
+    }
+
+    fn nanojoules(&self) -> u64 {
         (self.twice_femtojoules / 2_000_000) as u64
     }
 
@@ -67,10 +78,10 @@ mod tests {
         assert_eq!(integral.add(now, 200_000_000, INTERVAL_MAX), 1_507_000_000_000);
         // This happens only once: a later interval of that length is a gap like any other.
         let later = now + Duration::from_secs(10);
-        assert_eq!(integral.add(later, 200_000_000, INTERVAL_MAX), 1_507_000_000_000);
+        assert_eq!(integral.add(later, 200_000_000, INTERVAL_MAX), 500_000_000);
         let mut integral = Integral::resume(LastReading { ago: Duration::ZERO, ..last }, now);
         assert_eq!(integral.add(now, 200_000_000, INTERVAL_MAX), 7_000_000_000);
-        assert_eq!(integral.add(later, 200_000_000, INTERVAL_MAX), 7_000_000_000);
+        assert_eq!(integral.add(later, 200_000_000, INTERVAL_MAX), 500_000_000);
     }
 
     #[test]
@@ -79,11 +90,13 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let mut integral = Integral::default();
         let mut add = |ms, watts: u64| integral.add(at(ms), watts * 1_000_000, INTERVAL_MAX);
-        assert_eq!(add(0, 100), 0);
-        assert_eq!(add(10, 100), 1_000_000_000);
-        assert_eq!(add(20, 300), 3_000_000_000);
-        // Energy of a long pause is not invented.
-        assert_eq!(add(60_000, 300), 3_000_000_000);
-        assert_eq!(add(60_010, 300), 6_000_000_000);
+        assert_eq!(add(0, 100), 1_000_000_000);
+        assert_eq!(add(10, 100), 2_000_000_000);
+        assert_eq!(add(20, 300), 4_000_000_000);
+        // Energy of a long pause is neither invented nor 0.
+        assert_eq!(add(60_000, 300), 500_000_000);
+        assert_eq!(add(60_010, 300), 3_500_000_000);
+        assert_eq!(add(120_000, 300), 500_000_000);
+        assert_eq!(add(180_000, 300), 250_000_000);
     }
 }

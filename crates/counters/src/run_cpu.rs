@@ -95,6 +95,8 @@ pub struct RunCpu {
     searched: (Instant, Duration),
     /// The most CPU time that one search has found of children that were not seen.
     found_late_ns: u64,
+    /// The start times of processes of the run that were not found here.
+    foreign: Vec<u64>,
 }
 
 /// A process of the run. Times are in nanoseconds.
@@ -144,6 +146,7 @@ impl RunCpu {
             collector_base: cpu_time_ns(std::process::id()).unwrap_or(0),
             searched: (Instant::now(), Duration::ZERO),
             found_late_ns: 0,
+            foreign: Vec::new(),
         }
     }
 
@@ -175,6 +178,19 @@ impl RunCpu {
         self.members.get_mut(&pid).into_iter().for_each(|member| member.base = used);
     }
 
+    /// Adds a process of the run in another PID namespace, by its start time. Its pid here is known only if it is a descendant of
+    /// others.
+    pub fn add_foreign(&mut self, started: u64) {
+        if self.members.values().all(|member| member.started != started) {
+            self.foreign.push(started);
+        }
+    }
+
+    /// Whether the CPU time of some processes of the run cannot be read, because they are in other PID namespaces.
+    pub fn is_partial(&self) -> bool {
+        !self.foreign.is_empty()
+    }
+
     /// Adds `ampere run`, whose children belong to the run, except this process.
     pub fn add_launcher(&mut self, pid: u32) {
         if let Some(stat) = Stat::of(pid) {
@@ -197,6 +213,7 @@ impl RunCpu {
         if pid == std::process::id() || self.members.contains_key(&pid) {
             return;
         }
+        self.foreign.retain(|started| *started != stat.started);
         let is_older = stat.started < self.began;
         let base = |used: u64| if is_older { used } else { 0 };
         let member = Member {
