@@ -630,10 +630,10 @@ impl SampledThread {
 
     /// Makes the stack of a sample the thread's stack. The thread is assumed to have had this stack since its last sample. After
     /// a pause, this is assumed for one period, or for as long as the thread has run or waited for a CPU (`runs_since`) if that
-    /// is longer. If its calls are recorded, it is assumed for at most one period, because the thread is known to have done
-    /// something else in between, and every sample is written, by leaving and entering the thread's innermost function, because
-    /// the time between calls is divided by samples. A sample inside a recorded call counts for no time before it. Returns the
-    /// time from which the thread is assumed to have this stack.
+    /// is longer. If its calls are recorded, this is not assumed, because the thread may have done something else in between.
+    /// Then every sample is written, by leaving and entering the thread's innermost function, because the time between calls is
+    /// divided by samples. A sample inside a recorded call counts for no time before it. Returns the time from which the thread
+    /// is assumed to have this stack.
     fn change_to(
         &mut self,
         stack: Vec<u32>,
@@ -655,12 +655,13 @@ impl SampledThread {
             false => time.saturating_sub(*period).min(runs_since),
         };
         let period_ago = clock.at(period_ago).max(self.last_event);
-        // A sample inside a recorded call does not show what the thread did before.
+        // A sample inside a recorded call does not show what the thread did before. If calls are recorded, a sample outside of
+        // them counts from its time on, too: the time before the first sample after a call is divided by all recent samples.
         let is_in_call = matches!(stack.last(), Some(&(IN_CALL | IN_CUT_CALL)));
-        let since = match is_in_call {
-            true => clock.at(time).max(self.last_event),
-            false if self.stack.is_empty() || is_recorded => period_ago,
-            false => self.last_event,
+        let since = match self.stack.is_empty() {
+            true if !is_in_call => period_ago,
+            false if !is_in_call && !is_recorded => self.last_event,
+            _ => clock.at(time).max(self.last_event),
         };
         self.runs = true;
         let mut same = self.stack.iter().zip(&stack).take_while(|(before, now)| before == now).count();

@@ -9,13 +9,13 @@
 //!
 //! A sample that was taken inside a recorded call shows where this call comes from, but nothing about the time outside calls.
 //! That time is divided by the samples that were taken outside (`credits.rs`), so that no function is charged for what its
-//! calls did. No call is charged for the time before it: a sample counts from the previous one on, which may have been before
-//! the call. Most calls are too short for a sample. Such a call is assumed to come from the same place as the last sampled call
-//! of its function. Until a call of the function was sampled, the program itself counts as the caller, because the function
-//! that was sampled last outside of calls may never make this call. The call paths of kernels begin with those of calls of a
-//! GPU's runtime. For such a call, only the part that all sampled calls of the function have in common is assumed, because a
-//! program launches different kernels by one function. A sample whose outermost functions are unknown only counts for this
-//! while there is no other. Earlier stacks without any frame in common with the last one do not count.
+//! calls did. No call is charged for the time before it. Most calls are too short for a sample. Such a call is assumed to come
+//! from the same place as the last sampled call of its function. Until a call of the function was sampled, the program itself
+//! counts as the caller, because the function that was sampled last outside of calls may never make this call. The call paths
+//! of kernels begin with those of calls of a GPU's runtime. For such a call, only the part that all sampled calls of the
+//! function have in common is assumed, because a program launches different kernels by one function. A sample whose outermost
+//! functions are unknown only counts for this while there is no other. Earlier stacks without any frame in common with the last
+//! one do not count.
 //!
 //! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted
 //! twice. The program may be recorded in parts, for example if one of its files is instrumented: between its recorded
@@ -48,7 +48,8 @@ struct Thread {
     recorded_at: Option<usize>,
     /// The stacks that were sampled outside of calls and of recorded functions.
     outside: Credits,
-    /// The time of the last sample, whether `outside` has it, and whether a call or function has begun since then.
+    /// The time of the last sample, whether `outside` has it, and whether a call or function has begun, or a call has ended,
+    /// since then.
     sampled: Timestamp,
     is_counted: bool,
     has_called: bool,
@@ -449,6 +450,7 @@ impl Thread {
         let time = step.time;
         let is_call = self.own.len() > self.base;
         let was_in_function = self.function_at.is_some();
+        self.has_called |= is_call;
         if !is_call {
             // The shown frames are inside the one that is left.
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
@@ -572,6 +574,47 @@ mod tests {
         // Samples start before the recording of calls, and end after it.
         assert_eq!(last("both s+0 s+1 +0 +9"), [vec![0, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 - s+2"), [vec![], vec![0, 1, 2]]);
+    }
+
+    /// The functions 2 and 3 take 13 ticks each, then a call takes 13. A sample is taken every 10 ticks, and written as the
+    /// collector writes it.
+    #[test]
+    fn functions_around_a_wait_have_their_time() {
+        let mut stacks = SampledStacks::default();
+        stacks.add(SAMPLED);
+        stacks.put_on(SAMPLED, RECORDED, Vec::new(), |region| Numbered.role(region));
+        let (mut shown, mut times, mut until) = ([const { Vec::new() }; 2], HashMap::new(), 0);
+        let mut pass = |location, step: Step| {
+            let innermost = shown.iter().find_map(|stack: &Vec<u32>| stack.last().copied());
+            *times.entry(innermost.unwrap_or(0)).or_insert(0) += step.time - until;
+            until = step.time;
+            stacks.pass(location, step, &Numbered, &mut |location, step| {
+                let stack = &mut shown[location.0 as usize];
+                match step.region() {
+                    Some(region) => stack.push(region.0),
+                    None => assert!(stack.pop().is_some(), "a leave too many"),
+                }
+            });
+        };
+        let enter = |time, region| Step::enter(time, RegionRef(region), 1);
+        pass(RECORDED, enter(0, 0));
+        [0, 1, 2].into_iter().for_each(|region| pass(SAMPLED, enter(0, region)));
+        for time in 1..39_000 {
+            let place = time % 39;
+            match place {
+                26 => pass(RECORDED, enter(time, 9)),
+                0 => pass(RECORDED, Step::leave(time)),
+                _ => {}
+            }
+            if time % 10 == 0 {
+                pass(SAMPLED, Step::leave(time));
+                pass(SAMPLED, enter(time, [2, 3, IN_CALL.0][place as usize / 13]));
+            }
+        }
+        for (region, expected) in [(2, 13_000.0), (3, 13_000.0), (9, 13_000.0), (1, 0.0)] {
+            let is = times.get(&region).copied().unwrap_or(0) as f64;
+            assert!((is - expected).abs() < 300.0, "{region}: {is}");
+        }
     }
 
     #[test]
