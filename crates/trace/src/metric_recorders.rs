@@ -514,8 +514,10 @@ impl Compared {
         let risen = (one.joules - begun.0).min(other.joules - begun.1);
         let unseen =
             one.watts.max(other.watts) * pair.seconds.iter().sum::<f64>() + update + between_readings;
-        // A recorder has no reason to record one counter twice.
-        let is_one_location = one.series.location == other.series.location;
+        // A recorder has no reason to record one counter twice, unless it is for each hardware thread of a core.
+        let is_of_part = |track: &Track| track.series.instance.is_some() && track.place.users.is_empty();
+        let is_one_location =
+            one.series.location == other.series.location && !(is_of_part(one) && is_of_part(other));
         let is_shown = risen > 0.0 && risen + digits >= PROVING_RISE_RATIO * unseen && !is_one_location;
         if is_shown { Verdict::One } else { Verdict::Unclear }
     }

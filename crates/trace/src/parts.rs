@@ -228,15 +228,17 @@ impl Node<'_> {
         self.gpus_are_sockets && are_both && of.number.is_some() && of.number == other.package
     }
 
-    /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, and the input power of a supply
-    /// contains its output power.
+    /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, `gpu0.energy` contains
+    /// `gpu0.1.energy`, and the input power of a supply contains its output power.
     fn is_part_by_path(&self, whole: usize, part: usize) -> bool {
         let (of, other) = (self.metric(whole), self.metric(part));
         let above = path_of(of).zip(path_of(other));
         let is_below = |(path, other): (&str, &str)| {
             other.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '/']))
         };
-        self.devices[whole].counted.level.is_none() && above.is_some_and(is_below) || is_output_of(of, other)
+        let [counted, others] = [whole, part].map(|at| self.devices[at].counted);
+        let may_contain = counted.level.is_none() || counted == others;
+        may_contain && above.is_some_and(is_below) || is_output_of(of, other)
     }
 
     /// Judges counters with unknown names. A counter with about as many joules as all others together, or as all with known
