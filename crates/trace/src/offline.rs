@@ -5,7 +5,7 @@ use crate::cpu_times::CpuTimes;
 use crate::devices::TraceDevices;
 use crate::index::{self, calls_attribute, correlation_attribute, missing_line};
 use crate::left_out::{self, Shown};
-use crate::locations::{LocationState, add_locations, add_regions};
+use crate::locations::{LocationState, add_locations, add_regions, threads_without_frames};
 use crate::metric_recorders::Recorders;
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
@@ -241,7 +241,9 @@ pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Sha
     // - Readings turned out to be wrong; without them, others may be found to be wrong.
     // - A device turned out to have fewer joules than its parts; without it, the same may be found of another.
     // - The power of a device while nothing of the run was active turned out to be different.
-    // The first two cases need only one repetition, as it begins with the devices and the ends that this pass found.
+    // - The first thread of a process had no frames, and another one had, which is the main thread then.
+    // The first two cases and the last one need only one repetition, as it begins with the devices, the ends and the threads that
+    // this pass found.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
         (part, known) = attribute_once(path, &mut options, share, known)?;
@@ -283,6 +285,10 @@ struct Known {
     /// For each location whose events end, with frames still open, before samples that had been read already: the number of its
     /// enters and leaves, after which these frames end.
     ends: HashMap<u64, u64>,
+    /// The threads that only record metrics: see [`threads_without_frames`].
+    without_frames: BTreeSet<LocationRef>,
+    /// Whether these threads were not known before the pass.
+    has_new_mains: bool,
     /// For each device, the ranges of its readings that are wrong.
     wrong: HashMap<usize, Vec<(u64, u64)>>,
     /// Whether some wrong readings were not known before the pass.
@@ -311,6 +317,7 @@ impl Known {
     fn is_to_be_repeated(&self) -> bool {
         self.links_changed_late
             || !self.ends.is_empty()
+            || self.has_new_mains
             || self.is_revised
             || self.is_disproved_late
             || self.has_new_baselines
@@ -370,7 +377,9 @@ fn attribute_once(
     let (recorders, disproved_notes) = (known.recorders.clone(), known.disproved_notes.clone());
     let (disproved, baselines) = (known.disproved.clone(), known.baselines.clone());
     let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
-    let mut locations = add_locations(&definitions, Some(share), trace.missing(), &mut pipeline);
+    let without_frames = known.without_frames.clone();
+    let mut locations =
+        add_locations(&definitions, Some(share), trace.missing(), &without_frames, &mut pipeline);
     let is_whole = definitions.locations.iter().all(|(location, _)| share.has(&definitions, location));
     if *wants_waits && (is_whole || !waits::are_across_nodes(&definitions)) {
         let clock_error = waits::clock_error(&trace, config);
@@ -393,6 +402,7 @@ fn attribute_once(
     if known.is_undecided {
         return Ok((None, known));
     }
+    known.has_new_mains = known.without_frames != without_frames;
     let nesting = Nesting::of(&report.nesting);
     quality.records.repaired_events += nesting.repaired();
     pipeline.attributor.end_recording()?;
@@ -653,6 +663,7 @@ impl<'a> Feed<'a> {
     /// Returns the findings of this pass, and the losses.
     fn finish(mut self, recorders: Option<Recorders>) -> (Known, Losses) {
         self.set_spans();
+        let without_frames = self.threads_without_frames();
         let mut wrong = self.readings.wrong;
         let mut is_revised = false;
         for (number, device) in self.pipeline.attributor.devices.iter().enumerate() {
@@ -662,6 +673,7 @@ impl<'a> Feed<'a> {
         }
         let known = Known {
             ends: self.late_ends,
+            without_frames,
             is_undecided: self.devices.is_undecided,
             new_exceptions: self.devices.exceptions(&self.pipeline.attributor),
             shown: self.devices.shown,
@@ -674,11 +686,24 @@ impl<'a> Feed<'a> {
         (known, self.quality)
     }
 
+    fn is_our_own(&self) -> bool {
+        self.devices.found.iter().any(|found| found.is_stated)
+    }
+
+    /// Returns the threads that only record metrics. In ampere's own traces, the main threads are those of the run.
+    fn threads_without_frames(&mut self) -> BTreeSet<LocationRef> {
+        if self.is_our_own() {
+            return BTreeSet::new();
+        }
+        let locations = &mut self.locations;
+        let has_frames = |of: LocationRef| locations.get_mut(of.0).is_none_or(|state| state.events > 0);
+        threads_without_frames(self.devices.definitions(), has_frames)
+    }
+
     /// Sets the first and the last time at which functions ran on each node. In ampere's own traces, the run is the time of its
     /// samples.
     fn set_spans(&mut self) {
-        let is_our_own = self.devices.found.iter().any(|found| found.is_stated);
-        if is_our_own {
+        if self.is_our_own() {
             return;
         }
         let definitions = self.devices.definitions();

@@ -130,7 +130,7 @@ fn setting_notes(
     }
     let attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
     let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
-    add_locations(definitions, None, &[], &mut pipeline);
+    add_locations(definitions, None, &[], &BTreeSet::new(), &mut pipeline);
     let mut attributor = pipeline.attributor;
     for series in parts.iter().flat_map(|part| &part.devices) {
         if let Some(mut found) = metrics.describe(definitions, Series::of_numbers(*series)) {
