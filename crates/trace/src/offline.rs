@@ -6,6 +6,7 @@ use crate::devices::TraceDevices;
 use crate::index::{self, calls_attribute, correlation_attribute, missing_line};
 use crate::left_out::{self, Shown};
 use crate::locations::{LocationState, add_locations, add_regions, threads_without_frames};
+use crate::meters::{Freshness, Meter};
 use crate::metric_recorders::Recorders;
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
@@ -310,6 +311,8 @@ struct Known {
     missing: BTreeSet<String>,
     /// The observations of such metrics.
     shown: HashMap<Series, Shown>,
+    freshness: Freshness,
+    meters: Vec<Meter>,
 }
 
 impl Known {
@@ -348,6 +351,7 @@ impl Known {
         self.disproved.extend(disproved);
         self.disproved_notes.extend(notes);
         self.doubts.extend(doubts.into_iter().chain(doubt_of_nodes(definitions)));
+        self.doubts.extend(self.freshness.doubts(attributor.ticks_per_second));
         self.missing = left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules));
     }
 }
@@ -437,6 +441,7 @@ fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: V
         devices: known.devices.iter().map(|found| found.series.as_numbers()).collect(),
         doubts: known.disproved_notes.iter().chain(&known.doubts).cloned().collect(),
         missing: known.missing.clone(),
+        meters: known.meters.clone(),
         nesting: Nesting::default(),
         other_threads: OtherThreads::of(attributor),
         doubtful_joules: known.recorders.as_ref().map_or(0.0, Recorders::doubtful_joules),
@@ -594,7 +599,8 @@ impl EventHandler for Feed<'_> {
         }
         work::read(&mut self.pipeline.attributor.work, definitions, location, metric, values);
         self.sensors.read(&mut self.pipeline.attributor, definitions, location, time, (metric, values));
-        for (number, value) in self.devices.samples(location, metric, values, &mut self.pipeline.attributor) {
+        let attributor = &mut self.pipeline.attributor;
+        for (number, value) in self.devices.samples(location, time, (metric, values), attributor) {
             let device = &mut self.pipeline.attributor.devices[number];
             let reading = self.readings.next(number, device);
             device.read(time, index::value(value), reading);
@@ -676,7 +682,9 @@ impl<'a> Feed<'a> {
             without_frames,
             is_undecided: self.devices.is_undecided,
             new_exceptions: self.devices.exceptions(&self.pipeline.attributor),
+            meters: self.devices.meters(),
             shown: self.devices.shown,
+            freshness: self.devices.freshness,
             devices: self.devices.found,
             recorders,
             wrong,

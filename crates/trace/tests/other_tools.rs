@@ -456,3 +456,95 @@ fn units_are_known_if_they_are_unambiguous_and_named_otherwise() {
         assert!(summary.run.notes.iter().any(|of| of.contains(&note)), "{:?}", summary.run.notes);
     }
 }
+
+/// Two hosts read one meter; one of them begins a moment later, or both have meters of their own.
+#[test]
+fn a_meter_that_two_nodes_record_makes_a_run_incomplete() {
+    let power = |at: u64| 300.0 + (at * at * 97 % 211) as f64;
+    let energy = varying(300);
+    for (name, unit, value) in [("pdu power", "W", &power as At), ("node energy", "mJ", &energy)] {
+        for (later, is_one) in [(Some(0), true), (Some(20), true), (None, false)] {
+            let mut trace = Trace::new();
+            for (rank, node) in ["n1", "n2"].into_iter().enumerate() {
+                let node = trace.part("node", node, None);
+                let reader = trace.rank(rank as u32, node);
+                let class = trace.class(name, unit, "");
+                let own = |at: u64| match later {
+                    Some(later) => value(at + later * rank as u64),
+                    None => value(at) + value(at * (rank as u64 + 3)),
+                };
+                trace.record(reader, class, &own);
+            }
+            let summary = trace.attribute();
+            match is_one {
+                true => assert_incomplete(
+                    &summary,
+                    &format!("{name} has the same values on n1, n2, to the digit"),
+                ),
+                false => assert_complete(&summary),
+            }
+        }
+    }
+}
+
+#[test]
+fn nodes_of_the_same_constant_power_have_a_meter_each() {
+    let energy = counter(300.0);
+    for (name, unit, value) in [("node power", "W", &(|_| 300.0) as At), ("node energy", "J", &energy)] {
+        let mut trace = Trace::new();
+        for (rank, node) in ["n1", "n2"].into_iter().enumerate() {
+            let node = trace.part("node", node, None);
+            let reader = trace.rank(rank as u32, node);
+            let class = trace.class(name, unit, "");
+            trace.record(reader, class, value);
+        }
+        let summary = trace.attribute();
+        assert_joules_are(&summary, 2400.0);
+        assert_complete(&summary);
+    }
+}
+
+#[test]
+fn a_power_that_is_no_number_or_negative_makes_a_run_incomplete() {
+    for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -5.0] {
+        for every in [10, 200] {
+            let value = |at: u64| if at % every == every / 2 { wrong } else { 100.0 };
+            let summary = of_node(&[("node power", "W", &value)]);
+            assert_joules_are(&summary, 400.0);
+            let misread = READINGS / every;
+            assert_incomplete(
+                &summary,
+                &format!("{misread} of 401 readings are negative, not numbers, or too high"),
+            );
+            assert_eq!(summary.quality.readings.unusable_samples, misread);
+        }
+    }
+}
+
+/// The counter of a node stands still for the last two seconds, or changes only every 0.8 s.
+#[test]
+fn a_counter_that_no_longer_changes_makes_a_run_incomplete() {
+    for name in ["A2coretemp:::craypm:energy", "cray_pm:::PM_ENERGY:NODE", "rapl:::PACKAGE_ENERGY:PACKAGE0"] {
+        let stuck = |at: u64| 100.0 * at.min(200) as f64 / 100.0;
+        let summary = of_node(&[(name, "J", &stuck)]);
+        assert_incomplete(&summary, "its counter did not change for the last 2.00 s");
+        let slow = |at: u64| (at / 80 * 80) as f64;
+        assert_complete(&of_node(&[(name, "J", &slow)]));
+        let never = |_: u64| 1000.0;
+        assert_incomplete(&of_node(&[(name, "J", &never)]), "its counter did not change for the last 4.00 s");
+    }
+    // What a GPU uses while it sleeps may be nothing.
+    let asleep = |at: u64| at.min(200) as f64;
+    assert_complete(&of_node(&[("rocm_smi:::energy_count:device=0", "J", &asleep)]));
+}
+
+/// A power may be constant; that Cray's counters are not updated shows in their freshness.
+#[test]
+fn crays_counters_whose_freshness_stands_still_make_a_run_incomplete() {
+    let names = ["A2coretemp:::craypm:power", "A2coretemp:::craypm:freshness"];
+    let (fresh, stuck) = (|at: u64| (at / 10) as f64, |at: u64| (at.min(200) / 10) as f64);
+    assert_complete(&of_node(&[(names[0], "#", &|_| 500.0), (names[1], "#", &fresh)]));
+    let summary = of_node(&[(names[0], "#", &|_| 500.0), (names[1], "#", &stuck)]);
+    assert_joules_are(&summary, 2000.0);
+    assert_incomplete(&summary, "Cray's counters on a were not updated for 2.00 s");
+}

@@ -12,6 +12,7 @@ pub use play::{InvalidSpeed, Player, Speed};
 use crate::devices::TraceDevices;
 use crate::index::CPU_TIME;
 use crate::locations::threads_without_frames;
+use crate::meters::doubts_of_shared;
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
@@ -609,7 +610,10 @@ impl<'a> Survey<'a> {
         let counted = counted.into_iter().map(|(node, _)| node).collect();
         let of_nodes = doubt_of_nodes(self.devices.definitions());
         let of_nodes = of_nodes.into_iter().chain(doubt_of_uncounted(self.devices.definitions(), &counted));
-        notes.into_iter().chain(doubts).chain(of_nodes).chain(left_out::doubt(&missing)).collect()
+        let of_meters = self.devices.freshness.doubts(self.attributor.ticks_per_second);
+        let of_meters = of_meters.chain(doubts_of_shared(&self.devices.meters()));
+        let doubts = notes.into_iter().chain(doubts).chain(of_nodes).chain(of_meters);
+        doubts.chain(left_out::doubt(&missing)).collect()
     }
 
     /// Finds the devices that are parts of others, and those that their parts disprove.
@@ -703,7 +707,8 @@ impl EventHandler for Survey<'_> {
             self.work.insert(work);
             self.recorders.insert(location);
         }
-        for (device, value) in self.devices.samples(location, metric, values, &mut self.attributor) {
+        let samples = self.devices.samples(location, time, (metric, values), &mut self.attributor);
+        for (device, value) in samples {
             if device == self.types.len() {
                 self.types.push(value_type::of(&value));
                 self.joules.push(0.0);
