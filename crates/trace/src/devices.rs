@@ -131,7 +131,8 @@ impl<'a> TraceDevices<'a> {
         let by_others = self.found.iter().filter(|found| found.recorded.is_by_other_tool);
         let meter = |found: &Found| {
             let counter = found.recorded.counter(&found.device.metric);
-            Meter::new(&found.device.node, counter, self.prints.get(&found.number?)?)
+            let has_known_part = found.counted.level.is_some();
+            Meter::new(&found.device.node, counter, self.prints.get(&found.number?)?, has_known_part)
         };
         by_others.filter_map(meter).collect()
     }

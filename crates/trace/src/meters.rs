@@ -76,15 +76,18 @@ const VARYING_MIN: f64 = 1.0 / 64.0;
 /// A device's values so far, as the least hashes of [`VALUES`] consecutive ones that differ.
 #[derive(Default)]
 pub(crate) struct Prints {
+    /// The hash of all values that differ from the one before.
+    all: u64,
     last: VecDeque<f64>,
     least: BTreeSet<u64>,
 }
 
 impl Prints {
     pub fn add(&mut self, value: f64, is_power: bool) {
-        if self.last.back() == Some(&value) {
+        if !value.is_finite() || self.last.back() == Some(&value) {
             return;
         }
+        self.all = hash_of([self.all, value.to_bits()].into_iter());
         self.last.push_back(value);
         if self.last.len() <= VALUES {
             return;
@@ -95,14 +98,18 @@ impl Prints {
             (least.min(rise), most.max(rise))
         });
         if is_power || most - least > VARYING_MIN * most {
-            let mut hasher = DefaultHasher::new();
-            self.last.iter().for_each(|value| value.to_bits().hash(&mut hasher));
-            self.least.insert(hasher.finish());
+            self.least.insert(hash_of(self.last.iter().map(|value| value.to_bits())));
             if self.least.len() > PRINTS {
                 self.least.pop_last();
             }
         }
     }
+}
+
+fn hash_of(values: impl Iterator<Item = u64>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    values.for_each(|value| value.hash(&mut hasher));
+    hasher.finish()
 }
 
 /// A device, and what its values have in common with those of another node if both are of one meter.
@@ -111,43 +118,68 @@ pub(crate) struct Meter {
     pub node: String,
     pub counter: String,
     prints: BTreeSet<u64>,
+    /// The hash of all values, if these do not vary enough for prints, and the name does not show that the meter is the node's own.
+    all: Option<u64>,
 }
 
 impl Meter {
-    /// `None` if the values do not vary enough to be known again.
-    pub fn new(node: &str, counter: String, prints: &Prints) -> Option<Meter> {
-        let is_known = prints.least.len() == PRINTS;
-        is_known.then(|| Meter { node: node.to_owned(), counter, prints: prints.least.clone() })
-    }
-
-    fn is_same(&self, other: &Meter) -> bool {
-        self.counter == other.counter
-            && self.node != other.node
-            && self.prints.intersection(&other.prints).count() >= PRINTS_IN_COMMON_MIN
+    /// `None` if the values cannot be known again, or the meter shows nothing.
+    pub fn new(node: &str, counter: String, prints: &Prints, has_known_part: bool) -> Option<Meter> {
+        let has_prints = prints.least.len() == PRINTS;
+        let is_unknown = !has_prints && !has_known_part && prints.last.iter().any(|value| *value != 0.0);
+        (has_prints || is_unknown).then(|| Meter {
+            node: node.to_owned(),
+            counter,
+            prints: if has_prints { prints.least.clone() } else { BTreeSet::new() },
+            all: is_unknown.then_some(prints.all),
+        })
     }
 }
 
-/// Returns a line for each meter that several nodes seem to have recorded.
+/// Returns the reasons why joules are in doubt: a line for each meter that several nodes seem to have recorded.
 pub(crate) fn doubts_of_shared(meters: &[Meter]) -> Vec<String> {
+    let is_same =
+        |one: &Meter, other: &Meter| one.prints.intersection(&other.prints).count() >= PRINTS_IN_COMMON_MIN;
+    let line = |counter: &str, nodes: String, count: usize| {
+        format!(
+            "{counter} has the same values on {nodes}, to the digit: if it is one meter, its joules are counted {count} times"
+        )
+    };
+    shared(meters, is_same, line)
+}
+
+/// Returns a note for each meter that several nodes may have recorded, if its values do not show it.
+pub(crate) fn notes_of_shared(meters: &[Meter]) -> Vec<String> {
+    let is_same = |one: &Meter, other: &Meter| one.all.is_some() && one.all == other.all;
+    let line = |counter: &str, nodes: String, count: usize| {
+        format!(
+            "{counter} has the same values on {nodes}, which vary too little to show whether it is one meter: if it is, its joules are \
+             counted {count} times"
+        )
+    };
+    shared(meters, is_same, line)
+}
+
+/// Returns a line for each group of meters of one name that are the same on several nodes.
+fn shared(
+    meters: &[Meter],
+    is_same: impl Fn(&Meter, &Meter) -> bool,
+    line: impl Fn(&str, String, usize) -> String,
+) -> Vec<String> {
     const NAMES_MAX: usize = 4;
-    let mut known: Vec<bool> = vec![false; meters.len()];
-    let mut doubts = Vec::new();
-    for at in 0..meters.len() {
-        let is_other = |other: &usize| !known[*other] && meters[at].is_same(&meters[*other]);
-        let same: Vec<usize> =
-            if known[at] { Vec::new() } else { (at + 1..meters.len()).filter(is_other).collect() };
-        if same.is_empty() {
-            continue;
+    let mut by_counter: BTreeMap<&str, Vec<&Meter>> = BTreeMap::new();
+    meters.iter().for_each(|meter| by_counter.entry(&meter.counter).or_default().push(meter));
+    let mut lines = Vec::new();
+    for (counter, mut rest) in by_counter {
+        while let Some(first) = rest.pop() {
+            let (same, others) = rest.into_iter().partition(|other| is_same(first, other));
+            rest = others;
+            let nodes: BTreeSet<&str> =
+                same.iter().chain([&first]).map(|meter: &&Meter| meter.node.as_str()).collect();
+            if nodes.len() > 1 {
+                lines.push(line(counter, listed(nodes.iter(), NAMES_MAX), nodes.len()));
+            }
         }
-        same.iter().for_each(|other| known[*other] = true);
-        let mut nodes: Vec<&str> = same.iter().chain([&at]).map(|one| meters[*one].node.as_str()).collect();
-        nodes.sort_unstable();
-        doubts.push(format!(
-            "{} has the same values on {}, to the digit: if it is one meter, its joules are counted {} times",
-            meters[at].counter,
-            listed(nodes.iter(), NAMES_MAX),
-            nodes.len()
-        ));
     }
-    doubts
+    lines
 }

@@ -148,8 +148,7 @@ fn doubt_of_readings(found: &Found, attributor: &Attributor) -> Option<String> {
         let (misread, all) = (figures.misreadings, figures.misreadings + figures.samples);
         return (misread > 0).then(|| {
             format!(
-                "{text}: {misread} of {all} readings are negative, not numbers, or too high: the power before each of them is used \
-                 instead"
+                "{text}: {misread} of {all} readings are negative, not numbers, or too high, and are left out: its joules may be wrong"
             )
         });
     }

@@ -4,7 +4,7 @@ use crate::evidence;
 use crate::index::{IN_DOUBT, no_energy, trace_id};
 use crate::left_out;
 use crate::locations::add_locations;
-use crate::meters::{Meter, doubts_of_shared};
+use crate::meters::{Meter, doubts_of_shared, notes_of_shared};
 use crate::metric_recorders::are_in_doubt;
 use crate::metrics::Metrics;
 use crate::nesting::Nesting;
@@ -93,6 +93,7 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let meters: Vec<Meter> = parts.iter().flat_map(|part| part.meters.iter().cloned()).collect();
     let energies = devices().filter(|device| device.unit == Unit::Joules.as_str());
     let counted = energies.map(|device| device.node.clone()).collect();
+    odd.extend(notes_of_shared(&meters));
     let doubts: BTreeSet<String> = (parts.iter().flat_map(|part| part.doubts.clone()))
         .chain(left_out::doubt(&missing))
         .chain(doubt_of_uncounted(definitions, &counted))

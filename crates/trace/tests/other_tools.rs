@@ -242,6 +242,28 @@ fn devices_of_the_same_constant_power_are_two() {
     assert_complete(&summary);
 }
 
+/// Each rank records the power of the first GPU that it sees, which may be a GPU of its own.
+#[test]
+fn recorders_of_the_same_constant_power_of_a_gpu_may_read_two() {
+    for (is_constant, expected) in [(true, 800.0), (false, 400.0)] {
+        let mut trace = Trace::new();
+        let node = trace.part("node", "a", None);
+        let class = trace.class("rocm_smi:::power_average:device=0", "W", "");
+        for rank in 0..2 {
+            let reader = trace.rank(rank, node);
+            let power = |at: u64| if is_constant || at < 200 { 100.0 } else { 100.0 + (at / 20) as f64 };
+            trace.record(reader, class, &power);
+        }
+        let summary = trace.attribute();
+        match is_constant {
+            true => assert_incomplete(&summary, "which recorders of one metric read the same counter"),
+            false => assert_complete(&summary),
+        }
+        let varying = (200..READINGS).map(|at| (at / 20) as f64 / 100.0).sum::<f64>();
+        assert_joules_are(&summary, if is_constant { expected } else { expected + varying });
+    }
+}
+
 /// Sensors of a node, its CPUs and its GPUs have groups at their places in the tree.
 #[test]
 fn the_place_of_a_sensor_states_its_kind() {
@@ -292,7 +314,8 @@ fn the_main_thread_is_the_first_one_with_frames() {
 fn the_module_of_a_grace_hopper_contains_its_other_meters() {
     let texts = ["Module", "Grace", "CPU", "SysIO"].map(|part| format!("{part} Power Socket 0"));
     let watts = [500.0, 150.0, 100.0, 20.0];
-    let names: [fn(usize, &str) -> (String, String); 3] = [
+    type Named = fn(usize, &str) -> (String, String);
+    let names: [Named; 3] = [
         |_, text| (text.to_owned(), String::new()),
         |chip, text| (format!("power_meter-acpi-{chip}/power1 ({text})"), String::new()),
         |chip, text| (format!("hwmon{chip}/power1_average"), text.to_owned()),
@@ -490,7 +513,12 @@ fn a_meter_that_two_nodes_record_makes_a_run_incomplete() {
 #[test]
 fn nodes_of_the_same_constant_power_have_a_meter_each() {
     let energy = counter(300.0);
-    for (name, unit, value) in [("node power", "W", &(|_| 300.0) as At), ("node energy", "J", &energy)] {
+    for (name, unit, value, has_note) in [
+        ("node power", "W", &(|_| 300.0) as At, false),
+        ("node energy", "J", &energy, false),
+        ("pdu power", "W", &|_| 300.0, true),
+        ("pdu energy", "J", &energy, true),
+    ] {
         let mut trace = Trace::new();
         for (rank, node) in ["n1", "n2"].into_iter().enumerate() {
             let node = trace.part("node", node, None);
@@ -501,6 +529,8 @@ fn nodes_of_the_same_constant_power_have_a_meter_each() {
         let summary = trace.attribute();
         assert_joules_are(&summary, 2400.0);
         assert_complete(&summary);
+        let note = format!("{name} has the same values on n1, n2, which vary too little");
+        assert_eq!(summary.run.notes.iter().any(|of| of.contains(&note)), has_note, "{name}");
     }
 }
 

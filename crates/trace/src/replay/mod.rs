@@ -12,7 +12,7 @@ pub use play::{InvalidSpeed, Player, Speed};
 use crate::devices::TraceDevices;
 use crate::index::CPU_TIME;
 use crate::locations::threads_without_frames;
-use crate::meters::doubts_of_shared;
+use crate::meters::{doubts_of_shared, notes_of_shared};
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
@@ -282,6 +282,7 @@ impl Replay {
         odd.extend(nesting.note());
         odd.extend(nesting.note_of_replay());
         odd.extend(recorders.iter().flat_map(Recorders::notes).cloned());
+        odd.extend(notes_of_shared(&survey.devices.meters()));
         let mut recorders: Vec<u64> = survey.recorders.iter().map(|location| location.0).collect();
         recorders.sort_unstable();
         Ok(Replay {
