@@ -193,11 +193,10 @@ impl Counted {
                 .find_map(|(_, number)| *number)
         };
         let pp = words.iter().find(|(word, _)| word == "pp").and_then(|(_, number)| *number);
-        let is_l3 = words.iter().any(|(word, number)| (word.as_str(), *number) == ("l", Some(3)));
         let is_memory = has(&["dram", "ram", "mem", "memory", "ddr", "dimm", "hbm", "vram"]);
         let package = number_of(&PACKAGES);
         // Grace's CPU and its IO have meters of their own, so that the first one is that of the cores alone.
-        let is_grace_cpu = matches!(words, [cpu, power, socket]
+        let is_grace_cpu = matches!(words, [.., cpu, power, socket]
             if [cpu, power, socket].map(|(word, _)| word.as_str()) == ["cpu", "power", "socket"]);
         let core = number_of(&CORES);
         let level = match () {
@@ -219,7 +218,7 @@ impl Counted {
             () if is_memory => Level::Memory,
             () if has(&["subzone"]) => Level::Subzone,
             () if pp == Some(0) || is_grace_cpu || has(&CORES) => Level::Cores,
-            () if pp == Some(1) || is_l3 || has(&["uncore", "gpu", "igpu", "iod", "sysio"]) => Level::Uncore,
+            () if pp == Some(1) || has(&["uncore", "gpu", "igpu", "iod", "sysio"]) => Level::Uncore,
             () if has(&["module"]) && package.is_some() => Level::Module,
             () if has(&["psys", "platform"]) => Level::Platform,
             () if has(&PACKAGES) => Level::Package,
@@ -419,7 +418,7 @@ mod tests {
             ("Grace Power Socket 1", Some(Grace), Some(1), None),
             ("CPU Power Socket 1", Some(Cores), Some(1), None),
             ("power_meter-acpi-2/power1 (Grace Power Socket 1)", Some(Grace), Some(1), None),
-            ("Energy L3 [J]", Some(Uncore), None, None),
+            ("pdu phase L3 power", None, None, None),
             ("SysIO Power Socket 1", Some(Uncore), Some(1), None),
             ("nvml:::NVIDIA_GH200_480GB:device_1:total_energy_consumption", Some(Module), None, Some(1)),
             ("nvml gpu 0 mig 1 energy", Some(GpuPart), None, Some(0)),

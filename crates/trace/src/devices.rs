@@ -117,7 +117,9 @@ impl<'a> TraceDevices<'a> {
                     device
                 }
             };
-            if let Some(device) = device.filter(|_| self.has_nodes) {
+            if let Some(device) = device.filter(|_| self.has_nodes)
+                && attributor.devices[device].info.is_by_other_tool
+            {
                 let is_power = attributor.devices[device].is_power();
                 self.prints.entry(device).or_default().add(number(value), is_power);
             }

@@ -15,7 +15,7 @@ const STALE_SECONDS_MIN: f64 = 1.0;
 #[derive(Default)]
 pub(crate) struct Freshness {
     positions: HashMap<MetricClassRef, usize>,
-    /// The last value on each node, the time when it changed, and the longest time without a change.
+    /// The last value on each node, the time when it was first read, and the longest time in which it was read again.
     nodes: BTreeMap<String, (f64, u64, u64)>,
 }
 
@@ -44,11 +44,11 @@ impl Freshness {
         let Some(position) = self.positions.get(&metric.class) else { return };
         let Some(value) = values.get(*position).map(|value| number(*value)) else { return };
         let (last, since, longest) = self.nodes.entry(node()).or_insert((value, time, 0));
-        *longest = (*longest).max(time.saturating_sub(*since));
         // Several ranks may have read it, one of them a moment before another.
         if value > *last {
             (*last, *since) = (value, time);
         }
+        *longest = (*longest).max(time.saturating_sub(*since));
     }
 
     /// Returns the reasons why joules are in doubt, one line for each node.
@@ -118,7 +118,8 @@ pub(crate) struct Meter {
     pub node: String,
     pub counter: String,
     prints: BTreeSet<u64>,
-    /// The hash of all values, if these do not vary enough for prints, and the name does not show that the meter is the node's own.
+    /// The hash of all values, if these do not vary enough for prints, and the name does not show that the meter is the node's
+    /// own.
     all: Option<u64>,
 }
 

@@ -276,8 +276,13 @@ impl PartNames {
     /// Returns the part of the node that a metric counts. The name of a node in it, such as `gpu02` in `lab.gpu02.power`, says
     /// nothing about the part.
     fn counted(&self, metric: &str) -> Counted {
-        if self.are_of_likwid && ["Energy [J]", "Power [W]"].contains(&metric) {
-            return Counted { level: Some(Level::Package), ..Counted::default() };
+        let of_likwid = match metric {
+            "Energy [J]" | "Power [W]" => Some(Level::Package),
+            "Energy L3 [J]" | "Power L3 [W]" => Some(Level::Uncore),
+            _ => None,
+        };
+        if of_likwid.is_some() && self.are_of_likwid {
+            return Counted { level: of_likwid, ..Counted::default() };
         }
         if let Some(text) = self.of_grace.get(metric) {
             return Counted::by_name(text);

@@ -152,7 +152,12 @@ fn doubt_of_readings(found: &Found, attributor: &Attributor) -> Option<String> {
             )
         });
     }
-    let always_uses = ["cpu", "node"].contains(&found.traits.kind.as_str());
+    // Single cores and an integrated GPU may sleep.
+    let level = found.counted.level;
+    let is_one = |of: &Level| {
+        matches!(of, Level::Package | Level::Grace | Level::Module | Level::Platform | Level::Node)
+    };
+    let always_uses = level.as_ref().is_some_and(is_one);
     let still = figures.still_ticks as f64 / attributor.ticks_per_second as f64;
     // Some counters change every few seconds only.
     let usual = (seconds_of(attributor, number) - still) / device.rise_count().max(1) as f64;

@@ -369,7 +369,7 @@ impl Place {
         // A part of a GPU, such as a tile, need not be of a known class.
         let is_in_gpu = within.iter().skip(1).any(|part| counted_at(part).level.is_some_and(is_gpu));
         let own = within.first().and_then(|innermost| counted_at(innermost).level);
-        let level = if is_in_gpu { Some(Level::GpuPart) } else { own };
+        let level = if is_in_gpu && !own.is_some_and(is_gpu) { Some(Level::GpuPart) } else { own };
         let counted = Counted { level, ..counted };
         Place {
             node: node_name(definitions, &path[node..]),
