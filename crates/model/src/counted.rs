@@ -81,8 +81,8 @@ fn words(name: &str) -> Vec<(String, Option<u32>)> {
 /// The words before the number of the socket in the texts of NVIDIA Grace's power meters, such as `CPU Power Socket 0`.
 pub const GRACE_SOCKET: &str = " Power Socket ";
 
-/// Libraries that measure processors: their `gpu` is a part of the package. PAPI's `amd_smi`
-/// names them by their socket, as in `energy_socket=0`, and GPUs by their device.
+/// Libraries that measure processors: their `gpu` is a part of the package. PAPI's `amd_smi` names processors by their socket, as
+/// in `energy_socket=0`, and GPUs by their device.
 const PROCESSOR_LIBRARIES: [&str; 5] = ["rapl", "x86_energy", "power/energy-", "powercap", "socket="];
 
 /// Words in names of metrics of GPUs.

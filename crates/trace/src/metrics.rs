@@ -150,7 +150,13 @@ impl Metrics {
     pub fn describe(&self, definitions: &Definitions, series: Series) -> Option<Found> {
         let metric = definitions.metric_members.get(series.member)?;
         let quantity = quantity_of(metric);
-        let place = Place::new(definitions, series.location, series.instance, &metric.name);
+        let mut place = Place::new(definitions, series.location, series.instance, &metric.name);
+        if let Some(text) = text_of_grace(metric)
+            && place.part.is_empty()
+        {
+            // All of a node's meters may have the same name.
+            (place.part, place.counted) = (text.to_owned(), Counted::by_name(text));
+        }
         let is_exception = self.exceptions.contains(&(place.node.clone(), metric.name.clone()));
         if self.left_out.measured.contains(&metric.name) != is_exception {
             return None;
@@ -230,19 +236,25 @@ const LIKWID_PARTS: [&str; 7] = ["PP0", "PP1", "DRAM", "Core", "L3", "PKG", "PLA
 struct PartNames {
     /// The names of the nodes.
     nodes: BTreeSet<String>,
-    /// The texts of NVIDIA Grace's meters, by metrics whose names do not have them.
-    of_grace: BTreeMap<String, String>,
+    /// Metrics of NVIDIA Grace's meters whose descriptions state what is counted.
+    of_grace: BTreeSet<String>,
     /// Metrics, without their numbers, that number packages or GPUs from 1 on, while others number the same ones from 0 on.
     from_one: BTreeSet<String>,
     /// Whether metrics have LIKWID's names, in which a package is not named.
     are_of_likwid: bool,
 }
 
+/// Returns the description of one of NVIDIA Grace's meters, such as `CPU Power Socket 0`, if the metric's name does not state what
+/// is counted.
+fn text_of_grace(member: &MetricMember) -> Option<&str> {
+    let text = Some(member.description.trim()).filter(|text| text.contains(GRACE_SOCKET));
+    text.filter(|_| Counted::by_name(&member.name).level.is_none())
+}
+
 impl PartNames {
     fn new(members: &[&MetricMember], nodes: BTreeSet<String>) -> PartNames {
-        let is_of_grace = |member: &&&MetricMember| member.description.contains(GRACE_SOCKET);
-        let of_grace = members.iter().filter(is_of_grace);
-        let of_grace = of_grace.map(|member| (member.name.clone(), member.description.clone())).collect();
+        let of_grace = members.iter().filter(|member| text_of_grace(member).is_some());
+        let of_grace = of_grace.map(|member| member.name.clone()).collect();
         let is_of_likwid = |member: &&MetricMember| {
             let words: Vec<&str> = member.name.split(' ').collect();
             match words[..] {
@@ -283,9 +295,6 @@ impl PartNames {
         };
         if of_likwid.is_some() && self.are_of_likwid {
             return Counted { level: of_likwid, ..Counted::default() };
-        }
-        if let Some(text) = self.of_grace.get(metric) {
-            return Counted::by_name(text);
         }
         let is_node = |part: &str| {
             let name = part.trim_end_matches(['.', '/', ':', ' ']);
@@ -352,7 +361,9 @@ fn wanted(members: &[&MetricMember], parts: &PartNames) -> (BTreeSet<String>, Le
         // A power is left out if an energy counts the same part; a power of an unknown part may already be contained in an
         // energy.
         let is_measured = energies.iter().any(|energy| parts.is_measured_by(&member.name, energy));
-        let has_known_part = metric_number(&member.name).is_some() || of.level.is_some();
+        let has_known_part = metric_number(&member.name).is_some()
+            || of.level.is_some()
+            || parts.of_grace.contains(&member.name);
         if is_measured {
             left_out.measured.insert(member.name.clone());
         } else if !energies.is_empty() && !has_known_part {

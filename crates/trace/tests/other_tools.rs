@@ -315,7 +315,8 @@ fn the_module_of_a_grace_hopper_contains_its_other_meters() {
     let texts = ["Module", "Grace", "CPU", "SysIO"].map(|part| format!("{part} Power Socket 0"));
     let watts = [500.0, 150.0, 100.0, 20.0];
     type Named = fn(usize, &str) -> (String, String);
-    let names: [Named; 3] = [
+    let names: [Named; 4] = [
+        |_, text| ("power1_average".to_owned(), text.to_owned()),
         |_, text| (text.to_owned(), String::new()),
         |chip, text| (format!("power_meter-acpi-{chip}/power1 ({text})"), String::new()),
         |chip, text| (format!("hwmon{chip}/power1_average"), text.to_owned()),
