@@ -78,11 +78,15 @@ fn words(name: &str) -> Vec<(String, Option<u32>)> {
     words
 }
 
-/// Libraries that measure processors: their `gpu` is a part of the package.
-const PROCESSOR_LIBRARIES: [&str; 4] = ["rapl", "x86_energy", "power/energy-", "powercap"];
+/// The words before the number of the socket in the texts of NVIDIA Grace's power meters, such as `CPU Power Socket 0`.
+pub const GRACE_SOCKET: &str = " Power Socket ";
+
+/// Libraries that measure processors: their `gpu` is a part of the package. PAPI's `amd_smi` names processors by their socket, as
+/// in `energy_socket=0`, and GPUs by their device.
+const PROCESSOR_LIBRARIES: [&str; 5] = ["rapl", "x86_energy", "power/energy-", "powercap", "socket="];
 
 /// Words in names of metrics of GPUs.
-const GPUS: [&str; 14] = [
+const GPUS: [&str; 18] = [
     "gpu",
     "gpus",
     "rocm",
@@ -97,6 +101,11 @@ const GPUS: [&str; 14] = [
     "hip",
     "dcgm",
     "amdgpu",
+    // Level Zero's names.
+    "xpu",
+    "zes",
+    "sysman",
+    "oneapi",
 ];
 /// Linux' drivers of GPUs.
 const GPU_DRIVERS: [&str; 4] = ["amdgpu", "nouveau", "xe", "i915"];
@@ -105,6 +114,8 @@ const PACKAGES: [&str; 10] =
     ["package", "packages", "pkg", "pckg", "socket", "esocket", "cpu", "cpus", "zone", "processor"];
 /// Words in names of metrics of cores, or of groups of cores.
 const CORES: [&str; 5] = ["core", "cores", "ecore", "ccd", "ccx"];
+/// Words in names of parts of a GPU: the tiles of a card are subdevices in Level Zero.
+const GPU_PARTS: [&str; 5] = ["mig", "tile", "subdevice", "core", "cores"];
 /// Words in names of metrics of whole nodes.
 const NODES: [&str; 11] = [
     "node", "blade", "system", "server", "chassis", "host", "machine", "board", "total", "overall",
@@ -136,7 +147,11 @@ impl Counted {
     /// Finds what a chip of Linux' sensors counts, by a name such as `amdgpu-pci-4300/power1 (PPT)`, as lo2s records it.
     fn by_chip(metric: &str) -> Option<Counted> {
         if metric.starts_with("power_meter-acpi-") {
-            return Some(Counted { level: Some(Level::Node), ..Counted::default() });
+            // The meters of NVIDIA Grace have labels that state the part.
+            let label = metric.split_once(" (").map(|(_, label)| label);
+            let of_grace = label.filter(|label| label.contains(GRACE_SOCKET));
+            let node = Counted { level: Some(Level::Node), ..Counted::default() };
+            return Some(of_grace.map_or(node, |label| Counted::by_words(&words(label), false)));
         }
         let (_, address) = metric.split_once("-pci-").filter(|(chip, _)| GPU_DRIVERS.contains(chip))?;
         let level = if address.contains("(card)") { Level::GpuBoard } else { Level::Gpu };
@@ -161,6 +176,8 @@ impl Counted {
     pub fn at(self, place: Counted) -> Counted {
         let level = match (self.level, place.level) {
             (None | Some(Level::Node), Some(level)) => Some(level),
+            // The energy of a GPU that is recorded for one of its tiles is that of the tile.
+            (Some(Level::Gpu | Level::GpuBoard), Some(Level::GpuPart)) => Some(Level::GpuPart),
             (level, _) => level,
         };
         Counted { level, package: place.package.or(self.package), number: place.number.or(self.number) }
@@ -178,16 +195,19 @@ impl Counted {
         let pp = words.iter().find(|(word, _)| word == "pp").and_then(|(_, number)| *number);
         let is_memory = has(&["dram", "ram", "mem", "memory", "ddr", "dimm", "hbm", "vram"]);
         let package = number_of(&PACKAGES);
+        // Grace's CPU and its IO have meters of their own, so that the first one is that of the cores alone.
+        let is_grace_cpu = matches!(words, [.., cpu, power, socket]
+            if [cpu, power, socket].map(|(word, _)| word.as_str()) == ["cpu", "power", "socket"]);
         let core = number_of(&CORES);
         let level = match () {
             // The metric covers both, as in `CPU + GPU`.
             () if !is_of_processors && has(&["cpu"]) && has(&["gpu"]) => Level::Node,
             () if !is_of_processors && (has(&GPUS) || number_of(&["card"]).is_some()) => {
-                let number = number_of(&["device", "gpu", "accel", "acc", "accelerator", "card"]);
+                let number = number_of(&["device", "gpu", "xpu", "accel", "acc", "accelerator", "card"]);
                 let is_module = has(&["nvml", "dcgm", "nvidia"]) && has(&["module"])
                     || words.contains(&("gh".to_owned(), Some(200)));
                 let level = match () {
-                    () if is_memory || has(&["mig"]) => Level::GpuPart,
+                    () if is_memory || has(&GPU_PARTS) => Level::GpuPart,
                     () if is_module => Level::Module,
                     () if has(&["board", "card", "module"]) => Level::GpuBoard,
                     () => Level::Gpu,
@@ -197,7 +217,7 @@ impl Counted {
             () if has(&["grace"]) && has(&["socket"]) && !has(&NODES) => Level::Grace,
             () if is_memory => Level::Memory,
             () if has(&["subzone"]) => Level::Subzone,
-            () if pp == Some(0) || has(&CORES) => Level::Cores,
+            () if pp == Some(0) || is_grace_cpu || has(&CORES) => Level::Cores,
             () if pp == Some(1) || has(&["uncore", "gpu", "igpu", "iod", "sysio"]) => Level::Uncore,
             () if has(&["module"]) && package.is_some() => Level::Module,
             () if has(&["psys", "platform"]) => Level::Platform,
@@ -240,7 +260,7 @@ impl Counted {
 }
 
 /// Words in the names of metrics that are in watts or joules but do not measure consumption.
-const NOT_CONSUMPTION: [&str; 31] = [
+const NOT_CONSUMPTION: [&str; 32] = [
     "cap",
     "limit",
     "limits",
@@ -271,6 +291,7 @@ const NOT_CONSUMPTION: [&str; 31] = [
     "headroom",
     "state",
     "uncertainty",
+    "resolution",
     // A delta is the consumption since the previous reading; another metric has the running sum.
     "delta",
 ];
@@ -378,6 +399,13 @@ mod tests {
             ("system/energy", Some(Node), None, None),
             ("gpu0 board energy", Some(GpuBoard), None, Some(0)),
             ("gpu0 memory energy", Some(GpuPart), None, Some(0)),
+            ("zes:::energy:device=1", Some(Gpu), None, Some(1)),
+            ("zes:::energy:device=1:subdevice=0", Some(GpuPart), None, Some(1)),
+            ("level_zero card 0 energy", Some(GpuBoard), None, Some(0)),
+            ("level_zero card 0 tile 1 energy", Some(GpuPart), None, Some(0)),
+            ("GPU_CORE_ENERGY", Some(GpuPart), None, None),
+            ("amd_smi:::energy_socket=1", Some(Package), Some(1), None),
+            ("amd_smi:::energy_socket=1_core=3", Some(Cores), Some(1), Some(3)),
             ("all gpus energy", Some(Gpu), None, None),
             ("card1 energy", Some(GpuBoard), None, Some(1)),
             ("network card energy", None, None, None),
@@ -388,7 +416,9 @@ mod tests {
             ("Combined Power (CPU + GPU)", Some(Node), None, None),
             ("Module Power Socket 0", Some(Module), Some(0), None),
             ("Grace Power Socket 1", Some(Grace), Some(1), None),
-            ("CPU Power Socket 1", Some(Package), Some(1), None),
+            ("CPU Power Socket 1", Some(Cores), Some(1), None),
+            ("power_meter-acpi-2/power1 (Grace Power Socket 1)", Some(Grace), Some(1), None),
+            ("pdu phase L3 power", None, None, None),
             ("SysIO Power Socket 1", Some(Uncore), Some(1), None),
             ("nvml:::NVIDIA_GH200_480GB:device_1:total_energy_consumption", Some(Module), None, Some(1)),
             ("nvml gpu 0 mig 1 energy", Some(GpuPart), None, Some(0)),
@@ -403,6 +433,8 @@ mod tests {
         assert_eq!(Counted::by_name("energy").at(package), package);
         let cores = Counted::by_name("core energy").at(package);
         assert_eq!((cores.level, cores.package), (Some(Cores), Some(1)));
+        let tile = Counted { level: Some(GpuPart), package: None, number: Some(1) };
+        assert_eq!(Counted::by_name("gpu energy").at(tile), tile);
     }
 
     #[test]
@@ -436,6 +468,7 @@ mod tests {
         assert!(contains(module, "gpu 0 power", false) && !contains(module, "gpu 1 power", false));
         assert!(
             !contains(module, "CPU Power Socket 1", false)
+                && !contains("CPU Power Socket 0", "SysIO Power Socket 0", true)
                 && !contains(hopper, "Grace Power Socket 1", false)
                 && !contains(grace, "gpu 0 power", false)
         );

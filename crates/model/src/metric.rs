@@ -123,7 +123,8 @@ fn factor_of_prefix(prefix: &str, is_symbol: bool) -> Option<f64> {
         ("", _) => 1.0,
         ("p", _) => 1e-12,
         ("n", _) => 1e-9,
-        ("u" | "\u{b5}" | "\u{3bc}", _) => 1e-6,
+        // Some tools write units in capitals, as in `UJ`.
+        ("u" | "U" | "\u{b5}" | "\u{3bc}", _) => 1e-6,
         ("m", _) => 1e-3,
         ("k" | "K", _) => 1e3,
         ("M", _) => 1e6,
@@ -171,6 +172,10 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
         () if contains_any(&["rocm_smi:::energy_count:device=", "amd_smi:::energy_consumed:device="]) => {
             Some(Quantity::Energy(1e-6))
         }
+        // These are processors and, with `_core=` in their names, cores.
+        () if contains_any(&["amd_smi:::energy_"]) && contains_any(&["socket="]) => {
+            Some(Quantity::Energy(1e-6))
+        }
         () if contains_any(&[
             "rocm_smi:::power_average:device=",
             "rocm_smi:::average_socket_power:device=",
@@ -213,7 +218,7 @@ fn is_hwmon_file(metric: &str, of: &str, files: &[&str]) -> bool {
     named.and_then(|file| file.strip_prefix('_')).is_some_and(|file| files.contains(&file))
 }
 
-/// Returns the quantity of a name that ends in its unit, such as `energy_uj` or `power-mW`.
+/// Returns the quantity of a name that ends in its unit, such as `energy_uj`, `power-mW` or LIKWID's `Energy DRAM [J]`.
 fn quantity_of_last_word(metric: &str) -> Option<Quantity> {
     let (before, last) = metric.rsplit_once(['_', '-', '/', '.', ' '])?;
     let unit = match last.trim_matches(['(', ')', '[', ']']) {
@@ -224,7 +229,7 @@ fn quantity_of_last_word(metric: &str) -> Option<Quantity> {
         "uw" | "uW" | "UW" => Quantity::Power(1e-6),
         "mw" | "mW" => Quantity::Power(1e-3),
         "w" | "W" | "watts" | "Watts" => Quantity::Power(1.0),
-        _ => return None,
+        other => quantity_of_unit(other)?,
     };
     let before = before.to_lowercase();
     let is_consistent = match unit {
@@ -362,6 +367,10 @@ mod tests {
             ("milliJoules", Some(Energy(1e-3))),
             ("mWatts", Some(Power(1e-3))),
             ("Kilowatts", Some(Power(1e3))),
+            ("KW", Some(Power(1e3))),
+            ("UW", Some(Power(1e-6))),
+            ("kilojoules", Some(Energy(1e3))),
+            ("mWh", Some(Energy(3.6))),
             ("watt-hours", Some(Energy(3600.0))),
             ("uj", Some(Energy(1e-6))),
             ("0.5 Joules", Some(Energy(0.5))),
@@ -374,6 +383,8 @@ mod tests {
             ("FLOP/J", None),
             ("W/m2", None),
             ("news", None),
+            // Apparent power, which is more than the power that is used.
+            ("VA", None),
         ] {
             assert_eq!(quantity_of_unit(unit), quantity, "{unit}");
         }
@@ -404,6 +415,13 @@ mod tests {
             ("A2coretemp:::hwmon2:power1_input", Some(Power(1e-6))),
             ("coretemp:::hwmon2:energy1_input", Some(Energy(1e-6))),
             ("coretemp:::hwmon2:power1_label", None),
+            ("amd_smi:::energy_socket=0", Some(Energy(1e-6))),
+            ("amd_smi:::energy_socket=0_core=3", Some(Energy(1e-6))),
+            ("Energy [J]", Some(Energy(1.0))),
+            ("Energy DRAM [J]", Some(Energy(1.0))),
+            ("Power PP0 [W]", Some(Power(1.0))),
+            ("energy_kWh", Some(Energy(3.6e6))),
+            ("power_raw", None),
             ("torque_j", None),
             ("PAPI_TOT_INS", None),
         ] {

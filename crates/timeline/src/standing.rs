@@ -38,16 +38,16 @@ fn may_be_one(one: (&DeviceInfo, &CountedPart), other: (&DeviceInfo, &CountedPar
     names[0] != names[1] && zones[0] == zones[1] || dies[0].is_some() && dies[0] == dies[1]
 }
 
-/// Whether two counters of another tool's trace differ only in the numbers in their names, so that only their values can show that
-/// they are one.
+/// Whether two counters of another tool's trace differ only in the numbers in their names or in those of the parts that they are
+/// about, such as two CPUs of one core, so that only their values can show that they are one.
 fn are_numbered(one: &Device, other: &Device) -> bool {
     let [first, second] = [one, other].map(|device| &device.info);
     let is_energy_of_other_tool = |info: &DeviceInfo| info.unit == Unit::Joules && info.is_by_other_tool;
     is_energy_of_other_tool(first)
         && is_energy_of_other_tool(second)
         && first.node == second.node
-        && first.metric != second.metric
-        && without_numbers(&first.metric) == without_numbers(&second.metric)
+        && first.counter != second.counter
+        && without_numbers(&first.counter) == without_numbers(&second.counter)
         && !one.is_power()
         && !other.is_power()
 }
@@ -93,8 +93,8 @@ impl Attributor {
 
     /// Returns the key by which devices are in the order of the numbers in their names.
     fn order(&self, device: usize) -> (usize, &str) {
-        let metric = self.devices[device].info.metric.as_str();
-        (metric.len(), metric)
+        let counter = self.devices[device].info.counter.as_str();
+        (counter.len(), counter)
     }
 
     /// Decides which devices show another one's counter.

@@ -578,7 +578,7 @@ impl EventHandler for Writer<'_, '_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> Flow {
-        let samples = self.found.samples(location, metric, values, &mut self.attributor);
+        let samples = self.found.samples(location, time, (metric, values), &mut self.attributor);
         let written = samples.into_iter().try_for_each(|(device, value)| self.sample(device, time, value));
         self.count(written)
     }

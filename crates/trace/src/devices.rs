@@ -3,8 +3,10 @@
 use crate::evidence;
 use crate::index::number;
 use crate::left_out::Shown;
+use crate::meters::{Freshness, Meter, Prints};
 use crate::metric_recorders::{ReadBy, Recorders};
 use crate::metrics::{Found, Metrics, OnNodes};
+use crate::places::{Place, nodes_of};
 use crate::series::{Key, Series};
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::topology::CounterEvidence;
@@ -32,6 +34,10 @@ pub(crate) struct TraceDevices<'a> {
     pub is_undecided: bool,
     /// Observations of metrics whose joules may be missing.
     pub shown: HashMap<Series, Shown>,
+    pub freshness: Freshness,
+    /// The values of each device, by its number, if the trace has several nodes.
+    prints: HashMap<usize, Prints>,
+    has_nodes: bool,
 }
 
 impl<'a> TraceDevices<'a> {
@@ -54,6 +60,9 @@ impl<'a> TraceDevices<'a> {
             found: Vec::new(),
             is_undecided: false,
             shown: HashMap::new(),
+            freshness: Freshness::new(definitions),
+            prints: HashMap::new(),
+            has_nodes: nodes_of(definitions).len() > 1,
         }
     }
 
@@ -85,10 +94,13 @@ impl<'a> TraceDevices<'a> {
     pub fn samples(
         &mut self,
         location: LocationRef,
-        metric: MetricRef,
-        values: &[MetricValue],
+        time: u64,
+        (metric, values): (MetricRef, &[MetricValue]),
         attributor: &mut Attributor,
     ) -> Vec<(usize, MetricValue)> {
+        let definitions = self.definitions;
+        let node = || Place::new(definitions, location, metric.instance, "").node;
+        self.freshness.read(time, metric, values, node);
         for (member, value) in self.metrics.doubtful_values(metric, values) {
             let series = Series { location, member, instance: metric.instance };
             self.shown.entry(series).or_default().add(number(value));
@@ -105,9 +117,26 @@ impl<'a> TraceDevices<'a> {
                     device
                 }
             };
+            if let Some(device) = device.filter(|_| self.has_nodes)
+                && attributor.devices[device].info.is_by_other_tool
+            {
+                let is_power = attributor.devices[device].is_power();
+                self.prints.entry(device).or_default().add(number(value), is_power);
+            }
             samples.extend(device.map(|device| (device, value)));
         }
         samples
+    }
+
+    /// Returns the devices of other tools that may be meters of several nodes.
+    pub fn meters(&self) -> Vec<Meter> {
+        let by_others = self.found.iter().filter(|found| found.recorded.is_by_other_tool);
+        let meter = |found: &Found| {
+            let counter = found.recorded.counter(&found.device.metric);
+            let has_known_part = found.counted.level.is_some();
+            Meter::new(&found.device.node, counter, self.prints.get(&found.number?)?, has_known_part)
+        };
+        by_others.filter_map(meter).collect()
     }
 
     /// Finds the device of a series at its first sample.

@@ -32,7 +32,10 @@ const NAMES_MAX: usize = 16;
 impl LeftOut {
     /// Whether a metric's unit or name suggests energy or power.
     pub fn looks_like_energy(member: &MetricMember) -> bool {
-        quantity_of(member).is_some() || looks_like_energy(&member.name) || looks_like_energy(&member.unit)
+        quantity_of(member).is_some()
+            || looks_like_energy(&member.name)
+            || looks_like_energy(&member.unit)
+            || is_apparent_power(&member.unit)
     }
 
     /// Whether joules of the metric may be missing in the figures.
@@ -73,6 +76,14 @@ impl LeftOut {
         }
         notes
     }
+}
+
+/// Whether a unit is that of volts times amperes, such as `kVA`, which is more than the power that is used.
+fn is_apparent_power(unit: &str) -> bool {
+    let letters: String = unit.chars().filter(|c| c.is_alphabetic()).collect();
+    let word = letters.to_lowercase();
+    ["VA", "mVA", "kVA", "MVA"].contains(&letters.as_str())
+        || ["voltampere", "voltamperes", "voltamps"].contains(&word.as_str())
 }
 
 /// The readings of a metric that is left out: their sum and number.

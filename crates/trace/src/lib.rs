@@ -26,6 +26,7 @@
 //! waited_energy.rs     the energy that each location uses while it waits, for the trace
 //! waits.rs             a trace's ranks and communicators, and its events of communication
 //! power.rs             the power that is attributed to each location, recorded for the run's trace
+//! meters.rs            Cray's freshness, and meters that several nodes have recorded
 //! merged.rs            a trace's events with sampled frames around recorded calls
 //! nesting.rs           leaves that did not match
 //! calls/               single calls with their joules
@@ -49,6 +50,7 @@ pub mod join;
 mod left_out;
 mod locations;
 mod merged;
+mod meters;
 mod metric_recorders;
 mod metrics;
 mod nesting;

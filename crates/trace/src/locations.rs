@@ -10,6 +10,7 @@ use ampere_model::{LocationKind, RegionRef};
 use ampere_timeline::attributor::{Attributor, LocationInfo};
 use ampere_timeline::pipeline::{Pipeline, Stream};
 use otf2::{Definitions, LocationGroupRef, LocationRef, LocationType};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 #[derive(Clone, Copy)]
 pub(crate) struct LocationState {
@@ -51,15 +52,36 @@ pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor
     regions
 }
 
-/// Adds the trace's locations, or only those of a share, except those in `missing`, which have no event file.
+/// Returns the threads without frames of processes whose first thread is one of them and in which another thread has frames. Such
+/// a thread only records metrics, so that the first thread with frames is the process' main thread.
+pub(crate) fn threads_without_frames(
+    definitions: &Definitions,
+    mut has_frames: impl FnMut(LocationRef) -> bool,
+) -> BTreeSet<LocationRef> {
+    let mut processes: HashMap<Option<LocationGroupRef>, Vec<(LocationRef, bool)>> = HashMap::new();
+    for (reference, location) in definitions.locations.iter() {
+        let is_recorded = evidence::samples(definitions, reference).is_none();
+        if location.kind == LocationType::CpuThread && is_recorded && !evidence::is_of_other_threads(location)
+        {
+            processes.entry(location.group).or_default().push((reference, has_frames(reference)));
+        }
+    }
+    let has = |(_, has): &(LocationRef, bool)| *has;
+    processes.retain(|_, threads| !threads.first().is_none_or(has) && threads.iter().any(has));
+    processes.into_values().flatten().filter(|thread| !has(thread)).map(|(thread, _)| thread).collect()
+}
+
+/// Adds the trace's locations, or only those of a share, except those in `missing`, which have no event file. No thread in
+/// `without_frames` is a main thread.
 pub(crate) fn add_locations(
     definitions: &Definitions,
     share: Option<&Share>,
     missing: &[LocationRef],
+    without_frames: &BTreeSet<LocationRef>,
     pipeline: &mut Pipeline,
 ) -> NumberTable<LocationState> {
     let mut all = NumberTable::default();
-    let mut mains = std::collections::HashSet::new();
+    let mut mains = HashSet::new();
     let ranks = Ranks::of(definitions);
     let owners = evidence::owners(definitions);
     let is_wanted = |location| share.is_none_or(|share| share.has(definitions, location));
@@ -73,7 +95,9 @@ pub(crate) fn add_locations(
         // The first thread of a group is the process' main thread, even if its events are missing. Every location of stack
         // samples counts as a main one, whichever thread it belongs to, as in a live run.
         let samples = evidence::samples(definitions, reference);
-        let is_thread = kind == LocationKind::CpuThread && !evidence::is_of_other_threads(location);
+        let is_thread = kind == LocationKind::CpuThread
+            && !evidence::is_of_other_threads(location)
+            && !without_frames.contains(&reference);
         let main = is_thread && (mains.insert(location.group) || samples.is_some());
         if missing.contains(&reference) {
             continue;

@@ -10,7 +10,7 @@ use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::ControlFlow;
 
 /// After this number of events, those whose CPU time is known by then are passed on.
@@ -54,7 +54,7 @@ impl<'a, H: EventHandler> Merged<'a, H> {
     pub fn new(definitions: &Definitions, missing: &[LocationRef], inner: &'a mut H) -> Merged<'a, H> {
         let attributor = Attributor::new(Config::default(), definitions.clock.timer_resolution);
         let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
-        let mut locations = add_locations(definitions, None, missing, &mut pipeline);
+        let mut locations = add_locations(definitions, None, missing, &BTreeSet::new(), &mut pipeline);
         let mut attributor = pipeline.attributor;
         let mut regions = add_regions(definitions, &mut attributor);
         let numbered = definitions

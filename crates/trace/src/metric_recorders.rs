@@ -514,9 +514,15 @@ impl Compared {
         let risen = (one.joules - begun.0).min(other.joules - begun.1);
         let unseen =
             one.watts.max(other.watts) * pair.seconds.iter().sum::<f64>() + update + between_readings;
-        // A recorder has no reason to record one counter twice.
-        let is_one_location = one.series.location == other.series.location;
-        let is_shown = risen > 0.0 && risen + digits >= PROVING_RISE_RATIO * unseen && !is_one_location;
+        // A recorder has no reason to record one counter twice, unless it is for each hardware thread of a core.
+        let is_of_part = |track: &Track| track.series.instance.is_some() && track.place.users.is_empty();
+        let is_one_location =
+            one.series.location == other.series.location && !(is_of_part(one) && is_of_part(other));
+        // Two idle GPUs may have the same constant power, which sensors round to watts.
+        let is_constant = |track: &Track| track.is_power && track.changes <= digits;
+        let may_be_idle = self.is_gpu && is_constant(one) && is_constant(other);
+        let is_shown =
+            risen > 0.0 && risen + digits >= PROVING_RISE_RATIO * unseen && !is_one_location && !may_be_idle;
         if is_shown { Verdict::One } else { Verdict::Unclear }
     }
 }

@@ -10,7 +10,9 @@ use crate::index::{quality_of, recorded_metrics};
 use crate::left_out::LeftOut;
 use crate::places::{Place, nodes_of};
 use crate::series::{Key, Series, quantity_of, scaled};
-use ampere_model::counted::{Counted, is_not_consumption, without_kind_of_reading};
+use ampere_model::counted::{
+    Counted, GRACE_SOCKET, Level, is_not_consumption, without_kind_of_reading, without_numbers,
+};
 use ampere_model::{Quality, Quantity, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded, counter_name};
@@ -34,8 +36,7 @@ pub(crate) struct Metrics {
     doubtful: Members,
     /// Names of the metrics that are devices.
     names: BTreeSet<String>,
-    /// The names of the nodes.
-    nodes: BTreeSet<String>,
+    parts: PartNames,
     /// Metrics that look like energy or power but are not devices.
     pub left_out: LeftOut,
     /// Powers that are devices on some nodes only: an energy of the trace counts the same part, but on these nodes it is absent
@@ -48,9 +49,9 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub fn new(definitions: &Definitions, config: &Config) -> Metrics {
         let members: Vec<&MetricMember> = recorded_metrics(definitions).collect();
-        let nodes = nodes_of(definitions);
+        let parts = PartNames::new(&members, nodes_of(definitions));
         let (mut names, mut left_out) = match config.devices.is_empty() {
-            true => wanted(&members, &nodes),
+            true => wanted(&members, &parts),
             false => configured(&members, config),
         };
         let relative = members.iter().filter(|member| names.contains(&member.name) && is_relative(member));
@@ -76,7 +77,7 @@ impl Metrics {
         let doubtful = of(&|member| left_out.is_doubtful(&member.name));
         let energy_is_known =
             !classes.is_empty() || members.iter().any(|member| quantity_of(member).is_some());
-        Metrics { classes, doubtful, names, nodes, left_out, exceptions: OnNodes::new(), energy_is_known }
+        Metrics { classes, doubtful, names, parts, left_out, exceptions: OnNodes::new(), energy_is_known }
     }
 
     /// Uses powers instead of energies on nodes where the energies of the same parts are absent or never rise.
@@ -122,7 +123,7 @@ impl Metrics {
                 continue; // its energy may be that of other nodes
             }
             let is_measured = |energy: &&Found| {
-                energy.device.node == node && is_measured_by(name, &energy.device.metric, &self.nodes)
+                energy.device.node == node && self.parts.is_measured_by(name, &energy.device.metric)
             };
             if !rising.iter().any(is_measured) {
                 let of = without_kind_of_reading(&device_name(name));
@@ -135,9 +136,9 @@ impl Metrics {
         let powers: Vec<(String, String)> = taken.into_iter().map(|((node, _), name)| (node, name)).collect();
         let is_replaced = |energy: &&&Found| {
             let device = &energy.device;
-            powers.iter().any(|(node, power)| {
-                *node == device.node && is_measured_by(power, &device.metric, &self.nodes)
-            })
+            powers
+                .iter()
+                .any(|(node, power)| *node == device.node && self.parts.is_measured_by(power, &device.metric))
         };
         let energies = silent.iter().filter(is_replaced);
         let energies = energies.map(|energy| (energy.device.node.clone(), energy.device.metric.clone()));
@@ -149,7 +150,13 @@ impl Metrics {
     pub fn describe(&self, definitions: &Definitions, series: Series) -> Option<Found> {
         let metric = definitions.metric_members.get(series.member)?;
         let quantity = quantity_of(metric);
-        let place = Place::new(definitions, series.location, series.instance, &metric.name);
+        let mut place = Place::new(definitions, series.location, series.instance, &metric.name);
+        if let Some(text) = text_of_grace(metric)
+            && place.part.is_empty()
+        {
+            // All of a node's meters may have the same name.
+            (place.part, place.counted) = (text.to_owned(), Counted::by_name(text));
+        }
         let is_exception = self.exceptions.contains(&(place.node.clone(), metric.name.clone()));
         if self.left_out.measured.contains(&metric.name) != is_exception {
             return None;
@@ -180,7 +187,7 @@ impl Metrics {
             recorder: place.part.clone(),
             is_by_other_tool: own_quality.is_none(),
         };
-        let counted = counted_of(&metric.name, &self.nodes).at(place.counted);
+        let counted = self.parts.counted(&metric.name).at(place.counted);
         let traits = stated.clone().unwrap_or_else(|| CounterTraits::by_name(&metric.name, &self.names));
         let kind = traits.kind.clone();
         let kind =
@@ -221,23 +228,97 @@ fn values_of<'a>(
     members.iter().filter_map(|(position, member)| Some((*member, *values.get(*position)?)))
 }
 
-/// Returns the part of the node that a metric counts, by its name. The name of a node in it, such as `gpu02` in `lab.gpu02.power`,
-/// says nothing about the part.
-fn counted_of(metric: &str, nodes: &BTreeSet<String>) -> Counted {
-    let is_node = |part: &str| {
-        let name = part.trim_end_matches(['.', '/', ':', ' ']);
-        name.contains(|c: char| c.is_ascii_digit()) && nodes.contains(name)
-    };
-    let parts = metric.split_inclusive(['.', '/', ':', ' ']).filter(|part| !is_node(part));
-    Counted::by_name(&parts.collect::<String>())
+/// Words for parts in LIKWID's names, such as `Energy DRAM [J]`.
+const LIKWID_PARTS: [&str; 7] = ["PP0", "PP1", "DRAM", "Core", "L3", "PKG", "PLATFORM"];
+
+/// Finds the part of the node that a metric counts, by its name and those of the other metrics.
+#[derive(Clone, Default)]
+struct PartNames {
+    /// The names of the nodes.
+    nodes: BTreeSet<String>,
+    /// Metrics of NVIDIA Grace's meters whose descriptions state what is counted.
+    of_grace: BTreeSet<String>,
+    /// Metrics, without their numbers, that number packages or GPUs from 1 on, while others number the same ones from 0 on.
+    from_one: BTreeSet<String>,
+    /// Whether metrics have LIKWID's names, in which a package is not named.
+    are_of_likwid: bool,
 }
 
-/// Whether an energy measures the same part as a power, according to their names. A power without a number is that of all parts
-/// of its kind.
-fn is_measured_by(power: &str, energy: &str, nodes: &BTreeSet<String>) -> bool {
-    let (of, other) = (counted_of(power, nodes), counted_of(energy, nodes));
-    let is_of_all = !of.is_numbered() && of.level == other.level;
-    device_name(power) == device_name(energy) || of.level.is_some() && (of == other || is_of_all)
+/// Returns the description of one of NVIDIA Grace's meters, such as `CPU Power Socket 0`, if the metric's name does not state what
+/// is counted.
+fn text_of_grace(member: &MetricMember) -> Option<&str> {
+    let text = Some(member.description.trim()).filter(|text| text.contains(GRACE_SOCKET));
+    text.filter(|_| Counted::by_name(&member.name).level.is_none())
+}
+
+impl PartNames {
+    fn new(members: &[&MetricMember], nodes: BTreeSet<String>) -> PartNames {
+        let of_grace = members.iter().filter(|member| text_of_grace(member).is_some());
+        let of_grace = of_grace.map(|member| member.name.clone()).collect();
+        let is_of_likwid = |member: &&MetricMember| {
+            let words: Vec<&str> = member.name.split(' ').collect();
+            match words[..] {
+                ["Energy", part, "[J]"] | ["Power", part, "[W]"] => LIKWID_PARTS.contains(&part),
+                _ => false,
+            }
+        };
+        let are_of_likwid = members.iter().any(is_of_likwid);
+        let mut names = PartNames { nodes, of_grace, from_one: BTreeSet::new(), are_of_likwid };
+        let mut numbers: BTreeMap<(Option<Level>, String), BTreeSet<u32>> = BTreeMap::new();
+        for member in members.iter().filter(|member| LeftOut::looks_like_energy(member)) {
+            let counted = names.counted(&member.name);
+            let number = if counted.level == Some(Level::Gpu) { counted.number } else { counted.package };
+            let is_part = matches!(counted.level, Some(Level::Gpu | Level::Package));
+            if let Some(number) = number.filter(|_| is_part) {
+                numbers.entry((counted.level, without_numbers(&member.name))).or_default().insert(number);
+            }
+        }
+        let is_from = |first: u32, of: &BTreeSet<u32>| of.iter().copied().eq(first..first + of.len() as u32);
+        for ((level, name), own) in numbers.iter().filter(|(_, own)| own.len() > 1 && is_from(1, own)) {
+            let is_same = |((other, _), of): (&(Option<Level>, String), &BTreeSet<u32>)| {
+                other == level && of.len() == own.len() && is_from(0, of)
+            };
+            if numbers.iter().any(is_same) {
+                names.from_one.insert(name.clone());
+            }
+        }
+        names
+    }
+
+    /// Returns the part of the node that a metric counts. The name of a node in it, such as `gpu02` in `lab.gpu02.power`, says
+    /// nothing about the part.
+    fn counted(&self, metric: &str) -> Counted {
+        let of_likwid = match metric {
+            "Energy [J]" | "Power [W]" => Some(Level::Package),
+            "Energy L3 [J]" | "Power L3 [W]" => Some(Level::Uncore),
+            _ => None,
+        };
+        if of_likwid.is_some() && self.are_of_likwid {
+            return Counted { level: of_likwid, ..Counted::default() };
+        }
+        let is_node = |part: &str| {
+            let name = part.trim_end_matches(['.', '/', ':', ' ']);
+            name.contains(|c: char| c.is_ascii_digit()) && self.nodes.contains(name)
+        };
+        let parts = metric.split_inclusive(['.', '/', ':', ' ']).filter(|part| !is_node(part));
+        let counted = Counted::by_name(&parts.collect::<String>());
+        if self.from_one.is_empty() || !self.from_one.contains(&without_numbers(metric)) {
+            return counted;
+        }
+        let before = |number: Option<u32>| number.map(|number| number.saturating_sub(1));
+        match counted.level {
+            Some(Level::Gpu) => Counted { number: before(counted.number), ..counted },
+            _ => Counted { package: before(counted.package), ..counted },
+        }
+    }
+
+    /// Whether an energy measures the same part as a power, according to their names. A power without a number is that of all
+    /// parts of its kind.
+    fn is_measured_by(&self, power: &str, energy: &str) -> bool {
+        let (of, other) = (self.counted(power), self.counted(energy));
+        let is_of_all = !of.is_numbered() && of.level == other.level;
+        device_name(power) == device_name(energy) || of.level.is_some() && (of == other || is_of_all)
+    }
 }
 
 /// Returns the names of the metrics that the settings make devices, and those that look like energy but are left out.
@@ -256,7 +337,7 @@ fn configured(members: &[&MetricMember], config: &Config) -> (BTreeSet<String>, 
 }
 
 /// Returns the names of the metrics that are devices without any setting, and those that are left out, by the reason.
-fn wanted(members: &[&MetricMember], nodes: &BTreeSet<String>) -> (BTreeSet<String>, LeftOut) {
+fn wanted(members: &[&MetricMember], parts: &PartNames) -> (BTreeSet<String>, LeftOut) {
     let mut left_out = LeftOut::default();
     let (mut energies, mut powers) = (BTreeSet::new(), Vec::new());
     for member in members {
@@ -276,11 +357,13 @@ fn wanted(members: &[&MetricMember], nodes: &BTreeSet<String>) -> (BTreeSet<Stri
     }
     let mut taken: BTreeMap<String, String> = BTreeMap::new();
     for member in powers {
-        let (name, of) = (device_name(&member.name), counted_of(&member.name, nodes));
+        let (name, of) = (device_name(&member.name), parts.counted(&member.name));
         // A power is left out if an energy counts the same part; a power of an unknown part may already be contained in an
         // energy.
-        let is_measured = energies.iter().any(|energy| is_measured_by(&member.name, energy, nodes));
-        let has_known_part = metric_number(&member.name).is_some() || of.level.is_some();
+        let is_measured = energies.iter().any(|energy| parts.is_measured_by(&member.name, energy));
+        let has_known_part = metric_number(&member.name).is_some()
+            || of.level.is_some()
+            || parts.of_grace.contains(&member.name);
         if is_measured {
             left_out.measured.insert(member.name.clone());
         } else if !energies.is_empty() && !has_known_part {
@@ -349,11 +432,11 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ampere_model::counted::Level;
 
     #[test]
     fn the_name_of_a_node_says_nothing_about_what_is_counted() {
         let nodes: BTreeSet<String> = ["gpu02", "node", "mem1"].map(str::to_owned).into();
+        let parts = PartNames { nodes, ..PartNames::default() };
         for (metric, level) in [
             ("lab.gpu02.power", None),
             ("lab.gpu02.s0.package.power", Some(Level::Package)),
@@ -361,13 +444,13 @@ mod tests {
             ("lab.gpu03.power", Some(Level::Gpu)),
             ("node.power", Some(Level::Node)),
         ] {
-            assert_eq!(counted_of(metric, &nodes).level, level, "{metric}");
+            assert_eq!(parts.counted(metric).level, level, "{metric}");
         }
     }
 
     #[test]
     fn a_power_is_measured_by_an_energy_of_the_same_part_or_of_one_of_its_kind() {
-        let nodes = BTreeSet::new();
+        let parts = PartNames::default();
         for (power, energy, is_measured) in [
             ("cpu power", "rapl:::PACKAGE_ENERGY:PACKAGE1", true),
             ("cpu 0 power", "rapl:::PACKAGE_ENERGY:PACKAGE1", false),
@@ -375,7 +458,7 @@ mod tests {
             ("ID1::socket_power", "ID0::energy_count", false),
             ("power", "node energy", false),
         ] {
-            assert_eq!(is_measured_by(power, energy, &nodes), is_measured, "{power}, {energy}");
+            assert_eq!(parts.is_measured_by(power, energy), is_measured, "{power}, {energy}");
         }
     }
 }

@@ -5,7 +5,8 @@ use crate::cpu_times::CpuTimes;
 use crate::devices::TraceDevices;
 use crate::index::{self, calls_attribute, correlation_attribute, missing_line};
 use crate::left_out::{self, Shown};
-use crate::locations::{LocationState, add_locations, add_regions};
+use crate::locations::{LocationState, add_locations, add_regions, threads_without_frames};
+use crate::meters::{Freshness, Meter};
 use crate::metric_recorders::Recorders;
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
@@ -242,7 +243,9 @@ pub fn attribute_share(path: &Path, mut options: AttributionOptions, share: &Sha
     // - Readings turned out to be wrong; without them, others may be found to be wrong.
     // - A device turned out to have fewer joules than its parts; without it, the same may be found of another.
     // - The power of a device while nothing of the run was active turned out to be different.
-    // The first two cases need only one repetition, as it begins with the devices and the ends that this pass found.
+    // - The first thread of a process had no frames, and another one had, which is the main thread then.
+    // The first two cases and the last one need only one repetition, as it begins with the devices, the ends and the threads that
+    // this pass found.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
         (part, known) = attribute_once(path, &mut options, share, known)?;
@@ -291,6 +294,10 @@ struct Known {
     /// For each location whose events end, with frames still open, before samples that had been read already: the number of its
     /// enters and leaves, after which these frames end.
     ends: HashMap<u64, u64>,
+    /// The threads that only record metrics: see [`threads_without_frames`].
+    without_frames: BTreeSet<LocationRef>,
+    /// Whether these threads were not known before the pass.
+    has_new_mains: bool,
     /// For each device, the ranges of its readings that are wrong.
     wrong: HashMap<usize, Vec<(u64, u64)>>,
     /// Whether some wrong readings were not known before the pass.
@@ -312,6 +319,8 @@ struct Known {
     missing: BTreeSet<String>,
     /// The observations of such metrics.
     shown: HashMap<Series, Shown>,
+    freshness: Freshness,
+    meters: Vec<Meter>,
 }
 
 impl Known {
@@ -319,6 +328,7 @@ impl Known {
     fn is_to_be_repeated(&self) -> bool {
         self.links_changed_late
             || !self.ends.is_empty()
+            || self.has_new_mains
             || self.is_revised
             || self.is_disproved_late
             || self.has_new_baselines
@@ -349,6 +359,7 @@ impl Known {
         self.disproved.extend(disproved);
         self.disproved_notes.extend(notes);
         self.doubts.extend(doubts.into_iter().chain(doubt_of_nodes(definitions)));
+        self.doubts.extend(self.freshness.doubts(attributor.ticks_per_second));
         self.missing = left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules));
     }
 }
@@ -378,7 +389,9 @@ fn attribute_once(
     let (recorders, disproved_notes) = (known.recorders.clone(), known.disproved_notes.clone());
     let (disproved, baselines) = (known.disproved.clone(), known.baselines.clone());
     let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
-    let mut locations = add_locations(&definitions, Some(share), trace.missing(), &mut pipeline);
+    let without_frames = known.without_frames.clone();
+    let mut locations =
+        add_locations(&definitions, Some(share), trace.missing(), &without_frames, &mut pipeline);
     let is_whole = definitions.locations.iter().all(|(location, _)| share.has(&definitions, location));
     if *wants_waits && (is_whole || !waits::are_across_nodes(&definitions)) {
         let clock_error = waits::clock_error(&trace, config);
@@ -401,6 +414,7 @@ fn attribute_once(
     if known.is_undecided {
         return Ok((None, known));
     }
+    known.has_new_mains = known.without_frames != without_frames;
     let nesting = Nesting::of(&report.nesting);
     quality.records.repaired_events += nesting.repaired();
     pipeline.attributor.end_recording()?;
@@ -435,6 +449,7 @@ fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: V
         devices: known.devices.iter().map(|found| found.series.as_numbers()).collect(),
         doubts: known.disproved_notes.iter().chain(&known.doubts).cloned().collect(),
         missing: known.missing.clone(),
+        meters: known.meters.clone(),
         nesting: Nesting::default(),
         other_threads: OtherThreads::of(attributor),
         doubtful_joules: known.recorders.as_ref().map_or(0.0, Recorders::doubtful_joules),
@@ -592,7 +607,8 @@ impl EventHandler for Feed<'_> {
         }
         work::read(&mut self.pipeline.attributor.work, definitions, location, metric, values);
         self.sensors.read(&mut self.pipeline.attributor, definitions, location, time, (metric, values));
-        for (number, value) in self.devices.samples(location, metric, values, &mut self.pipeline.attributor) {
+        let attributor = &mut self.pipeline.attributor;
+        for (number, value) in self.devices.samples(location, time, (metric, values), attributor) {
             let device = &mut self.pipeline.attributor.devices[number];
             let reading = self.readings.next(number, device);
             device.read(time, index::value(value), reading);
@@ -661,6 +677,7 @@ impl<'a> Feed<'a> {
     /// Returns the findings of this pass, and the losses.
     fn finish(mut self, recorders: Option<Recorders>) -> (Known, Losses) {
         self.set_spans();
+        let without_frames = self.threads_without_frames();
         let mut wrong = self.readings.wrong;
         let mut is_revised = false;
         for (number, device) in self.pipeline.attributor.devices.iter().enumerate() {
@@ -670,9 +687,12 @@ impl<'a> Feed<'a> {
         }
         let known = Known {
             ends: self.late_ends,
+            without_frames,
             is_undecided: self.devices.is_undecided,
             new_exceptions: self.devices.exceptions(&self.pipeline.attributor),
+            meters: self.devices.meters(),
             shown: self.devices.shown,
+            freshness: self.devices.freshness,
             devices: self.devices.found,
             recorders,
             wrong,
@@ -682,11 +702,24 @@ impl<'a> Feed<'a> {
         (known, self.quality)
     }
 
+    fn is_our_own(&self) -> bool {
+        self.devices.found.iter().any(|found| found.is_stated)
+    }
+
+    /// Returns the threads that only record metrics. In ampere's own traces, the main threads are those of the run.
+    fn threads_without_frames(&mut self) -> BTreeSet<LocationRef> {
+        if self.is_our_own() {
+            return BTreeSet::new();
+        }
+        let locations = &mut self.locations;
+        let has_frames = |of: LocationRef| locations.get_mut(of.0).is_none_or(|state| state.events > 0);
+        threads_without_frames(self.devices.definitions(), has_frames)
+    }
+
     /// Sets the first and the last time at which functions ran on each node. In ampere's own traces, the run is the time of its
     /// samples.
     fn set_spans(&mut self) {
-        let is_our_own = self.devices.found.iter().any(|found| found.is_stated);
-        if is_our_own {
+        if self.is_our_own() {
             return;
         }
         let definitions = self.devices.definitions();

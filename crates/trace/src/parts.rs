@@ -27,6 +27,10 @@ const WINDOWS: u64 = 8;
 /// Two counters may be one if their joules differ by at most this fraction, even if their names do not show that they count one
 /// thing.
 const EQUAL_DIFFERENCE_MAX: f64 = 0.001;
+/// A counter that always changes is stuck if it has not changed for this time, and for this many times the usual time between two
+/// changes.
+const STALL_SECONDS_MIN: f64 = 1.0;
+const STALL_RATIO_MIN: f64 = 5.0;
 /// Libraries that have counters of the same parts.
 const LIBRARIES: [&str; 11] = [
     "rapl",
@@ -126,7 +130,43 @@ pub(crate) fn relate(
             attributor.set_traits(whole.number, found[whole.at].traits.clone());
         }
     }
+    let counting = found.iter().filter(|found| !related.disproved.contains(&found.series));
+    related.doubts.extend(counting.filter_map(|found| doubt_of_readings(found, attributor)));
     related
+}
+
+/// Returns the reason if the readings of another tool's device do not show all of its energy: a power was not a number or could
+/// not be true, or the counter of a processor or of a node, which always use energy, does not change any more.
+fn doubt_of_readings(found: &Found, attributor: &Attributor) -> Option<String> {
+    let number = found.number.filter(|number| !attributor.is_repeated(*number))?;
+    let (device, text) = (&attributor.devices[number], found.text());
+    if !found.recorded.is_by_other_tool || device.info.unit != Unit::Joules {
+        return None;
+    }
+    let figures = device.counter_figures();
+    if device.is_power() {
+        let (misread, all) = (figures.misreadings, figures.misreadings + figures.samples);
+        return (misread > 0).then(|| {
+            format!(
+                "{text}: {misread} of {all} readings are negative, not numbers, or too high, and are left out: its joules may be wrong"
+            )
+        });
+    }
+    // Single cores and an integrated GPU may sleep.
+    let level = found.counted.level;
+    let is_one = |of: &Level| {
+        matches!(of, Level::Package | Level::Grace | Level::Module | Level::Platform | Level::Node)
+    };
+    let always_uses = level.as_ref().is_some_and(is_one);
+    let still = figures.still_ticks as f64 / attributor.ticks_per_second as f64;
+    // Some counters change every few seconds only.
+    let usual = (seconds_of(attributor, number) - still) / device.rise_count().max(1) as f64;
+    let is_stuck = still >= STALL_SECONDS_MIN.max(STALL_RATIO_MIN * usual);
+    (always_uses && is_stuck && attributor.whole(number).is_none()).then(|| {
+        format!(
+            "{text}: its counter did not change for the last {still:.2} s, and the energy of that time is missing"
+        )
+    })
 }
 
 struct Node<'a> {
@@ -228,15 +268,17 @@ impl Node<'_> {
         self.gpus_are_sockets && are_both && of.number.is_some() && of.number == other.package
     }
 
-    /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, and the input power of a supply
-    /// contains its output power.
+    /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, `gpu0.energy` contains
+    /// `gpu0.1.energy`, and the input power of a supply contains its output power.
     fn is_part_by_path(&self, whole: usize, part: usize) -> bool {
         let (of, other) = (self.metric(whole), self.metric(part));
         let above = path_of(of).zip(path_of(other));
         let is_below = |(path, other): (&str, &str)| {
             other.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '/']))
         };
-        self.devices[whole].counted.level.is_none() && above.is_some_and(is_below) || is_output_of(of, other)
+        let [counted, others] = [whole, part].map(|at| self.devices[at].counted);
+        let may_contain = counted.level.is_none() || counted == others;
+        may_contain && above.is_some_and(is_below) || is_output_of(of, other)
     }
 
     /// Judges counters with unknown names. A counter with about as many joules as all others together, or as all with known

@@ -1,7 +1,7 @@
 //! Finds the nodes of a trace's system tree, the ranks of its processes, and what a metric's values are about.
 
 use crate::evidence::samples;
-use ampere_model::counted::Counted;
+use ampere_model::counted::{Counted, Level};
 use ampere_model::text::listed;
 use otf2::{
     Definitions, GroupRef, GroupType, LocationGroupRef, LocationGroupType, LocationRef, LocationType,
@@ -211,21 +211,22 @@ fn world(definitions: &Definitions) -> Option<HashMap<LocationGroupRef, u32>> {
     Some(all)
 }
 
-/// Returns one location for each rank of a communicator's group.
+/// Returns one location for each rank of a communicator's group. Its members are indices into the list of all communicating
+/// locations, even with OTF2's flag `GLOBAL_MEMBERS`, which is about the ranks in events. Some writers take the flag to mean that
+/// the members themselves are locations, which shows if the list does not have them.
 pub(crate) fn locations_of(definitions: &Definitions, group: GroupRef) -> Option<Vec<u64>> {
     const GLOBAL_MEMBERS: u32 = 1;
     let group = definitions.groups.get(group)?;
-    if group.flags & GLOBAL_MEMBERS != 0 || group.kind != GroupType::CommGroup {
+    if group.kind != GroupType::CommGroup {
         return Some(group.members.clone());
     }
     let mut all = definitions.groups.values().filter(|other| other.kind == GroupType::CommLocations);
     let own = all.clone().find(|other| other.paradigm == group.paradigm).or_else(|| all.next());
-    match own {
-        Some(own) => {
-            group.members.iter().map(|at| own.members.get(usize::try_from(*at).ok()?).copied()).collect()
-        }
-        None => Some(group.members.clone()),
-    }
+    let Some(own) = own else { return Some(group.members.clone()) };
+    let location = |at: &u64| own.members.get(usize::try_from(*at).ok()?).copied();
+    let of_list: Option<Vec<u64>> = group.members.iter().map(location).collect();
+    let are_locations = group.flags & GLOBAL_MEMBERS != 0;
+    of_list.or_else(|| are_locations.then(|| group.members.clone()))
 }
 
 /// Returns the process that a location belongs to. An accelerator's context belongs to the process that created it.
@@ -278,6 +279,11 @@ impl Place {
         {
             return Place { node, ..Place::default() };
         }
+        if instance.is_none()
+            && let Some(sensor) = Place::of_sensor(definitions, location, metric)
+        {
+            return sensor;
+        }
         if place.is_outside {
             return place;
         }
@@ -292,6 +298,18 @@ impl Place {
         let recorder = process_of(definitions, location);
         place.are_others = place.users.iter().any(|user| Some(*user) != recorder);
         place
+    }
+
+    /// Returns the part of the tree that contains a location's group, if the group only records and the metric's name does not
+    /// state what is counted: `power draw` of a group in `GPU 0` is that of the GPU.
+    fn of_sensor(definitions: &Definitions, location: LocationRef, metric: &str) -> Option<Place> {
+        let reference = definitions.locations.get(location)?.group?;
+        let group = definitions.location_groups.get(reference)?;
+        if Counted::by_name(metric).level.is_some() {
+            return None;
+        }
+        let place = Place::of_tree(definitions, group.system_tree_parent?);
+        Some(place).filter(|place| place.counted.level.is_some() && !has_threads(definitions, reference))
     }
 
     fn of_scope(definitions: &Definitions, instance: &MetricInstance) -> Place {
@@ -342,10 +360,16 @@ impl Place {
                 inside.map(|(group, _)| node_of_group(definitions, Some(group))).collect(),
             );
         };
-        let parts: Vec<String> = path[..node].iter().rev().map(|part| label(part)).collect();
+        // The hardware threads of a core have no counters of their own: what is recorded for each of them is the core's.
+        let core = path[..node].iter().position(|part| is_core(part)).unwrap_or(0);
+        let within = &path[core..node];
+        let parts: Vec<String> = within.iter().rev().map(|part| label(part)).collect();
         let counted =
-            path[..node].iter().rev().fold(Counted::default(), |counted, part| counted.at(counted_at(part)));
-        let level = path[..node].first().and_then(|innermost| counted_at(innermost).level);
+            within.iter().rev().fold(Counted::default(), |counted, part| counted.at(counted_at(part)));
+        // A part of a GPU, such as a tile, need not be of a known class.
+        let is_in_gpu = within.iter().skip(1).any(|part| counted_at(part).level.is_some_and(is_gpu));
+        let own = within.first().and_then(|innermost| counted_at(innermost).level);
+        let level = if is_in_gpu && !own.is_some_and(is_gpu) { Some(Level::GpuPart) } else { own };
         let counted = Counted { level, ..counted };
         Place {
             node: node_name(definitions, &path[node..]),
@@ -387,6 +411,14 @@ fn counted_at(part: &SystemTreeNode) -> Counted {
     };
     let number: String = part.name.chars().skip_while(|c| !c.is_ascii_digit()).collect();
     Counted::by_place(class, &number)
+}
+
+fn is_core(part: &SystemTreeNode) -> bool {
+    part.domains.contains(&SystemTreeDomain::Core) || is_class(part, "core")
+}
+
+fn is_gpu(level: Level) -> bool {
+    matches!(level, Level::Gpu | Level::GpuBoard)
 }
 
 /// Returns the nodes that have processes or counters.
@@ -526,6 +558,8 @@ mod tests {
             [Some(1), Some(0)]
         );
         assert_eq!(ranks(&with_world(&["process 11", "process 12"], &[], &[1, 0], 1)), [Some(1), Some(0)]);
+        let global = with_world(&["process 11", "process 12"], &[1, 0], &[0, 1], 1);
+        assert_eq!(ranks(&global), [Some(1), Some(0)], "members are indices with the flag, too");
         // A part of one of ampere's own traces: ranks 2 and 3 of four.
         let part = with_world(&["MPI Rank 2", "MPI Rank 3"], &[0, 1, 0], &[2, 2, 0, 1], 0);
         assert_eq!(ranks(&part), [Some(2), Some(3)]);

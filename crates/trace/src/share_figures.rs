@@ -4,6 +4,7 @@ use crate::evidence;
 use crate::index::{IN_DOUBT, no_energy, trace_id};
 use crate::left_out;
 use crate::locations::add_locations;
+use crate::meters::{Meter, doubts_of_shared, notes_of_shared};
 use crate::metric_recorders::are_in_doubt;
 use crate::metrics::Metrics;
 use crate::nesting::Nesting;
@@ -50,6 +51,8 @@ pub struct Part {
     pub(crate) doubts: Vec<String>,
     /// Metrics whose joules may be missing.
     pub(crate) missing: BTreeSet<String>,
+    /// The devices that may be meters of several nodes.
+    pub(crate) meters: Vec<Meter>,
     pub(crate) nesting: Nesting,
     /// Ticks of the first and the last reading of counters.
     pub(crate) readings: Option<(u64, u64)>,
@@ -87,12 +90,15 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let nesting = parts.iter().fold(Nesting::default(), |all, part| all.and(part.nesting));
     odd.extend(nesting.note());
     let missing = parts.iter().flat_map(|part| part.missing.iter().cloned()).collect();
+    let meters: Vec<Meter> = parts.iter().flat_map(|part| part.meters.iter().cloned()).collect();
     let energies = devices().filter(|device| device.unit == Unit::Joules.as_str());
     let counted = energies.map(|device| device.node.clone()).collect();
+    odd.extend(notes_of_shared(&meters));
     let doubts: BTreeSet<String> = (parts.iter().flat_map(|part| part.doubts.clone()))
         .chain(left_out::doubt(&missing))
         .chain(doubt_of_uncounted(definitions, &counted))
         .chain(nesting.doubt())
+        .chain(doubts_of_shared(&meters))
         .collect();
     let other_threads = other_threads(definitions, &mut parts);
     let mut summaries = parts.into_iter().map(|part| part.summary);
@@ -130,7 +136,7 @@ fn setting_notes(
     }
     let attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
     let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
-    add_locations(definitions, None, &[], &mut pipeline);
+    add_locations(definitions, None, &[], &BTreeSet::new(), &mut pipeline);
     let mut attributor = pipeline.attributor;
     for series in parts.iter().flat_map(|part| &part.devices) {
         if let Some(mut found) = metrics.describe(definitions, Series::of_numbers(*series)) {

@@ -11,6 +11,8 @@ pub use play::{InvalidSpeed, Player, Speed};
 
 use crate::devices::TraceDevices;
 use crate::index::CPU_TIME;
+use crate::locations::threads_without_frames;
+use crate::meters::{doubts_of_shared, notes_of_shared};
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics, OnNodes, notes_of_silent};
 use crate::nesting::Nesting;
@@ -227,9 +229,9 @@ impl Replay {
         let definitions = &trace.definitions().clone();
         let clock = &definitions.clock;
         let mut metrics = Metrics::new(definitions, config);
-        let processes = processes(definitions, trace.missing());
+        let surveyed = processes(definitions, trace.missing(), &BTreeSet::new());
         let read = |metrics: &Metrics, exceptions: &OnNodes| -> anyhow::Result<_> {
-            let survey = |recorders| Survey::new(definitions, config, metrics.clone(), recorders, &processes);
+            let survey = |recorders| Survey::new(definitions, config, metrics.clone(), recorders, &surveyed);
             let unreadable = || format!("cannot read {}", path.display());
             let (mut recorders, mut survey_of_events) = (None, survey(None));
             let mut report =
@@ -247,6 +249,8 @@ impl Replay {
             metrics = metrics.with(exceptions.clone());
             (recorders, survey, report) = read(&metrics, &exceptions)?;
         }
+        let processes =
+            processes(definitions, trace.missing(), &survey.threads_without_frames(trace.missing()));
         let doubts = survey.doubts();
         let mut notes: Vec<String> =
             trace.missing().iter().map(|l| index::missing_line(&trace, *l)).collect();
@@ -278,6 +282,7 @@ impl Replay {
         odd.extend(nesting.note());
         odd.extend(nesting.note_of_replay());
         odd.extend(recorders.iter().flat_map(Recorders::notes).cloned());
+        odd.extend(notes_of_shared(&survey.devices.meters()));
         let mut recorders: Vec<u64> = survey.recorders.iter().map(|location| location.0).collect();
         recorders.sort_unstable();
         Ok(Replay {
@@ -364,8 +369,12 @@ fn realtime_ns(clock: &ClockProperties, time: u64) -> Option<u64> {
 }
 
 /// Returns the processes: every location group of that kind, or with a CPU thread. A GPU stream belongs to the creator of its
-/// context, or to the first process on its node.
-fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<ReplayedProcess> {
+/// context, or to the first process on its node. No thread in `without_frames` is a main thread.
+fn processes(
+    definitions: &Definitions,
+    missing: &[LocationRef],
+    without_frames: &BTreeSet<LocationRef>,
+) -> Vec<ReplayedProcess> {
     let groups = &definitions.location_groups;
     let mut members: BTreeMap<LocationGroupRef, Vec<LocationRef>> = BTreeMap::new();
     for (reference, group) in groups.iter() {
@@ -407,7 +416,7 @@ fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<Replayed
         group: groups.get(group).map_or_else(String::new, |g| g.name.clone()),
         owner: owners.get(&group).cloned().unwrap_or_default(),
         environment: evidence::of_group(definitions, group),
-        locations: replayed_locations(definitions, group, &locations, missing),
+        locations: replayed_locations(definitions, group, &locations, (missing, without_frames)),
     })
     .collect()
 }
@@ -416,7 +425,7 @@ fn replayed_locations(
     definitions: &Definitions,
     process: LocationGroupRef,
     locations: &[LocationRef],
-    missing: &[LocationRef],
+    (missing, without_frames): (&[LocationRef], &BTreeSet<LocationRef>),
 ) -> Vec<ReplayedLocation> {
     let mut next = 1;
     let mut main_is_known = false;
@@ -424,7 +433,8 @@ fn replayed_locations(
     for reference in locations {
         let Some(location) = definitions.locations.get(*reference) else { continue };
         let gpu = location.kind == LocationType::AcceleratorStream;
-        let main = !gpu && !main_is_known && !evidence::is_of_other_threads(location);
+        let may_be_main = !evidence::is_of_other_threads(location) && !without_frames.contains(reference);
+        let main = !gpu && !main_is_known && may_be_main;
         main_is_known |= main;
         if missing.contains(reference) {
             continue;
@@ -544,13 +554,25 @@ impl<'a> Survey<'a> {
 
     fn functions_ran(&self) -> BTreeMap<String, (u64, u64)> {
         let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        let is_our_own = self.devices.found.iter().any(|found| found.is_stated);
-        for (location, (first, last)) in self.ran.iter().filter(|_| !is_our_own) {
+        for (location, (first, last)) in self.ran.iter().filter(|_| !self.is_our_own()) {
             let node = node_of(self.devices.definitions(), *location);
             let span = all.entry(node).or_insert((*first, *last));
             *span = (span.0.min(*first), span.1.max(*last));
         }
         all
+    }
+
+    fn is_our_own(&self) -> bool {
+        self.devices.found.iter().any(|found| found.is_stated)
+    }
+
+    /// Returns the threads that only record metrics. In ampere's own traces, the main threads are those of the run.
+    fn threads_without_frames(&self, missing: &[LocationRef]) -> BTreeSet<LocationRef> {
+        if self.is_our_own() {
+            return BTreeSet::new();
+        }
+        let has_frames = |of: LocationRef| missing.contains(&of) || self.ran.contains_key(&of);
+        threads_without_frames(self.devices.definitions(), has_frames)
     }
 
     /// Returns the devices, in the order of their first samples.
@@ -589,7 +611,10 @@ impl<'a> Survey<'a> {
         let counted = counted.into_iter().map(|(node, _)| node).collect();
         let of_nodes = doubt_of_nodes(self.devices.definitions());
         let of_nodes = of_nodes.into_iter().chain(doubt_of_uncounted(self.devices.definitions(), &counted));
-        notes.into_iter().chain(doubts).chain(of_nodes).chain(left_out::doubt(&missing)).collect()
+        let of_meters = self.devices.freshness.doubts(self.attributor.ticks_per_second);
+        let of_meters = of_meters.chain(doubts_of_shared(&self.devices.meters()));
+        let doubts = notes.into_iter().chain(doubts).chain(of_nodes).chain(of_meters);
+        doubts.chain(left_out::doubt(&missing)).collect()
     }
 
     /// Finds the devices that are parts of others, and those that their parts disprove.
@@ -683,7 +708,8 @@ impl EventHandler for Survey<'_> {
             self.work.insert(work);
             self.recorders.insert(location);
         }
-        for (device, value) in self.devices.samples(location, metric, values, &mut self.attributor) {
+        let samples = self.devices.samples(location, time, (metric, values), &mut self.attributor);
+        for (device, value) in samples {
             if device == self.types.len() {
                 self.types.push(value_type::of(&value));
                 self.joules.push(0.0);
