@@ -193,6 +193,36 @@ fn a_function_of_mpi_4_works_where_the_library_has_it() {
     assert_eq!(bench.mpi_calls("MPI_Bcast_c"), 2);
 }
 
+/// A library is only asked about a communicator whose handle is known. The launcher's variables name the rank otherwise.
+#[test]
+fn the_rank_is_found_with_any_binary_interface() {
+    let libraries: [(&[&str], &str); 3] = [
+        (&[], "init_mpp 0/1"),
+        (&["-DWORLD=0x101", "-DWITH_ABI"], "init_mpp 0/1"),
+        (&["-DWORLD=0x7000"], "init_mpp 2/4"),
+    ];
+    for (options, expected) in libraries {
+        let bench = little(options);
+        let program = bench.calls(&[]);
+        let out = same(bench.command(&program).envs([("PMI_RANK", "2"), ("PMI_SIZE", "4")]));
+        assert_eq!(out, "sent 5, count 0 0, same 1, absent 1\n", "{options:?}");
+        let logs = bench.logs();
+        assert!(logs[0].find(expected).is_some(), "{options:?}: {}", logs[0]);
+        assert_eq!(bench.mpi_calls("MPI_Barrier"), 5, "{options:?}");
+    }
+}
+
+/// Open MPI's library for the standard interface depends on one with Open MPI's own symbols.
+#[test]
+fn the_library_with_the_standard_interface_is_known_by_its_name() {
+    let bench = Bench::new();
+    bench.library("libmpi_abi.so", &["-DWORLD=0x101", "-DWITH_WORLD"], "little_mpi.c");
+    let rpath = format!("-Wl,-rpath,{}", bench.dir.path().display());
+    let program = bench.compile("cc", &["-w", "-L.", "-lmpi_abi", &rpath], "little_calls.c");
+    same(&mut bench.command(&program));
+    assert_eq!(bench.mpi_calls("MPI_Barrier"), 5);
+}
+
 #[test]
 fn calls_by_a_handle_are_recorded_and_absent_functions_stay_absent() {
     let bench = little(&[]);
