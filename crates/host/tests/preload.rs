@@ -233,6 +233,21 @@ fn calls_by_a_handle_are_recorded_and_absent_functions_stay_absent() {
     assert_eq!((bench.mpi_calls("MPI_Barrier"), bench.mpi_calls("MPI_Init")), (3, 1));
 }
 
+/// The measurement of a program whose first event comes before it opens MPI starts as that of an only rank.
+#[test]
+fn ranks_of_an_mpi_that_is_opened_later_are_known() {
+    for (options, expected) in
+        [(&["-DSIZE=2"][..], &["init_mpp 0/1", "init_mpp 0/2"][..]), (&[], &["init_mpp 0/1"])]
+    {
+        let bench = little(options);
+        let program = bench.compile("cc", &["-w", "-lpthread", "-finstrument-functions"], "little_open.c");
+        same(bench.command(&program).arg("handle").arg(bench.path("liblittle_mpi.so")));
+        let log = &bench.logs()[0];
+        let ranks: Vec<&String> = log.lines.iter().filter(|line| line.starts_with("init_mpp")).collect();
+        assert_eq!(ranks, expected, "{log}");
+    }
+}
+
 #[test]
 fn modules_are_treated_when_they_are_opened() {
     for how in ["module", "deepbind"] {

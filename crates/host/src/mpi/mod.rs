@@ -286,7 +286,7 @@ fn initialized() {
                 ACTIVE.store(true, Ordering::Relaxed);
                 let before = library::ranks_before(size);
                 library::prepare_for_messages(before as u32);
-                ranks::set(before + rank, before + size);
+                ranks::set_by_mpi(before + rank, before + size);
                 measurement::at_exit();
             }
         })

@@ -1,12 +1,17 @@
 /* A library with a few of MPI's functions, as MPI libraries have them. With -DWITH_COUNT there is MPI_Bcast_c; with -DWITH_IFUNC,
  * MPI_Barrier is chosen when it is bound. With -DWORLD=HANDLE it does not look like MPICH: its MPI_COMM_WORLD has this value, and it
- * faults for any other. With -DWITH_ABI it has MPI's standard binary interface; with -DWITH_WORLD, Open MPI's MPI_COMM_WORLD, too. */
+ * faults for any other. With -DWITH_ABI it has MPI's standard binary interface; with -DWITH_WORLD, Open MPI's MPI_COMM_WORLD, too.
+ * With -DSIZE=COUNT, there are COUNT ranks. */
 #include <stddef.h>
 #include <stdint.h>
 
 #ifndef WORLD
 #define WORLD 0x44000000
 int MPIR_Dup_fn(void) { return 0; }
+#endif
+
+#ifndef SIZE
+#define SIZE 1
 #endif
 
 static int up, down;
@@ -21,7 +26,7 @@ MPI(Initialized, int *flag) { *flag = up; return 0; }
 MPI(Finalized, int *flag) { *flag = down; return 0; }
 static void check(void *communicator) { if ((uintptr_t)communicator != WORLD) __builtin_trap(); }
 MPI(Comm_rank, void *communicator, int *rank) { check(communicator); *rank = 0; return 0; }
-MPI(Comm_size, void *communicator, int *size) { check(communicator); *size = 1; return 0; }
+MPI(Comm_size, void *communicator, int *size) { check(communicator); *size = SIZE; return 0; }
 MPI(Comm_get_parent, void **parent) { *parent = (void *)(uintptr_t)(WORLD == 0x44000000 ? 0x04000000 : WORLD - 1); return 0; }
 MPI(Comm_remote_size, void *communicator, int *size) { check(communicator); *size = 1; return 0; }
 #ifdef WITH_ABI
