@@ -2,7 +2,8 @@
 
 use super::library::{Library, Membership, Neighbours, RemoteGroup};
 use crate::communication;
-use crate::guard::on_own_stack;
+use crate::guard::{on_own_stack, on_own_stack_uninterrupted};
+use crate::signal;
 use scorep_abi::AnyHandle;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -104,7 +105,7 @@ type FindMembers = fn(&Library, usize) -> Option<Membership>;
 fn known(library: &Library, argument: usize, find: FindMembers) -> Option<Communicator> {
     let mpi_handle = library.handle(argument);
     let Some(entry) = entries_of(mpi_handle).next() else {
-        return on_own_stack(None, || define(library, mpi_handle, find));
+        return on_own_stack_uninterrupted(None, || define(library, mpi_handle, find));
     };
     entry.communicator()
 }
@@ -120,11 +121,16 @@ fn entries_of(mpi_handle: usize) -> impl Iterator<Item = &'static Entry> {
 pub fn neighbours_in(library: &Library, argument: usize) -> Option<(AnyHandle, Arc<Neighbours>)> {
     let handle = communicator(library, argument)?.handle;
     let mpi_handle = library.handle(argument);
-    let mut known = entries_of(mpi_handle).next()?.neighbours.lock().ok()?;
-    if known.is_none() {
-        *known = on_own_stack(None, || library.neighbours(mpi_handle).map(Arc::new));
-    }
-    Some((handle, known.clone()?))
+    let entry = entries_of(mpi_handle).next()?;
+    // A handler could leave this by `longjmp` with the lock held.
+    let neighbours = signal::blocked(|| {
+        let mut known = entry.neighbours.lock().ok()?;
+        if known.is_none() {
+            *known = on_own_stack(None, || library.neighbours(mpi_handle).map(Arc::new));
+        }
+        known.clone()
+    });
+    Some((handle, neighbours?))
 }
 
 /// Returns the handle of the communicator in an argument.
@@ -158,9 +164,11 @@ fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Com
 /// Called when a communicator or a window is freed.
 pub fn forget(mpi_handle: usize) {
     for entry in entries_of(mpi_handle) {
-        if let Ok(mut neighbours) = entry.neighbours.lock() {
-            *neighbours = None;
-        }
+        signal::blocked(|| {
+            if let Ok(mut neighbours) = entry.neighbours.lock() {
+                *neighbours = None;
+            }
+        });
         entry.handle.store(UNKNOWN, Ordering::Release);
         entry.mpi_handle.store(NO_COMMUNICATOR, Ordering::Release);
     }
