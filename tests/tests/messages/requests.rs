@@ -225,6 +225,21 @@ fn a_hundred_thousand_open_requests_are_recorded() {
     }
 }
 
+#[test]
+fn messages_in_hundreds_of_communicators_are_recorded() {
+    for mpi in [OPEN_MPI, MPICH] {
+        let Some((place, compiler)) = place_for(mpi) else { return };
+        let program = compiled(&place, &compiler, "mpi_many_communicators.c", &[]);
+        let (read, _) = recorded(&place, mpi.1, "2", &program);
+        assert_eq!(
+            (&read["messages"], &read["received"]),
+            (&json!({"0 to 1": [[1, 4, 600]]}), &read["messages"])
+        );
+        let note = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
+        assert!(!note.contains("MPI messages"), "{note}");
+    }
+}
+
 /// Ranks that MPI_Comm_spawn has started are numbered after those of their parents. Their messages are in the trace, including
 /// those to and from their parents.
 #[test]

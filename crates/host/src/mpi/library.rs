@@ -531,16 +531,17 @@ impl Library {
         }
         // This process has no rank in a remote group.
         let rank = number(self.group_rank, group).unwrap_or(0);
-        let in_world = self.translated(group, self.comm_group, self.world);
+        let size = number(self.group_size, group);
+        let is_world = of == self.world && self.first == 0;
+        let in_world = if is_world { None } else { self.translated(group, self.comm_group, self.world) };
         // SAFETY: the group exists, and is freed once.
         unsafe { (self.group_free)(&mut group) };
-        let in_world = in_world?;
-        let size = in_world.len() as u32;
-        if of == self.world && self.first == 0 {
+        let size = size?;
+        if is_world {
             return Some(Membership { size, rank, ranks: None, remote: None });
         }
         let number = |rank| u32::try_from(rank).map_or(OF_ANOTHER_WORLD, |rank| self.first + rank);
-        let ranks: Vec<u32> = in_world.into_iter().map(number).collect();
+        let ranks: Vec<u32> = in_world?.into_iter().map(number).collect();
         let is_known = !ranks.contains(&OF_ANOTHER_WORLD) || self.connections.load(Ordering::Relaxed) <= 1;
         is_known.then_some(Membership { size, rank, ranks: Some(ranks), remote: None })
     }
