@@ -213,7 +213,8 @@ fn a_hundred_thousand_open_requests_are_recorded() {
         let program = compiled(&place, &compiler, "mpi_many_requests.c", &[]);
         let (read, printed) = recorded(&place, mpi.1, "2", &program);
         assert!(!printed.contains("wrong"), "{printed}");
-        let many = std::iter::once(json!([1, 4, 100_000])).chain(newer.clone()).collect::<Vec<_>>();
+        let mut many = vec![json!([1, 4, 100_000])];
+        many.extend(newer.iter().cloned().chain([json!([5, 4, 200])]));
         assert_eq!(read["received"]["0 to 1"], json!(many));
         assert_eq!(read["received"]["1 to 0"], if newer.is_empty() { Value::Null } else { json!(newer) });
         assert_eq!(read["open"], json!({}));
