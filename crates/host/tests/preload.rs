@@ -248,6 +248,29 @@ fn ranks_of_an_mpi_that_is_opened_later_are_known() {
     }
 }
 
+/// A program may close standard error before its first event. The next file that it opens gets the same descriptor.
+#[test]
+fn a_file_in_the_place_of_standard_error_gets_no_message() {
+    let text = "#include <fcntl.h>
+#include <unistd.h>
+int MPI_Init(int *, char ***);
+int MPI_Finalize(void);
+int main(int c, char **v) {
+    if (c > 1) { close(2); if (open(v[1], O_CREAT | O_WRONLY, 0600) != 2) return 9; }
+    if (MPI_Init(&c, &v)) return 8;
+    write(2, \"own\\n\", 4);
+    return MPI_Finalize(); }";
+    let bench = little(&[]);
+    let rpath = format!("-Wl,-rpath,{}", bench.dir.path().display());
+    let program = bench.build("cc", "closes", &["-w", "-L.", "-llittle_mpi", &rpath], text);
+    let run = |arguments: &[&str]| {
+        ok(bench.command(&program).args(arguments).env("SCOREP_FILTERING_FILE", "/absent")).1
+    };
+    assert!(run(&[]).starts_with("ampere: all functions are recorded"));
+    assert_eq!(run(&["data"]), "");
+    assert_eq!(std::fs::read_to_string(bench.path("data")).unwrap(), "own\n");
+}
+
 #[test]
 fn modules_are_treated_when_they_are_opened() {
     for how in ["module", "deepbind"] {
