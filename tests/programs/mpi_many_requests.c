@@ -1,5 +1,5 @@
-/* 100,000 open receives of rank 1 from rank 0, an array of receives of which few are complete at a time, and partitioned messages if
- * MPI has them. */
+/* 100,000 open receives of rank 1 from rank 0, an array of receives of which few are complete at a time, and partitioned messages
+ * if MPI has them. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

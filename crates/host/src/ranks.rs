@@ -26,8 +26,8 @@ pub fn set(rank: c_int, size: c_int) {
     }
 }
 
-/// Sets the rank and the size that MPI knows, the first time that it is called. The measurement of a program that loads MPI later may
-/// have started before, as that of the only rank.
+/// Sets the rank and the size that MPI knows, the first time that it is called. If the program loaded MPI after its first event,
+/// they replace those of an only rank.
 pub fn set_by_mpi(rank: c_int, size: c_int) {
     if ARE_OF_MPI.swap(true, Ordering::Relaxed) {
         return;

@@ -83,9 +83,9 @@ extern "C" fn step_to_call(context: *mut c_void, state: *mut c_void) -> c_int {
     if has_passed || walk.frames == FRAMES_TO_CALL_MAX { NORMAL_STOP } else { NO_REASON }
 }
 
-/// Whether a call was left without returning, by an exception or a longjmp: a later call of the same function is deeper in the stack,
-/// but not inside of it. Both are given by the stack addresses from which they were made. If there are frames without unwind
-/// information in between, the call counts as one that was not left. For rare paths only, like [`inside_handler`].
+/// Whether a call was left without returning, by an exception or a longjmp: a later call of the same function is deeper in the
+/// stack, but not inside of it. Both are given by the stack addresses from which they were made. If there are frames without
+/// unwind information in between, the call counts as one that was not left. For rare paths only, like [`inside_handler`].
 pub fn was_left(earlier: usize, later: usize) -> bool {
     let mut walk = WalkToCall { frames: 0, later, earlier, callee: 0, called: None, was_left: false };
     // SAFETY: as in `inside_handler`.

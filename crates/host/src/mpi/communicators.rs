@@ -84,8 +84,8 @@ impl Entry {
 const COMMUNICATORS_MAX: usize = 1024;
 static COMMUNICATORS: [Entry; COMMUNICATORS_MAX] = [const { Entry::free() }; COMMUNICATORS_MAX];
 const NO_COMMUNICATOR: usize = 0;
-/// The handle of an unknown communicator, of an entry that another thread is filling in, and of one whose members cannot be found. The
-/// trace leaves out and counts events of unknown communicators.
+/// The handle of an unknown communicator, of an entry that another thread is filling in, and of one whose members cannot be
+/// found. The trace leaves out and counts events of unknown communicators.
 pub const UNKNOWN: AnyHandle = 0;
 static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
 
@@ -151,7 +151,7 @@ pub fn peers_in(library: &Library, argument: usize) -> Peers {
     communicator(library, argument).map_or(Peers { communicator: UNKNOWN, first: 0 }, |found| found.peers())
 }
 
-/// Defines a communicator. If its members cannot be found, its entry stays without a handle, so that they are not looked for again.
+/// Defines a communicator. If its members cannot be found, its entry stays without a handle: they are not looked for again.
 fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Communicator> {
     let take = |entry: &&Entry| {
         let (expected, new) = (NO_COMMUNICATOR, mpi_handle);

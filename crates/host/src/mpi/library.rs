@@ -99,9 +99,9 @@ enum Family {
 impl Family {
     /// Finds the family of the library by symbols that only that family has.
     ///
-    /// Open MPI's world is searched for in the whole global scope, the program first: a program that is not position-independent has
-    /// a copy of the object, which the library uses as well. The mpi.h of the MPICH family refers to the function MPIR_Dup_fn, so
-    /// all libraries of the family have it.
+    /// Open MPI's world is searched for in the whole global scope, the program first: a program that is not position-independent
+    /// has a copy of the object, which the library uses as well. The mpi.h of the MPICH family refers to the function
+    /// MPIR_Dup_fn, so all libraries of the family have it.
     fn find() -> Family {
         // This comes first: Open MPI's library for the standard interface depends on one with the symbols of Open MPI's own.
         if is_named_abi() {
@@ -713,8 +713,8 @@ pub fn rank_and_size() -> Option<(c_int, c_int)> {
     let in_world = |name: &CStr| {
         let function = symbol(name);
         let mut value = 0;
-        // SAFETY: by the calling convention both functions that are looked up have this type: a handle is a pointer, or in the MPICH
-        // family a 32-bit number in the same register.
+        // SAFETY: by the calling convention both functions that are looked up have this type: a handle is a pointer, or in the
+        // MPICH family a 32-bit number in the same register.
         let found = !function.is_null()
             && unsafe { transmute::<*mut c_void, HandleToNumber>(function)(world, &mut value) == 0 };
         found.then_some(value)

@@ -138,8 +138,9 @@ fn enter_running(call: Call, stack: usize) -> bool {
     })
 }
 
-/// Whether a call that is deeper in the stack than the recorded one comes from inside it. Fortran's functions call C's, and libraries
-/// and tools call the profiling interface, for which a walk of the stack would cost too much. Another call needs one walk.
+/// Whether a call that is deeper in the stack than the recorded one comes from inside it. Fortran's functions call C's, and
+/// libraries and tools call the profiling interface: a walk of the stack for each of these would cost too much. For other calls,
+/// the stack is walked, until one is found to be inside.
 #[inline]
 fn is_inner(call: Call, stack: usize, thread: &mut Thread) -> bool {
     let Thread { mpi_stack, call: outer, .. } = thread;

@@ -3,8 +3,8 @@
 //! A handle may be in one of two buckets of eight places each, so that finding one reads two cache lines, and no thread waits
 //! for another. Only the thread that completes a request changes it, as MPI demands. A library can give a handle to a new
 //! request before the thread that has completed the old one removes it here. So if several requests have the same handle, the
-//! newest is found, and a thread looks its requests up before it completes them. Of a large array in which few requests may be complete,
-//! only those are looked up, afterwards, among the requests that were there before.
+//! newest is found, and a thread looks its requests up before it completes them. If few requests of a large array may be
+//! complete, only those are looked up, after the call, among the requests that were there before it.
 
 use crate::alloc;
 use scorep_abi::AnyHandle;

@@ -1,6 +1,6 @@
 /* A library with a few of MPI's functions, as MPI libraries have them. With -DWITH_COUNT there is MPI_Bcast_c; with -DWITH_IFUNC,
- * MPI_Barrier is chosen when it is bound. With -DWORLD=HANDLE it does not look like MPICH: its MPI_COMM_WORLD has this value, and it
- * faults for any other. With -DWITH_ABI it has MPI's standard binary interface; with -DWITH_WORLD, Open MPI's MPI_COMM_WORLD, too.
+ * MPI_Barrier is chosen when it is bound. With -DWORLD=HANDLE it does not look like MPICH: its MPI_COMM_WORLD has this value, and
+ * it faults for any other. With -DWITH_ABI it has MPI's standard binary interface; with -DWITH_WORLD, Open MPI's MPI_COMM_WORLD.
  * With -DSIZE=COUNT, there are COUNT ranks. */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-// An exception thrown by a user's reduction passes through MPI_Reduce_local and the wrapper around it. Another reduction calls MPI
-// and returns.
+// An exception thrown by a user's reduction passes through MPI_Reduce_local and the wrapper around it. Another reduction calls
+// MPI and returns.
 #include <mpi.h>
 #include <cstdio>
 
