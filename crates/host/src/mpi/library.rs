@@ -355,7 +355,7 @@ impl Library {
             Family::Mpich => false,
             Family::Abi | Family::Unknown => {
                 report(format_args!(
-                    "messages are not recorded: this MPI library is neither Open MPI nor of MPICH's family"
+                    "messages are not recorded: this MPI library has neither the ABI of Open MPI nor that of MPICH"
                 ));
                 return None;
             }
