@@ -123,8 +123,10 @@ impl LiveWaits {
     /// Adopts the ranks, threads and communicators that are known now.
     pub fn look(&mut self, ingest: &Ingest, attributor: &mut Attributor) {
         let processes = ingest.processes.iter().enumerate().filter(|(_, process)| !process.is_sampled());
+        // The only rank of a program waits for no other. It may become one of several: see `Process::has_new_rank`.
+        let rank_of_several = |process: &Process| process.rank.filter(|(_, size)| *size > 1);
         let ranks: Vec<(usize, &Process, (u32, u32))> =
-            processes.filter_map(|(at, process)| Some((at, process, process.rank?))).collect();
+            processes.filter_map(|(at, process)| Some((at, process, rank_of_several(process)?))).collect();
         let has_communicators = ranks.iter().any(|(_, process, _)| !process.communicators.is_empty());
         let size = ranks.iter().map(|(.., (_, size))| *size).max().unwrap_or(0);
         if self.is_off() || !has_communicators || size < 2 {

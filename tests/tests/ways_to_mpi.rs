@@ -4,7 +4,7 @@
 use ampere_tests::counting_program::total_calls;
 use ampere_tests::jobs::{Place, have, run};
 use ampere_tests::runs::{attribute, list, number, ranges, relative, succeed};
-use ampere_tests::skip_unless;
+use ampere_tests::{root, skip_unless};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -277,6 +277,24 @@ fn calls_by_pointers_of_pythons_ctypes_are_counted() {
         let summary = mpi.measured(&place, mpi.abi, &words, &[]);
         let expected = [("MPI_Init", 1), ("MPI_Barrier", 6), ("MPI_Comm_rank", 4), ("MPI_Finalize", 1)];
         assert_calls(&summary, mpi.abi, &expected);
+    }
+}
+
+/// The measurement of each rank starts before MPI is loaded.
+#[test]
+fn ranks_are_known_although_a_region_was_recorded_before_mpi_was_loaded() {
+    skip_unless!(have(&["python3"]), "no python3");
+    let place = Place::new();
+    let interface = root().join("interface");
+    let before = "import ampere\nwith ampere.region(\"before\"):\n    sum(range(1000))\n";
+    let script = place.write("script.py", &format!("{before}{BY_CTYPES}"));
+    for mpi in [OPEN_MPI, MPICH].into_iter().filter(Mpi::is_here) {
+        let words = ["python3", text(&script), mpi.library];
+        let summary = mpi.measured(&place, mpi.abi, &words, &[("PYTHONPATH", text(&interface))]);
+        assert_calls(&summary, mpi.abi, &[("before", 1), ("MPI_Barrier", 6)]);
+        assert_eq!(summary["run"]["ranks"], RANKS, "{}", mpi.abi);
+        let notes = summary["run"]["notes"].to_string();
+        assert!(!notes.contains("MPI messages"), "{}: {notes}", mpi.abi);
     }
 }
 

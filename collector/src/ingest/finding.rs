@@ -151,9 +151,13 @@ fn find_ranks_of_sampled(ingest: &mut Ingest) {
     if ingest.recorded_processes().all(|process| process.rank.is_none()) {
         return;
     }
+    let mut have_changed = false;
+    for process in &mut ingest.processes {
+        have_changed |= std::mem::take(&mut process.has_new_rank);
+    }
     for at in 0..ingest.processes.len() {
         if ingest.processes[at].is_sampled()
-            && ingest.processes[at].sampled_rank.is_none()
+            && (have_changed || ingest.processes[at].sampled_rank.is_none())
             && let Some((_, recorded)) = recorded_process(ingest, at)
             && let Some(rank) = recorded.rank_number()
         {

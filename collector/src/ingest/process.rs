@@ -54,6 +54,8 @@ pub(crate) struct Process {
     pub info: ampere_model::Process,
     /// The process' rank and the number of ranks, once known.
     pub rank: Option<(u32, u32)>,
+    /// Whether the process has replaced its rank since this was last looked at: it loaded MPI after its first event.
+    pub has_new_rank: bool,
     pub regions: RegionHandles,
     pub communicators: Vec<Communicator>,
     /// The numbers of the communicators that were used, for the waits of ranks.
@@ -203,6 +205,7 @@ impl Process {
             name: name.unwrap_or_default(),
             info: ampere_model::Process::default(),
             rank: None,
+            has_new_rank: false,
             regions: RegionHandles::default(),
             communicators: Vec::new(),
             comms: Comms::default(),
@@ -279,7 +282,10 @@ impl Process {
             match definition {
                 Definition::Process(info) if self.info.pid == 0 => self.info = info,
                 Definition::Process(_) => {}
-                Definition::Rank { rank, size } => self.rank = Some((rank, size)),
+                Definition::Rank { rank, size } => {
+                    self.has_new_rank |= self.rank.is_some();
+                    self.rank = Some((rank, size));
+                }
                 Definition::Region(region) => self.regions.new.push(region),
                 Definition::Location(location) => {
                     self.later_threads.remove(&location.thread);

@@ -204,8 +204,7 @@ fn print_that_scorep_records(runtime: &str) {
             "ampere: work that {runtime} runs on GPUs is not recorded: set {variable}=yes for Score-P's adapter\n"
         ),
     };
-    // SAFETY: a system call with a buffer that lives during the call.
-    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+    ampere_signal_safety::write_line(line.as_bytes());
 }
 
 /// A host for unit tests, which keeps the frames that are recorded.

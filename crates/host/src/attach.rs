@@ -28,6 +28,8 @@ pub unsafe extern "C" fn ampere_host_attach(offer: *const Offer) -> Option<Wrap>
         if is_scorep_linked() || ampere_model::is_switched_off() {
             return None;
         }
+        // The program may close its standard error before the measurement starts, and open another file in its place.
+        ampere_signal_safety::remember_standard_error();
         preloaded::take(offer);
         Some(wrap as Wrap)
     })

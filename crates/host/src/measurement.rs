@@ -64,7 +64,6 @@ fn try_start(slot: &Slot, by: StartedBy) -> State {
     if is_scorep_linked() || ampere_model::is_switched_off() {
         return State::Inert;
     }
-    ampere_signal_safety::remember_standard_error();
     // SAFETY: the function has the required type, and lives as long as the process: this library is never closed.
     if !threads::prepare() || unsafe { libc::pthread_atfork(None, None, Some(forked)) } != 0 {
         report(format_args!("not measuring: no thread key left in this process"));

@@ -11,17 +11,34 @@ pub static RANK: AtomicI32 = AtomicI32::new(0);
 /// The number of ranks, once known.
 pub static SIZE: AtomicI32 = AtomicI32::new(1);
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
+/// Whether MPI has set them.
+static ARE_OF_MPI: AtomicBool = AtomicBool::new(false);
 
 /// Whether rank and size are known.
 pub fn are_known() -> bool {
     IS_KNOWN.load(Ordering::Acquire)
 }
 
-/// Sets rank and size and passes them to the plugin, the first time that it is called.
+/// Sets rank and size and passes them to the plugin, unless they are known.
 pub fn set(rank: c_int, size: c_int) {
-    if IS_KNOWN.load(Ordering::Acquire) {
+    if !are_known() {
+        store(rank, size);
+    }
+}
+
+/// Sets the rank and the size that MPI knows, the first time that it is called. If the program loaded MPI after its first event,
+/// they replace those of an only rank.
+pub fn set_by_mpi(rank: c_int, size: c_int) {
+    if ARE_OF_MPI.swap(true, Ordering::Relaxed) {
         return;
     }
+    let before = (RANK.load(Ordering::Relaxed), SIZE.load(Ordering::Relaxed));
+    if !are_known() || before != (rank, size) {
+        store(rank, size);
+    }
+}
+
+fn store(rank: c_int, size: c_int) {
     RANK.store(rank, Ordering::Relaxed);
     SIZE.store(size, Ordering::Relaxed);
     // Release pairs with the Acquire in `are_known`.

@@ -1,4 +1,5 @@
-//! Finds out whether this thread is inside one of the program's signal handlers, and blocks signals.
+//! Finds out whether this thread is inside one of the program's signal handlers, or has left a call without returning, and blocks
+//! signals.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -6,12 +7,19 @@ use std::ptr::null_mut;
 
 /// A signal handler that is more than this number of frames away is not recognised.
 const FRAMES_MAX: usize = 60;
+/// A call that is more than this number of frames away counts as one that was not left.
+const FRAMES_TO_CALL_MAX: usize = 500;
 
 unsafe extern "C" {
     fn _Unwind_Backtrace(step: extern "C" fn(*mut c_void, *mut c_void) -> c_int, state: *mut c_void)
     -> c_int;
     fn _Unwind_GetIPInfo(context: *mut c_void, before: *mut c_int) -> usize;
+    fn _Unwind_GetCFA(context: *mut c_void) -> usize;
+    fn _Unwind_GetRegionStart(context: *mut c_void) -> usize;
 }
+
+const NO_REASON: c_int = 0;
+const NORMAL_STOP: c_int = 4;
 
 struct Walk {
     frames: usize,
@@ -19,8 +27,6 @@ struct Walk {
 }
 
 extern "C" fn step(context: *mut c_void, state: *mut c_void) -> c_int {
-    const NO_REASON: c_int = 0;
-    const NORMAL_STOP: c_int = 4;
     // SAFETY: `state` is the `Walk` below, which is alive and used by this walk only.
     let walk = unsafe { &mut *state.cast::<Walk>() };
     let mut before = 0;
@@ -40,6 +46,51 @@ pub fn inside_handler() -> bool {
     // SAFETY: the unwinder calls `step` with the state given here, and returns while `walk` exists.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
     walk.signal
+}
+
+struct WalkToCall {
+    frames: usize,
+    /// The stack addresses from which the later and the earlier call were made.
+    later: usize,
+    earlier: usize,
+    /// The function of the frame before in the walk.
+    callee: usize,
+    /// The function of the later call's frame, once it is reached. The first frames may be on a stack of our own, whose addresses
+    /// cannot be compared.
+    called: Option<usize>,
+    was_left: bool,
+}
+
+extern "C" fn step_to_call(context: *mut c_void, state: *mut c_void) -> c_int {
+    // SAFETY: as in `step`, with the `WalkToCall` below.
+    let walk = unsafe { &mut *state.cast::<WalkToCall>() };
+    // SAFETY: as in `step`. The address is that from which this frame has called the frame before.
+    let (address, function) = unsafe { (_Unwind_GetCFA(context), _Unwind_GetRegionStart(context)) };
+    walk.frames += 1;
+    let callee = std::mem::replace(&mut walk.callee, function);
+    let has_passed = match walk.called {
+        None if address == walk.later => {
+            walk.called = Some(callee);
+            false
+        }
+        None => false,
+        Some(called) => {
+            // The earlier call's caller may have called another function from the same address.
+            walk.was_left = address > walk.earlier || address == walk.earlier && callee != called;
+            address >= walk.earlier
+        }
+    };
+    if has_passed || walk.frames == FRAMES_TO_CALL_MAX { NORMAL_STOP } else { NO_REASON }
+}
+
+/// Whether a call was left without returning, by an exception or a longjmp: a later call of the same function is deeper in the
+/// stack, but not inside of it. Both are given by the stack addresses from which they were made. If there are frames without
+/// unwind information in between, the call counts as one that was not left. For rare paths only, like [`inside_handler`].
+pub fn was_left(earlier: usize, later: usize) -> bool {
+    let mut walk = WalkToCall { frames: 0, later, earlier, callee: 0, called: None, was_left: false };
+    // SAFETY: as in `inside_handler`.
+    unsafe { _Unwind_Backtrace(step_to_call, (&raw mut walk).cast()) };
+    walk.was_left
 }
 
 /// Signals that a thread's own instruction causes. If they were blocked, they would end the process.

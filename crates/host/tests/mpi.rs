@@ -187,10 +187,11 @@ fn exceptions_pass_through_a_wrapper() {
     log.check();
     let events = log.events(0);
     let at = events.iter().position(|event| event == "+MPI_Reduce_local").unwrap();
-    assert_eq!(
-        events[at..at + 4],
-        ["+MPI_Reduce_local", "-MPI_Reduce_local", "+MPI_Comm_size", "-MPI_Comm_size"]
-    );
+    let left = ["+MPI_Reduce_local", "-MPI_Reduce_local", "+MPI_Comm_size", "-MPI_Comm_size"];
+    assert_eq!(events[at..at + 4], left);
+    let other = ["+MPI_Op_create", "-MPI_Op_create", "+MPI_Reduce_local", "-MPI_Reduce_local"];
+    assert_eq!(events[at + 4..at + 8], other, "calls inside a call are not recorded");
+    assert_eq!(events[at + 8..at + 12], left);
 }
 
 #[test]

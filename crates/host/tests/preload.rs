@@ -193,6 +193,36 @@ fn a_function_of_mpi_4_works_where_the_library_has_it() {
     assert_eq!(bench.mpi_calls("MPI_Bcast_c"), 2);
 }
 
+/// A library is only asked about a communicator whose handle is known. The launcher's variables name the rank otherwise.
+#[test]
+fn the_rank_is_found_with_any_binary_interface() {
+    let libraries: [(&[&str], &str); 3] = [
+        (&[], "init_mpp 0/1"),
+        (&["-DWORLD=0x101", "-DWITH_ABI"], "init_mpp 0/1"),
+        (&["-DWORLD=0x7000"], "init_mpp 2/4"),
+    ];
+    for (options, expected) in libraries {
+        let bench = little(options);
+        let program = bench.calls(&[]);
+        let out = same(bench.command(&program).envs([("PMI_RANK", "2"), ("PMI_SIZE", "4")]));
+        assert_eq!(out, "sent 5, count 0 0, same 1, absent 1\n", "{options:?}");
+        let logs = bench.logs();
+        assert!(logs[0].find(expected).is_some(), "{options:?}: {}", logs[0]);
+        assert_eq!(bench.mpi_calls("MPI_Barrier"), 5, "{options:?}");
+    }
+}
+
+/// Open MPI's library for the standard interface depends on one with Open MPI's own symbols.
+#[test]
+fn the_library_with_the_standard_interface_is_known_by_its_name() {
+    let bench = Bench::new();
+    bench.library("libmpi_abi.so", &["-DWORLD=0x101", "-DWITH_WORLD"], "little_mpi.c");
+    let rpath = format!("-Wl,-rpath,{}", bench.dir.path().display());
+    let program = bench.compile("cc", &["-w", "-L.", "-lmpi_abi", &rpath], "little_calls.c");
+    same(&mut bench.command(&program));
+    assert_eq!(bench.mpi_calls("MPI_Barrier"), 5);
+}
+
 #[test]
 fn calls_by_a_handle_are_recorded_and_absent_functions_stay_absent() {
     let bench = little(&[]);
@@ -201,6 +231,44 @@ fn calls_by_a_handle_are_recorded_and_absent_functions_stay_absent() {
     let out = same(bench.command(&program).arg("handle").arg(&library));
     assert_eq!(out, "absent 1 said\ndefault 0\n");
     assert_eq!((bench.mpi_calls("MPI_Barrier"), bench.mpi_calls("MPI_Init")), (3, 1));
+}
+
+/// The measurement of a program whose first event comes before it opens MPI starts as that of an only rank.
+#[test]
+fn ranks_of_an_mpi_that_is_opened_later_are_known() {
+    for (options, expected) in
+        [(&["-DSIZE=2"][..], &["init_mpp 0/1", "init_mpp 0/2"][..]), (&[], &["init_mpp 0/1"])]
+    {
+        let bench = little(options);
+        let program = bench.compile("cc", &["-w", "-lpthread", "-finstrument-functions"], "little_open.c");
+        same(bench.command(&program).arg("handle").arg(bench.path("liblittle_mpi.so")));
+        let log = &bench.logs()[0];
+        let ranks: Vec<&String> = log.lines.iter().filter(|line| line.starts_with("init_mpp")).collect();
+        assert_eq!(ranks, expected, "{log}");
+    }
+}
+
+/// A program may close standard error before its first event. The next file that it opens gets the same descriptor.
+#[test]
+fn a_file_in_the_place_of_standard_error_gets_no_message() {
+    let text = "#include <fcntl.h>
+#include <unistd.h>
+int MPI_Init(int *, char ***);
+int MPI_Finalize(void);
+int main(int c, char **v) {
+    if (c > 1) { close(2); if (open(v[1], O_CREAT | O_WRONLY, 0600) != 2) return 9; }
+    if (MPI_Init(&c, &v)) return 8;
+    write(2, \"own\\n\", 4);
+    return MPI_Finalize(); }";
+    let bench = little(&[]);
+    let rpath = format!("-Wl,-rpath,{}", bench.dir.path().display());
+    let program = bench.build("cc", "closes", &["-w", "-L.", "-llittle_mpi", &rpath], text);
+    let run = |arguments: &[&str]| {
+        ok(bench.command(&program).args(arguments).env("SCOREP_FILTERING_FILE", "/absent")).1
+    };
+    assert!(run(&[]).starts_with("ampere: all functions are recorded"));
+    assert_eq!(run(&["data"]), "");
+    assert_eq!(std::fs::read_to_string(bench.path("data")).unwrap(), "own\n");
 }
 
 #[test]

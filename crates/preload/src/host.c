@@ -134,7 +134,6 @@ int load_host(void) {
 	void *host = open(stub.host, NOW | NODELETE);
 	void *(*attach)(const struct offer *) = host ? (void *(*)(const struct offer *))find(host, "ampere_host_attach") : NULL;
 	if (!attach) {
-		stub.error();
 		stub.host_state = HOST_REFUSED;
 		note('h');
 	} else {
@@ -150,6 +149,8 @@ int load_host(void) {
 		stub.wrap = (void *(*)(const char *, void *))attach(&offer);
 		stub.host_state = stub.wrap ? HOST_LOADED : HOST_REFUSED;
 	}
+	/* The host looks up names that may be absent. A program may call dlerror after its own look-up, which was successful. */
+	stub.error();
 	*error_number = before;
 	return stub.host_state == HOST_LOADED;
 }

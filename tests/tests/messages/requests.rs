@@ -213,7 +213,8 @@ fn a_hundred_thousand_open_requests_are_recorded() {
         let program = compiled(&place, &compiler, "mpi_many_requests.c", &[]);
         let (read, printed) = recorded(&place, mpi.1, "2", &program);
         assert!(!printed.contains("wrong"), "{printed}");
-        let many = std::iter::once(json!([1, 4, 100_000])).chain(newer.clone()).collect::<Vec<_>>();
+        let mut many = vec![json!([1, 4, 100_000])];
+        many.extend(newer.iter().cloned().chain([json!([5, 4, 200])]));
         assert_eq!(read["received"]["0 to 1"], json!(many));
         assert_eq!(read["received"]["1 to 0"], if newer.is_empty() { Value::Null } else { json!(newer) });
         assert_eq!(read["open"], json!({}));
@@ -222,6 +223,21 @@ fn a_hundred_thousand_open_requests_are_recorded() {
         // The combined send and receive of each rank is sent, and its receive is counted as left out.
         let note = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
         assert_eq!(note.contains("lacks 2 MPI messages"), !newer.is_empty(), "{note}");
+    }
+}
+
+#[test]
+fn messages_in_hundreds_of_communicators_are_recorded() {
+    for mpi in [OPEN_MPI, MPICH] {
+        let Some((place, compiler)) = place_for(mpi) else { return };
+        let program = compiled(&place, &compiler, "mpi_many_communicators.c", &[]);
+        let (read, _) = recorded(&place, mpi.1, "2", &program);
+        assert_eq!(
+            (&read["messages"], &read["received"]),
+            (&json!({"0 to 1": [[1, 4, 600]]}), &read["messages"])
+        );
+        let note = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
+        assert!(!note.contains("MPI messages"), "{note}");
     }
 }
 

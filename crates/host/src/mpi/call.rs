@@ -63,4 +63,9 @@ impl Call {
     pub fn is_c(self) -> bool {
         self.0 >> 10 & 3 == Variant::C as u32
     }
+
+    /// Whether the function was called by a name of the profiling interface.
+    pub fn is_profiling(self) -> bool {
+        self.0 >> 10 & PROFILING as u32 != 0
+    }
 }

@@ -2,7 +2,8 @@
 
 use super::library::{Library, Membership, Neighbours, RemoteGroup};
 use crate::communication;
-use crate::guard::on_own_stack;
+use crate::guard::{on_own_stack, on_own_stack_uninterrupted};
+use crate::signal;
 use scorep_abi::AnyHandle;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -79,11 +80,12 @@ impl Entry {
     }
 }
 
-/// The communicators that are defined. Messages in further ones are not recorded.
-static COMMUNICATORS: [Entry; 256] = [const { Entry::free() }; 256];
+/// The largest number of communicators and windows at a time. Messages in further ones are not recorded.
+const COMMUNICATORS_MAX: usize = 1024;
+static COMMUNICATORS: [Entry; COMMUNICATORS_MAX] = [const { Entry::free() }; COMMUNICATORS_MAX];
 const NO_COMMUNICATOR: usize = 0;
-/// The handle of an unknown communicator, and of an entry that another thread is filling in. The trace leaves out and
-/// counts events of unknown communicators.
+/// The handle of an unknown communicator, of an entry that another thread is filling in, and of one whose members cannot be
+/// found. The trace leaves out and counts events of unknown communicators.
 pub const UNKNOWN: AnyHandle = 0;
 static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
 
@@ -103,10 +105,17 @@ type FindMembers = fn(&Library, usize) -> Option<Membership>;
 #[inline]
 fn known(library: &Library, argument: usize, find: FindMembers) -> Option<Communicator> {
     let mpi_handle = library.handle(argument);
-    let Some(entry) = entries_of(mpi_handle).next() else {
-        return on_own_stack(None, || define(library, mpi_handle, find));
-    };
-    entry.communicator()
+    match entries_of(mpi_handle).next() {
+        Some(entry) => entry.communicator(),
+        None => define_if_free(library, mpi_handle, find),
+    }
+}
+
+/// Defines a communicator if there is a free entry. If not, each of its messages comes here, so nothing else is done.
+#[cold]
+fn define_if_free(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Communicator> {
+    entries_of(NO_COMMUNICATOR).next()?;
+    on_own_stack_uninterrupted(None, || define(library, mpi_handle, find))
 }
 
 /// Returns the entries with MPI's handle.
@@ -120,11 +129,16 @@ fn entries_of(mpi_handle: usize) -> impl Iterator<Item = &'static Entry> {
 pub fn neighbours_in(library: &Library, argument: usize) -> Option<(AnyHandle, Arc<Neighbours>)> {
     let handle = communicator(library, argument)?.handle;
     let mpi_handle = library.handle(argument);
-    let mut known = entries_of(mpi_handle).next()?.neighbours.lock().ok()?;
-    if known.is_none() {
-        *known = on_own_stack(None, || library.neighbours(mpi_handle).map(Arc::new));
-    }
-    Some((handle, known.clone()?))
+    let entry = entries_of(mpi_handle).next()?;
+    // A handler could leave this by `longjmp` with the lock held.
+    let neighbours = signal::blocked(|| {
+        let mut known = entry.neighbours.lock().ok()?;
+        if known.is_none() {
+            *known = on_own_stack(None, || library.neighbours(mpi_handle).map(Arc::new));
+        }
+        known.clone()
+    });
+    Some((handle, neighbours?))
 }
 
 /// Returns the handle of the communicator in an argument.
@@ -137,14 +151,14 @@ pub fn peers_in(library: &Library, argument: usize) -> Peers {
     communicator(library, argument).map_or(Peers { communicator: UNKNOWN, first: 0 }, |found| found.peers())
 }
 
-#[cold]
+/// Defines a communicator. If its members cannot be found, its entry stays without a handle: they are not looked for again.
 fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Communicator> {
-    let Membership { size, rank, ranks, remote } = find(library, mpi_handle)?;
     let take = |entry: &&Entry| {
         let (expected, new) = (NO_COMMUNICATOR, mpi_handle);
         entry.mpi_handle.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
     let entry = COMMUNICATORS.iter().find(take)?;
+    let Membership { size, rank, ranks, remote } = find(library, mpi_handle)?;
     let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
     communication::define_communicator(handle, ranks.as_deref());
     entry.size.store(size, Ordering::Relaxed);
@@ -158,9 +172,11 @@ fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Com
 /// Called when a communicator or a window is freed.
 pub fn forget(mpi_handle: usize) {
     for entry in entries_of(mpi_handle) {
-        if let Ok(mut neighbours) = entry.neighbours.lock() {
-            *neighbours = None;
-        }
+        signal::blocked(|| {
+            if let Ok(mut neighbours) = entry.neighbours.lock() {
+                *neighbours = None;
+            }
+        });
         entry.handle.store(UNKNOWN, Ordering::Release);
         entry.mpi_handle.store(NO_COMMUNICATOR, Ordering::Release);
     }

@@ -42,6 +42,25 @@ fn has_statuses(how: Completion) -> bool {
     matches!(how, Completion::WaitAll | Completion::TestAll | Completion::Some)
 }
 
+/// The largest array all of whose requests are looked up before the call, if few of them may be complete after it. To look one up
+/// takes 20 ns.
+const FEW: usize = 64;
+
+/// Whether only the requests that are complete after the call are looked up, by the handles that they had before.
+fn is_looked_up_later(how: Completion, count: usize) -> bool {
+    how != Completion::WaitAll && count > FEW
+}
+
+/// Returns the place of an element of the call's array of requests.
+fn place_at(call: &mut CallState, how: Completion, at: usize) -> Place {
+    if is_looked_up_later(how, call.places.len()) {
+        let handle = call.places.handles().get(at).copied();
+        handle.map_or(NOWHERE, |handle| requests::find_below(handle, call.next_id))
+    } else {
+        call.places.all().get(at).copied().unwrap_or(NOWHERE)
+    }
+}
+
 /// Finds the requests, whose handles the real function replaces by MPI_REQUEST_NULL, and passes statuses of ours if the program
 /// passes none.
 ///
@@ -68,11 +87,18 @@ pub unsafe fn before(library: &Library, how: Completion, frame: Frame, thread: &
         // The requests stay open in the table, and their messages are not recorded.
         return not_recorded(thread.location);
     }
-    for (at, place) in call.places.all().iter_mut().enumerate() {
-        // SAFETY: the array has more than `at` requests.
-        *place = requests::find(unsafe { library.handle_in(frame.word(1), at) });
-        // For an array, this shows only whether any of the requests is known.
-        call.place |= *place;
+    // SAFETY: the array has more than `at` requests.
+    let handle = |at: usize| unsafe { library.handle_in(frame.word(1), at) };
+    // For an array, `place` shows only whether any of the requests may be known.
+    if is_looked_up_later(how, count) {
+        call.next_id = requests::coming_id();
+        call.places.handles().iter_mut().enumerate().for_each(|(at, saved)| *saved = handle(at));
+        call.place = 1;
+    } else {
+        for (at, place) in call.places.all().iter_mut().enumerate() {
+            *place = requests::find(handle(at));
+            call.place |= *place;
+        }
     }
     if ignores && call.place != NOWHERE {
         let ours = match has_statuses(how) {
@@ -108,13 +134,13 @@ pub unsafe fn after(library: &Library, how: Completion, frame: Frame, thread: &m
     if has_one(how) {
         return complete(location, thread.call.place, &status_of(0), how == Completion::GetStatus);
     }
-    let places = thread.call.places.all();
+    let call = &mut thread.call;
     match (how, index) {
         (Completion::WaitAny | Completion::TestAny, Some(index)) => {
             // SAFETY: as for the flag. The index is negative if there was no request.
             let at = usize::try_from(unsafe { frame.int_behind(index) }).ok();
-            if let Some(place) = at.and_then(|at| places.get(at)) {
-                complete(location, *place, &status_of(0), false);
+            if let Some(at) = at {
+                complete(location, place_at(call, how, at), &status_of(0), false);
             }
         }
         (_, Some(indices)) => {
@@ -123,14 +149,17 @@ pub unsafe fn after(library: &Library, how: Completion, frame: Frame, thread: &m
             for nth in 0..count {
                 // SAFETY: the array has an index for each complete request.
                 let at = unsafe { *(frame.word(indices) as *const i32).add(nth) };
-                if let Some(place) = usize::try_from(at).ok().and_then(|at| places.get(at)) {
-                    complete(location, *place, &status_of(nth), false);
+                if let Ok(at) = usize::try_from(at) {
+                    complete(location, place_at(call, how, at), &status_of(nth), false);
                 }
             }
         }
         _ => {
-            for (at, place) in places.iter().enumerate().filter(|(_, place)| **place != NOWHERE) {
-                complete(location, *place, &status_of(at), false);
+            for at in 0..call.places.len() {
+                let place = place_at(call, how, at);
+                if place != NOWHERE {
+                    complete(location, place, &status_of(at), false);
+                }
             }
         }
     }
@@ -144,13 +173,14 @@ unsafe fn forget_ended(library: &Library, how: Completion, frame: Frame, thread:
     if how == Completion::GetStatus {
         return;
     }
-    let CallState { place, places, .. } = &mut thread.call;
-    let (places, array) = if has_one(how) { (std::slice::from_ref(place), 0) } else { (&*places.all(), 1) };
-    for (at, place) in places.iter().enumerate().filter(|(_, place)| **place != NOWHERE) {
+    let call = &mut thread.call;
+    let (count, array) = if has_one(how) { (1, 0) } else { (call.places.len(), 1) };
+    for at in 0..count {
+        let place = if has_one(how) { call.place } else { place_at(call, how, at) };
         // SAFETY: the array has more than `at` requests.
         let handle = unsafe { library.handle_in(frame.word(array), at) };
-        if requests::find(handle) != *place {
-            requests::remove(*place);
+        if place != NOWHERE && requests::find(handle) != place {
+            requests::remove(place);
             not_recorded(thread.location);
         }
     }

@@ -1,10 +1,11 @@
 //! The MPI library behind the wrappers: its functions, and its handle of MPI_COMM_WORLD.
 
 use super::requests;
+use crate::messages::report;
 use ampere_model::OF_ANOTHER_WORLD;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::transmute;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -77,20 +78,95 @@ const MPICH_NO_COMMUNICATOR: usize = 0x0400_0000;
 const MPICH_NO_WINDOW: usize = 0x2000_0000;
 /// The value of MPI_GROUP_NULL in the MPICH family.
 const MPICH_NO_GROUP: usize = 0x0800_0000;
+/// The value of MPI_COMM_WORLD in MPI's standard binary interface.
+const ABI_WORLD: usize = 0x101;
+/// The value of MPI_COMM_NULL in MPI's standard binary interface.
+const ABI_NO_COMMUNICATOR: usize = 0x100;
 
-/// MPI_COMM_WORLD, as an argument: the address of an object in Open MPI, a number in the MPICH family.
-///
-/// The object is searched for in the whole global scope, the program first: a program that is not position-independent has a copy
-/// of the object, which the library uses as well.
-fn world() -> usize {
-    let address = symbol(c"ompi_mpi_comm_world");
-    if address.is_null() { MPICH_WORLD } else { address as usize }
+/// The binary interfaces of MPI libraries: the types and values of handles, and the layout of statuses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Family {
+    /// Open MPI, with the address of MPI_COMM_WORLD.
+    OpenMpi(usize),
+    /// MPICH, Intel MPI, Cray MPICH, MVAPICH and others.
+    Mpich,
+    /// The standard interface of MPI 5. Messages are not recorded with it.
+    Abi,
+    /// Any other interface. No function that takes a handle can be called.
+    Unknown,
 }
 
-/// MPI_COMM_NULL.
-fn null_communicator() -> usize {
-    let address = symbol(c"ompi_mpi_comm_null");
-    if address.is_null() { MPICH_NO_COMMUNICATOR } else { address as usize }
+impl Family {
+    /// Finds the family of the library by symbols that only that family has.
+    ///
+    /// Open MPI's world is searched for in the whole global scope, the program first: a program that is not position-independent
+    /// has a copy of the object, which the library uses as well. The mpi.h of the MPICH family refers to the function
+    /// MPIR_Dup_fn, so all libraries of the family have it.
+    fn find() -> Family {
+        // This comes first: Open MPI's library for the standard interface depends on one with the symbols of Open MPI's own.
+        if is_named_abi() {
+            return Family::Abi;
+        }
+        let world = symbol(c"ompi_mpi_comm_world");
+        if !world.is_null() {
+            Family::OpenMpi(world as usize)
+        } else if !symbol(c"MPIR_Dup_fn").is_null() {
+            Family::Mpich
+        } else if abi_version().is_some_and(|major| major >= 1) {
+            Family::Abi
+        } else {
+            Family::Unknown
+        }
+    }
+
+    /// Returns MPI_COMM_WORLD, as an argument.
+    fn world(self) -> Option<usize> {
+        match self {
+            Family::OpenMpi(world) => Some(world),
+            Family::Mpich => Some(MPICH_WORLD),
+            Family::Abi => Some(ABI_WORLD),
+            Family::Unknown => None,
+        }
+    }
+
+    /// Returns MPI_COMM_NULL, as an argument.
+    fn null_communicator(self) -> Option<usize> {
+        match self {
+            Family::OpenMpi(_) => {
+                Some(symbol(c"ompi_mpi_comm_null") as usize).filter(|address| *address != 0)
+            }
+            Family::Mpich => Some(MPICH_NO_COMMUNICATOR),
+            Family::Abi => Some(ABI_NO_COMMUNICATOR),
+            Family::Unknown => None,
+        }
+    }
+}
+
+/// Whether the functions are those of the library with the standard interface, whose name the standard prescribes.
+fn is_named_abi() -> bool {
+    let mut found =
+        libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
+    // SAFETY: dladdr takes any address; the structure is ours.
+    let is_found = unsafe { libc::dladdr(symbol(c"PMPI_Comm_rank"), &mut found) } != 0;
+    if !is_found || found.dli_fname.is_null() {
+        return false;
+    }
+    // SAFETY: the loader's own string; the library is not closed while MPI is in use.
+    let path = unsafe { CStr::from_ptr(found.dli_fname) }.to_bytes();
+    path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b"libmpi_abi"))
+}
+
+/// Returns the major version of the standard interface that the library has; `None` if the library is older than that interface.
+fn abi_version() -> Option<c_int> {
+    type GetVersion = unsafe extern "C" fn(major: *mut c_int, minor: *mut c_int) -> c_int;
+    let get = symbol(c"PMPI_Abi_get_version");
+    if get.is_null() {
+        return None;
+    }
+    let [mut major, mut minor] = [-1; 2];
+    // SAFETY: the function has this type in every MPI library, and may be called at any time.
+    let code = unsafe { transmute::<*mut c_void, GetVersion>(get)(&mut major, &mut minor) };
+    (code == 0).then_some(major)
 }
 
 /// The functions of the library that recording messages needs, once MPI is initialized.
@@ -273,7 +349,17 @@ impl Library {
 
     fn find(first: u32) -> Option<Library> {
         let found = |name: &CStr| Some(symbol(name)).filter(|symbol| !symbol.is_null());
-        let world = world();
+        let family = Family::find();
+        let is_open_mpi = match family {
+            Family::OpenMpi(_) => true,
+            Family::Mpich => false,
+            Family::Abi | Family::Unknown => {
+                report(format_args!(
+                    "messages are not recorded: this MPI library has neither the ABI of Open MPI nor that of MPICH"
+                ));
+                return None;
+            }
+        };
         let handle_to_number = |name: &CStr| {
             // SAFETY: under the calling convention, these functions can be called with this type: a handle is a pointer or a
             // 32-bit number in the same register.
@@ -289,11 +375,11 @@ impl Library {
             (transmute::<*mut c_void, TranslateRanks>(translate), transmute::<*mut c_void, GroupFree>(free))
         };
         Some(Library {
-            world,
-            is_open_mpi: world != MPICH_WORLD,
+            world: family.world()?,
+            is_open_mpi,
             first,
             connections: AtomicU32::new(parent().is_some().into()),
-            null_communicator: null_communicator(),
+            null_communicator: family.null_communicator()?,
             null_window: found(c"ompi_mpi_win_null").map_or(MPICH_NO_WINDOW, |address| address as usize),
             null_group: found(c"ompi_mpi_group_null").map_or(MPICH_NO_GROUP, |address| address as usize),
             null_datatype: found(c"ompi_mpi_datatype_null").map_or(0, |address| address as usize),
@@ -445,16 +531,17 @@ impl Library {
         }
         // This process has no rank in a remote group.
         let rank = number(self.group_rank, group).unwrap_or(0);
-        let in_world = self.translated(group, self.comm_group, self.world);
+        let size = number(self.group_size, group);
+        let is_world = of == self.world && self.first == 0;
+        let in_world = if is_world { None } else { self.translated(group, self.comm_group, self.world) };
         // SAFETY: the group exists, and is freed once.
         unsafe { (self.group_free)(&mut group) };
-        let in_world = in_world?;
-        let size = in_world.len() as u32;
-        if of == self.world && self.first == 0 {
+        let size = size?;
+        if is_world {
             return Some(Membership { size, rank, ranks: None, remote: None });
         }
         let number = |rank| u32::try_from(rank).map_or(OF_ANOTHER_WORLD, |rank| self.first + rank);
-        let ranks: Vec<u32> = in_world.into_iter().map(number).collect();
+        let ranks: Vec<u32> = in_world?.into_iter().map(number).collect();
         let is_known = !ranks.contains(&OF_ANOTHER_WORLD) || self.connections.load(Ordering::Relaxed) <= 1;
         is_known.then_some(Membership { size, rank, ranks: Some(ranks), remote: None })
     }
@@ -590,13 +677,14 @@ fn flag(name: &CStr) -> Option<bool> {
 fn parent() -> Option<usize> {
     type GetParent = unsafe extern "C" fn(parent: *mut usize) -> c_int;
     let get = symbol(c"PMPI_Comm_get_parent");
+    let none = Family::find().null_communicator()?;
     if get.is_null() {
         return None;
     }
     let mut parent = 0;
     // SAFETY: the function has this type in every MPI library: a communicator is at most as large as a pointer.
     let code = unsafe { transmute::<*mut c_void, GetParent>(get)(&mut parent) };
-    (code == 0 && parent != null_communicator()).then_some(parent)
+    (code == 0 && parent != none).then_some(parent)
 }
 
 /// Returns the number of ranks that come before this process's MPI_COMM_WORLD in the run. In a program that MPI_Comm_spawn has
@@ -612,18 +700,23 @@ pub fn ranks_before(size: c_int) -> c_int {
     parents.unwrap_or(0).saturating_add(others).min(c_int::MAX as u32 / 2) as c_int
 }
 
-/// Rank and size in MPI_COMM_WORLD, if MPI is initialized and not finalized.
+/// Rank and size in MPI_COMM_WORLD, if MPI is initialized and not finalized. If the library is of no known family, they are those
+/// that the launcher has set in the environment.
 pub fn rank_and_size() -> Option<(c_int, c_int)> {
     if flag(c"PMPI_Initialized") != Some(true) || flag(c"PMPI_Finalized") != Some(false) {
         return None;
     }
+    let Some(world) = Family::find().world() else {
+        let (rank, size) = ampere_model::launcher::rank_and_size(|name| std::env::var(name).ok())?;
+        return Some((c_int::try_from(rank).ok()?, c_int::try_from(size).ok()?));
+    };
     let in_world = |name: &CStr| {
         let function = symbol(name);
         let mut value = 0;
-        // SAFETY: by the calling convention both functions that are looked up have this type, in Open MPI (a pointer) and in the
-        // MPICH family (a 32-bit number in the same register).
+        // SAFETY: by the calling convention both functions that are looked up have this type: a handle is a pointer, or in the
+        // MPICH family a 32-bit number in the same register.
         let found = !function.is_null()
-            && unsafe { transmute::<*mut c_void, HandleToNumber>(function)(world(), &mut value) == 0 };
+            && unsafe { transmute::<*mut c_void, HandleToNumber>(function)(world, &mut value) == 0 };
         found.then_some(value)
     };
     Some((in_world(c"PMPI_Comm_rank")?, in_world(c"PMPI_Comm_size")?))

@@ -119,24 +119,45 @@ fn enter_running(call: Call, stack: usize) -> bool {
         if thread.mpi_stack != 0 {
             // The stack grows down: a call from inside the recorded call is below it. Otherwise the recorded call was left
             // without returning (by an exception, a longjmp).
-            if stack < thread.mpi_stack {
+            if stack < thread.mpi_stack && is_inner(call, stack, thread) {
                 return enter_inner(call, stack, thread);
             }
             thread.close_mpi();
         }
         thread.mpi_stack = stack;
         thread.enter(function, REGIONS[function].load(Ordering::Relaxed));
-        (thread.call.expected, thread.call.inner_stack) = (None, 0);
-        if let Some(recorded) = KINDS[function].get().copied().flatten() {
-            if call.is_c() {
-                // SAFETY: the wrapper's body has called us, and this is recorded for its function.
-                unsafe { messages::before(recorded, Frame::new(stack, recorded.has_large_counts), thread) };
-            } else {
-                thread.call.expected = Some(function as u16);
-            }
+        (thread.call.is_confirmed, thread.call.inner_stack) = (false, 0);
+        thread.call.expected = (!call.is_c()).then_some(function as u16);
+        if call.is_c()
+            && let Some(recorded) = KINDS[function].get().copied().flatten()
+        {
+            // SAFETY: the wrapper's body has called us, and this is recorded for its function.
+            unsafe { messages::before(recorded, Frame::new(stack, recorded.has_large_counts), thread) };
         }
         true
     })
+}
+
+/// Whether a call that is deeper in the stack than the recorded one comes from inside it. Fortran's functions call C's, and
+/// libraries and tools call the profiling interface: a walk of the stack for each of these would cost too much. For other calls,
+/// the stack is walked, until one is found to be inside.
+#[inline]
+fn is_inner(call: Call, stack: usize, thread: &mut Thread) -> bool {
+    let Thread { mpi_stack, call: outer, .. } = thread;
+    if call.is_c() && (call.is_profiling() || outer.expected == Some(call.function() as u16)) {
+        return true;
+    }
+    outer.is_confirmed = outer.is_confirmed || !was_left(*mpi_stack, stack);
+    outer.is_confirmed
+}
+
+/// Whether the recorded call, which has the wrapper's frame `outer`, was left without returning before the call with `inner`.
+#[cold]
+fn was_left(outer: usize, inner: usize) -> bool {
+    // A wrapper's frame begins with the address of the frame before and its return address, and ends where it was called.
+    const ABOVE: usize = 16;
+    !is_on_alternate_stack()
+        && on_own_stack_uninterrupted(false, || signal::was_left(outer + ABOVE, inner + ABOVE))
 }
 
 /// A call from inside the recorded call. A library's Fortran functions convert their arguments and call C's functions of the
@@ -286,7 +307,7 @@ fn initialized() {
                 ACTIVE.store(true, Ordering::Relaxed);
                 let before = library::ranks_before(size);
                 library::prepare_for_messages(before as u32);
-                ranks::set(before + rank, before + size);
+                ranks::set_by_mpi(before + rank, before + size);
                 measurement::at_exit();
             }
         })

@@ -3,7 +3,8 @@
 //! A handle may be in one of two buckets of eight places each, so that finding one reads two cache lines, and no thread waits
 //! for another. Only the thread that completes a request changes it, as MPI demands. A library can give a handle to a new
 //! request before the thread that has completed the old one removes it here. So if several requests have the same handle, the
-//! newest is found, and a thread looks its requests up before it completes them.
+//! newest is found, and a thread looks its requests up before it completes them. If few requests of a large array may be
+//! complete, only those are looked up, after the call, among the requests that were there before it.
 
 use crate::alloc;
 use scorep_abi::AnyHandle;
@@ -163,11 +164,22 @@ impl Table {
     }
 }
 
+/// Returns the number that the next request gets. All requests that are open now have smaller ones.
+pub fn coming_id() -> u64 {
+    NEXT_ID.load(Ordering::Relaxed)
+}
+
 /// Returns the place of the request with this handle, or [`NOWHERE`].
 pub fn find(handle: usize) -> Place {
+    find_below(handle, u64::MAX)
+}
+
+/// Returns the place of the request with this handle and a number below `end`, or [`NOWHERE`].
+pub fn find_below(handle: usize, end: u64) -> Place {
     let Some(table) = TABLE.get() else { return NOWHERE };
     // SAFETY: a place with a handle has a request.
-    table.places_of(handle).max_by_key(|place| unsafe { (*table.request(*place)).id }).unwrap_or(NOWHERE)
+    let numbered = table.places_of(handle).map(|place| (unsafe { (*table.request(place)).id }, place));
+    numbered.filter(|(id, _)| *id < end).max().map_or(NOWHERE, |(_, place)| place)
 }
 
 /// Returns the request at a place that [`find`] has returned; `None` if it has been removed.
@@ -282,6 +294,7 @@ mod tests {
             insert(handle(0), request(Operation::Receive, id));
         }
         assert_eq!(get(find(handle(0))).unwrap().id, 6);
+        assert_eq!(get(find_below(handle(0), 6)).unwrap().id, 5);
         // Sends that complete immediately have the same handle.
         assert_eq!(insert(handle(1), request(Operation::Send, 7)), Inserted::Yes);
         assert_eq!(insert(handle(1), request(Operation::Send, 8)), Inserted::IsComplete);

@@ -12,6 +12,8 @@ const MAPPED_MIN: usize = 256;
 
 /// The state that a thread keeps during its outermost MPI call.
 pub struct CallState {
+    /// Whether a walk of the stack has shown that a later call was inside this one, which was not left without returning.
+    pub is_confirmed: bool,
     /// The MPI_Status for calls in which the program passes none.
     pub status: [usize; STATUS_BYTES / 8],
     /// If the program's call is from Fortran: the C function that the library will call with the same arguments. `None` after
@@ -24,31 +26,35 @@ pub struct CallState {
     /// The places in the table of the requests that the call may complete: one, or those of an array.
     pub place: u32,
     pub places: Places,
+    /// The first number that no request had before the call, if the places of an array's requests are looked up after it.
+    pub next_id: u64,
 }
 
 impl CallState {
     pub const fn new() -> CallState {
         CallState {
+            is_confirmed: false,
             status: [0; STATUS_BYTES / 8],
             expected: None,
             inner_stack: 0,
             number: 0,
             place: 0,
             places: Places { memory: null_mut(), capacity: 0, used: 0 },
+            next_id: 0,
         }
     }
 }
 
-/// For each element of a call's array of requests, its place in the table of requests, and room for its status.
+/// For each element of a call's array of requests, its place in the table of requests, or its handle, and room for its status.
 pub struct Places {
-    /// The places in the table, and behind them the statuses.
+    /// The places in the table or the handles, and behind them the statuses.
     memory: *mut u8,
     capacity: usize,
     used: usize,
 }
 
 impl Places {
-    const BYTES: usize = size_of::<u32>() + STATUS_BYTES;
+    const BYTES: usize = size_of::<usize>() + STATUS_BYTES;
 
     /// Makes room for `count` elements. Returns whether there is room; otherwise there are no elements.
     pub fn resize(&mut self, count: usize) -> bool {
@@ -84,9 +90,23 @@ impl Places {
         unsafe { std::slice::from_raw_parts_mut(self.memory.cast(), self.used) }
     }
 
+    /// Returns the handle of each element, in the memory of the places.
+    pub fn handles(&mut self) -> &mut [usize] {
+        if self.memory.is_null() {
+            return &mut [];
+        }
+        // SAFETY: as in `all`, and the memory has room for as many handles.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.cast(), self.used) }
+    }
+
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
     /// Returns the address of the room for statuses.
     pub fn statuses(&self) -> usize {
-        self.memory as usize + self.capacity * size_of::<u32>()
+        self.memory as usize + self.capacity * size_of::<usize>()
     }
 
     fn release(&mut self) {

@@ -2,7 +2,7 @@
 //! long these functions take, so their calls are not recorded, but the requests that they complete are.
 //!
 //! A waiting program calls them tens of millions of times a second. So the wrapper jumps to a function here, which calls the
-//! real function at once, reads no time, and looks up requests only if one is complete or if there are more than [`FEW`].
+//! real function at once, reads no time, and looks up only requests that are complete.
 #![allow(non_snake_case)] // the names of MPI
 
 use super::call::{Call, Variant};
@@ -110,9 +110,9 @@ fn status_to_pass(library: &Library, given: usize, own: &mut Status) -> usize {
 /// The requests of a call, before the real function replaces them by MPI_REQUEST_NULL.
 enum Saved {
     Few([usize; FEW]),
-    /// The places of the requests are in the thread's memory.
+    /// The handles are in the thread's memory.
     Many,
-    /// There is no memory for the places.
+    /// There is no memory for the handles.
     None,
 }
 
@@ -130,8 +130,9 @@ impl Saved {
                     not_recorded(thread.location);
                     return false;
                 }
-                let places = thread.call.places.all().iter_mut().enumerate();
-                places.for_each(|(at, place)| *place = requests::find(handle(at)));
+                thread.call.next_id = requests::coming_id();
+                let handles = thread.call.places.handles().iter_mut().enumerate();
+                handles.for_each(|(at, saved)| *saved = handle(at));
                 true
             });
             return if is_saved { Saved::Many } else { Saved::None };
@@ -159,7 +160,10 @@ impl Saved {
         with_thread((), |thread| {
             let place: Option<Place> = match self {
                 Saved::Few(handles) => handles.get(at).map(|handle| requests::find(*handle)),
-                Saved::Many => thread.call.places.all().get(at).copied(),
+                Saved::Many => {
+                    let handle = thread.call.places.handles().get(at).copied();
+                    handle.map(|handle| requests::find_below(handle, thread.call.next_id))
+                }
                 Saved::None => None,
             };
             if let Some(place) = place.filter(|place| *place != requests::NOWHERE) {

@@ -14,6 +14,8 @@ static int by_handle(int mode) {
 	void *mpi = dlopen(path, mode);
 	if (!mpi) return puts(dlerror()), 1;
 	int (*init)(int *, char ***) = (int (*)(int *, char ***))dlsym(mpi, "MPI_Init");
+	const char *error = dlerror();
+	if (error) return puts(error), 1;
 	init(0, 0);
 	for (int i = 0; i < 3; i++) ((barrier *)dlsym(mpi, i ? "MPI_Barrier" : "PMPI_Barrier"))(1);
 	int is_absent = dlsym(mpi, "MPI_Ibarrier") == NULL;
