@@ -44,15 +44,23 @@ const SHORT: &str = r#"
 const IDLE_MAX: f64 = 0.1;
 
 fn run_of(place: &Place, command: &[&str]) -> Value {
+    output_of(place, command, "").0
+}
+
+/// Runs a command, with a sample in each `period`, if that is given. Returns the summary and what the command printed.
+fn output_of(place: &Place, command: &[&str], period: &str) -> (Value, String) {
     let measured = || {
         let mut measured = place.ampere_run("out", command);
         measured.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
         measured.env("AMPERE_ESTIMATE_IDLE_WATTS", "0").env("AMPERE_ESTIMATE_WATTS_PER_CORE", "10");
+        if !period.is_empty() {
+            measured.env("AMPERE_SAMPLE", period);
+        }
         let done = run(&mut measured);
         assert_eq!(done.code, 0, "{done:#?}");
-        (json(&place.path("out/summary.json")), ())
+        (json(&place.path("out/summary.json")), done.stdout)
     };
-    until_no_record_is_lost(place, measured).0
+    until_no_record_is_lost(place, measured)
 }
 
 /// Runs a command. Returns the summary and the share of the joules of the ranks view that is idle. All joules are computed from
@@ -261,6 +269,76 @@ fn a_sampled_thread_that_makes_calls_is_counted_once() {
     let total: f64 = devices(&summary).map(|device| number(device, "total_joules")).sum();
     let spin = share(&summary, "spin") * total * (1.0 - idle);
     assert!((6.0..7.5 + 10.0 * stolen).contains(&spin), "{spin} J, {stolen} s stolen: {summary:#}");
+}
+
+/// Each rank computes in two functions and then waits in MPI for the slower rank, some hundred times a second. It prints the CPU
+/// seconds that the two functions have used.
+const WAITS: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    #include <time.h>
+    static double now(void) { struct timespec time; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time); return time.tv_sec + 1e-9 * time.tv_nsec; }
+    static volatile double sum;
+    __attribute__((noinline)) static void first(int count) { for (int i = 0; i < count; i++) sum += i; }
+    __attribute__((noinline)) static void second(int count) { for (int i = 0; i < count; i++) sum -= i; }
+    int main(int count, char **arguments) {
+        int rank, unit = 1000;
+        double used[2] = {0, 0}, times[3];
+        MPI_Init(&count, &arguments);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        for (double took = 0; took < 0.01; took = now() - times[0]) { unit *= 2; times[0] = now(); first(unit); }
+        MPI_Allreduce(MPI_IN_PLACE, &unit, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+        for (int i = 0; i < 600; i++) {
+            times[0] = now();
+            first(unit / (rank ? 8 : 4));
+            times[1] = now();
+            second(unit / 8);
+            times[2] = now();
+            for (int at = 0; at < 2; at++) used[at] += times[at + 1] - times[at];
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+        printf("%d %f %f\n", rank, used[0], used[1]);
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+#[test]
+fn functions_of_ranks_that_wait_in_mpi_have_their_cpu_time() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("mpicc") && on_path("mpirun"), "mpicc is not installed");
+    let place = Place::new();
+    let program = place.compile("mpicc", "waits", WAITS, &["-O1"]);
+    for period in ["1ms", "3ms"] {
+        let (summary, printed) =
+            output_of(&place, &["mpirun", "--oversubscribe", "-n", "2", &program.to_string_lossy()], period);
+        let joules = |rank: &str, function: &str| -> f64 {
+            let views = devices(&summary).flat_map(|device| list(device, "views"));
+            let rows = views.filter(|view| view["view"] == "ranks").flat_map(|view| list(view, "callpaths"));
+            let of = rows.filter(|row| {
+                row["location_group"] == format!("MPI Rank {rank}")
+                    && row["path"]
+                        .as_array()
+                        .and_then(|path| path.last())
+                        .is_some_and(|last| last == function)
+            });
+            of.map(|row| number(row, "exclusive_joules")).sum()
+        };
+        assert_eq!(printed.lines().count(), 2, "{printed}");
+        for line in printed.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            for (function, seconds) in [("first", words[1]), ("second", words[2])] {
+                let (is, expected) =
+                    (joules(words[0], function), 10.0 * seconds.parse::<f64>().expect("a number"));
+                // The samples have a standard error of some percent; half a period for each call would be a quarter.
+                let what =
+                    format!("{period}: {function} of rank {} has {is} J and not {expected} J", words[0]);
+                assert!((is / expected - 1.0).abs() < 0.15, "{what}: {summary:#}");
+            }
+            let main = joules(words[0], "main");
+            assert!(main < 0.3, "{period}: main of rank {} has {main} J: {summary:#}", words[0]);
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::evidence;
 use crate::index::as_model;
+use crate::metrics::Found;
 use crate::places::{Ranks, node_of};
 use crate::shares::Share;
 use ampere_attribution::LocationIndex;
@@ -52,12 +53,14 @@ pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor
     regions
 }
 
-/// Returns the threads without frames of processes whose first thread is one of them and in which another thread has frames. Such
-/// a thread only records metrics, so that the first thread with frames is the process' main thread.
+/// Returns the threads without frames of processes whose first thread only records counters (those of `found`) while another thread
+/// has frames. The first thread with frames is such a process' main thread.
 pub(crate) fn threads_without_frames(
     definitions: &Definitions,
+    found: &[Found],
     mut has_frames: impl FnMut(LocationRef) -> bool,
 ) -> BTreeSet<LocationRef> {
+    let recorders: HashSet<LocationRef> = found.iter().map(|found| found.series.location).collect();
     let mut processes: HashMap<Option<LocationGroupRef>, Vec<(LocationRef, bool)>> = HashMap::new();
     for (reference, location) in definitions.locations.iter() {
         let is_recorded = evidence::samples(definitions, reference).is_none();
@@ -67,7 +70,8 @@ pub(crate) fn threads_without_frames(
         }
     }
     let has = |(_, has): &(LocationRef, bool)| *has;
-    processes.retain(|_, threads| !threads.first().is_none_or(has) && threads.iter().any(has));
+    let only_records = |thread: &(LocationRef, bool)| !has(thread) && recorders.contains(&thread.0);
+    processes.retain(|_, threads| threads.first().is_some_and(only_records) && threads.iter().any(has));
     processes.into_values().flatten().filter(|thread| !has(thread)).map(|(thread, _)| thread).collect()
 }
 

@@ -713,7 +713,7 @@ impl<'a> Feed<'a> {
         }
         let locations = &mut self.locations;
         let has_frames = |of: LocationRef| locations.get_mut(of.0).is_none_or(|state| state.events > 0);
-        threads_without_frames(self.devices.definitions(), has_frames)
+        threads_without_frames(self.devices.definitions(), &self.devices.found, has_frames)
     }
 
     /// Sets the first and the last time at which functions ran on each node. In ampere's own traces, the run is the time of its

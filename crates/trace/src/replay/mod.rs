@@ -572,7 +572,7 @@ impl<'a> Survey<'a> {
             return BTreeSet::new();
         }
         let has_frames = |of: LocationRef| missing.contains(&of) || self.ran.contains_key(&of);
-        threads_without_frames(self.devices.definitions(), has_frames)
+        threads_without_frames(self.devices.definitions(), &self.devices.found, has_frames)
     }
 
     /// Returns the devices, in the order of their first samples.
