@@ -186,7 +186,10 @@ fn last_run() -> anyhow::Result<PathBuf> {
         times.max()
     };
     let wanted = std::env::var_os("AMPERE_OUTPUT").map(PathBuf::from).filter(|path| is_output(path));
-    let Some(last) = all_outputs_below(here).into_iter().chain(wanted).max_by_key(time) else {
+    let below = std::fs::read_dir(here).into_iter().flatten().flatten().map(|entry| entry.path());
+    let of_series = below.flat_map(|path| repeats(&path));
+    let Some(last) = all_outputs_below(here).into_iter().chain(of_series).chain(wanted).max_by_key(time)
+    else {
         crate::usage::wrong(
             "report",
             ErrorKind::MissingRequiredArgument,

@@ -55,7 +55,7 @@ pub fn words(summary: &Summary) -> Vec<String> {
     words.extend(Some(named.collect::<Vec<_>>().join(", ")).filter(|causes| !causes.is_empty()));
     if let Some(part) = without_cpu(waiting) {
         let at = if is_most { 1 } else { words.len() };
-        words.insert(at, format!("{part} of it was spent waiting for ranks that were not on a CPU"));
+        words.insert(at, format!("in {part} of it, the late rank was not on a CPU"));
     }
     words.extend(lower_bound(waiting).or_else(|| not_followed(summary)));
     words

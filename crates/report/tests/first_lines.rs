@@ -256,7 +256,7 @@ fn waiting_for_ranks_without_a_cpu_is_mentioned_and_more_ranks_than_cores_are_a_
         with_others(summary, 0.0, 4.0);
         let lines = first::render(summary, Screen::FILE, &[]);
         let words: Vec<&str> = lines.split_whitespace().collect();
-        words.join(" ").contains("38.0 % of it was spent waiting for ranks that were not on a CPU")
+        words.join(" ").contains("in 38.0 % of it, the late rank was not on a CPU")
     };
     let words = "4 ranks on 2 cores: ranks wait for others without a CPU; use one rank per core";
     assert_hint("instrumented", words, (false, true), |summary| assert!(waiting(summary, 0.38)));

@@ -367,8 +367,10 @@ fn python(facts: &Facts) -> Option<String> {
 /// Returns the hint that energy was estimated with watts that were not set for this node.
 fn default_watts(facts: &Facts) -> Option<String> {
     let device = facts.hosts.iter().find(|device| device.energy == "estimated")?;
-    (!are_watts_set(device))
-        .then(|| "set this node's watts (--config): [estimate] idle_watts, watts_per_core".to_owned())
+    (!are_watts_set(device)).then(|| {
+        "set this node's watts: [estimate] idle_watts and watts_per_core in a file, and --config FILE"
+            .to_owned()
+    })
 }
 
 /// Whether a device is estimated with watts of its node, and not with the default ones.

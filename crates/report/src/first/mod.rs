@@ -323,8 +323,8 @@ fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
     let kernels: f64 = used.iter().map(|device| facts.in_kernels(device)).sum();
     let hosts: f64 = facts.hosts.iter().map(|device| facts.joules_of(device)).sum();
     let all = [
-        (kernels, "kernels".to_owned()),
-        (sum(&used) - kernels, format!("{} in between", tables::which(&used, 16))),
+        (kernels, "in kernels".to_owned()),
+        (sum(&used) - kernels, format!("on {} outside kernels", tables::which(&used, 16))),
         (sum(&unused), format!("{} unused", tables::which(&unused, 16))),
         (hosts, "outside of GPUs".to_owned()),
     ];

@@ -363,7 +363,7 @@
     if (totals.gpu_joules > 0) tiles.push(['kernels', 'In GPU kernels', share(totals.kernel_joules, totals.joules), '', `${OF_TOTAL}; ${share(totals.kernel_joules, totals.gpu_joules)} of the GPUs' ${figure(totals.gpu_joules)} J`, totals.kernel_joules]);
     if (ofMpi > 0) tiles.push(['mpi', 'In MPI', share(ofMpi, own ?? totals.joules), '', `${own == null ? OF_TOTAL : OF_DYNAMIC}: ${figure(ofMpi)} J`, ofMpi]);
     if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', `${OF_TOTAL}: ${figure(totals.lost_joules)} J`, totals.lost_joules]);
-    tiles.push(['notes', 'Numbers', notes ? `${notes} note${notes === 1 ? '' : 's'}` : bad.length ? 'see below' : 'good', '', [...labels.filter(isIncomplete), run.energy, ...labels.filter(words => !isIncomplete(words))].join('; '), notes]);
+    tiles.push(['notes', 'Quality', notes ? `${notes} note${notes === 1 ? '' : 's'}` : bad.length ? 'see below' : 'good', '', [...labels.filter(isIncomplete), run.energy, ...labels.filter(words => !isIncomplete(words))].join('; '), notes]);
     const at = $('totals');
     const ids = tiles.map(([key]) => 'total-' + key);
     if (ids.length !== at.children.length || ids.some((id, index) => at.children[index].id !== id)) fill(at, ...tiles.map(([key, title]) =>
