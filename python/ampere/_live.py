@@ -47,14 +47,15 @@ def live(where: Path, *, token: str | None = None, timeout: float = 5.0) -> dict
     try:
         with opener.open(request, timeout=timeout) as answer:
             figures = json.load(answer)
+            of_run = figures["run"]["id"]
     except urllib.error.HTTPError as error:
         raise Error(f"{url} answers {error.code}: {error.read().decode('utf-8', 'replace').strip() or error.reason}") from None
     except urllib.error.URLError as error:
         raise Error(f"{url} does not answer: {error.reason}; is the run still running?") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Error(f"{url} does not answer as ampere does: {error}") from None
     # A collector that has just started does not know its run's id yet.
-    if run and figures["run"]["id"] not in ("", run):
+    if run and of_run not in ("", run):
         raise Error(f"the collector at {url} belongs to another run than {where}")
     return figures
 
@@ -70,13 +71,13 @@ def _address(where: str) -> tuple[str, str | None, str]:
             # The results of another user may name any address, which must not get a token.
             is_own = os.fstat(file.fileno()).st_uid == os.getuid()
             announced = json.load(file)
-            url, node, run = announced["url"], announced["node"], announced["run"]
-    except (OSError, ValueError, KeyError, TypeError):
+            url, node, run = announced["url"], announced.get("node", ""), announced.get("run", "")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise Error(f"no run is running in {where}: {path} names no address; give the run's directory or http://...") from None
     if not str(url).startswith("http://"):
         raise Error(f"the run in {where} listens on {url}: Python can only read addresses that begin with http://")
     own_node = re.escape(os.uname().nodename) + "(-[0-9a-f]{8})?"
-    if not re.fullmatch(own_node, node):
+    if node and not re.fullmatch(own_node, node):
         # On this node, another collector may listen at such an address.
         url = re.sub(r"^http://(0\.0\.0\.0|\[::\]):", f"http://{node}:", url)
         if re.match(r"http://(127\.|\[::1\])", url):

@@ -364,7 +364,7 @@ impl Finish {
             Ok(left_out) => self.run.notes.add(format!(
                 "the trace lacks {left_out} MPI messages and collectives, for one of these reasons: a communicator has \
                  processes that the trace does not contain, processes of two MPI_COMM_WORLDs or, with Score-P, two groups; requests \
-                 could not be followed; it is not known whom a call waits for"
+                 could not be followed; more than 1024 communicators and windows existed at a time; it is not known whom a call waits for"
             )),
             Err(NoTrace { why, .. }) => self.run.notes.add_loss(why),
         }

@@ -18,7 +18,7 @@ use ampere_model::NOT_RECORDED;
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::text::plural;
 use ampere_model::{CUDA_LIBRARY, ENV_CUDA_INJECTION};
-use ampere_model::{SAMPLED_HOST, Timestamp};
+use ampere_model::{Quality, SAMPLED_HOST, Timestamp};
 use ampere_settings::ENV_RECORDER;
 use ampere_timeline::attributor::{Attributor, Unit};
 use ampere_trace::spool::Spool;
@@ -126,6 +126,7 @@ impl<'a> RunSummary<'a> {
         let (gaps, endings) = (self.gaps(), self.endings());
         let mut notes = self.all_notes(attributor, quality, &gaps, &endings);
         notes.extend(not_recorded(attributor));
+        notes.extend(self.note_of_foreign_time(false));
         if complete && self.run.options.replay.is_none() {
             let processes = self.run.ingest.processes.iter();
             let processes = processes.filter(|process| !process.is_sampled() || process.has_samples());
@@ -286,7 +287,7 @@ impl<'a> RunSummary<'a> {
         missing.extend(self.note_of_unmeasured());
         missing.extend(self.note_of_slow_counters());
         missing.extend(self.note_of_other_pids());
-        missing.extend(self.note_of_foreign_time());
+        missing.extend(self.note_of_foreign_time(true));
         missing.extend(replay);
         if has_ended && missing.is_empty() && !process_ends::is_whole(&self.run.ingest) {
             missing.push(UNFINISHED_PROCESSES.to_owned());
@@ -311,10 +312,18 @@ impl<'a> RunSummary<'a> {
         })
     }
 
-    /// Returns a note if the CPU time of processes in other PID namespaces is not known.
-    fn note_of_foreign_time(&self) -> Option<String> {
+    /// Returns a note if the CPU time of processes in other PID namespaces is not known. Joules are missing only from an estimate.
+    fn note_of_foreign_time(&self, are_missing: bool) -> Option<String> {
         self.run.node.as_ref().filter(|node| node.is_partial())?;
-        Some("the CPU time of processes in another PID namespace is not known: an estimate lacks their joules, and no joules are given to other jobs; start ampere in the container".to_owned())
+        let mut devices = self.run.timeline.iter().flat_map(|timeline| &timeline.pipeline.attributor.devices);
+        let effect = match devices.any(|device| device.info.quality == Quality::Estimated) {
+            is_estimated if is_estimated != are_missing => return None,
+            true => "the estimate lacks their joules",
+            false => "no joules are given to other jobs",
+        };
+        Some(format!(
+            "the CPU time of processes in another PID namespace is not known, so {effect}: start ampere in the container"
+        ))
     }
 
     /// Returns a note if no counter had a reading near the start or the end of the run.

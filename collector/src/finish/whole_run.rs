@@ -6,10 +6,15 @@ use crate::run_directory::nodes::{self, Node};
 use ampere_figures::nodes::summaries::joined;
 use ampere_figures::summary::{Run, Summary};
 use std::path::Path;
+use std::time::Duration;
 
 /// Figures whose files have more bytes than this in total are not joined here, because the collector of the last node would
 /// need too much memory. `ampere report` joins them whenever it shows them.
 pub(super) const BYTES_MAX: u64 = 1 << 28;
+
+/// If another process is writing the same figures, they are looked at again after this time, at most this number of times.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+const ATTEMPTS_MAX: u32 = 10;
 
 /// Joins the figures of the nodes that have ended, and writes them to the run's directory, which is also the first node's.
 /// Nothing happens if the first node has not ended, or if no other node has ended since they were joined.
@@ -17,10 +22,16 @@ pub(super) const BYTES_MAX: u64 = 1 << 28;
 /// # Errors
 /// Figures that cannot be read or written.
 pub fn join_figures(directory: &Path, run_id: &str) -> Result<(), ResultsError> {
-    match join(directory, run_id) {
-        // Another process joins them at this moment.
-        Err(ResultsError::Write(why)) if why.is_busy() => Ok(()),
-        outcome => outcome,
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match join(directory, run_id) {
+            // Another process joins them at this moment, but may not have seen all nodes.
+            Err(ResultsError::Write(why)) if why.is_busy() && attempts < ATTEMPTS_MAX => {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            outcome => return outcome,
+        }
     }
 }
 

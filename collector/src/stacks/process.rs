@@ -96,6 +96,10 @@ pub(super) struct SampledProcess {
     has_regions: bool,
 }
 
+/// The number of times that the CPU time of threads is counted from when their process joined. A thread that runs without a
+/// switch may be seen only at the second time.
+const COUNTS_SINCE_JOINED: u32 = 2;
+
 /// The logs of a process that records its own calls.
 #[derive(Default)]
 struct OwnLogs {
@@ -103,6 +107,8 @@ struct OwnLogs {
     logs: Vec<(LogReader, bool)>,
     /// The locations of threads there.
     threads: FxHashMap<u32, ThreadLocation>,
+    /// How often the CPU time of threads has been counted.
+    counts: u32,
     /// The kernel's time at which the process joined the session, if its CPU time since then is not written yet.
     joined: Option<u64>,
     /// The names of the calls of CUDA and HIP that are recorded there.
@@ -163,9 +169,12 @@ impl SampledProcess {
         self.own_logs.logs.iter().any(|(_, is_own)| *is_own)
     }
 
-    /// Returns the kernel's time at which the process began to record, if its CPU time since then is not written yet.
-    pub fn joined(&self) -> Option<u64> {
-        self.own_logs.joined
+    /// Returns the kernel's time at which the process began to record, if its CPU time since then is not written yet. Threads that
+    /// are counted later have started after the process was found.
+    pub fn joined(&mut self) -> Option<u64> {
+        let own = &mut self.own_logs;
+        own.counts = own.counts.saturating_add(1);
+        own.joined.filter(|_| own.counts <= COUNTS_SINCE_JOINED)
     }
 
     /// Whether a thread has a location in a log that the process writes itself.
@@ -630,7 +639,7 @@ impl SampledThread {
 
     /// Makes the stack of a sample the thread's stack. The thread is assumed to have had this stack since its last sample. After
     /// a pause, this is assumed for one period, or for as long as the thread has run or waited for a CPU (`runs_since`) if that
-    /// is longer. If its calls are recorded, this is not assumed, because the thread may have done something else in between.
+    /// is longer. If its calls are recorded, this is assumed only after a pause, because the thread may have done something else.
     /// Then every sample is written, by leaving and entering the thread's innermost function, because the time between calls is
     /// divided by samples. A sample inside a recorded call counts for no time before it. Returns the time from which the thread
     /// is assumed to have this stack.

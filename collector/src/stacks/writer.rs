@@ -273,9 +273,13 @@ impl Writer {
         // Switches are known up to these times.
         let times = [before, now].map(|time| time.saturating_sub(KNOWN_AFTER.as_nanos() as u64)).into();
         for (process, sampled) in &mut self.processes {
-            let start = sampled.joined().map_or(ThreadStart::Unknown, ThreadStart::Joined);
             let threads = sampled.cpu.threads().filter(|(_, is_known)| has_lost || !is_known);
-            for thread in threads.map(|(thread, _)| thread).collect::<Vec<_>>() {
+            let threads: Vec<u32> = threads.map(|(thread, _)| thread).collect();
+            if threads.is_empty() {
+                continue;
+            }
+            let start = sampled.joined().map_or(ThreadStart::Unknown, ThreadStart::Joined);
+            for thread in threads {
                 if let Some(counted) = cpu_times::counted(*process, thread) {
                     sampled.cpu.set_counted(thread, counted, times, start);
                 }
@@ -303,9 +307,10 @@ impl Writer {
             let before: Vec<u32> = sampled.cpu.threads().map(|(thread, _)| thread).collect();
             let names = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok());
             let threads: Vec<u32> = names.collect();
+            let joined = sampled.joined();
             for thread in &threads {
                 if let Some(counted) = cpu_times::counted(process, *thread) {
-                    let start = match sampled.joined() {
+                    let start = match joined {
                         _ if last > 0 && !before.contains(thread) => ThreadStart::New,
                         joined => joined.map_or(ThreadStart::Unknown, ThreadStart::Joined),
                     };

@@ -7,6 +7,9 @@ use crate::LastReading;
 /// What a counter of ours starts at: not at 0, because a counter at 0 may be that of a sleeping device.
 pub(crate) const FIRST_NANOJOULES: u64 = 1_000_000_000;
 
+/// After a gap, the energy begins at least this much lower.
+const STEP_NANOJOULES: u64 = FIRST_NANOJOULES / 1000;
+
 pub(crate) struct Integral {
     /// The time of the last reading, and its microwatts.
     last: Option<(Instant, u64)>,
@@ -39,11 +42,13 @@ impl Integral {
         !self.bridges && self.last.is_some_and(is_long)
     }
 
-    /// Adds a reading, and returns the nanojoules so far. If more than `interval_max` has passed since the last reading, the energy
-    /// begins again at a lower value, as after a reset of a counter: otherwise the interval would have 0 J.
+    /// Adds a reading, and returns the nanojoules so far. If more than `interval_max` has passed since the last reading, the
+    /// energy begins again at a lower value, as after a reset of a counter: otherwise the interval would have 0 J.
     pub fn add(&mut self, now: Instant, microwatts: u64, interval_max: Duration) -> u64 {
         if self.has_gap(now, interval_max) {
-            *self = Integral::starting_at(self.nanojoules().min(FIRST_NANOJOULES) / 2);
+            let so_far = self.nanojoules();
+            let lower = so_far.saturating_sub(STEP_NANOJOULES).min(FIRST_NANOJOULES);
+            *self = Integral::starting_at(if lower >= STEP_NANOJOULES { lower } else { FIRST_NANOJOULES });
         }
         self.bridges = false;
         if let Some((before, then)) = self.last.replace((now, microwatts)) {
@@ -78,10 +83,10 @@ mod tests {
         assert_eq!(integral.add(now, 200_000_000, INTERVAL_MAX), 1_507_000_000_000);
         // This happens only once: a later interval of that length is a gap like any other.
         let later = now + Duration::from_secs(10);
-        assert_eq!(integral.add(later, 200_000_000, INTERVAL_MAX), 500_000_000);
+        assert_eq!(integral.add(later, 200_000_000, INTERVAL_MAX), 1_000_000_000);
         let mut integral = Integral::resume(LastReading { ago: Duration::ZERO, ..last }, now);
         assert_eq!(integral.add(now, 200_000_000, INTERVAL_MAX), 7_000_000_000);
-        assert_eq!(integral.add(later, 200_000_000, INTERVAL_MAX), 500_000_000);
+        assert_eq!(integral.add(later, 200_000_000, INTERVAL_MAX), 1_000_000_000);
     }
 
     #[test]
@@ -94,9 +99,9 @@ mod tests {
         assert_eq!(add(10, 100), 2_000_000_000);
         assert_eq!(add(20, 300), 4_000_000_000);
         // Energy of a long pause is neither invented nor 0.
-        assert_eq!(add(60_000, 300), 500_000_000);
-        assert_eq!(add(60_010, 300), 3_500_000_000);
-        assert_eq!(add(120_000, 300), 500_000_000);
-        assert_eq!(add(180_000, 300), 250_000_000);
+        assert_eq!(add(60_000, 300), 1_000_000_000);
+        assert_eq!(add(60_010, 300), 4_000_000_000);
+        assert_eq!(add(120_000, 300), 1_000_000_000);
+        assert_eq!(add(180_000, 300), 999_000_000);
     }
 }

@@ -183,6 +183,7 @@ impl RunCpu {
     pub fn add_foreign(&mut self, started: u64) {
         if self.members.values().all(|member| member.started != started) {
             self.foreign.push(started);
+            self.next_search = Instant::now();
         }
     }
 

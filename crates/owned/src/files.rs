@@ -122,15 +122,20 @@ fn replace_in(
     unfinished.push(name);
     unfinished.push(".part");
     remove_if_there(directory, &unfinished)?;
-    let mut out = BufWriter::new(directory.create(&unfinished, mode)?);
+    let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing the same file");
+    let created = directory.create(&unfinished, mode);
+    let mut out = BufWriter::new(created.map_err(|why| match why.kind() {
+        io::ErrorKind::AlreadyExists => busy(),
+        _ => why,
+    })?);
     if let Err(why) = write(&mut out).and_then(|()| out.flush()) {
         let _ = directory.remove_file(&unfinished);
         return Err(why);
     }
     let written = rustix::fs::fstat(out.get_ref())?;
     if !directory.look(&unfinished).is_ok_and(|there| same(&there, &written)) {
-        // It removed the unfinished file, and began its own under the same name.
-        return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing the same file"));
+        // Another process has removed the unfinished file, and begun its own under the same name.
+        return Err(busy());
     }
     match rustix::fs::renameat(directory, &unfinished, directory, name).map_err(io::Error::from) {
         Err(why) if is_without_rename(&why) => copy(directory, &unfinished, name, mode),

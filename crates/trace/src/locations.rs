@@ -53,8 +53,8 @@ pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor
     regions
 }
 
-/// Returns the threads without frames of processes whose first thread only records counters (those of `found`) while another thread
-/// has frames. The first thread with frames is such a process' main thread.
+/// Returns the threads without frames of processes whose first thread only records counters (those of `found`) while another
+/// thread has frames. The first thread with frames is such a process' main thread.
 pub(crate) fn threads_without_frames(
     definitions: &Definitions,
     found: &[Found],

@@ -70,7 +70,7 @@ const VALUES: usize = 8;
 /// of them may begin or end earlier than the other.
 const PRINTS: usize = 16;
 const PRINTS_IN_COMMON_MIN: usize = 12;
-/// In the values of a print, increases differ by at least this fraction: nodes of the same constant power show the same values.
+/// In the energies of a print, increases differ by at least this fraction: nodes of the same constant power show the same values.
 const VARYING_MIN: f64 = 1.0 / 64.0;
 
 /// A device's values so far, as the least hashes of [`VALUES`] consecutive ones that differ.
@@ -80,6 +80,8 @@ pub(crate) struct Prints {
     all: u64,
     last: VecDeque<f64>,
     least: BTreeSet<u64>,
+    /// Whether a print came twice: the values are so few that those of another device may have the same prints.
+    repeats: bool,
 }
 
 impl Prints {
@@ -98,7 +100,7 @@ impl Prints {
             (least.min(rise), most.max(rise))
         });
         if is_power || most - least > VARYING_MIN * most {
-            self.least.insert(hash_of(self.last.iter().map(|value| value.to_bits())));
+            self.repeats |= !self.least.insert(hash_of(self.last.iter().map(|value| value.to_bits())));
             if self.least.len() > PRINTS {
                 self.least.pop_last();
             }
@@ -124,9 +126,9 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// `None` if the values cannot be known again, or the meter shows nothing.
+    /// `None` if the values cannot identify the meter, or the meter shows nothing.
     pub fn new(node: &str, counter: String, prints: &Prints, has_known_part: bool) -> Option<Meter> {
-        let has_prints = prints.least.len() == PRINTS;
+        let has_prints = prints.least.len() == PRINTS && !prints.repeats;
         let is_unknown = !has_prints && !has_known_part && prints.last.iter().any(|value| *value != 0.0);
         (has_prints || is_unknown).then(|| Meter {
             node: node.to_owned(),

@@ -135,6 +135,9 @@ pub(crate) fn relate(
     related
 }
 
+/// If more than this fraction of a power's readings is left out, its joules are in doubt.
+const MISREAD_RATIO_MAX: f64 = 0.01;
+
 /// Returns the reason if the readings of another tool's device do not show all of its energy: a power was not a number or could
 /// not be true, or the counter of a processor or of a node, which always use energy, does not change any more.
 fn doubt_of_readings(found: &Found, attributor: &Attributor) -> Option<String> {
@@ -146,7 +149,9 @@ fn doubt_of_readings(found: &Found, attributor: &Attributor) -> Option<String> {
     let figures = device.counter_figures();
     if device.is_power() {
         let (misread, all) = (figures.misreadings, figures.misreadings + figures.samples);
-        return (misread > 0).then(|| {
+        // A reading that is left out counts like the one before it.
+        let is_much = misread as f64 > MISREAD_RATIO_MAX * all as f64;
+        return (is_much && attributor.whole(number).is_none()).then(|| {
             format!(
                 "{text}: {misread} of {all} readings are negative, not numbers, or too high, and are left out: its joules may be wrong"
             )

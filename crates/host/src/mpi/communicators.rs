@@ -124,8 +124,8 @@ fn entries_of(mpi_handle: usize) -> impl Iterator<Item = &'static Entry> {
     COMMUNICATORS.iter().filter(move |entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle)
 }
 
-/// Returns the handle of the communicator in an argument, and this process's neighbours there. `None` if the communicator is unknown
-/// or has no topology.
+/// Returns the handle of the communicator in an argument, and this process's neighbours there. `None` if the communicator is
+/// unknown or has no topology.
 pub fn neighbours_in(library: &Library, argument: usize) -> Option<(AnyHandle, Arc<Neighbours>)> {
     let handle = communicator(library, argument)?.handle;
     let mpi_handle = library.handle(argument);
@@ -153,12 +153,17 @@ pub fn peers_in(library: &Library, argument: usize) -> Peers {
 
 /// Defines a communicator. If its members cannot be found, its entry stays without a handle: they are not looked for again.
 fn define(library: &Library, mpi_handle: usize, find: FindMembers) -> Option<Communicator> {
+    // That takes long, so another thread may have defined the communicator in the meantime.
+    let found = find(library, mpi_handle);
+    if let Some(entry) = entries_of(mpi_handle).next() {
+        return entry.communicator();
+    }
     let take = |entry: &&Entry| {
         let (expected, new) = (NO_COMMUNICATOR, mpi_handle);
         entry.mpi_handle.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
     let entry = COMMUNICATORS.iter().find(take)?;
-    let Membership { size, rank, ranks, remote } = find(library, mpi_handle)?;
+    let Membership { size, rank, ranks, remote } = found?;
     let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
     communication::define_communicator(handle, ranks.as_deref());
     entry.size.store(size, Ordering::Relaxed);

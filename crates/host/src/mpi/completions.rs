@@ -44,11 +44,11 @@ fn has_statuses(how: Completion) -> bool {
 
 /// The largest array all of whose requests are looked up before the call, if few of them may be complete after it. To look one up
 /// takes 20 ns.
-const FEW: usize = 64;
+const LOOKED_UP_BEFORE_MAX: usize = 64;
 
 /// Whether only the requests that are complete after the call are looked up, by the handles that they had before.
 fn is_looked_up_later(how: Completion, count: usize) -> bool {
-    how != Completion::WaitAll && count > FEW
+    how != Completion::WaitAll && count > LOOKED_UP_BEFORE_MAX
 }
 
 /// Returns the place of an element of the call's array of requests.

@@ -126,7 +126,7 @@ fn enter_running(call: Call, stack: usize) -> bool {
         }
         thread.mpi_stack = stack;
         thread.enter(function, REGIONS[function].load(Ordering::Relaxed));
-        (thread.call.is_confirmed, thread.call.inner_stack) = (false, 0);
+        (thread.call.inside, thread.call.inner_stack) = (0, 0);
         thread.call.expected = (!call.is_c()).then_some(function as u16);
         if call.is_c()
             && let Some(recorded) = KINDS[function].get().copied().flatten()
@@ -140,15 +140,21 @@ fn enter_running(call: Call, stack: usize) -> bool {
 
 /// Whether a call that is deeper in the stack than the recorded one comes from inside it. Fortran's functions call C's, and
 /// libraries and tools call the profiling interface: a walk of the stack for each of these would cost too much. For other calls,
-/// the stack is walked, until one is found to be inside.
+/// the stack is walked, unless an earlier one at least as deep was found to be inside.
 #[inline]
 fn is_inner(call: Call, stack: usize, thread: &mut Thread) -> bool {
     let Thread { mpi_stack, call: outer, .. } = thread;
     if call.is_c() && (call.is_profiling() || outer.expected == Some(call.function() as u16)) {
         return true;
     }
-    outer.is_confirmed = outer.is_confirmed || !was_left(*mpi_stack, stack);
-    outer.is_confirmed
+    if stack <= outer.inside {
+        return true;
+    }
+    let is_inside = !was_left(*mpi_stack, stack);
+    if is_inside {
+        outer.inside = stack;
+    }
+    is_inside
 }
 
 /// Whether the recorded call, which has the wrapper's frame `outer`, was left without returning before the call with `inner`.

@@ -12,8 +12,8 @@ const MAPPED_MIN: usize = 256;
 
 /// The state that a thread keeps during its outermost MPI call.
 pub struct CallState {
-    /// Whether a walk of the stack has shown that a later call was inside this one, which was not left without returning.
-    pub is_confirmed: bool,
+    /// The stack address of a later call that a walk of the stack has found inside this one; 0 if there was none.
+    pub inside: usize,
     /// The MPI_Status for calls in which the program passes none.
     pub status: [usize; STATUS_BYTES / 8],
     /// If the program's call is from Fortran: the C function that the library will call with the same arguments. `None` after
@@ -33,7 +33,7 @@ pub struct CallState {
 impl CallState {
     pub const fn new() -> CallState {
         CallState {
-            is_confirmed: false,
+            inside: 0,
             status: [0; STATUS_BYTES / 8],
             expected: None,
             inner_stack: 0,

@@ -96,7 +96,7 @@ fn with_thread<T: Copy>(otherwise: T, body: impl FnOnce(&mut Thread) -> T) -> T 
 }
 
 /// The largest number of requests whose handles are kept on the stack.
-const FEW: usize = 16;
+const ON_STACK_MAX: usize = 16;
 type Status = [u64; STATUS_BYTES / 8];
 /// A status that has not been filled in.
 const STATUS: Status = [0; 4];
@@ -109,7 +109,7 @@ fn status_to_pass(library: &Library, given: usize, own: &mut Status) -> usize {
 
 /// The requests of a call, before the real function replaces them by MPI_REQUEST_NULL.
 enum Saved {
-    Few([usize; FEW]),
+    Few([usize; ON_STACK_MAX]),
     /// The handles are in the thread's memory.
     Many,
     /// There is no memory for the handles.
@@ -124,7 +124,7 @@ impl Saved {
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: by this function's contract.
         let handle = |at| unsafe { library.handle_in(requests, at) };
-        if count > FEW {
+        if count > ON_STACK_MAX {
             let is_saved = with_thread(false, |thread| {
                 if !thread.call.places.resize(count) {
                     not_recorded(thread.location);
@@ -137,14 +137,14 @@ impl Saved {
             });
             return if is_saved { Saved::Many } else { Saved::None };
         }
-        let mut handles = [0; FEW];
+        let mut handles = [0; ON_STACK_MAX];
         handles.iter_mut().take(count).enumerate().for_each(|(at, saved)| *saved = handle(at));
         Saved::Few(handles)
     }
 
     /// Returns the address of the statuses to pass: the program's, or ours if it passes none.
     #[inline]
-    fn statuses(&self, library: &Library, given: usize, own: &mut [Status; FEW]) -> usize {
+    fn statuses(&self, library: &Library, given: usize, own: &mut [Status; ON_STACK_MAX]) -> usize {
         match self {
             _ if !library.is_ignored(given) => given,
             Saved::Few(_) => own.as_mut_ptr() as usize,
@@ -190,7 +190,7 @@ unsafe fn test<const SYMBOL: usize>(request: usize, flag: *mut c_int, status: us
         let status = status_to_pass(library, status, &mut own);
         let code = real(request, flag, status);
         if code == 0 && *flag != 0 {
-            let mut handles = [0; FEW];
+            let mut handles = [0; ON_STACK_MAX];
             handles[0] = handle;
             Saved::Few(handles).complete(library, 0, status);
         }
@@ -263,7 +263,7 @@ unsafe fn test_all<const SYMBOL: usize>(
         let real: TestAll = real(SYMBOL);
         let Some(library) = Library::get() else { return real(count, requests, flag, statuses) };
         let saved = Saved::of(library, count, requests);
-        let mut own = [STATUS; FEW];
+        let mut own = [STATUS; ON_STACK_MAX];
         let passed = saved.statuses(library, statuses, &mut own);
         let code = real(count, requests, flag, passed);
         // They are still ignored if there is no memory for statuses of ours.
@@ -295,7 +295,7 @@ unsafe fn test_some<const SYMBOL: usize>(
             return real(count, requests, completed, indices, statuses);
         };
         let saved = Saved::of(library, count, requests);
-        let mut own = [STATUS; FEW];
+        let mut own = [STATUS; ON_STACK_MAX];
         let given = saved.statuses(library, statuses, &mut own);
         let code = real(count, requests, completed, indices, given);
         if code == 0 && !library.is_ignored(given) {
