@@ -1,7 +1,7 @@
 //! Functions whose names are dangerous for some format. A stand-in for Score-P defines them, because it can pass any bytes. They
 //! must be right in all formats.
 
-use ampere_model::text::{printable, short};
+use ampere_model::text::{printable, short, short_distinct};
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, run, start, until};
 use ampere_tests::runs::{attribute, json, list, parse};
@@ -128,7 +128,8 @@ fn hostile_names_are_right_in_every_format() {
     assert!(strings(&page["tables"]["names"]).is_superset(&on_pages), "{}", page["tables"]["names"]);
     // This is what nodes send each other, and what a node shows of all nodes.
     for path in ["/node.json", "/nodes"] {
-        let (mut names, expected) = (BTreeSet::new(), set(known.iter().map(|name| short(name, 100))));
+        let (mut names, expected) =
+            (BTreeSet::new(), set(known.iter().map(|name| short_distinct(name, 100))));
         // The sums of all nodes are a second old, and may not have all functions yet.
         until(&format!("{path} has all functions"), || {
             let answer: Value =

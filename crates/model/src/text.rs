@@ -35,6 +35,15 @@ pub fn short(text: &str, longest: usize) -> String {
     format!("{head}…{tail}")
 }
 
+/// Like [`short`], for names that must stay different: a text that is cut gets a hash of the whole, because names of templates
+/// often differ only in their middle.
+pub fn short_distinct(text: &str, longest: usize) -> String {
+    match text.chars().nth(longest) {
+        None => short(text, longest),
+        Some(_) => format!("{}#{:08x}", short(text, longest.saturating_sub(9)), fnv1a(text.bytes()) as u32),
+    }
+}
+
 /// Returns the first words of a sentence, in at most `longest` characters that are safe to print. Names are cut in their middle by
 /// [`short`], but a sentence without its middle cannot be understood.
 pub fn first_words(text: &str, longest: usize) -> String {
@@ -181,6 +190,14 @@ pub fn listed(names: impl ExactSizeIterator<Item = impl AsRef<str>>, most: usize
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_names_that_differ_in_the_middle_stay_two() {
+        let kernel = |functor: &str| format!("void {}<{functor}>({})", "a::".repeat(40), "int, ".repeat(40));
+        let [one, other] = ["Fill", "Sum"].map(|functor| short_distinct(&kernel(functor), 100));
+        assert_ne!(one, other);
+        assert_eq!((one.chars().count(), short_distinct(&one, 100)), (100, one.clone()));
+    }
 
     #[test]
     fn a_hostile_name_is_only_a_name() {

@@ -7,7 +7,7 @@ use crate::summary::least_trusted;
 use crate::totals::Totals;
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
-use ampere_model::text::{fnv1a, short};
+use ampere_model::text::{short, short_distinct};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
@@ -171,7 +171,7 @@ impl NodeReport {
         report.energy = short(&report.energy, 20);
         for names in [&mut report.functions, &mut report.kernels, &mut report.ranks] {
             names.truncate(RANKS_MAX);
-            names.iter_mut().for_each(|row| row.0 = short_name(&row.0));
+            names.iter_mut().for_each(|row| row.0 = short_distinct(&row.0, NAME_CHARS_MAX));
         }
         Ok(report)
     }
@@ -179,19 +179,10 @@ impl NodeReport {
 
 type Sums<'a> = BTreeMap<&'a str, f64>;
 
-/// Returns a name of at most [`NAME_CHARS_MAX`] characters. A longer one is cut, and gets a hash of the whole name, because
-/// names of templates often differ only in their middle.
-fn short_name(name: &str) -> String {
-    match name.chars().nth(NAME_CHARS_MAX) {
-        None => short(name, NAME_CHARS_MAX),
-        Some(_) => format!("{}#{:08x}", short(name, NAME_CHARS_MAX - 9), fnv1a(name.bytes()) as u32),
-    }
-}
-
 /// Returns a row with a short name and whole microjoules. They are rounded down, so that a figure that has grown never looks
 /// smaller.
 fn row((name, joules): (&str, f64)) -> (String, f64) {
-    (short_name(name), (joules * 1e6).floor() / 1e6)
+    (short_distinct(name, NAME_CHARS_MAX), (joules * 1e6).floor() / 1e6)
 }
 
 fn largest(mut sums: Sums) -> Vec<(String, f64)> {
@@ -253,14 +244,6 @@ mod tests {
         let text = serde_json::to_vec(&report).unwrap();
         assert!(text.len() < 16 << 10, "{}", text.len());
         assert_eq!(NodeReport::read(&text).unwrap().functions, report.functions);
-    }
-
-    #[test]
-    fn long_names_that_differ_in_the_middle_stay_two() {
-        let kernel = |functor: &str| format!("void {}<{functor}>({})", "a::".repeat(40), "int, ".repeat(40));
-        let [one, other] = ["Fill", "Sum"].map(|functor| short_name(&kernel(functor)));
-        assert_ne!(one, other);
-        assert_eq!((one.chars().count(), short_name(&one)), (NAME_CHARS_MAX, one.clone()));
     }
 
     #[test]
