@@ -341,6 +341,39 @@ fn functions_of_ranks_that_wait_in_mpi_have_their_cpu_time() {
     }
 }
 
+/// Uses a CPU for some milliseconds and then sleeps, for three seconds.
+const SLEEPS: &str = r#"
+    #include <time.h>
+    #include <unistd.h>
+    static double now(clockid_t clock) { struct timespec time; clock_gettime(clock, &time); return time.tv_sec + 1e-9 * time.tv_nsec; }
+    static volatile double sum;
+    __attribute__((noinline)) static void burst(double seconds) {
+        for (double end = now(CLOCK_THREAD_CPUTIME_ID) + seconds; now(CLOCK_THREAD_CPUTIME_ID) < end;)
+            for (int i = 0; i < 5000; i++) sum += i;
+    }
+    int main(void) {
+        for (double end = now(CLOCK_MONOTONIC) + 3; now(CLOCK_MONOTONIC) < end; usleep(1000 * SLEEP)) burst(1e-3 * BURST);
+        return 0;
+    }
+"#;
+
+#[test]
+fn a_thread_that_sleeps_most_of_the_time_has_its_cpu_time_in_functions() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    // Most times on a CPU are without a sample. The second thread sleeps for so long that its functions end each time.
+    for (name, burst, sleep, period) in [("often", "3", "12", "16ms"), ("rarely", "2", "40", "5ms")] {
+        let times = [format!("-DBURST={burst}"), format!("-DSLEEP={sleep}")];
+        let program = place.compile("cc", name, SLEEPS, &["-O1", &times[0], &times[1]]);
+        let (summary, _) = output_of(&place, &[&program.to_string_lossy()], period);
+        let ranks =
+            devices(&summary).flat_map(|device| list(device, "views")).filter(|view| view["view"] == "ranks");
+        let idle: f64 = ranks.map(|view| number(view, "idle_joules")).sum();
+        let total: f64 = devices(&summary).map(|device| number(device, "total_joules")).sum();
+        assert!(idle < IDLE_MAX * total, "{name}: {idle} J of {total} J are idle: {summary:#}");
+    }
+}
+
 #[test]
 fn threads_and_processes_that_are_too_short_for_a_sample_are_counted_for_their_program() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");

@@ -40,7 +40,8 @@ fn the_summary_as_a_table() {
                 MEASURED  GPU + cpu_energy, rocm_smi + trace, every 10 ms
                 of which GPU-0 draws 194 J anyway (100 W, in 94 intervals without
                 activity); the 221 J of cpu_energy are not divided in this way
-                of total: 22 % kernels, 25 % GPU-0 in between, 53 % outside of GPUs
+                of total: 22 % in kernels, 25 % on GPU-0 outside kernels, 53 % outside
+                of GPUs
 
         kernel  GPU  of total  joules  (least..most)      s  mean W  calls
         kernel    0    22.0 %   91.50         (0..0)  0.960    95.3     15

@@ -150,6 +150,6 @@ fn write_text(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
 }
 
 fn write_page(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
-    let page = ampere_report::render(summary, ampere_report::Format::Html, Screen::FILE)?;
+    let page = ampere_report::page_of(summary);
     Ok(write_result(&directory.join(output::PAGE), page)?)
 }

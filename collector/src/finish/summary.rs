@@ -126,7 +126,7 @@ impl<'a> RunSummary<'a> {
         let (gaps, endings) = (self.gaps(), self.endings());
         let mut notes = self.all_notes(attributor, quality, &gaps, &endings);
         notes.extend(not_recorded(attributor));
-        notes.extend(self.note_of_foreign_time(false));
+        notes.extend(self.note_of_foreign_time());
         if complete && self.run.options.replay.is_none() {
             let processes = self.run.ingest.processes.iter();
             let processes = processes.filter(|process| !process.is_sampled() || process.has_samples());
@@ -287,7 +287,6 @@ impl<'a> RunSummary<'a> {
         missing.extend(self.note_of_unmeasured());
         missing.extend(self.note_of_slow_counters());
         missing.extend(self.note_of_other_pids());
-        missing.extend(self.note_of_foreign_time(true));
         missing.extend(replay);
         if has_ended && missing.is_empty() && !process_ends::is_whole(&self.run.ingest) {
             missing.push(UNFINISHED_PROCESSES.to_owned());
@@ -312,12 +311,11 @@ impl<'a> RunSummary<'a> {
         })
     }
 
-    /// Returns a note if the CPU time of processes in other PID namespaces is not known. Joules are missing only from an estimate.
-    fn note_of_foreign_time(&self, are_missing: bool) -> Option<String> {
+    /// Returns a note if the CPU time of processes in other PID namespaces is not known.
+    fn note_of_foreign_time(&self) -> Option<String> {
         self.run.node.as_ref().filter(|node| node.is_partial())?;
         let mut devices = self.run.timeline.iter().flat_map(|timeline| &timeline.pipeline.attributor.devices);
         let effect = match devices.any(|device| device.info.quality == Quality::Estimated) {
-            is_estimated if is_estimated != are_missing => return None,
             true => "the estimate lacks their joules",
             false => "no joules are given to other jobs",
         };

@@ -132,6 +132,8 @@ pub(super) struct SampledThread {
     recorded: Option<ThreadLocation>,
     writer: EventWriter,
     stack: Vec<u32>,
+    /// The last stack, while the thread waits and `stack` is empty.
+    paused: Vec<u32>,
     /// The time of the thread's last sample, by both clocks.
     last: u64,
     last_event: Timestamp,
@@ -448,11 +450,11 @@ impl SampledProcess {
         Ok(())
     }
 
-    /// Ends the functions of threads that have had no sample since this time and are not running.
+    /// Ends the functions of threads that have waited since this time.
     pub fn pause(&mut self, since: u64, timing: &Timing) {
         self.threads
             .values_mut()
-            .filter(|thread| thread.last < since && !thread.runs)
+            .filter(|thread| thread.last.max(thread.ran_until) < since && !thread.runs)
             .for_each(|thread| thread.pause(timing));
     }
 
@@ -478,6 +480,7 @@ impl SampledProcess {
         self.in_functions.append(&mut thread.in_functions);
         if is_kept {
             thread.runs = false;
+            thread.paused.clear();
             self.free.entry(thread.recorded).or_default().push_back(thread);
         }
     }
@@ -624,6 +627,7 @@ impl SampledThread {
             recorded: None,
             writer,
             stack: Vec::new(),
+            paused: Vec::new(),
             last: 0,
             last_event: 0,
             runs: false,
@@ -652,11 +656,12 @@ impl SampledThread {
         is_recorded: bool,
     ) -> Timestamp {
         let Timing { clock, period, pause, .. } = timing;
-        if time.saturating_sub(self.last) > *pause && !self.runs {
+        let stopped = self.last.max(self.ran_until);
+        if time.saturating_sub(stopped) > *pause && !self.runs {
             self.pause(timing);
         }
         if self.stack.is_empty() {
-            self.since = time.saturating_sub(*period).min(runs_since).max(self.last);
+            self.since = time.saturating_sub(*period).min(runs_since).max(stopped);
         }
         let period_ago = match is_recorded {
             true => time.saturating_sub(*period),
@@ -684,24 +689,57 @@ impl SampledThread {
         since
     }
 
+    /// Processes that the thread was on a CPU or waited for one from `from` until `until`, and waits since then. If it had no sample
+    /// in this time, it is assumed to have been in the functions of its last sample, but not before `earliest`. If its calls are
+    /// recorded, its samples are only added up: see `sampled.rs` of ampere-timeline.
+    pub fn ran(
+        &mut self,
+        from: u64,
+        until: u64,
+        (earliest, calls_are_recorded): (u64, bool),
+        timing: &Timing,
+    ) {
+        if !self.runs {
+            let waited = from.saturating_sub(self.last.max(self.ran_until));
+            if waited > timing.pause {
+                self.pause(timing);
+            }
+            if self.stack.is_empty() && !calls_are_recorded {
+                self.resume(from.max(earliest), timing);
+            }
+        }
+        self.runs = false;
+        if !self.stack.is_empty() {
+            self.ran_until = until;
+        }
+    }
+
+    fn resume(&mut self, from: u64, timing: &Timing) {
+        self.last_event = timing.clock.at(from).max(self.last_event);
+        self.stack = std::mem::take(&mut self.paused);
+        self.stack.iter().for_each(|region| self.writer.enter(self.last_event, *region));
+        self.since = from;
+    }
+
     fn end(&mut self, timing: &Timing) {
         self.pause(timing);
         self.writer.location_end(self.last_event);
         self.writer.close();
     }
 
-    /// Ends the thread's functions at the time at which it began to wait after its last sample.
+    /// Ends the thread's functions at the time at which it began to wait.
     fn pause(&mut self, timing: &Timing) {
+        if self.stack.is_empty() {
+            return;
+        }
         let mut until = self.last;
         if self.ran_until > self.last {
             until = self.ran_until;
             self.last_event = self.last_event.max(timing.clock.at(until));
         }
-        if !self.stack.is_empty() {
-            self.in_functions.push((self.since, until));
-        }
+        self.in_functions.push((self.since, until));
         self.stack.iter().rev().for_each(|region| self.writer.leave(self.last_event, *region));
-        self.stack.clear();
+        self.paused = std::mem::take(&mut self.stack);
     }
 }
 
@@ -878,6 +916,33 @@ mod tests {
             records
         };
         (SampledThread::new(0, 1, EventWriter::new(producer)), records_of_ring)
+    }
+
+    #[test]
+    fn a_thread_that_waits_most_of_the_time_is_in_its_functions_while_it_runs() {
+        let (mut thread, records_of_ring) = thread_with_ring();
+        let ms = |ms: u64| ms * 1_000_000;
+        let timing = Timing::new(EventClock::new(), Duration::from_millis(10), Duration::from_millis(20));
+        let start = timing.clock.now();
+        thread.change_to(vec![PROGRAM, 7], start, start - ms(1), &timing, false);
+        // It runs for 1 ms of 10 ms five times, and then for 1 ms of 100 ms.
+        let short = (0..5).map(|run| start + ms(10 * run));
+        let long = (1..4).map(|run| start + ms(100 * run));
+        let runs: Vec<u64> = short.chain(long).collect();
+        runs.iter().for_each(|from| thread.ran(*from, from + ms(1), (0, false), &timing));
+        // A run that is already handed over, and one of a thread whose calls are recorded.
+        thread.ran(start + ms(500), start + ms(510), (start + ms(504), false), &timing);
+        thread.ran(start + ms(600), start + ms(601), (0, true), &timing);
+        thread.end(&timing);
+        let records = records_of_ring();
+        let times_of = |kind| -> Vec<Timestamp> {
+            let of_function = |record: &&Record| record.kind() == Some(kind) && record.argument() == 7;
+            records.iter().filter(of_function).map(|record| record.word0).collect()
+        };
+        let at = |time: u64| timing.clock.at(start + ms(time));
+        let enters = times_of(Kind::Enter);
+        assert_eq!(enters[1..], [100, 200, 300, 504].map(at));
+        assert_eq!(times_of(Kind::Leave), [41, 101, 201, 301, 510].map(at));
     }
 
     #[test]

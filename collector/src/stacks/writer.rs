@@ -548,9 +548,9 @@ impl Writer {
             return;
         }
         let Some(sampled) = self.processes.get_mut(&process) else { return };
+        let calls_are_recorded = sampled.records_calls_of(thread);
         match sampled.threads.get_mut(&thread) {
-            Some(thread) if thread.runs => (thread.runs, thread.ran_until) = (false, until),
-            Some(_) => {}
+            Some(thread) => thread.ran(from, until, (self.watermark, calls_are_recorded), &self.timing),
             // `on_cpu` gets the times on a CPU in this interval, and earlier: before the thread leaves the CPU.
             None if self.timing.records_cpu_times => {}
             None => sampled.add_unsampled(thread, from, until),

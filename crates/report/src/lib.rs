@@ -235,7 +235,7 @@ pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u
         Format::Tree => call_tree::render(summary, screen).into_bytes(),
         Format::Json => json::text(summary),
         Format::Csv => csv::render(summary),
-        Format::Html => html::render(summary).into_bytes(),
+        Format::Html => page_of(summary).into_bytes(),
         Format::Folded => folded::render(summary).into_bytes(),
         Format::Pprof => pprof::render(summary),
         Format::Flamegraph => {
@@ -252,6 +252,11 @@ pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u
             return Err(ReportError::NoEvents);
         }
     })
+}
+
+/// Returns the page of a run that has ended. A program that needs only this does not contain the writers of all other formats.
+pub fn page_of(summary: &Summary) -> String {
+    html::render(summary)
 }
 
 /// Whether all joules of the devices are dynamic, as after a choice of dynamic joules.

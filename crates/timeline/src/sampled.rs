@@ -55,6 +55,8 @@ struct Thread {
     has_called: bool,
     /// The time up to which the time outside of calls and recorded functions is counted. `None` while the thread is inside one.
     counted_until: Option<Moment>,
+    /// Whether the thread has paused outside of calls, so that it is not known in which function it waits.
+    waits_outside: bool,
     /// Whether a sample was taken inside the call that is open.
     caller_is_known: bool,
     /// Whether the outermost functions of the last sample inside a recorded call are not known.
@@ -138,6 +140,7 @@ impl SampledStacks {
             is_counted: true,
             has_called: false,
             counted_until: None,
+            waits_outside: false,
             caller_is_known: false,
             is_cut: false,
             is_of_runtime: false,
@@ -289,6 +292,7 @@ impl Thread {
             }
             None if !was_in_call => {
                 self.stack.pop();
+                self.waits_outside = self.stack.is_empty() && self.is_outside();
                 self.recorded_at = self.recorded_at.filter(|at| *at < self.stack.len());
             }
             _ => {}
@@ -326,7 +330,8 @@ impl Thread {
 
     /// Starts to count the time when the thread is outside of calls and recorded functions, and stops when it no longer is.
     fn begin_or_end_count(&mut self, time: Timestamp, known: &impl Known) {
-        let recorded = self.recorded.filter(|_| self.is_outside() && !self.stack.is_empty());
+        let is_in_function = !self.stack.is_empty() || self.has_paused_in_call();
+        let recorded = self.recorded.filter(|_| self.is_outside() && is_in_function);
         if recorded.is_some() != self.counted_until.is_some() {
             let moment = |recorded| Moment { time, cpu_time: known.cpu_time(recorded, time) };
             self.counted_until = recorded.map(moment);
@@ -338,6 +343,12 @@ impl Thread {
         self.own.len() == self.base && self.function_at.is_none()
     }
 
+    /// Whether the thread has paused in a call, after which it is in one of the functions that were sampled outside.
+    fn has_paused_in_call(&self) -> bool {
+        let has_samples = !self.own.is_empty() && !self.outside.shown().is_empty();
+        self.stack.is_empty() && !self.waits_outside && has_samples
+    }
+
     /// Whether the last sample was taken outside of recorded calls and functions.
     fn is_outside_sample(&self) -> bool {
         !self.in_call && self.recorded_at.is_none() && !self.stack.is_empty()
@@ -347,7 +358,7 @@ impl Thread {
     fn wanted(&self, call: Option<RegionRef>) -> &[RegionRef] {
         let is_new = !self.is_counted && self.is_outside_sample();
         let outside = match self.outside.shown() {
-            _ if is_new || self.stack.is_empty() => &self.stack,
+            _ if is_new || self.stack.is_empty() && !self.has_paused_in_call() => &self.stack,
             // No sample was taken outside yet: only the program is known to run.
             [] => &self.stack[..1],
             shown => shown,
@@ -398,6 +409,7 @@ impl Thread {
         self.count(step.time, known);
         let Some(region) = step.region() else { return self.leave(recorded, step, each) };
         let role = known.role(region);
+        self.waits_outside = false;
         self.has_called |= role != Role::Program;
         if self.own.is_empty() {
             self.shown.drain(..).for_each(|_| each(self.samples, Step::leave(step.time)));
@@ -576,17 +588,17 @@ mod tests {
         assert_eq!(last("both +0 s+0 s+1 - s+2"), [vec![], vec![0, 1, 2]]);
     }
 
-    /// The functions 2 and 3 take 13 ticks each, then a call takes 13. A sample is taken every 10 ticks, and written as the
-    /// collector writes it.
-    #[test]
-    fn functions_around_a_wait_have_their_time() {
+    /// Passes the steps of a program that is in function 2 and then in function 3 for `each` ticks, and then makes a call of
+    /// `in_call` ticks. A sample is taken every 10 ticks, or only of the ticks outside calls if the calls wait, and is written as
+    /// the collector writes it. Returns the ticks by region.
+    fn ticks_of(each: u64, in_call: u64, waits: bool) -> HashMap<u32, f64> {
         let mut stacks = SampledStacks::default();
         stacks.add(SAMPLED);
         stacks.put_on(SAMPLED, RECORDED, Vec::new(), |region| Numbered.role(region));
         let (mut shown, mut times, mut until) = ([const { Vec::new() }; 2], HashMap::new(), 0);
         let mut pass = |location, step: Step| {
             let innermost = shown.iter().find_map(|stack: &Vec<u32>| stack.last().copied());
-            *times.entry(innermost.unwrap_or(0)).or_insert(0) += step.time - until;
+            *times.entry(innermost.unwrap_or(0)).or_insert(0.0) += (step.time - until) as f64;
             until = step.time;
             stacks.pass(location, step, &Numbered, &mut |location, step| {
                 let stack = &mut shown[location.0 as usize];
@@ -598,22 +610,45 @@ mod tests {
         };
         let enter = |time, region| Step::enter(time, RegionRef(region), 1);
         pass(RECORDED, enter(0, 0));
-        [0, 1, 2].into_iter().for_each(|region| pass(SAMPLED, enter(0, region)));
-        for time in 1..39_000 {
-            let place = time % 39;
+        let (mut sampled, mut used) = (0, 0);
+        for time in 1..1000 * (2 * each + in_call) {
+            let place = time % (2 * each + in_call);
+            let is_in_call = place >= 2 * each;
             match place {
-                26 => pass(RECORDED, enter(time, 9)),
                 0 => pass(RECORDED, Step::leave(time)),
+                _ if place == 2 * each => pass(RECORDED, enter(time, 9)),
+                // The thread waits, and its functions end.
+                _ if place == 2 * each + 1 && waits => {
+                    (0..sampled).for_each(|_| pass(SAMPLED, Step::leave(time)));
+                    sampled = 0;
+                }
                 _ => {}
             }
-            if time % 10 == 0 {
-                pass(SAMPLED, Step::leave(time));
-                pass(SAMPLED, enter(time, [2, 3, IN_CALL.0][place as usize / 13]));
+            used += u64::from(!waits || !is_in_call);
+            if used == 10 {
+                used = 0;
+                let function = if is_in_call { IN_CALL.0 } else { 2 + u32::from(place >= each) };
+                (0..sampled.min(1)).for_each(|_| pass(SAMPLED, Step::leave(time)));
+                let stack = [0, 1, function];
+                stack[2.min(sampled)..].iter().for_each(|region| pass(SAMPLED, enter(time, *region)));
+                sampled = 3;
             }
         }
-        for (region, expected) in [(2, 13_000.0), (3, 13_000.0), (9, 13_000.0), (1, 0.0)] {
-            let is = times.get(&region).copied().unwrap_or(0) as f64;
-            assert!((is - expected).abs() < 300.0, "{region}: {is}");
+        times
+    }
+
+    #[test]
+    fn functions_around_a_call_have_their_time() {
+        for (each, in_call, waits) in [(13, 13, false), (4, 300, true), (12, 300, true)] {
+            let times = ticks_of(each, in_call, waits);
+            let expected = [(2, each as f64), (3, each as f64), (9, in_call as f64), (1, 0.0)];
+            for (region, expected) in expected {
+                let is = times.get(&region).copied().unwrap_or(0.0) / 1000.0;
+                assert!(
+                    (is - expected).abs() < 0.04 * each as f64 + 0.002 * expected,
+                    "{region}: {is} and not {expected}: {times:?}"
+                );
+            }
         }
     }
 

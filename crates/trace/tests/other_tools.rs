@@ -484,7 +484,7 @@ fn units_are_known_if_they_are_unambiguous_and_named_otherwise() {
 /// Two hosts read one meter; one of them begins a moment later, or both have meters of their own.
 #[test]
 fn a_meter_that_two_nodes_record_makes_a_run_incomplete() {
-    let power = |at: u64| 300.0 + (at * at * 97 % 211) as f64;
+    let power = |at: u64| 300.0 + (at * at * 97 % 4001) as f64 * 0.1;
     let energy = varying(300);
     for (name, unit, value) in [("pdu power", "W", &power as At), ("node energy", "mJ", &energy)] {
         for (later, is_one) in [(Some(0), true), (Some(20), true), (None, false)] {
@@ -536,17 +536,20 @@ fn nodes_of_the_same_constant_power_have_a_meter_each() {
 }
 
 #[test]
-fn a_power_that_is_no_number_or_negative_makes_a_run_incomplete() {
+fn many_powers_that_are_no_numbers_or_negative_make_a_run_incomplete() {
     for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -5.0] {
         for every in [10, 200] {
             let value = |at: u64| if at % every == every / 2 { wrong } else { 100.0 };
             let summary = of_node(&[("node power", "W", &value)]);
             assert_joules_are(&summary, 400.0);
             let misread = READINGS / every;
-            assert_incomplete(
-                &summary,
-                &format!("{misread} of 401 readings are negative, not numbers, or too high"),
-            );
+            let reason = format!("{misread} of 401 readings are negative, not numbers, or too high");
+            // Two readings of 401 hardly change the joules.
+            if misread > 4 {
+                assert_incomplete(&summary, &reason)
+            } else {
+                assert_complete(&summary)
+            }
             assert_eq!(summary.quality.readings.unusable_samples, misread);
         }
     }
