@@ -347,9 +347,14 @@ impl SampledProcess {
         };
         thread.recorded = recorded;
         let since = sample.runs_since.unwrap_or(sample.time).max(watermark);
+        let counts = (0..).zip(&sample.counts).filter(|(_, count)| **count > 0);
+        let counted_at = thread.counts_before(&stack, sample.time, timing).filter(|_| is_recorded);
+        if let Some(time) = counted_at {
+            counts.clone().for_each(|(event, count)| thread.writer.counts(time, event, *count));
+        }
         let changed = thread.change_to(stack, sample.time, since, timing, is_recorded);
-        for (event, count) in (0..).zip(&sample.counts).filter(|(_, count)| **count > 0) {
-            thread.writer.counts(changed, event, *count);
+        if counted_at.is_none() {
+            counts.for_each(|(event, count)| thread.writer.counts(changed, event, *count));
         }
         Ok(before != (self.defined.len(), self.next_id))
     }
@@ -639,6 +644,15 @@ impl SampledThread {
 
     fn location(&self) -> ThreadLocation {
         ThreadLocation::Sampled { location: self.location, first: self.first }
+    }
+
+    /// If a sample outside of recorded calls does not count for the time before it, returns the time at which the events since the
+    /// sample before count: a period ago, when the thread may have been in a call.
+    fn counts_before(&self, stack: &[u32], time: u64, timing: &Timing) -> Option<Timestamp> {
+        let is_in_call = matches!(stack.last(), Some(&(IN_CALL | IN_CUT_CALL)));
+        let has_paused = !self.runs && time.saturating_sub(self.last.max(self.ran_until)) > timing.pause;
+        let period_ago = timing.clock.at(time.saturating_sub(timing.period)).max(self.last_event);
+        (!is_in_call && !has_paused && !self.stack.is_empty()).then_some(period_ago)
     }
 
     /// Makes the stack of a sample the thread's stack. The thread is assumed to have had this stack since its last sample. After
