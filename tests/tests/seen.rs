@@ -361,7 +361,7 @@ const SLEEPS: &str = r#"
 fn a_thread_that_sleeps_most_of_the_time_has_its_cpu_time_in_functions() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
-    // Most times on a CPU are without a sample. The second thread sleeps for so long that its functions end each time.
+    // Most times on a CPU are without a sample. The functions of the second program end each time that it sleeps.
     for (name, burst, sleep, period) in [("often", "3", "12", "16ms"), ("rarely", "2", "40", "5ms")] {
         let times = [format!("-DBURST={burst}"), format!("-DSLEEP={sleep}")];
         let program = place.compile("cc", name, SLEEPS, &["-O1", &times[0], &times[1]]);

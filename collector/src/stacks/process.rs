@@ -459,7 +459,7 @@ impl SampledProcess {
     pub fn pause(&mut self, since: u64, timing: &Timing) {
         self.threads
             .values_mut()
-            .filter(|thread| thread.last.max(thread.ran_until) < since && !thread.runs)
+            .filter(|thread| thread.last_seen() < since && !thread.runs)
             .for_each(|thread| thread.pause(timing));
     }
 
@@ -593,14 +593,14 @@ impl OwnLogs {
         let (threads, runtime_calls) = (&mut self.threads, &mut self.runtime_calls);
         let namespace = ampere_ring::process::pid_namespace();
         // A collector that was replaced, or this one before the process executed another program, has written its CPU time.
-        let has_earlier_times = directory.join(format!("{pid}{MARK}1.defs")).exists();
+        let has_earlier_times = || directory.join(format!("{pid}{MARK}1.defs")).exists();
         for (number, (log, is_own)) in self.logs.iter_mut().enumerate().skip(from) {
             let at = |location: LocalLocation| ThreadLocation::Recorded { log: number, location: location.0 };
             let _ = log.read_new(|definition| match definition {
                 Definition::Process(of) => {
                     *is_own = start_time.is_none_or(|start_time| of.start_time == start_time)
                         && [0, namespace].contains(&of.pid_namespace);
-                    if *is_own && !has_earlier_times {
+                    if *is_own && !has_earlier_times() {
                         self.joined = Some(of.clocks.monotonic_ns);
                     }
                 }
@@ -646,11 +646,16 @@ impl SampledThread {
         ThreadLocation::Sampled { location: self.location, first: self.first }
     }
 
+    /// Returns the latest time at which the thread is known to have been on a CPU, or to have waited for one.
+    fn last_seen(&self) -> u64 {
+        self.last.max(self.ran_until)
+    }
+
     /// If a sample outside of recorded calls does not count for the time before it, returns the time at which the events since the
     /// sample before count: a period ago, when the thread may have been in a call.
     fn counts_before(&self, stack: &[u32], time: u64, timing: &Timing) -> Option<Timestamp> {
         let is_in_call = matches!(stack.last(), Some(&(IN_CALL | IN_CUT_CALL)));
-        let has_paused = !self.runs && time.saturating_sub(self.last.max(self.ran_until)) > timing.pause;
+        let has_paused = !self.runs && time.saturating_sub(self.last_seen()) > timing.pause;
         let period_ago = timing.clock.at(time.saturating_sub(timing.period)).max(self.last_event);
         (!is_in_call && !has_paused && !self.stack.is_empty()).then_some(period_ago)
     }
@@ -670,7 +675,7 @@ impl SampledThread {
         is_recorded: bool,
     ) -> Timestamp {
         let Timing { clock, period, pause, .. } = timing;
-        let stopped = self.last.max(self.ran_until);
+        let stopped = self.last_seen();
         if time.saturating_sub(stopped) > *pause && !self.runs {
             self.pause(timing);
         }
@@ -714,8 +719,7 @@ impl SampledThread {
         timing: &Timing,
     ) {
         if !self.runs {
-            let waited = from.saturating_sub(self.last.max(self.ran_until));
-            if waited > timing.pause {
+            if from.saturating_sub(self.last_seen()) > timing.pause {
                 self.pause(timing);
             }
             if self.stack.is_empty() && !calls_are_recorded {
