@@ -307,7 +307,7 @@ fn a_command_that_cannot_be_measured_fails_with_require() {
     // Other errors are found after it.
     let nothing = require(&place, "nothing", &["true"]);
     assert_eq!(nothing.code, 1, "{nothing:#?}");
-    assert!(nothing.stderr.contains("ampere: nothing was measured: "), "{nothing:#?}");
+    assert!(nothing.stderr.contains("ampere: nothing was recorded or sampled: "), "{nothing:#?}");
     // The command's own failure takes precedence, and the measured command keeps its status.
     assert_eq!(require(&place, "fails", &["sh", "-c", "exit 9"]).code, 9);
     assert_eq!(require(&place, "measured", &[program]).code, 7);

@@ -129,6 +129,29 @@ fn a_process_that_could_record_its_functions_and_does_not_is_sampled() {
     }
 }
 
+/// The first recorded function runs in a thread that ends, and the main thread records its functions only afterwards.
+#[test]
+fn a_rank_goes_on_in_its_main_thread_after_the_thread_that_recorded_first_has_ended() {
+    let place = Place::new();
+    let main = r#"
+        #include <pthread.h>
+        void first(double);
+        __attribute__((no_instrument_function)) static void *start(void *none) { first(0.1); return none; }
+        __attribute__((no_instrument_function)) int main(void) {
+            pthread_t thread;
+            pthread_create(&thread, 0, start, 0);
+            pthread_join(thread, 0);
+            spin(0.7);
+            return 0;
+        }
+    "#;
+    let first = SPIN.replace("WORK", "first");
+    let source = [SPIN, &first[first.find("__attribute__").expect("the function")..], main].concat();
+    let options = ["-O1", "-finstrument-functions", "-pthread", "-rdynamic"];
+    let program = place.compile("cc", "threads", &source, &options);
+    assert_most_in(&place, &[&program.to_string_lossy()], "spin");
+}
+
 #[test]
 fn functions_that_are_not_instrumented_are_sampled_next_to_those_that_are() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");

@@ -19,7 +19,8 @@ fn compare(place: &Place, output: &str, words: &[std::ffi::OsString]) -> Done {
 fn a_program_without_mpi_or_instrumentation_runs_as_usual() {
     let place = Place::new();
     let plain = place.compile("cc", "plain", PLAIN, &[]);
-    compare(&place, "out", &[plain.into()]).said_once(&["nothing was measured", "-finstrument-functions"]);
+    compare(&place, "out", &[plain.into()])
+        .said_once(&["nothing was recorded or sampled", "-finstrument-functions"]);
     // The results that were asked for exist and have a note; the joules are those that the node used during the run, however
     // short it was.
     let summary = place.summary("out");
@@ -54,7 +55,7 @@ fn a_host_that_cannot_measure_the_program_is_named() {
     let mut command = place.ampere(["run", "--host", "scorep", "-o", "out", "--"]);
     let done = run(command.arg(&program));
     done.as_without(&run(&mut place.command(&program)));
-    done.said_once(&["nothing was measured", "built with Score-P", "without --host scorep"]);
+    done.said_once(&["nothing was recorded or sampled", "built with Score-P", "without --host scorep"]);
     assert_eq!(place.summary("out")["quality"]["events"], 0);
     place.assert_clean();
 }

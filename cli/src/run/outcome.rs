@@ -55,7 +55,7 @@ pub fn report(session: &Session, output: &Path, results: Results, expected: &Exp
     let has_events = summary.quality.records.events > 0 || has_others;
     let is_recorded = !expected.score_p || summary.run.host == "score-p" || has_others;
     if !has_events {
-        say!("ampere: nothing was measured: {}", expected.why_nothing);
+        say!("ampere: nothing was recorded or sampled: {}", expected.why_nothing);
     } else if !is_recorded {
         say!("ampere: neither ranks nor calls were recorded, only samples: {}", expected.why_nothing);
     }

@@ -28,6 +28,8 @@ use std::collections::HashSet;
 const UNSAMPLED_SECONDS: f64 = 0.1;
 /// The time without a reading of any counter, at the start and the end of a run, that is not mentioned.
 const UNREAD_SECONDS_MAX: f64 = 0.5;
+/// The time for which the collector did not run that is not mentioned.
+const PAUSE_SECONDS_MAX: f64 = 2.0;
 /// The reason why a run is incomplete if no note states one for a process that has not ended its measurement.
 const UNFINISHED_PROCESSES: &str =
     "some processes did not end their measurement: what they did last may be missing, so repeat the run";
@@ -267,6 +269,7 @@ impl<'a> RunSummary<'a> {
         if failed > 0 {
             notes.push(format!("{failed} readings of a counter failed"));
         }
+        notes.extend(self.note_of_pause());
         self.run.notes.with(notes)
     }
 
@@ -332,6 +335,19 @@ impl<'a> RunSummary<'a> {
         (unread > UNREAD_SECONDS_MAX.max(UNKNOWN_SHARE_MAX * whole)).then(|| {
             format!(
                 "no counter had a reading for {unread:.2} s of {whole:.2} s, at the start or the end: what was used then is missing"
+            )
+        })
+    }
+
+    /// Returns a note if the collector once did not run for a long time, because it was stopped, as by Slurm's suspend, or had no
+    /// CPU. Joules of that time may be another job's.
+    fn note_of_pause(&self) -> Option<String> {
+        let sampler = SamplerOverhead::from(&*self.run.sampling.sampler.as_ref()?.figures);
+        let seconds = sampler.longest_late_seconds;
+        (seconds > PAUSE_SECONDS_MAX).then(|| {
+            format!(
+                "no counter was read for {seconds:.1} s, because the collector was stopped or had no CPU: the joules of that time are \
+                 divided as between any two samples"
             )
         })
     }

@@ -5,6 +5,7 @@ use crate::run_directory::files::file_name;
 use crate::run_directory::nodes::{self, Node};
 use ampere_figures::nodes::summaries::joined;
 use ampere_figures::summary::{Run, Summary};
+use ampere_model::text::printable;
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,9 +39,13 @@ pub fn join_figures(directory: &Path, run_id: &str) -> Result<(), ResultsError> 
 fn join(directory: &Path, run_id: &str) -> Result<(), ResultsError> {
     let has_ended = |run: &Run| run.id == run_id && !run.running;
     let Some(there) = nodes::head(&directory.join("summary.json")).filter(has_ended) else { return Ok(()) };
-    let mut ended = nodes::below(directory, run_id);
-    ended.retain(|node| node.run.as_ref().is_some_and(has_ended));
-    if nodes::missing_in(&there, &ended).next().is_none() || bytes(directory, &ended) > BYTES_MAX {
+    let nodes = nodes::below(directory, run_id);
+    let (mut ended, unfinished): (Vec<Node>, Vec<Node>) =
+        nodes.into_iter().partition(|node| node.run.as_ref().is_some_and(has_ended));
+    let unfinished: Vec<String> = unfinished.iter().map(unfinished_words).collect();
+    let is_known = |reason: &String| ended.is_empty() || there.missing.contains(reason);
+    let is_up_to_date = nodes::missing_in(&there, &ended).next().is_none() && unfinished.iter().all(is_known);
+    if is_up_to_date || bytes(directory, &ended) > BYTES_MAX {
         return Ok(());
     }
     let mut parts = Vec::new();
@@ -64,13 +69,58 @@ fn join(directory: &Path, run_id: &str) -> Result<(), ResultsError> {
     let mut parts = parts.into_iter();
     let Some(first) = parts.next() else { return Ok(()) };
     let mut whole = joined(first, parts.collect());
+    unfinished.into_iter().for_each(|reason| whole.run.lacks(reason));
     // Traces of nodes that end later are joined with the first node's clock.
     whole.run.clock = there.clock;
     write_results_among_others(directory, &whole)
+}
+
+/// Says that a node's part is missing. A later summary has it, if the node ends or is recovered.
+fn unfinished_words(node: &Node) -> String {
+    let name = node.directory.file_name().unwrap_or_default().to_string_lossy();
+    format!("node {} has not ended, or was killed: its part is missing", printable(&name))
 }
 
 fn bytes(directory: &Path, ended: &[Node]) -> u64 {
     let directories = ended.iter().map(|node| node.directory.as_path()).chain([directory]);
     let size = |directory: &Path| directory.join("summary.json").metadata().map_or(0, |file| file.len());
     directories.map(size).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ampere_figures::losses::Losses;
+    use ampere_settings::Config;
+    use ampere_timeline::attributor::Attributor;
+
+    #[test]
+    fn a_run_lacks_the_part_of_a_node_that_has_not_ended() {
+        let run = tempfile::tempdir().expect("a directory");
+        let write = |directory: &str, node: &str, running: bool| {
+            let (id, nodes) = ("4711".to_owned(), vec![node.to_owned()]);
+            let of_node = Run { id, nodes, running, complete: true, ..Run::default() };
+            let attributor = Attributor::new(Config::default(), 1);
+            let summary = Summary::new(&attributor, None, of_node, Losses::default());
+            let directory = run.path().join(directory);
+            std::fs::create_dir_all(&directory).expect("a directory");
+            let text = serde_json::to_vec(&summary).expect("JSON");
+            std::fs::write(directory.join("summary.json"), text).expect("a file");
+        };
+        let join = || {
+            join_figures(run.path(), "4711").expect("joined");
+            read_summary(run.path()).expect("a summary").run
+        };
+        write("", "a", false);
+        write("b", "b", false);
+        write("c", "c", true);
+        for _ in 0..2 {
+            let whole = join();
+            assert_eq!((whole.nodes.as_slice(), whole.complete), (&["a", "b"].map(String::from)[..], false));
+            assert!(matches!(&*whole.missing, [reason] if reason.starts_with("node c has not ended")));
+        }
+        write("c", "c", false);
+        let whole = join();
+        assert_eq!((whole.nodes.len(), whole.complete, whole.missing.len()), (3, true, 0));
+    }
 }

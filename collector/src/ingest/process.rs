@@ -430,11 +430,22 @@ impl Process {
         }
     }
 
-    /// Returns the figures of the whole process and of its main thread while the process exists.
+    /// Returns the figures of the whole process and of the thread that counts as its main thread while the process exists.
     fn whole_and_main_thread(&self) -> Option<(Stat, Stat)> {
         let pid = self.info.pid;
         let whole = Stat::of(pid).filter(|stat| stat.started == self.info.start_time)?;
-        Some((whole, Stat::of_thread(pid, pid)?))
+        let main = Stat::of_thread(pid, self.main_thread()).or_else(|| Stat::of_thread(pid, pid));
+        Some((whole, main?))
+    }
+
+    /// Returns the thread whose calls are on the first location: the one that called MPI_Init, or the first recorded function.
+    fn main_thread(&self) -> u32 {
+        let later = self.later_threads.iter().find(|(_, id)| id.0 == 0).map(|(thread, _)| *thread);
+        let first = || self.locations.iter().find(|location| location.definition.id.0 == 0);
+        later
+            .or_else(|| Some(first()?.definition.thread))
+            .filter(|thread| *thread > 0)
+            .unwrap_or(self.info.pid)
     }
 
     /// Returns the CPU time of all threads except the main one while the process was not sampled.

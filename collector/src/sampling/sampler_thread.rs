@@ -455,11 +455,12 @@ impl SamplerThread {
             let time = halfway(before, self.samples.timer.now());
             let took = begun.elapsed().as_nanos() as u64;
             let known = &mut self.counters[at].slots[device].shortest_read_ns;
-            let shortest = known.map_or(took, |known| known.min(took));
-            *known = Some(shortest);
+            // How long a reading takes is not known before the second one.
+            let is_doubtful = known.is_none_or(|known| is_interrupted(took, known.min(took)));
+            *known = Some(known.map_or(took, |known| known.min(took)));
             tries -= 1;
             let comes_once = self.counters[at].source.is_polled();
-            if tries == 0 || comes_once || !is_interrupted(took, shortest) {
+            if tries == 0 || comes_once || !is_doubtful {
                 return (time, reading, took);
             }
         }

@@ -1,6 +1,6 @@
 //! The policy *active* against its definition, on random timelines.
 
-use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Sharing, ViewIndex};
+use ampere_attribution::{Engine, IdleIntervals, Increase, LocationIndex, Policy, Sharing, ViewIndex};
 use ampere_model::RegionRef;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -384,6 +384,28 @@ fn other_jobs_take_their_part_of_dynamic_joules_only() {
         "the system's own work: {joules} J, {resolved} J resolved"
     );
     assert!((others - 60.0 * 0.5 / 10.5).abs() < 1e-9);
+}
+
+/// The counter shows the joules of activity one interval late.
+#[test]
+fn the_first_intervals_after_activity_are_no_baseline() {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::Active, Sharing::Shared);
+    let location = engine.add_location();
+    engine.bind(view, location);
+    engine.enter(location, 0, RegionRef(0));
+    let mut cpu_ticks = 0.0;
+    for interval in 0..=12 {
+        let runs = [2, 8].contains(&interval);
+        cpu_ticks += if runs { 10.0 } else { 0.0 };
+        engine.add_cpu_time(location, 10 * interval, cpu_ticks);
+        let joules = if [3, 9].contains(&interval) { 500.0 } else { 50.0 };
+        let increase = if interval == 0 { Increase::First } else { Increase::Joules(joules) };
+        engine.sample(view, 10 * interval, increase);
+    }
+    // Those before the first activity, and from the third one after each on.
+    let IdleIntervals { count, joules, ticks } = engine.idle_intervals(view);
+    assert_eq!((count, joules, ticks), (1 + 3 + 2, 6.0 * 50.0, 60));
 }
 
 #[test]

@@ -114,6 +114,12 @@ impl Thread {
         !(gone && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH))
     }
 
+    /// Whether this is the process' main thread.
+    pub fn is_main(&self) -> bool {
+        // SAFETY: a system call without pointers.
+        self.id == unsafe { libc::getpid() }
+    }
+
     /// Opens a frame at the present time. With `INVALID` or `FILTERED` it is not recorded.
     #[inline(always)]
     pub fn enter(&mut self, key: usize, region: AnyHandle) {
@@ -173,14 +179,9 @@ impl Thread {
             self.unrecorded_depth -= 1;
             return;
         }
-        let mut level = self.depth;
-        while level > 0 {
-            level -= 1;
-            // SAFETY: `level` is below `depth`.
-            let frame = unsafe { *self.frames.add(level) };
-            if frame.key == NAMED_KEY && frame.region & !WHILE_OFF == region {
-                return self.close_down_to(level, clock::now());
-            }
+        let is_named = |frame: &Frame| frame.key == NAMED_KEY && frame.region & !WHILE_OFF == region;
+        if let Some(level) = self.innermost(is_named) {
+            self.close_down_to(level, clock::now());
         }
     }
 
@@ -191,16 +192,17 @@ impl Thread {
             self.unrecorded_depth -= 1;
             return;
         }
-        let mut level = self.depth;
-        while level > 0 {
-            level -= 1;
-            // SAFETY: `level` is below `depth`.
-            if unsafe { (*self.frames.add(level)).key } == key {
-                // The frames inside this one were left without an exit, by longjmp or an exception.
-                return self.close_down_to(level, time);
-            }
+        // If there is none, the frame was entered before the measurement started, or while this thread was not recorded.
+        if let Some(level) = self.innermost(|frame| frame.key == key) {
+            // The frames inside this one were left without an exit, by longjmp or an exception.
+            self.close_down_to(level, time);
         }
-        // Otherwise the frame was entered before the measurement started, or while this thread was not recorded.
+    }
+
+    /// Returns the level of the innermost open frame that is searched for.
+    fn innermost(&self, is_searched: impl Fn(&Frame) -> bool) -> Option<usize> {
+        // SAFETY: frames below `depth` have been written.
+        (0..self.depth).rev().find(|level| is_searched(unsafe { &*self.frames.add(*level) }))
     }
 
     /// Closes the frames from the innermost down to and including this level.
@@ -230,13 +232,8 @@ impl Thread {
     #[cold]
     pub fn close_mpi(&mut self) {
         self.mpi_stack = 0;
-        let mut level = self.depth;
-        while level > 0 {
-            level -= 1;
-            // SAFETY: `level` is below `depth`.
-            if unsafe { (*self.frames.add(level)).key } < MPI_KEYS_END {
-                return self.close_down_to(level, clock::now());
-            }
+        if let Some(level) = self.innermost(|frame| frame.key < MPI_KEYS_END) {
+            self.close_down_to(level, clock::now());
         }
     }
 }

@@ -97,7 +97,7 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
         location
     });
     location::data(location).active.store(true, Ordering::Release);
-    plugin::activate_location(location, parent);
+    plugin::activate_location(location, if location == parent { null() } else { parent });
     thread.location = location;
     let thread = Box::into_raw(thread);
     threads.live.push(thread);
@@ -138,17 +138,22 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
             // SAFETY: the pointer comes from Box::into_raw in `attach`, and the slot no longer holds it. The end of measurement
             // reads only fields that do not change.
             let location = unsafe { (*thread).location };
-            // The main thread may call pthread_exit: its location stays active for PROGRAM_END. If the measurement is ending,
-            // that end deactivates all locations.
+            // If the measurement is ending, that end deactivates all locations.
             let is_running = state() == State::Running;
             if is_running {
                 report_missed(&slot.missed, location);
             }
-            let leaves = location != MASTER.load(Ordering::Relaxed) && is_running;
+            // The master location stays active for PROGRAM_END. If its thread is not the main thread, which may call pthread_exit,
+            // the next thread continues it: the rank goes on, and its joules are divided by this location's frames.
+            let is_master = location == MASTER.load(Ordering::Relaxed);
+            // SAFETY: as above.
+            let leaves = is_running && !(is_master && unsafe { (*thread).is_main() });
             if leaves {
                 // SAFETY: as above. The thread is still in the list and busy, so the end of measurement waits for it.
                 unsafe { &mut *thread }.close_all();
-                deactivate(location);
+                if !is_master {
+                    deactivate(location);
+                }
             }
             let mut threads = threads();
             // This is done in any state: the end of measurement reads the slots of listed threads, and this slot is about to

@@ -732,6 +732,28 @@ fn differences_are_relative_to_the_first_run() {
     assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
 }
 
+#[test]
+fn sampled_functions_of_single_runs_differ_by_more_than_their_error() {
+    let with_error = |joules: f64| {
+        let mut summary = summary();
+        let rows = summary.devices[0].views.iter_mut().flat_map(|view| &mut view.regions);
+        for row in rows.filter(|row| &*row.region == "work") {
+            row.figures.exclusive_joules += joules;
+            row.sampled_error_joules = Some(0.5);
+        }
+        summary
+    };
+    for (more, differs) in [(1.4, false), (1.5, true)] {
+        let text = compared(Comparison::of, [with_error(0.0), with_error(more)], Form::Table);
+        let verdict = text.split("\n\n").next().unwrap_or_default();
+        let by_function = text.split("by function\n").nth(1).and_then(|rows| rows.split("\n\n").next());
+        let rows = by_function.and_then(|rows| rows.split("no clear difference:\n").next());
+        assert_eq!(rows.is_some_and(|rows| rows.contains("  work")), differs, "{text}");
+        assert_eq!(verdict.contains("work"), differs, "{text}");
+        assert_eq!(text.contains("twice the standard error"), !differs, "{text}");
+    }
+}
+
 /// Returns the comparison of two runs, made by `of`.
 fn compared(of: fn(Vec<Vec<compare::Named>>, Per) -> Comparison, runs: [Summary; 2], form: Form) -> String {
     let groups = runs.map(|summary| vec![compare::Named { name: "run".to_owned(), summary }]);

@@ -416,11 +416,29 @@ impl Attributor {
     /// Returns the power of a device while nothing of the run is active, if no setting and no source has another figure.
     pub fn idle_baseline(&self, device: usize) -> Option<Baseline> {
         let device = &self.devices[device];
+        if self.has_gpu(device) {
+            return None; // kernels may run while no thread is on a CPU
+        }
         let learnt = device.learnt_baseline;
         let is_other = device.baseline().is_some_and(|baseline| Some(baseline) != learnt);
         let views = [device.views.ranks, device.views.kernels];
         let view = views.into_iter().find(|view| self.engine.report_policy(*view) == Policy::Active)?;
         Baseline::of_idle(self.engine.idle_intervals(view), self.ticks_per_second).filter(|_| !is_other)
+    }
+
+    /// Whether a device's joules include those of a GPU, but are not only those of a GPU.
+    fn has_gpu(&self, device: &Device) -> bool {
+        let DeviceInfo { node, traits, .. } = &device.info;
+        let gpus = || self.devices.iter().filter(|other| other.info.traits.kind == "gpu");
+        let has_stream = || {
+            let mut locations = self.locations.iter();
+            locations.any(|location| location.kind == LocationKind::Gpu && location.node == *node)
+        };
+        match traits.kind.as_str() {
+            "gpu" => false,
+            "node" => gpus().any(|gpu| gpu.info.node == *node) || has_stream(),
+            _ => gpus().any(|gpu| gpu.info.node == *node && device.info.contains(&gpu.info)),
+        }
     }
 
     /// Returns the name for a new device. Libraries may give two counters of a node the same name, such as `GPU-0`: a later one

@@ -9,12 +9,16 @@ pub fn run(data: &[u8]) {
     let mut engine = Engine::new();
     let head = from.u8();
     let mut views: Vec<ViewIndex> = Vec::new();
-    for policy in [Policy::TimeSliced, Policy::BusyOnly] {
+    for policy in [Policy::TimeSliced, Policy::BusyOnly, Policy::Active] {
         for sharing in [Sharing::Shared, Sharing::Independent] {
             views.push(engine.add_view(policy, sharing));
         }
     }
+    views.iter().for_each(|view| engine.set_baseline(*view, f64::from(head >> 2 & 3) * 1e-8));
     let locations: Vec<LocationIndex> = (0..1 + head % 4).map(|_| engine.add_location()).collect();
+    // The part of the time that each location is on a CPU, if that is known, and its CPU time up to `known_until`.
+    let (mut on_cpu, mut cpu_times) = (vec![None; locations.len()], vec![0.0; locations.len()]);
+    let mut known_until = 0;
     let kind = if head & 0x10 == 0 {
         let wraps_at = (head & 0x20 != 0).then(|| from.u64());
         CounterKind::Cumulative { joules_per_unit: 1e-6, wraps_at }
@@ -35,6 +39,7 @@ pub fn run(data: &[u8]) {
         }
         let op = from.u8();
         let location = locations[usize::from(op >> 4) % locations.len()];
+        let view = views[usize::from(op >> 4) % views.len()];
         match op & 15 {
             0..=2 => engine.enter(location, time, RegionRef(u32::from(from.u8() % 8))),
             3..=5 => engine.leave(location, time),
@@ -42,9 +47,9 @@ pub fn run(data: &[u8]) {
             7 => drop(engine.close(location, time)),
             8 => time = time.saturating_add(u64::from(from.u16())),
             9 => time = from.edge_u64(),
-            10 => engine.bind(views[usize::from(op >> 4) % 4], location),
-            11 => engine.bind_member(views[usize::from(op >> 4) % 4], location, u64::from(from.u8() % 3)),
-            12 => engine.unbind(views[usize::from(op >> 4) % 4], location),
+            10 => engine.bind(view, location),
+            11 => engine.bind_member(view, location, u64::from(from.u8() % 3)),
+            12 => engine.unbind(view, location),
             13 => {
                 match op >> 4 & 3 {
                     0 => counter.read_f64(time, f64::from_bits(from.u64()), 0),
@@ -56,10 +61,19 @@ pub fn run(data: &[u8]) {
                     views.iter().for_each(|view| engine.sample(*view, sample.time, sample.increase));
                 }
             }
+            14 => on_cpu[usize::from(op >> 4) % locations.len()] = Some(f64::from(from.u8()) / 255.0),
             _ => {
-                drop(engine.report(views[usize::from(op >> 4) % 4]));
+                drop(engine.report(view));
             }
         }
+        // Points of CPU time come before the steps and samples of later times.
+        for ((location, part), ticks) in locations.iter().zip(&on_cpu).zip(&mut cpu_times) {
+            if let Some(part) = part {
+                *ticks += time.saturating_sub(known_until) as f64 * part;
+                engine.add_cpu_time(*location, time.max(known_until), *ticks);
+            }
+        }
+        known_until = known_until.max(time);
     }
     for view in views {
         let totals = engine.totals(view);
@@ -69,10 +83,14 @@ pub fn run(data: &[u8]) {
             let rounding = 1e-9 + 1e-6 * sum;
             assert!(error <= rounding, "{error} J of {sum} J");
             let report = engine.report(view);
-            let paths =
-                report.callpaths.iter().map(|r| (r.resolved_joules, r.exclusive_joules, r.possible_joules));
-            let regions =
-                report.regions.iter().map(|r| (r.resolved_joules, r.exclusive_joules, r.possible_joules));
+            let is_active = report.policy == Policy::Active;
+            let bounded = |all, dynamic| if is_active { dynamic } else { all };
+            let paths = report.callpaths.iter().map(|row| {
+                (row.resolved_joules, bounded(row.exclusive_joules, row.dynamic_joules), row.possible_joules)
+            });
+            let regions = report.regions.iter().map(|row| {
+                (row.resolved_joules, bounded(row.exclusive_joules, row.dynamic_joules), row.possible_joules)
+            });
             for (resolved, attributed, possible) in paths.chain(regions) {
                 let in_order = resolved <= attributed + rounding && attributed <= possible + rounding;
                 assert!(in_order, "{resolved} J at least, {attributed} J, {possible} J at most");

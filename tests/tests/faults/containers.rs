@@ -73,7 +73,8 @@ fn a_rank_with_its_own_shared_memory_reports_it_and_is_missing_from_the_run() {
     assert_eq!(cannot_be_seen(&done), 3, "{done:#?}");
     assert!(done.stderr.contains("in its container: start that with --bind /dev/shm, or"), "{done:#?}");
     assert!(
-        done.stderr.contains("nothing was measured: no process of the command that can see this run"),
+        done.stderr
+            .contains("nothing was recorded or sampled: no process of the command that can see this run"),
         "{done:#?}"
     );
     place.assert_clean();

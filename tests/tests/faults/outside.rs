@@ -129,11 +129,14 @@ fn a_stopped_collector_is_not_waited_for() {
     until("the program is done", || counted(&place, "0") == 20000);
     // The program itself ends without delay: only `ampere run` waits for the results.
     until("the program has ended", || ranks(&place, &program).is_empty());
+    std::thread::sleep(Duration::from_millis(2100));
     signal(collector, Signal::CONT);
     let done = running.wait();
     done.as_without(&without);
     done.said_nothing();
     let summary = check(&place, "out", true);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("no counter was read for ") && notes.contains("was stopped"), "{notes}");
     assert_eq!(total_calls(&summary, "step"), 20000, "{} {}", summary["quality"], summary["run"]);
     assert!(summary["quality"]["coalesced_calls"].as_u64() > Some(1000), "{}", summary["quality"]);
     assert_eq!(summary["quality"]["suppressed_calls"], 0);

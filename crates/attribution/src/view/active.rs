@@ -129,8 +129,8 @@ impl ActiveTime {
     }
 }
 
-/// The intervals in which nothing was active, under the policy *active*. Other jobs were not active either, as far as their CPU
-/// time is known.
+/// The intervals in which nothing was active, under the policy *active*, except the first ones after activity. Other jobs were not
+/// active either, as far as their CPU time is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct IdleIntervals {
@@ -138,6 +138,10 @@ pub struct IdleIntervals {
     pub joules: f64,
     pub ticks: u64,
 }
+
+/// The number of intervals after activity that are not idle ones, although nothing was active in them: a counter shows the joules
+/// of activity late, by up to two of its intervals.
+const INTERVALS_AFTER_ACTIVITY: u32 = 2;
 
 impl IdleIntervals {
     /// Adds an interval, if it has a length.
@@ -284,7 +288,11 @@ impl View {
         self.charged_once += joules - idle;
         // A worker may be active while the consumer that it works for has no open frame.
         let are_workers_active = worked.of_consumers.iter().any(|ticks| *ticks > 0.0);
-        if !is_active && !are_workers_active && !are_others_active {
+        if is_active || are_workers_active || are_others_active {
+            self.intervals_after_activity = INTERVALS_AFTER_ACTIVITY;
+        } else if self.intervals_after_activity > 0 {
+            self.intervals_after_activity -= 1;
+        } else {
             self.idle_intervals.add(joules, ticks);
         }
         for (index, price) in prices.iter_mut().enumerate() {

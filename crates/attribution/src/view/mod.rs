@@ -74,6 +74,8 @@ pub(crate) struct View {
     /// For a kernels view: the time for which each process had a kernel, if that is counted.
     pub busy_times: Option<Box<BusyTimes>>,
     pub idle_intervals: IdleIntervals,
+    /// The number of intervals until one without activity counts as idle.
+    intervals_after_activity: u32,
     /// The sum of the consumers' joules, each joule counted once. It is needed if sharing is independent.
     charged_once: f64,
     /// The view that [`Engine::fork`](crate::Engine::fork) has made from this one.
@@ -111,6 +113,7 @@ impl View {
             by_kernels: None,
             busy_times: None,
             idle_intervals: IdleIntervals::default(),
+            intervals_after_activity: 0,
             charged_once: 0.0,
             twin: None,
             recorder: Recorder::default(),

@@ -5,7 +5,7 @@ use crate::over_devices::{self, Sum};
 use crate::rows::shortened;
 use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary, View};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The text between the regions of a call path.
 pub const SEPARATOR: &str = " > ";
@@ -232,6 +232,13 @@ pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Val
         }
     }
     all
+}
+
+/// Returns the standard errors of sampled functions, as fractions of their joules.
+pub fn sampled_errors(summary: &Summary, all_lead: bool) -> HashMap<&str, f64> {
+    let Sums { regions, sampled_errors, .. } = sums_of(summary, all_lead);
+    let fraction = |(name, joules): (_, f64)| Some((name, sampled_errors.get(name)? / joules));
+    regions.into_iter().filter(|(_, joules)| *joules > 0.0).filter_map(fraction).collect()
 }
 
 fn values<const N: usize>(figures: [f64; N], divisor: f64) -> Values {

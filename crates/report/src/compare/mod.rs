@@ -36,7 +36,7 @@ use check::Checked;
 use figures::Kind;
 pub use figures::{By, Per};
 use statistics::{Difference, Sample};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const NAME_CHARS_MAX: usize = 56;
 /// A run whose time or energy differs by more than this factor from those of all others in its group is named.
@@ -92,6 +92,8 @@ pub struct Comparison {
     incomparable: Option<String>,
     notes: Vec<String>,
     rows: Vec<Row>,
+    /// The standard errors of each run's sampled functions, as fractions of their joules.
+    sampled_errors: Vec<HashMap<String, f64>>,
     checks: Vec<Checked>,
 }
 
@@ -144,22 +146,28 @@ impl Comparison {
         let programs = programs::of(groups.iter().flatten().map(|run| &run.summary));
         let mut values: BTreeMap<(By, String), Vec<figures::Values>> = BTreeMap::new();
         let mut functions: Vec<BTreeSet<String>> = Vec::new();
+        let mut sampled_errors = Vec::new();
         let (count, mut at) = (sizes.iter().sum(), 0);
         let mut described = Vec::with_capacity(groups.len());
         for runs in groups {
             let mut abouts = Vec::with_capacity(runs.len());
             for run in runs {
                 let mut own = BTreeSet::new();
+                let of_functions = figures::sampled_errors(&run.summary, all_lead);
+                let mut errors = HashMap::new();
                 for (mut key, figures) in figures::of(&run.summary, all_lead, per) {
+                    let error = of_functions.get(key.1.as_str()).filter(|_| key.0 == By::Function).copied();
                     if let Some(program) = programs.get(at) {
                         program.replace_name(&mut key);
                     }
+                    error.into_iter().for_each(|error| _ = errors.insert(key.1.clone(), error));
                     if matches!(key.0, By::Function | By::Kernel) {
                         own.insert(key.1.clone());
                     }
                     values.entry(key).or_insert_with(|| vec![Default::default(); count])[at] = figures;
                 }
                 functions.push(own);
+                sampled_errors.push(errors);
                 at += 1;
                 abouts.push(About::of(run));
             }
@@ -174,8 +182,9 @@ impl Comparison {
         let incomparable = why_incomparable(&described);
         let rows = rows.collect();
         let kind = Kind { has_dynamic, is_inclusive };
+        let checks = Vec::new();
         let mut comparison =
-            Comparison { per, kind, groups: described, incomparable, notes, rows, checks: Vec::new() };
+            Comparison { per, kind, groups: described, incomparable, notes, rows, sampled_errors, checks };
         comparison.correct();
         comparison
     }
@@ -251,6 +260,21 @@ impl Comparison {
         self.incomparable
             .as_ref()
             .map(|_| format!("{NOT_COMPARED} as a change: joules that cannot be compared"))
+    }
+
+    /// Whether the difference of a sampled function between single runs is within the error of its samples.
+    fn is_within_sampling_error(&self, row: &Row) -> bool {
+        if self.has_samples() || row.by != By::Function || row.figure != row.by.shown(self.kind) {
+            return false;
+        }
+        let error = |at: usize| {
+            let error = self.sampled_errors.get(at).and_then(|errors| errors.get(&row.name));
+            error.copied().unwrap_or_default() * row.groups[at].mean
+        };
+        let is_within = |(group, difference): (usize, &Difference)| {
+            difference.of_means.abs() < 2.0 * error(0).hypot(error(group))
+        };
+        (1..).zip(&row.differences).all(is_within)
     }
 
     /// Whether there are groups of several runs, whose noise is known.
@@ -500,6 +524,7 @@ mod tests {
             incomparable: None,
             notes: Vec::new(),
             rows,
+            sampled_errors: Vec::new(),
             checks: Vec::new(),
         };
         let shown = |form| String::from_utf8(comparison.render(form)).expect("UTF-8");

@@ -16,7 +16,7 @@ pub(super) struct Ranked<'a> {
     /// Rows with an interval that excludes zero, but which are not significant after the correction: among many rows, some
     /// intervals exclude zero by chance.
     pub by_chance: Vec<&'a Row>,
-    /// The other rows whose difference is not significant.
+    /// The other rows whose difference is not significant, or which is within the error of samples.
     pub unclear: Vec<&'a Row>,
     /// The number of rows that are small in all groups, and their sum.
     pub small: Option<(usize, Row)>,
@@ -111,8 +111,9 @@ impl Comparison {
         if by != By::Run {
             largest_first(&mut rows, |row| if self.is_comparable(row) { row.spread() } else { row.size() });
         }
-        let (rest, differ): (Vec<&Row>, _) =
-            rows.into_iter().partition(|row| row.is_significant() == Some(false));
+        let is_unclear =
+            |row: &&Row| row.is_significant() == Some(false) || self.is_within_sampling_error(row);
+        let (rest, differ): (Vec<&Row>, _) = rows.into_iter().partition(is_unclear);
         let (mut unclear, by_chance): (Vec<&Row>, _) =
             rest.into_iter().partition(|row| row.is_within_noise());
         if by != By::Run {
