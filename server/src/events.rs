@@ -151,8 +151,16 @@ impl Events {
         let place = service.pages.places.clone().try_acquire_owned().ok()?;
         service.pages.between_streams.borrow_mut().pop();
         let (service, due) = (service.clone(), Instant::now());
-        let (seen, is_first, has_ended) = (None, true, false);
-        let source = Source { service, rank, reader, due, end: due + LENGTH, seen, is_first, has_ended };
+        let source = Source {
+            service,
+            rank,
+            reader,
+            due,
+            end: due + LENGTH,
+            seen: None,
+            is_first: true,
+            has_ended: false,
+        };
         Some((Events(Box::pin(source.next())), place))
     }
 }

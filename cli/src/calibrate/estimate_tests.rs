@@ -85,7 +85,9 @@ impl MadeUp {
         let wave = self.wave();
         let end = (self.periods + 1) as f64 * self.period;
         let mut cursor = wave.cursor();
-        let (mut at, mut extra, mut busy) = (-self.period + self.update * chance.next(), 0.0, 0.0);
+        let mut at = -self.period + self.update * chance.next();
+        let mut extra = 0.0;
+        let mut busy = 0.0;
         let mut movements: Vec<(u64, u64)> = Vec::new();
         while at < end {
             busy = cursor.busy_until(at - self.delay).max(busy);

@@ -177,8 +177,11 @@ impl LiveLocation {
         }
         self.reader.drain(batch, most).map_err(|impossible| {
             self.give_up();
-            let (ring, write, read) = (self.reader.ring.path().to_owned(), impossible.write, impossible.read);
-            Damaged { ring, write, read }
+            Damaged {
+                ring: self.reader.ring.path().to_owned(),
+                write: impossible.write,
+                read: impossible.read,
+            }
         })
     }
 

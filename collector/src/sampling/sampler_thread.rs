@@ -295,7 +295,9 @@ impl SamplerThread {
     /// Samples until `stop` is set, and then takes a last sample of every device.
     pub(super) fn run(&mut self, stop: &AtomicBool) {
         let start = Instant::now();
-        let (mut tick, mut news_at, mut cpu_at) = (0, start + NEWS_PERIOD, start);
+        let mut tick = 0;
+        let mut news_at = start + NEWS_PERIOD;
+        let mut cpu_at = start;
         loop {
             let stopping = stop.load(Ordering::Relaxed);
             match stopping {

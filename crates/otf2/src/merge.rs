@@ -88,7 +88,9 @@ impl Stream<'_> {
         definitions: &Definitions,
         handler: &mut H,
     ) -> Flow {
-        let (location, time, region) = (self.location, event.time, RegionRef(event.number));
+        let location = self.location;
+        let time = event.time;
+        let region = RegionRef(event.number);
         match event.kind {
             Kind::Enter => self.nest.enter(time, region, None, handler),
             Kind::EnterWith => {

@@ -201,7 +201,9 @@ impl<'a> Sums<'a> {
         by_joules.sort_by(|a, b| a.1.total_cmp(&b.1));
         let ranks = by_joules.len();
         let joules = |at: usize| by_joules.get(at.min(ranks.saturating_sub(1))).map_or(0.0, |row| row.1);
-        let (low, middle, high) = (joules(ranks / 4), joules(ranks / 2), joules(3 * ranks / 4));
+        let low = joules(ranks / 4);
+        let middle = joules(ranks / 2);
+        let high = joules(3 * ranks / 4);
         let width = (high - low).max(ALIKE_DIFFERENCE_MAX * middle);
         let distance = |joules: f64| (low - joules).max(joules - high);
         let is_far = |joules: f64| ranks >= RANKS_MIN && distance(joules) > FAR_RATIO_MIN * width;

@@ -226,7 +226,9 @@ pub(crate) fn decode_whole(records: &[Record]) -> Option<Communication> {
 #[inline]
 fn short_message(records: &[Record]) -> Option<Communication> {
     let [head, payload, ..] = records else { return None };
-    let (peer, communicator, tag) = (payload.argument(), head.argument(), head.communication_bits().into());
+    let peer = payload.argument();
+    let communicator = head.argument();
+    let tag = head.communication_bits().into();
     let message = Message { peer, communicator, tag, bytes: payload.word0 & u64::from(u32::MAX) };
     let request = payload.word0 >> 32;
     Some(match head.communication_event() ^ SHORT_EVENT {

@@ -209,7 +209,9 @@ fn sample(mut reader: Reader, has_counts: bool) -> Option<Record> {
 fn mapped(mut reader: Reader, has_build_id: Option<bool>) -> Option<Record> {
     let process = reader.u32()?;
     reader.u32()?;
-    let (start, length, offset) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let start = reader.u64()?;
+    let length = reader.u64()?;
+    let offset = reader.u64()?;
     let (mut identity, mut build_id) = ([0; 2], &[][..]);
     if let Some(has_build_id) = has_build_id {
         let mut of_file = Reader(reader.bytes(24)?);

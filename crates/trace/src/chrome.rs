@@ -155,7 +155,9 @@ impl EventFormat for Chrome {
     }
 
     fn power(&mut self, curve: &Curve, time: u64, watts: Watts, out: &mut dyn Write) -> io::Result<()> {
-        let (at, process, name) = (Microseconds(time), curve.process, json!(curve.name));
+        let at = Microseconds(time);
+        let process = curve.process;
+        let name = json!(curve.name);
         let parts = match watts {
             Watts::All(watts) => format!(r#""W":{watts:.3}"#),
             Watts::Parts([fixed, more]) => format!(r#""static W":{fixed:.3},"dynamic W":{more:.3}"#),

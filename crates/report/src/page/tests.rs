@@ -217,7 +217,9 @@ fn an_update_has_only_new_parts() {
 #[test]
 fn small_frames_are_summed_below_their_caller() {
     // main calls a, b and c; b calls d.
-    let (caller, joules, calls) = ([0, 0, 1, 1, 1, 3], [0.0, 1.0, 5.0, 1.0, 0.5, 0.25], [0, 1, 2, 3, 4, 5]);
+    let caller = [0, 0, 1, 1, 1, 3];
+    let joules = [0.0, 1.0, 5.0, 1.0, 0.5, 0.25];
+    let calls = [0, 1, 2, 3, 4, 5];
     let name = |frame: u32| ["", "main", "a", "b", "c", "d"][frame as usize].to_owned();
     let dynamic = joules.map(|joules| joules / 2.0);
     let frames =

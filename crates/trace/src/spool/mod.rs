@@ -238,7 +238,9 @@ impl Spool {
 
     /// Passes all records to `each`, in order, in batches.
     pub fn read(&self, mut each: impl FnMut(&[Record]) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let (mut position, mut records, mut bytes) = (0, Vec::with_capacity(RECORDS_AT_ONCE), Vec::new());
+        let mut position = 0;
+        let mut records = Vec::with_capacity(RECORDS_AT_ONCE);
+        let mut bytes = Vec::new();
         while position < self.end() {
             records.clear();
             self.read_by(&mut bytes, position, self.end(), RECORDS_AT_ONCE, &mut records)?;
