@@ -280,7 +280,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     pub fn any_communication() -> impl Strategy<Value = Communication> {
-        let number = |most: u64| prop_oneof![0..=most, Just(most), most..=most + 1, any::<u64>()];
+        let number = |limit: u64| prop_oneof![0..=limit, Just(limit), limit..=limit + 1, any::<u64>()];
         let payload = (number(u32::MAX.into()), number(u16::MAX.into()).prop_map(|number| number as u32));
         let payloads = [payload.clone(), payload.clone(), payload];
         (1u8..=18, any::<u32>(), payloads).prop_map(|(event, first, payloads)| {

@@ -19,11 +19,11 @@ pub(super) struct Frames<'a> {
 /// The box of a frame that has no joules.
 pub(super) const NO_BOX: u32 = u32::MAX;
 
-/// Returns boxes of the `most` frames with the most joules and, below each caller, a box with the sum of the other frames; and
+/// Returns boxes of the `limit` frames with the most joules and, below each caller, a box with the sum of the other frames; and
 /// the box of each frame.
-pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, Vec<u32>) {
+pub(super) fn boxes(frames: &Frames, limit: usize, names: &mut Names) -> (Flame, Vec<u32>) {
     let sums = sums(frames);
-    let is_kept = largest(&sums, most);
+    let is_kept = largest(&sums, limit);
     let mut flame = Flame { caller: vec![0], name: vec![0], ..Flame::default() };
     (flame.joules, flame.calls) = (vec![*frames.joules.first().unwrap_or(&0.0)], vec![0]);
     flame.dynamic_joules.extend(frames.dynamic.map(|_| 0.0));
@@ -99,14 +99,14 @@ fn sums(frames: &Frames) -> Vec<f64> {
     sums
 }
 
-/// Returns, for each frame, whether it is one of the `most` frames with the most joules. A caller has at least the joules of
+/// Returns, for each frame, whether it is one of the `limit` frames with the most joules. A caller has at least the joules of
 /// its callees and comes first, so the callers of kept frames are also kept.
-fn largest(sums: &[f64], most: usize) -> Vec<bool> {
+fn largest(sums: &[f64], limit: usize) -> Vec<bool> {
     let mut order: Vec<u32> = (1..sums.len() as u32).collect();
-    if order.len() > most && most > 0 {
+    if order.len() > limit && limit > 0 {
         let by_sum = |a: &u32, b: &u32| sums[*b as usize].total_cmp(&sums[*a as usize]).then(a.cmp(b));
-        order.select_nth_unstable_by(most - 1, by_sum);
-        order.truncate(most);
+        order.select_nth_unstable_by(limit - 1, by_sum);
+        order.truncate(limit);
     }
     let mut is_kept = vec![false; sums.len()];
     order.into_iter().for_each(|frame| is_kept[frame as usize] = true);

@@ -102,9 +102,9 @@ impl Run {
         self.writer.communication(time, message);
     }
 
-    fn read(&mut self, most: usize) {
+    fn read(&mut self, limit: usize) {
         let mut records = Vec::new();
-        let count = self.reader.copy_out(&mut records, most).unwrap();
+        let count = self.reader.copy_out(&mut records, limit).unwrap();
         self.reader.release(count);
         let decoded = &mut self.decoded;
         let events = &mut self.events;
