@@ -47,7 +47,7 @@ fn shown(page: &Path) -> String {
     page.strip_prefix(root()).unwrap_or(page).display().to_string()
 }
 
-/// Returns the book's pages, with those of its decisions.
+/// Returns the book's pages, including its decisions.
 fn book() -> Vec<PathBuf> {
     let source = root().join("docs/src");
     let folders = [source.clone(), source.join("decisions")];

@@ -8,20 +8,28 @@ type Change<'a> = &'a dyn Fn(&mut Vec<(u64, u64)>);
 
 const ORIGIN_NS: u64 = 5_000_000_000_000;
 
-/// A simulated counter that lags, and the wave that it sees.
+/// A simulated counter that lags, and the wave that it sees. Times are in seconds, powers in watts.
 #[derive(Clone, Debug)]
 struct MadeUp {
+    /// The period of the wave.
     period: f64,
+    /// The number of periods.
     periods: usize,
+    /// The busy fraction of a period.
     duty: f64,
+    /// The lag of the counter behind the load.
     delay: f64,
+    /// The power in the idle part of a period.
     idle: f64,
+    /// The power in the busy part of a period.
     busy: f64,
-    /// The mean time between updates, and the largest deviation from it, in seconds.
+    /// The mean time between updates.
     update: f64,
+    /// The largest deviation from `update`.
     jitter: f64,
-    /// Normally distributed noise of the power between two updates, in watts.
+    /// The standard deviation of the power's noise between two updates.
     noise: f64,
+    /// The joules of one step of the counter.
     tick_joules: f64,
     /// The time between two readings.
     reading: f64,
@@ -246,7 +254,7 @@ fn a_counter_that_does_not_move_is_reported() {
     }
     // The counter was read only before and after the wave.
     let far: Vec<(u64, u64)> =
-        made_up.movements(1).iter().map(|(at, value)| (at + (60 << 30), *value)).collect();
+        made_up.movements(1).iter().map(|(at, value)| (at + 60_000_000_000, *value)).collect();
     assert_eq!(estimate(&far, &made_up.wave(), 0.001).verdict, Verdict::Still);
 }
 

@@ -137,7 +137,7 @@ struct Samples {
     timer: Timer,
     /// The number of each device in the ring, by the sampler's number.
     numbers: Vec<u32>,
-    /// A sample that is put into the ring when the next one follows: the sampler's number of the device, the time, and
+    /// A sample that is put into the ring when the next one follows: the device by the sampler's number, the time, and
     /// nanojoules. The ring has the samples of all devices in time order.
     held: Option<(usize, u64, u64)>,
 }

@@ -140,7 +140,6 @@ pub(crate) enum Fault {
     Unreadable(Otf2Error),
 }
 
-/// The result of a merge.
 #[derive(Default)]
 pub(crate) struct Merged {
     pub delivered: u64,

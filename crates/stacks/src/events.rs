@@ -561,7 +561,7 @@ impl Events {
 /// Returns the CPU time of all threads of a process, including those that have ended, in nanoseconds; `None` after the process
 /// has ended and its parent has waited for it.
 pub fn cpu_of_process(process: u32) -> Option<u64> {
-    // The kernel's number for the clock of a process' scheduled time (`CPUCLOCK_SCHED`).
+    // The kernel's ID of the clock of a process' scheduled time (`CPUCLOCK_SCHED`).
     let clock = !(process as libc::clockid_t) << 3 | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to `time`, which outlives the call.

@@ -60,11 +60,11 @@ pub(crate) struct Mapped<'a> {
 /// The state of a thread after a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchedTo {
-    /// It runs on a CPU.
+    /// The thread runs on a CPU.
     Running,
-    /// It waits for a CPU, because another thread runs there.
+    /// The thread waits for a CPU, because another thread runs there.
     Runnable,
-    /// It waits for something other than a CPU.
+    /// The thread waits for something other than a CPU.
     Waiting,
 }
 

@@ -71,10 +71,10 @@ pub struct Curve {
     pub name: String,
 }
 
-/// A power.
+/// A power, as one figure or in two parts.
 #[derive(Clone, Copy, Debug)]
 pub enum Watts {
-    /// It is not known which part is static.
+    /// The whole power; which part is static is not known.
     All(f64),
     /// The power that the device draws without the job, and what is above it.
     Parts([f64; 2]),

@@ -8,8 +8,8 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 /// Offsets in the file: of the write position, of the read position, and of the first record.
-const WRITE: u64 = 128;
-const READ: u64 = 256;
+pub const WRITE: u64 = 128;
+pub const READ: u64 = 256;
 const RECORDS: u64 = 4096;
 
 /// Returns the header of a valid ring.

@@ -19,8 +19,8 @@ pub(super) struct Frames<'a> {
 /// The box of a frame that has no joules.
 pub(super) const NO_BOX: u32 = u32::MAX;
 
-/// Returns boxes of the `limit` frames with the most joules and, below each caller, a box with the sum of the other frames; and
-/// the box of each frame.
+/// Returns a box for each of the `limit` frames with the most joules and, below each caller, one box that sums the rest; also the
+/// box of each frame.
 pub(super) fn boxes(frames: &Frames, limit: usize, names: &mut Names) -> (Flame, Vec<u32>) {
     let sums = sums(frames);
     let is_kept = largest(&sums, limit);
@@ -28,8 +28,8 @@ pub(super) fn boxes(frames: &Frames, limit: usize, names: &mut Names) -> (Flame,
     (flame.joules, flame.calls) = (vec![*frames.joules.first().unwrap_or(&0.0)], vec![0]);
     flame.dynamic_joules.extend(frames.dynamic.map(|_| 0.0));
     let mut box_of = vec![0; frames.caller.len()];
-    // `small_below`: the box with the sum of the small callees, by the caller's box. `counts`: the number of frames in such a
-    // box.
+    // `small_below`: the box with the sum of the small callees, by the caller's box; its name is 0 until the count is known.
+    // `counts`: the number of frames in such a box.
     let (mut small_below, mut counts) = (HashMap::new(), BTreeMap::new());
     for frame in 1..frames.caller.len() {
         let caller = box_of[frames.caller[frame] as usize];
@@ -48,6 +48,7 @@ pub(super) fn boxes(frames: &Frames, limit: usize, names: &mut Names) -> (Flame,
         let at = if is_kept[frame] {
             add(names.number(&(frames.name)(frame as u32)))
         } else {
+            // A callee of a frame that is already in a sum box joins that box.
             let is_small = counts.contains_key(&caller);
             let at = if is_small { caller } else { *small_below.entry(caller).or_insert_with(|| add(0)) };
             *counts.entry(at).or_insert(0) += 1;

@@ -27,7 +27,7 @@ const BOXES_MAX: usize = 6000;
 const BOXES_MIN: usize = 100;
 /// The maximum number of boxes of the first picture.
 const WHOLE_BOXES_MAX: usize = 3000;
-/// The maximum number of figures by box and group of ranks, without those of boxes with the sum of small frames.
+/// The maximum number of figures by box and group of ranks, not counting boxes with the sum of small frames.
 const CELLS_MAX: usize = 150_000;
 /// The maximum number of call paths whose ranks are compared.
 const PATHS_MAX: usize = 50;
@@ -135,7 +135,7 @@ fn waits(summary: &Summary, views: &[(&Device, &View)]) -> Vec<[f64; 2]> {
 
 /// The ranks of some views, and the group of each rank.
 struct RankPlaces<'a> {
-    /// For each node: the index of a location group among the ranks, at the number of the location group's name.
+    /// For each node, by the number of a location group's name: the location group's index among the ranks.
     places: HashMap<&'a str, Vec<Option<usize>>>,
     groups: Groups,
 }
@@ -160,7 +160,7 @@ impl<'a> RankPlaces<'a> {
     fn groups_of(&self, node: &str) -> impl Fn(u32) -> usize {
         let places = &self.places[node];
         |location_group| {
-            let place = places[location_group as usize].expect("one of the views'");
+            let place = places[location_group as usize].expect("a location group of these views");
             self.groups.of[place] as usize
         }
     }
